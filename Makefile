@@ -1,0 +1,35 @@
+# Trireme: `make demo` trains on real text on two ranks; `make test` builds and runs every test.
+# Each target does what is missing and nothing that is not. tools/setup.sh installs; tools/build.sh compiles.
+SHELL := /bin/bash
+PRESET ?= release
+DEMO_STEPS ?= 300
+
+.PHONY: help setup build test demo check format bench clean
+
+help:            ## list the targets
+	@grep -E '^[a-z]+: .*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*## /|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup:           ## install Debian packages and libtorch where they are missing
+	@tools/setup.sh
+
+build: setup     ## build build/$(PRESET)/bin/trireme
+	@tools/build.sh $(PRESET) trireme_cli
+
+test: setup      ## build everything and run every test
+	@tools/build.sh $(PRESET) all
+	@tools/test.sh $(PRESET)
+
+demo: build      ## train a small GPT on real text on two ranks and print a sample
+	@tools/demo.sh build/$(PRESET)/bin/trireme $(DEMO_STEPS)
+
+check: setup     ## layers, mirror, file length, clang-format
+	@tools/check.sh
+
+format: setup    ## clang-format every source
+	@tools/format.sh
+
+bench: build     ## train_vs_pytorch: tokens/s, memory and start-up beside PyTorch
+	@tools/bench.sh
+
+clean:           ## remove the build (not .venv, not runs/)
+	@rm -rf build

@@ -1,0 +1,36 @@
+# trireme_add_layer(comm HEADERS a.h SOURCES a.cc DEPS base [LINK third_party]): one folder's target.
+# Makes the library trireme_<name> (alias trireme::<name>); DEPS are the layers it may include.
+function(trireme_add_layer name)
+  cmake_parse_arguments(ARG "" "" "HEADERS;SOURCES;DEPS;LINK;PRIVATE_LINK" ${ARGN})
+  add_library(trireme_${name} STATIC ${ARG_SOURCES} ${ARG_HEADERS})
+  add_library(trireme::${name} ALIAS trireme_${name})
+  set_target_properties(trireme_${name} PROPERTIES EXPORT_NAME ${name} OUTPUT_NAME trireme_${name})
+  target_compile_features(trireme_${name} PUBLIC cxx_std_20)
+  target_include_directories(trireme_${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_include_directories(trireme_${name} SYSTEM PRIVATE
+    ${TRIREME_XXHASH_INCLUDE} ${TRIREME_PROTOZERO_INCLUDE})
+  foreach(dep IN LISTS ARG_DEPS)
+    target_link_libraries(trireme_${name} PUBLIC trireme::${dep})
+  endforeach()
+  target_link_libraries(trireme_${name} PUBLIC torch ${ARG_LINK}
+    PRIVATE $<BUILD_INTERFACE:trireme_flags> ${ARG_PRIVATE_LINK})
+  file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}")
+  install(FILES ${ARG_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
+  install(TARGETS trireme_${name} EXPORT trireme_targets)
+endfunction()
+
+# trireme_add_test(comm SOURCES a_test.cc DEPS comm): one program for a layer's tests, one ctest entry a test.
+function(trireme_add_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LINK;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${name}_test ${ARG_SOURCES})
+  foreach(dep IN LISTS ARG_DEPS)
+    target_link_libraries(${name}_test PRIVATE trireme::${dep})
+  endforeach()
+  target_link_libraries(${name}_test PRIVATE trireme_flags trireme_harness GTest::gtest_main ${ARG_LINK})
+  gtest_discover_tests(${name}_test DISCOVERY_TIMEOUT 60
+    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${name};${ARG_LABELS}")
+endfunction()

@@ -1,0 +1,19 @@
+// Comparisons of tensors that say where and by how much they differ.
+#pragma once
+
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+namespace trireme::harness {
+
+// Fails the test unless shape, dtype and every bit are equal (NaNs of equal bits are equal).
+void assert_same_bits(const at::Tensor& actual, const at::Tensor& expected,
+                      const std::string& what);
+
+// Fails the test unless |actual - expected| <= relative * max|expected| + absolute everywhere.
+// The caller derives the tolerance; there is no default.
+void assert_close(const at::Tensor& actual, const at::Tensor& expected, double relative,
+                  double absolute, const std::string& what);
+
+}  // namespace trireme::harness

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# build.sh PRESET TARGET: configures when needed, compiles, says for how long.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+preset=${1:-release} target=${2:-all} start=$SECONDS
+tree=build/$preset
+python=$(<build/python)
+
+configure() { cmake --preset "$preset" -DPython3_EXECUTABLE="$python" >"$tree/configure.log" 2>&1; }
+mkdir -p "$tree"
+if [[ ! -f $tree/build.ninja ]] || ! grep -qxF "Python3_EXECUTABLE:UNINITIALIZED=$python" "$tree/CMakeCache.txt" \
+    && ! grep -qF "Python3_EXECUTABLE:FILEPATH=$python" "$tree/CMakeCache.txt"; then
+  echo "build: configuring $tree"
+  configure || { tail -n 30 "$tree/configure.log" >&2; echo "build: configure failed; whole log in $tree/configure.log" >&2; exit 1; }
+  sed -n 's/^-- \(trireme: .*\)/\1/p' "$tree/configure.log"
+fi
+
+# One job for each GiB and a half of free memory at most: libtorch's headers need one.
+free_mib=$(awk '/MemAvailable/ {print int($2 / 1024)}' /proc/meminfo)
+jobs=$(nproc)
+((jobs * 1536 <= free_mib)) || jobs=$((free_mib / 1536 > 0 ? free_mib / 1536 : 1))
+if [[ -n $(ninja -C "$tree" -n "$target" 2>/dev/null | grep -v 'no work to do' | tail -n +2) ]]; then
+  echo "build: $tree, $jobs jobs"
+fi
+cmake --build "$tree" --target "$target" --parallel "$jobs"
+echo "build: $target done in $((SECONDS - start))s"

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Installs what the build needs and is missing: Debian packages, and libtorch from the PyTorch wheel.
+# Prints one line a step; prints nothing when there is nothing to do.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly torch_version=2.13.0
+readonly packages=(
+  cmake ninja-build ccache mold
+  libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsentencepiece-dev libprotozero-dev
+  libxxhash-dev libgtest-dev libgmock-dev libbenchmark-dev
+  clang-format clang-tidy python3-venv
+)
+
+die() { echo "setup: $*" >&2; exit 2; }
+step() { # step "what" command...: runs it quietly, says what and for how long
+  local what=$1 start=$SECONDS log
+  shift
+  log=$(mktemp)
+  printf 'setup: %s ...' "$what"
+  if "$@" >"$log" 2>&1; then
+    printf ' %ds\n' $((SECONDS - start))
+  else
+    printf ' failed\n'
+    tail -n 20 "$log" >&2
+    rm -f "$log"
+    die "$what failed; the last lines are above"
+  fi
+  rm -f "$log"
+}
+
+install_packages() {
+  command -v dpkg-query >/dev/null || {
+    echo "setup: not a Debian system; install the equivalents of: ${packages[*]}"
+    return 0
+  }
+  local missing=() package as_root=()
+  for package in "${packages[@]}"; do
+    [[ $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || missing+=("$package")
+  done
+  ((${#missing[@]})) || return 0
+  if ((EUID != 0)); then
+    command -v sudo >/dev/null || die "needs root to install ${missing[*]}: run 'apt-get install ${missing[*]}' as root, then again"
+    as_root=(sudo)
+    # Asks for the password here, where the user can see it; the steps below run quietly.
+    sudo -n true 2>/dev/null || { [[ -t 0 ]] && sudo -v; } ||
+      die "sudo asks for a password and there is no terminal: run 'apt-get install ${missing[*]}' as root, then again"
+  fi
+  local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300)
+  step "apt-get update" "${apt[@]}" update
+  step "apt-get install ${missing[*]}" "${apt[@]}" install -y --no-install-recommends "${missing[@]}"
+}
+
+# The interpreter whose torch is libtorch: python3 when its torch fits, otherwise .venv's.
+fitting_torch() {
+  "$1" - 2>/dev/null <<'PY'
+import importlib.metadata as m, sys
+major, minor = (int(x) for x in m.version("torch").split(".")[:2])
+sys.exit(0 if (2, 11) <= (major, minor) <= (2, 14) else 1)
+PY
+}
+
+install_torch() {
+  mkdir -p build
+  local python
+  if fitting_torch python3; then
+    python=$(command -v python3)
+  else
+    python=$PWD/.venv/bin/python
+    if ! fitting_torch "$python"; then
+      # A moved or half-made environment is made anew.
+      "$python" -c '' 2>/dev/null || step "python3 -m venv .venv" python3 -m venv --clear .venv
+      # The CPU build lives on PyTorch's own index; without it pip takes what the configured index has.
+      local index=()
+      if python3 -c "import urllib.request as u; u.urlopen('https://download.pytorch.org/whl/cpu/torch/', timeout=3)" 2>/dev/null; then
+        index=(--extra-index-url https://download.pytorch.org/whl/cpu)
+      fi
+      step "pip install torch==$torch_version (into .venv)" "$python" -m pip install --disable-pip-version-check "${index[@]}" "torch==$torch_version" numpy
+    fi
+  fi
+  # Only rewritten when it changes, so that the build is not reconfigured.
+  [[ -f build/python && $(<build/python) == "$python" ]] || echo "$python" >build/python
+}
+
+command -v python3 >/dev/null || die "python3 is needed and not found: apt-get install python3"
+command -v g++ >/dev/null || command -v clang++ >/dev/null || die "a C++20 compiler is needed and not found: apt-get install g++"
+install_packages
+install_torch

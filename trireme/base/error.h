@@ -1,0 +1,80 @@
+// The five exception types of the project and the checks that throw them.
+// The library never prints, exits or aborts; every failure is one of these, one line long.
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace trireme {
+
+// Base of every exception thrown by Trireme.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// The user can fix it: a config value, an argument, a data file. Says value found, expected, how.
+class ConfigError : public Error {
+ public:
+  using Error::Error;
+};
+
+// A peer is lost, late, or called something else. The communicator is dead after it.
+class CommError : public Error {
+ public:
+  using Error::Error;
+};
+
+// A checkpoint cannot be used: path, what differed.
+class CheckpointError : public Error {
+ public:
+  using Error::Error;
+};
+
+// A bug of ours.
+class InternalError : public Error {
+ public:
+  using Error::Error;
+};
+
+// Joins its arguments as `operator<<` would print them.
+template <typename... Args>
+std::string concat(const Args&... args) {
+  std::ostringstream out;
+  (out << ... << args);
+  return out.str();
+}
+
+namespace internal {
+[[noreturn]] void throw_failed_check(const std::string& operands, const std::string& message);
+[[noreturn]] void throw_failed_assert(const char* condition, const char* file, int line,
+                                      const std::string& message);
+}  // namespace internal
+}  // namespace trireme
+
+// Throws ConfigError(message...) unless `condition` holds. The message says value, expected, how to
+// fix.
+#define TRIREME_CHECK(condition, ...)                               \
+  do {                                                              \
+    if (!(condition)) [[unlikely]]                                  \
+      throw ::trireme::ConfigError(::trireme::concat(__VA_ARGS__)); \
+  } while (false)
+
+// Throws InternalError unless `condition` holds; the text names the condition and the place.
+#define TRIREME_ASSERT(condition, ...)                                          \
+  do {                                                                          \
+    if (!(condition)) [[unlikely]]                                              \
+      ::trireme::internal::throw_failed_assert(#condition, __FILE__, __LINE__,  \
+                                               ::trireme::concat(__VA_ARGS__)); \
+  } while (false)
+
+// As TRIREME_CHECK for `a op b`, and appends both operands: "... (3 vs 4)".
+#define TRIREME_CHECK_OP(a, op, b, ...)                                                        \
+  do {                                                                                         \
+    const auto& trireme_a = (a);                                                               \
+    const auto& trireme_b = (b);                                                               \
+    if (!(trireme_a op trireme_b)) [[unlikely]]                                                \
+      ::trireme::internal::throw_failed_check(::trireme::concat(trireme_a, " vs ", trireme_b), \
+                                              ::trireme::concat(__VA_ARGS__));                 \
+  } while (false)

@@ -1,0 +1,113 @@
+#include "trireme/base/file.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "trireme/base/error.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace trireme {
+namespace {
+
+[[noreturn]] void fail(std::string_view what, const std::filesystem::path& path) {
+  const int code = errno;
+  throw Error(concat(what, " ", path.string(), ": ", std::strerror(code)));
+}
+
+// A file descriptor that lives for one scope.
+struct ScopedDescriptor {
+  int fd;
+  ~ScopedDescriptor() { ::close(fd); }
+};
+
+}  // namespace
+
+OutputFile::OutputFile(const std::filesystem::path& path, bool append) : path_(path) {
+  const int mode = append ? O_APPEND : O_TRUNC;
+  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | mode, 0644);
+  if (fd_ < 0) fail("cannot write", path_);
+}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+
+OutputFile::~OutputFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void OutputFile::write(const void* data, size_t num_bytes) {
+  const auto* cursor = static_cast<const char*>(data);
+  while (num_bytes > 0) {
+    const ssize_t written = ::write(fd_, cursor, num_bytes);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail("cannot write", path_);
+    cursor += written;
+    num_bytes -= static_cast<size_t>(written);
+  }
+}
+
+void OutputFile::sync() {
+  if (::fsync(fd_) != 0) fail("cannot sync", path_);
+}
+
+void OutputFile::close() {
+  if (fd_ >= 0 && ::close(std::exchange(fd_, -1)) != 0) fail("cannot close", path_);
+}
+
+MappedFile::MappedFile(const std::filesystem::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail("cannot read", path);
+  const ScopedDescriptor guard{fd};
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) fail("cannot read", path);
+  if (status.st_size == 0) return;
+  void* base = ::mmap(nullptr, status.st_size, PROT_READ, MAP_SHARED, fd, 0);
+  if (base == MAP_FAILED) fail("cannot map", path);
+  bytes_ = {static_cast<const std::byte*>(base), static_cast<size_t>(status.st_size)};
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+std::string read_file(const std::filesystem::path& path) {
+  const MappedFile file(path);
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
+  const std::filesystem::path temporary = path.string() + ".tmp";
+  OutputFile file(temporary);
+  file.write(content);
+  file.sync();
+  file.close();
+  if (::rename(temporary.c_str(), path.c_str()) != 0) fail("cannot rename to", path);
+  sync_folder(path.has_parent_path() ? path.parent_path() : ".");
+}
+
+void sync_folder(const std::filesystem::path& folder) {
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) fail("cannot open", folder);
+  const ScopedDescriptor guard{fd};
+  if (::fsync(fd) != 0) fail("cannot sync", folder);
+}
+
+std::string checksum(std::span<const std::byte> bytes) {
+  char digits[17];
+  std::snprintf(digits, sizeof(digits), "%016llx",
+                static_cast<unsigned long long>(XXH3_64bits(bytes.data(), bytes.size())));
+  return digits;
+}
+
+}  // namespace trireme

@@ -1,0 +1,57 @@
+// Files as the project writes them: whole or not at all, and on the disk when the call returns.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace trireme {
+
+// A file opened for writing; closed by the destructor. Every failure throws Error with path and
+// reason.
+class OutputFile {
+ public:
+  // Creates or truncates `path`; with `append`, keeps what is there.
+  explicit OutputFile(const std::filesystem::path& path, bool append = false);
+  OutputFile(OutputFile&& other) noexcept;
+  OutputFile& operator=(OutputFile&&) = delete;
+  ~OutputFile();
+
+  void write(const void* data, size_t num_bytes);
+  void write(std::string_view text) { write(text.data(), text.size()); }
+  void sync();   // fsync: the bytes are on the disk afterwards
+  void close();  // also reports what the kernel held back until now
+
+ private:
+  std::filesystem::path path_;
+  int fd_ = -1;
+};
+
+// A file mapped read-only; unmapped by the destructor. An empty file maps to an empty span.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::filesystem::path& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&&) = delete;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+std::string read_file(const std::filesystem::path& path);
+
+// Writes to a temporary neighbour, syncs and renames: readers see the old content or the new.
+void write_file_atomically(const std::filesystem::path& path, std::string_view content);
+
+// fsyncs a folder, which makes renames and new files in it durable.
+void sync_folder(const std::filesystem::path& folder);
+
+// 64-bit checksum (XXH3) of a block of bytes, as 16 hexadecimal digits.
+std::string checksum(std::span<const std::byte> bytes);
+
+}  // namespace trireme

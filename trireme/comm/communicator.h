@@ -1,0 +1,94 @@
+// A group of ranks that exchange tensors: the one interface everything that communicates is written
+// against. Implementations: thread (ranks as threads) and shm (processes of one host).
+// It never changes a value's meaning: an element's reduction is always taken in rank order, so
+// results depend on neither message size, chunking nor transport.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace trireme::comm {
+
+enum class ReduceOp { kSum, kProduct, kMin, kMax, kAverage, kBitAnd, kBitOr, kBitXor };
+
+inline constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::minutes(5);
+
+struct Options {
+  ReduceOp operation = ReduceOp::kSum;
+  // How long a rank waits for its peers before it throws; zero means the group's own timeout.
+  std::chrono::milliseconds timeout{0};
+  // Matches a send with its recv.
+  int tag = 0;
+  // false: runs in the calling thread, and the returned work is done.
+  // true: runs on the group's progress thread, after every earlier call on this group.
+  bool background = false;
+};
+
+// One issued operation. Its tensors must live, and stay unchanged by others, until it is done.
+class Work {
+ public:
+  virtual ~Work() = default;
+  // Blocks until done. Throws: CommError when a peer died, timed out or called something else.
+  virtual void wait() = 0;
+  // True when done, in success or failure; never blocks.
+  virtual bool poll() = 0;
+  // Gives up: this and every later call on the group throws CommError, here and on the peers.
+  virtual void abort() = 0;
+};
+using WorkPtr = std::shared_ptr<Work>;
+
+// Thread safety: one thread at a time issues operations on a group; different groups are
+// independent. Collective: every rank calls the same operations in the same order with matching
+// shapes and dtypes; a mismatch is a CommError on every rank that names both sides, never a hang.
+// Throws: CommError after a peer's death (within 2 s), a timeout or a mismatch; the group is dead
+// then.
+//         ConfigError on an unsupported (operation, dtype), before anything is sent.
+// Bytes on the wire below are per rank for p ranks and n bytes of data.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual const std::string& name() const = 0;
+
+  // data: same shape everywhere; in place, result on every rank. Comm: 2(p-1)/p * n.
+  [[nodiscard]] virtual WorkPtr all_reduce(at::Tensor data, Options options = {}) = 0;
+  // data: in place, result on `root` alone. Comm: (p-1)/p * n, n at the root.
+  [[nodiscard]] virtual WorkPtr reduce(at::Tensor data, int root, Options options = {}) = 0;
+  // data: the root's values end up on every rank. Comm: n received, (p-1) * n sent by the root.
+  [[nodiscard]] virtual WorkPtr broadcast(at::Tensor data, int root, Options options = {}) = 0;
+  // input: this rank's block; outputs[r]: rank r's, shapes may differ by rank. Comm: sum of the
+  // others.
+  [[nodiscard]] virtual WorkPtr all_gather(std::vector<at::Tensor> outputs, at::Tensor input,
+                                           Options options = {}) = 0;
+  // inputs[r]: what goes into rank r's output; shapes may differ by r. Comm: (p-1)/p * n.
+  [[nodiscard]] virtual WorkPtr reduce_scatter(at::Tensor output, std::vector<at::Tensor> inputs,
+                                               Options options = {}) = 0;
+  // inputs[r] goes to rank r, outputs[r] comes from rank r. Comm: (p-1)/p * n.
+  [[nodiscard]] virtual WorkPtr all_to_all(std::vector<at::Tensor> outputs,
+                                           std::vector<at::Tensor> inputs,
+                                           Options options = {}) = 0;
+  // outputs: one a rank on `root`, empty elsewhere. Comm: n sent, (p-1) * n received by the root.
+  [[nodiscard]] virtual WorkPtr gather(std::vector<at::Tensor> outputs, at::Tensor input, int root,
+                                       Options options = {}) = 0;
+  // inputs: one a rank on `root`, empty elsewhere. Comm: n received, (p-1) * n sent by the root.
+  [[nodiscard]] virtual WorkPtr scatter(at::Tensor output, std::vector<at::Tensor> inputs, int root,
+                                        Options options = {}) = 0;
+  [[nodiscard]] virtual WorkPtr send(at::Tensor data, int peer, Options options = {}) = 0;
+  [[nodiscard]] virtual WorkPtr recv(at::Tensor data, int peer, Options options = {}) = 0;
+  // Returns when every rank has arrived.
+  [[nodiscard]] virtual WorkPtr barrier(Options options = {}) = 0;
+
+  // A new group of the ranks that gave the same `color`, ordered by (key, rank). A negative color
+  // takes part in the call and gets nullptr. `name` appears in errors. Collective: every rank of
+  // this group.
+  virtual std::unique_ptr<Communicator> split(int color, int key, const std::string& name) = 0;
+};
+
+}  // namespace trireme::comm

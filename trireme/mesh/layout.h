@@ -1,0 +1,74 @@
+// How one global tensor lies on a mesh: its shape, and per axis whether it is replicated, sharded
+// or a partial sum. Every parameter carries one; gradient norm, optimizer state, checkpoint and
+// comparison between layouts read it, and nothing ever guesses from a shard's shape.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/mesh/device_mesh.h"
+
+namespace trireme::mesh {
+
+// What one mesh axis does to a tensor.
+struct Placement {
+  enum class Kind { kReplicated, kSharded, kPartial };
+  Kind kind = Kind::kReplicated;
+  int dim = 0;  // the tensor dimension that kSharded splits
+
+  static Placement replicated() { return {}; }
+  static Placement sharded(int dim) { return {Kind::kSharded, dim}; }
+  static Placement partial() { return {Kind::kPartial, 0}; }
+  bool operator==(const Placement&) const = default;
+};
+
+// "replicated", "sharded(0)", "partial"; and back (throws ConfigError on anything else).
+std::string to_string(const Placement& placement);
+Placement parse_placement(const std::string& text);
+
+// A block of a tensor: per dimension where it starts and how long it is. Sizes may be 0.
+struct Box {
+  std::vector<int64_t> offset;
+  std::vector<int64_t> size;
+
+  int64_t numel() const;
+  bool operator==(const Box&) const = default;
+};
+Box intersect(const Box& a, const Box& b);
+
+// The `index`-th of `parts` pieces of [0, length): lengths differ by at most one, longer ones
+// first, and are 0 when there are more parts than elements.
+struct Range {
+  int64_t offset = 0;
+  int64_t size = 0;
+  bool operator==(const Range&) const = default;
+};
+Range split_range(int64_t length, int parts, int index);
+
+class Layout {
+ public:
+  // placements[i] belongs to axes[i]. Several axes may shard one dimension: the outer one splits
+  // first. Throws: ConfigError when a placement names a dimension the shape does not have
+  Layout(std::vector<int64_t> shape, std::vector<Axis> axes, std::vector<Placement> placements);
+  // Replicated on every axis.
+  Layout(std::vector<int64_t> shape, std::vector<Axis> axes);
+
+  const std::vector<int64_t>& shape() const { return shape_; }
+  const std::vector<Axis>& axes() const { return axes_; }
+  const std::vector<Placement>& placements() const { return placements_; }
+  int num_ranks() const;
+
+  // What `rank` (row-major over the axes) holds of the global tensor.
+  Box local_box(int rank) const;
+  // The lowest rank that holds the same box: replicas of a shard share an owner.
+  int owner(int rank) const;
+  bool operator==(const Layout&) const = default;
+
+ private:
+  std::vector<int64_t> shape_;
+  std::vector<Axis> axes_;
+  std::vector<Placement> placements_;
+};
+
+}  // namespace trireme::mesh
