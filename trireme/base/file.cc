@@ -69,6 +69,10 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   const ScopedDescriptor guard{fd};
   struct stat status {};
   if (::fstat(fd, &status) != 0) fail("cannot read", path);
+  if (S_ISDIR(status.st_mode)) {
+    errno = EISDIR;
+    fail("cannot read", path);
+  }
   if (status.st_size == 0) return;
   void* base = ::mmap(nullptr, status.st_size, PROT_READ, MAP_SHARED, fd, 0);
   if (base == MAP_FAILED) fail("cannot map", path);
@@ -88,11 +92,16 @@ std::string read_file(const std::filesystem::path& path) {
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
   const std::filesystem::path temporary = path.string() + ".tmp";
-  OutputFile file(temporary);
-  file.write(content);
-  file.sync();
-  file.close();
-  if (::rename(temporary.c_str(), path.c_str()) != 0) fail("cannot rename to", path);
+  try {
+    OutputFile file(temporary);
+    file.write(content);
+    file.sync();
+    file.close();
+    if (::rename(temporary.c_str(), path.c_str()) != 0) fail("cannot rename to", path);
+  } catch (...) {
+    ::unlink(temporary.c_str());  // a failure, a full disk say, leaves no half of a file behind
+    throw;
+  }
   sync_folder(path.has_parent_path() ? path.parent_path() : ".");
 }
 

@@ -45,7 +45,8 @@ class MappedFile {
 
 std::string read_file(const std::filesystem::path& path);
 
-// Writes to a temporary neighbour, syncs and renames: readers see the old content or the new.
+// Writes to a temporary neighbour, syncs and renames: readers see the old content or the new. On
+// failure the old content stays and the neighbour is removed.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
 // fsyncs a folder, which makes renames and new files in it durable.

@@ -1,5 +1,6 @@
 #include "trireme/base/random.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <numbers>
@@ -50,7 +51,7 @@ uint64_t random_permutation(RandomKey key, uint64_t index, uint64_t size) {
   TRIREME_ASSERT(index < size, index, " is not below ", size);
   constexpr int kRounds = 6;
   // Two halves of `half` bits each cover at least `size` values and at most 4 * size.
-  const int half = std::max(1, (std::bit_width(size - 1) + 1) / 2);
+  const int half = std::max(1, (static_cast<int>(std::bit_width(size - 1)) + 1) / 2);
   const uint64_t mask = (uint64_t{1} << half) - 1;
   uint64_t value = index;
   do {

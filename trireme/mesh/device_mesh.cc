@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "trireme/base/error.h"
 
@@ -67,13 +68,15 @@ int DeviceMesh::coordinate(std::string_view axis) const {
 }
 
 comm::Communicator& DeviceMesh::group(std::string_view axis) const {
-  axis_order(axis);
   return joined_group({&axis, 1});
 }
 
 comm::Communicator& DeviceMesh::joined_group(std::span<const std::string_view> axes) const {
   std::string name;
-  for (std::string_view axis : axes) name += (name.empty() ? "" : ".") + std::string(axis);
+  for (std::string_view axis : axes) {
+    axis_order(axis);  // a misspelt axis would silently give a group of one rank
+    name += (name.empty() ? "" : ".") + std::string(axis);
+  }
   if (const auto found = groups_.find(name); found != groups_.end()) return *found->second;
 
   // Ranks that share every other coordinate share the color.

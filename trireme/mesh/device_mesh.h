@@ -33,8 +33,7 @@ class DeviceMesh {
   // Makes one group per axis. `world` must outlive the mesh.
   // Collective: every rank of `world`, with the same axes.
   // Throws: ConfigError when a name is unknown, repeated or out of order, or the product of the
-  // sizes is
-  //         not the number of ranks
+  //         sizes is not the number of ranks
   DeviceMesh(comm::Communicator& world, std::vector<Axis> axes);
 
   const std::vector<Axis>& axes() const { return axes_; }
@@ -50,7 +49,7 @@ class DeviceMesh {
   comm::Communicator& group(std::string_view axis) const;
   // The ranks that differ on any of `axes`, in world order: the gradient group is
   // {"data", "shard", "context"}. Made on first use, then kept.
-  // Collective: every rank of the world on first use.
+  // Collective: every rank of the world on first use. Throws: ConfigError on an unknown axis
   comm::Communicator& joined_group(std::span<const std::string_view> axes) const;
 
  private:

@@ -58,7 +58,11 @@ Layout::Layout(std::vector<int64_t> shape, std::vector<Axis> axes,
                std::vector<Placement> placements)
     : shape_(std::move(shape)), axes_(std::move(axes)), placements_(std::move(placements)) {
   TRIREME_CHECK_OP(axes_.size(), ==, placements_.size(), "a layout needs one placement per axis");
+  for (int64_t length : shape_)
+    TRIREME_CHECK(length >= 0, "a layout's shape has length ", length, "; expected at least 0");
   for (size_t i = 0; i < axes_.size(); ++i) {
+    TRIREME_CHECK(axes_[i].size >= 1, "axis \"", axes_[i].name, "\" of a layout has size ",
+                  axes_[i].size, "; expected at least 1");
     if (placements_[i].kind != Placement::Kind::kSharded) continue;
     TRIREME_CHECK(placements_[i].dim >= 0 && placements_[i].dim < static_cast<int>(shape_.size()),
                   "axis \"", axes_[i].name, "\" shards dimension ", placements_[i].dim,
@@ -67,7 +71,7 @@ Layout::Layout(std::vector<int64_t> shape, std::vector<Axis> axes,
 }
 
 Layout::Layout(std::vector<int64_t> shape, std::vector<Axis> axes)
-    : shape_(std::move(shape)), axes_(std::move(axes)), placements_(axes_.size()) {}
+    : Layout(std::move(shape), axes, std::vector<Placement>(axes.size())) {}
 
 int Layout::num_ranks() const {
   int product = 1;
@@ -76,6 +80,7 @@ int Layout::num_ranks() const {
 }
 
 Box Layout::local_box(int rank) const {
+  TRIREME_ASSERT(rank >= 0 && rank < num_ranks(), rank, " of ", num_ranks(), " ranks");
   const std::vector<int> coordinates = coordinates_of(axes_, rank);
   Box box{std::vector<int64_t>(shape_.size(), 0), shape_};
   for (size_t i = 0; i < axes_.size(); ++i) {
@@ -89,6 +94,7 @@ Box Layout::local_box(int rank) const {
 }
 
 int Layout::owner(int rank) const {
+  TRIREME_ASSERT(rank >= 0 && rank < num_ranks(), rank, " of ", num_ranks(), " ranks");
   std::vector<int> coordinates = coordinates_of(axes_, rank);
   for (size_t i = 0; i < axes_.size(); ++i) {
     if (placements_[i].kind == Placement::Kind::kReplicated) coordinates[i] = 0;

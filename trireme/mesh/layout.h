@@ -49,7 +49,8 @@ Range split_range(int64_t length, int parts, int index);
 class Layout {
  public:
   // placements[i] belongs to axes[i]. Several axes may shard one dimension: the outer one splits
-  // first. Throws: ConfigError when a placement names a dimension the shape does not have
+  // first. Throws: ConfigError when a placement names a dimension the shape does not have, a length
+  // is negative or an axis has no rank
   Layout(std::vector<int64_t> shape, std::vector<Axis> axes, std::vector<Placement> placements);
   // Replicated on every axis.
   Layout(std::vector<int64_t> shape, std::vector<Axis> axes);
@@ -61,7 +62,9 @@ class Layout {
 
   // What `rank` (row-major over the axes) holds of the global tensor.
   Box local_box(int rank) const;
-  // The lowest rank that holds the same box: replicas of a shard share an owner.
+  // The lowest rank that holds the same values, the one at 0 on every replicated axis: replicas of
+  // a shard share an owner, and the owners' boxes cover the tensor once. Partial sums of one box
+  // are different values and have owners of their own.
   int owner(int rank) const;
   bool operator==(const Layout&) const = default;
 
