@@ -42,7 +42,7 @@ class InternalError : public Error {
 template <typename... Args>
 std::string concat(const Args&... args) {
   std::ostringstream out;
-  (out << ... << args);
+  static_cast<void>((out << ... << args));
   return out.str();
 }
 

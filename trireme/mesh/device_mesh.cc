@@ -27,7 +27,7 @@ void check_axes(std::span<const Axis> axes, int num_ranks) {
                   "\" is repeated or out of order; expected the order "
                   "pipeline, data, shard, context, expert, tensor");
     axis_order(axes[i].name);
-    product *= axes[i].size;
+    product = std::min(product * axes[i].size, int64_t{1} << 31);  // cannot overflow
   }
   TRIREME_CHECK(product == num_ranks, "the product of the mesh axes is ", product,
                 " but there are ", num_ranks, " ranks; make them equal");

@@ -1,0 +1,177 @@
+#include "trireme/base/file.h"
+
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include <gtest/gtest.h>
+
+#include "tests/harness/temporary_folder.h"
+#include "trireme/base/error.h"
+
+namespace trireme {
+namespace {
+
+using harness::TemporaryFolder;
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+// While alive, no file of this process can grow past `limit` bytes: writing there fails as on a
+// full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t limit) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit lowered{limit, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &lowered);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+size_t num_entries(const std::filesystem::path& folder) {
+  return std::distance(std::filesystem::directory_iterator(folder), {});
+}
+
+TEST(OutputFile, WritesAppendsAndTruncates) {
+  const TemporaryFolder folder;
+  {
+    OutputFile file(folder / "a");
+    file.write("one\n");
+    file.write(std::string_view("t\0wo", 4));
+    file.sync();
+    file.close();
+  }
+  EXPECT_EQ(read_file(folder / "a"), std::string("one\nt\0wo", 8));
+  OutputFile(folder / "a", true).write("!");
+  EXPECT_EQ(read_file(folder / "a"), std::string("one\nt\0wo!", 9));
+  OutputFile(folder / "a").write("new");
+  EXPECT_EQ(read_file(folder / "a"), "new");
+}
+
+TEST(OutputFile, CloseMayBeCalledTwiceAndMovedFromIsClosed) {
+  const TemporaryFolder folder;
+  OutputFile first(folder / "a");
+  OutputFile second(std::move(first));
+  second.write("kept");
+  second.close();
+  second.close();
+  EXPECT_EQ(read_file(folder / "a"), "kept");
+}
+
+TEST(OutputFile, ErrorNamesPathAndReason) {
+  const TemporaryFolder folder;
+  const auto path = folder / "missing" / "a";
+  try {
+    OutputFile file(path);
+    FAIL() << "opened a file in a folder that does not exist";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.what(), "cannot write " + path.string() + ": No such file or directory");
+  }
+}
+
+TEST(OutputFile, ReportsADiskThatIsFull) {
+  const TemporaryFolder folder;
+  OutputFile file(folder / "a");
+  const FileSizeLimit limit(1000);
+  EXPECT_THROW(file.write(std::string(5000, 'x')), Error);
+}
+
+TEST(MappedFile, GivesEveryByte) {
+  const TemporaryFolder folder;
+  const std::string content(100'001, 'z');
+  write_file_atomically(folder / "a", content);
+  MappedFile first(folder / "a");
+  const MappedFile second(std::move(first));
+  EXPECT_TRUE(first.bytes().empty());
+  EXPECT_EQ(second.bytes().size(), content.size());
+  EXPECT_EQ(checksum(second.bytes()), checksum(bytes_of(content)));
+}
+
+TEST(MappedFile, MapsAnEmptyFileToAnEmptySpan) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "a", "");
+  EXPECT_TRUE(MappedFile(folder / "a").bytes().empty());
+  EXPECT_EQ(read_file(folder / "a"), "");
+}
+
+TEST(MappedFile, ErrorsNamePathAndReason) {
+  const TemporaryFolder folder;
+  const auto message = [](const std::filesystem::path& path) -> std::string {
+    try {
+      const MappedFile file(path);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  const std::string missing = (folder / "a").string();
+  EXPECT_EQ(message(missing), "cannot read " + missing + ": No such file or directory");
+  EXPECT_EQ(message(folder.path()), "cannot read " + folder.path().string() + ": Is a directory");
+}
+
+TEST(WriteFileAtomically, ReplacesTheContentAndLeavesNothingElse) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "a", "old");
+  write_file_atomically(folder / "a", "new");
+  EXPECT_EQ(read_file(folder / "a"), "new");
+  EXPECT_EQ(num_entries(folder.path()), 1);
+}
+
+TEST(WriteFileAtomically, KeepsTheOldContentWhenTheDiskIsFull) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "a", "old");
+  {
+    const FileSizeLimit limit(1000);
+    EXPECT_THROW(write_file_atomically(folder / "a", std::string(5000, 'x')), Error);
+  }
+  EXPECT_EQ(read_file(folder / "a"), "old");
+  EXPECT_EQ(num_entries(folder.path()), 1);
+}
+
+TEST(WriteFileAtomically, KeepsAFolderInItsWayAndCleansUp) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "a" / "inner");
+  EXPECT_THROW(write_file_atomically(folder / "a", "text"), Error);
+  EXPECT_TRUE(std::filesystem::is_directory(folder / "a" / "inner"));
+  EXPECT_EQ(num_entries(folder.path()), 1);
+}
+
+TEST(SyncFolder, RefusesWhatIsNoFolder) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "a", "text");
+  EXPECT_NO_THROW(sync_folder(folder.path()));
+  EXPECT_THROW(sync_folder(folder / "a"), Error);
+}
+
+TEST(Checksum, IsXxh3OnEveryMachine) {
+  // The published XXH3_64bits of the empty input: checkpoints carry these digits between machines.
+  EXPECT_EQ(checksum({}), "2d06800538d394c2");
+  EXPECT_EQ(checksum(bytes_of("trireme")).size(), 16);
+}
+
+TEST(Checksum, ChangesWithEveryBit) {
+  std::string text(300, 'a');
+  const std::string before = checksum(bytes_of(text));
+  for (size_t bit = 0; bit < text.size() * 8; ++bit) {
+    text[bit / 8] ^= static_cast<char>(1 << (bit % 8));
+    ASSERT_NE(checksum(bytes_of(text)), before) << "bit " << bit;
+    text[bit / 8] ^= static_cast<char>(1 << (bit % 8));
+  }
+  EXPECT_EQ(checksum(bytes_of(text)), before);
+}
+
+}  // namespace
+}  // namespace trireme
