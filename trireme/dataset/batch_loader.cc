@@ -1,0 +1,54 @@
+#include "trireme/dataset/batch_loader.h"
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include <ATen/ops/empty.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme::dataset {
+
+BatchLoader::BatchLoader(const SequenceSampler& sampler, BatchOptions options)
+    : sampler_(sampler), options_(options) {
+  TRIREME_CHECK(options.global_batch >= 1 && options.micro_batch >= 1, "global_batch is ",
+                options.global_batch, " and micro_batch ", options.micro_batch,
+                ", expected at least 1 each");
+  TRIREME_CHECK(
+      options.data_size >= 1 && options.data_rank >= 0 && options.data_rank < options.data_size,
+      "data rank ", options.data_rank, " of ", options.data_size,
+      ", expected a rank below the size");
+  const int64_t unit = options.micro_batch * options.data_size;
+  const int64_t below = options.global_batch / unit * unit;
+  TRIREME_CHECK(below == options.global_batch, "global_batch is ", options.global_batch,
+                ", expected a multiple of micro_batch * data ranks = ", options.micro_batch, " * ",
+                options.data_size, " = ", unit, "; set it to ",
+                below > 0 ? concat(below, " or ", below + unit) : concat(unit));
+  num_microbatches_ = options.global_batch / unit;
+}
+
+int64_t BatchLoader::first_sample(int64_t step, int64_t index) const {
+  TRIREME_ASSERT(step >= 0 && index >= 0 && index < num_microbatches_, "microbatch ", index, " of ",
+                 num_microbatches_, " in step ", step);
+  return step * options_.global_batch +
+         (options_.data_rank * num_microbatches_ + index) * options_.micro_batch;
+}
+
+Batch BatchLoader::microbatch(int64_t step, int64_t index) const {
+  const int64_t T = sampler_.sequence_length();
+  const int64_t first = first_sample(step, index);
+  Batch batch{at::empty({options_.micro_batch, T}, at::kLong),
+              at::empty({options_.micro_batch, T}, at::kLong)};
+  auto* tokens = batch.tokens_BT.mutable_data_ptr<int64_t>();
+  auto* targets = batch.targets_BT.mutable_data_ptr<int64_t>();
+  std::vector<int64_t> sequence(T + 1);
+  for (int64_t b = 0; b < options_.micro_batch; ++b) {
+    sampler_.sample(first + b, sequence);
+    std::copy_n(sequence.begin(), T, tokens + b * T);
+    std::copy_n(sequence.begin() + 1, T, targets + b * T);
+  }
+  return batch;
+}
+
+}  // namespace trireme::dataset

@@ -1,0 +1,48 @@
+// This rank's microbatches of a step. Step s always holds samples s*B ... s*B+B-1 of the sampler,
+// B = global batch; a layout only decides which rank reads which of them.
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+#include "trireme/dataset/sampler.h"
+
+namespace trireme::dataset {
+
+struct BatchOptions {
+  int64_t global_batch = 0;  // sequences a step, over all ranks
+  int64_t micro_batch = 0;   // sequences a forward
+  int data_rank = 0;         // this rank among those that read different data
+  int data_size = 1;
+};
+
+struct Batch {
+  at::Tensor tokens_BT;   // [B, T] int64, CPU
+  at::Tensor targets_BT;  // [B, T] int64, CPU: tokens one to the right
+};
+
+// Thread safe. The sampler must outlive it.
+class BatchLoader {
+ public:
+  // Throws: ConfigError unless micro_batch * data_size divides global_batch
+  BatchLoader(const SequenceSampler& sampler, BatchOptions options);
+
+  // Microbatches of one rank in one step: M = global_batch / (micro_batch * data_size).
+  int64_t num_microbatches() const { return num_microbatches_; }
+
+  // The sampler's index of the first sequence of microbatch `index`: ranks hold contiguous blocks,
+  // s*B + (rank*M + index) * micro_batch.
+  int64_t first_sample(int64_t step, int64_t index) const;
+
+  // Shapes:  -> tokens_BT, targets_BT [micro_batch, T]
+  // Throws:  ConfigError for a token outside the vocabulary
+  Batch microbatch(int64_t step, int64_t index) const;
+
+ private:
+  const SequenceSampler& sampler_;
+  BatchOptions options_;
+  int64_t num_microbatches_ = 0;
+};
+
+}  // namespace trireme::dataset

@@ -1,0 +1,266 @@
+#include "trireme/dataset/bpe.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <unordered_map>
+
+#include "trireme/base/error.h"
+#include "trireme/dataset/utf8.h"
+
+#ifdef TRIREME_HAVE_SENTENCEPIECE
+#include <sentencepiece_processor.h>
+#include <sentencepiece_trainer.h>
+#endif
+
+namespace trireme::dataset {
+#ifndef TRIREME_HAVE_SENTENCEPIECE
+
+namespace {
+constexpr const char* kMissing =
+    "tokenizer bpe needs SentencePiece, which this build lacks: install libsentencepiece-dev and "
+    "build again, or use --tokenizer bytes";
+}
+
+bool bpe_available() { return false; }
+std::string train_bpe(const std::function<std::string()>&, int64_t) { throw ConfigError(kMissing); }
+std::unique_ptr<Tokenizer> make_bpe_tokenizer(std::string) { throw ConfigError(kMissing); }
+
+#else
+
+namespace {
+
+using sentencepiece::SentencePieceProcessor;
+using sentencepiece::SentencePieceTrainer;
+
+constexpr std::string_view kSpace = "\u2581";  // how a piece spells a space
+constexpr size_t kMaxSentenceBytes = 4000;
+constexpr size_t kMaxWordBytes = 16384;
+constexpr size_t kMaxCachedWords = 1 << 18;
+
+// SentencePiece prints to stderr; 4 is above its highest level.
+void silence() {
+  SentencePieceTrainer::MergeSpecsFromArgs({{"minloglevel", "4"}}, nullptr, nullptr, nullptr)
+      .IgnoreError();
+}
+
+// Hands the trainer sentences it accepts: plain, and short enough not to be dropped.
+class Sentences : public sentencepiece::SentenceIterator {
+ public:
+  explicit Sentences(const std::function<std::string()>& next_text) : next_text_(next_text) {
+    Next();
+  }
+
+  bool done() const override { return sentence_.empty(); }
+  const std::string& value() const override { return sentence_; }
+  sentencepiece::util::Status status() const override { return {}; }
+
+  void Next() override {
+    sentence_.clear();
+    while (sentence_.empty()) {
+      if (rest_.empty()) {
+        block_ = next_text_();
+        rest_ = block_;
+        if (rest_.empty()) return;
+      }
+      const size_t plain = plain_prefix(rest_.substr(0, kMaxSentenceBytes + 4));
+      const size_t length = cut_length(rest_.substr(0, plain), kMaxSentenceBytes);
+      sentence_ = rest_.substr(0, length);
+      rest_.remove_prefix(std::max<size_t>(length, 1));
+    }
+  }
+
+ private:
+  const std::function<std::string()>& next_text_;
+  std::string block_;
+  std::string_view rest_;
+  std::string sentence_;
+};
+
+class BpeTokenizer : public Tokenizer {
+ public:
+  explicit BpeTokenizer(std::string model) : model_(std::move(model)) {
+    silence();
+    // Protobuf merges repeated messages, so these bytes at the end switch normalisation off in any
+    // model: normalizer_spec (3) { precompiled_charsmap (2): "", add_dummy_prefix (3): false,
+    // remove_extra_whitespaces (4): false, escape_whitespaces (5): true }.
+    constexpr std::string_view kExact("\x1A\x08\x12\x00\x18\x00\x20\x00\x28\x01", 10);
+    TRIREME_CHECK(
+        !model_.empty() && processor_.LoadFromSerializedProto(model_ + std::string(kExact)).ok(),
+        "tokenizer model is damaged: ", model_.size(), " bytes that SentencePiece refuses");
+    end_of_document_ = processor_.eos_id();
+    TRIREME_CHECK(end_of_document_ >= 0,
+                  "tokenizer model has no end-of-document (eos) piece: train it with an eos_id");
+    read_pieces();
+  }
+
+  std::string kind() const override { return "bpe"; }
+  int64_t vocab_size() const override { return processor_.GetPieceSize(); }
+  int32_t end_of_document() const override { return end_of_document_; }
+  std::string serialize() const override { return model_; }
+
+  std::vector<int32_t> encode(std::string_view text) const override {
+    std::vector<int32_t> tokens;
+    tokens.reserve(text.size() / 3 + 1);
+    WordCache cache;
+    while (!text.empty()) {
+      const size_t plain = plain_prefix(text);
+      for (size_t begin = 0; begin < plain;) {
+        const std::string_view word = first_word(text.substr(begin, plain - begin));
+        encode_word(word, cache, tokens);
+        begin += word.size();
+      }
+      text.remove_prefix(plain);
+      if (text.empty()) break;
+      tokens.push_back(byte_tokens_[static_cast<unsigned char>(text[0])]);
+      text.remove_prefix(1);
+    }
+    return tokens;
+  }
+
+  std::string decode(std::span<const int32_t> tokens) const override {
+    std::string text;
+    for (const int32_t token : tokens) {
+      TRIREME_CHECK(token >= 0 && token < vocab_size(), "token ", token,
+                    " is outside the vocabulary of ", vocab_size(), " (tokenizer bpe)");
+      text += pieces_[token];
+    }
+    return text;
+  }
+
+ private:
+  using WordCache = std::unordered_map<std::string_view, std::vector<int32_t> >;
+
+  void read_pieces() {
+    byte_tokens_.fill(-1);
+    pieces_.resize(processor_.GetPieceSize());
+    for (int id = 0; id < processor_.GetPieceSize(); ++id) {
+      if (processor_.IsControl(id) || processor_.IsUnknown(id)) continue;
+      const std::string& piece = processor_.IdToPiece(id);
+      if (processor_.IsByte(id)) {  // spelled <0xNN>
+        const int byte = std::stoi(piece.substr(3, 2), nullptr, 16);
+        byte_tokens_[byte] = id;
+        pieces_[id] = static_cast<char>(byte);
+        continue;
+      }
+      pieces_[id] = spelled(piece);
+    }
+    const auto missing = std::find(byte_tokens_.begin(), byte_tokens_.end(), -1);
+    TRIREME_CHECK(missing == byte_tokens_.end(), "tokenizer model has no piece for byte ",
+                  missing - byte_tokens_.begin(), ": train it with byte_fallback");
+  }
+
+  // The text a piece stands for.
+  static std::string spelled(std::string_view piece) {
+    std::string text;
+    for (size_t at = piece.find(kSpace); at != std::string_view::npos; at = piece.find(kSpace)) {
+      text.append(piece.substr(0, at)).push_back(' ');
+      piece.remove_prefix(at + kSpace.size());
+    }
+    return text.append(piece);
+  }
+
+  // Spaces and what follows them up to the next space. No piece reaches across that border, so
+  // words can be encoded one by one, each distinct one once.
+  static std::string_view first_word(std::string_view text) {
+    const size_t letters = std::min(text.find_first_not_of(' '), text.size());
+    const size_t end = std::min(text.find(' ', letters), text.size());
+    return text.substr(0, cut_length(text.substr(0, end), kMaxWordBytes));
+  }
+
+  void encode_word(std::string_view word, WordCache& cache, std::vector<int32_t>& tokens) const {
+    const auto cached = cache.find(word);
+    if (cached != cache.end()) {
+      tokens.insert(tokens.end(), cached->second.begin(), cached->second.end());
+      return;
+    }
+    std::vector<int> ids;
+    const bool encoded = processor_.Encode(word, &ids).ok();
+    if (!encoded || !spells(ids, word)) {
+      ids.clear();
+      for (const char c : word) ids.push_back(byte_tokens_[static_cast<unsigned char>(c)]);
+    }
+    tokens.insert(tokens.end(), ids.begin(), ids.end());
+    if (cache.size() < kMaxCachedWords) cache.emplace(word, std::move(ids));
+  }
+
+  bool spells(const std::vector<int>& ids, std::string_view word) const {
+    for (const int id : ids) {
+      const std::string& piece = pieces_[id];
+      if (piece.empty() || !word.starts_with(piece)) return false;
+      word.remove_prefix(piece.size());
+    }
+    return word.empty();
+  }
+
+  std::string model_;
+  SentencePieceProcessor processor_;
+  std::vector<std::string> pieces_;       // the bytes each token stands for
+  std::array<int32_t, 256> byte_tokens_;  // the token of each byte
+  int32_t end_of_document_ = -1;
+};
+
+// SentencePiece's messages name its own flags and source lines: says the two it has for users in
+// ours. It writes "... 300 vs 351. ..." and "... a value <= 98117.".
+[[noreturn]] void throw_training_failure(const std::string& message, int64_t vocab_size) {
+  const auto number_behind = [&](std::string_view mark) -> int64_t {
+    const size_t at = message.find(mark);
+    return at == std::string::npos ? 0 : std::atoll(message.c_str() + at + mark.size());
+  };
+  const int64_t lowest = number_behind(concat("required_chars. ", vocab_size, " vs "));
+  const int64_t highest = number_behind("to a value <= ");
+  TRIREME_CHECK(lowest == 0, "vocabulary of ", vocab_size,
+                " tokens is too small for this text: expected at least ", lowest,
+                " (bytes, special tokens and its characters); raise --vocab-size");
+  TRIREME_CHECK(highest == 0, "vocabulary of ", vocab_size,
+                " tokens is too large for this text: expected at most ", highest,
+                "; lower --vocab-size or give more text");
+  throw ConfigError(concat("cannot train a bpe tokenizer of ", vocab_size, " tokens: ", message));
+}
+
+}  // namespace
+
+bool bpe_available() { return true; }
+
+std::unique_ptr<Tokenizer> make_bpe_tokenizer(std::string model) {
+  return std::make_unique<BpeTokenizer>(std::move(model));
+}
+
+std::string train_bpe(const std::function<std::string()>& next_text, int64_t vocab_size) {
+  constexpr int kFixedPieces = 256 + 2 + 3;
+  TRIREME_CHECK(vocab_size > kFixedPieces, "vocabulary of ", vocab_size,
+                " tokens is too small for bpe: expected at least ", kFixedPieces,
+                " (bytes and special tokens) and the text's characters; raise --vocab-size");
+  silence();
+  Sentences sentences(next_text);
+  TRIREME_CHECK(!sentences.done(), "no text to train a bpe tokenizer on: the input holds no valid ",
+                "UTF-8; use --tokenizer bytes");
+  std::string model;
+  const auto status = SentencePieceTrainer::Train(
+      std::unordered_map<std::string, std::string>{
+          {"model_type", "bpe"},
+          {"vocab_size", std::to_string(vocab_size)},
+          {"byte_fallback", "true"},
+          {"normalization_rule_name", "identity"},
+          {"add_dummy_prefix", "false"},
+          {"remove_extra_whitespaces", "false"},
+          {"allow_whitespace_only_pieces", "true"},
+          {"split_digits", "true"},
+          {"character_coverage", "0.9995"},
+          {"max_sentence_length", std::to_string(kMaxSentenceBytes + 4)},
+          // The trainer takes a tab for a border between words, so tabs are pieces of their own.
+          {"user_defined_symbols", "\t,\t\t,\t\t\t\t"},
+          {"unk_id", "0"},
+          {"eos_id", "1"},
+          {"bos_id", "-1"},
+          {"pad_id", "-1"},
+          {"num_threads", "2"},  // part of the model's bytes, so the same on every machine
+          {"minloglevel", "4"}},
+      &sentences, &model);
+  if (!status.ok()) throw_training_failure(status.error_message(), vocab_size);
+  return model;
+}
+
+#endif
+
+}  // namespace trireme::dataset

@@ -1,0 +1,76 @@
+// A token file: Megatron's indexed dataset, PREFIX.bin (tokens) and PREFIX.idx (where each sequence
+// and document lies). Byte offsets: docs/token-files.md. Read through a memory map, so opening
+// costs no copy and ranks of one host share the pages. Never looks inside the tokens.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "trireme/base/file.h"
+
+namespace trireme::dataset {
+
+// PREFIX.bin and PREFIX.idx.
+std::filesystem::path bin_path(const std::string& prefix);
+std::filesystem::path idx_path(const std::string& prefix);
+
+// How a token is stored; the values are Megatron's codes in the .idx file.
+enum class TokenType : uint8_t {
+  kUint8 = 1,
+  kInt8 = 2,
+  kInt16 = 3,
+  kInt32 = 4,
+  kInt64 = 5,
+  kUint16 = 8
+};
+int token_type_bytes(TokenType type);
+// As Megatron chooses: uint16 below 65500 tokens, int32 from there on.
+TokenType token_type_for(int64_t vocab_size);
+
+// Thread safe: nothing changes after construction. Spans and offsets count tokens.
+class IndexedFile {
+ public:
+  // Throws: ConfigError (one line, with the path) when a file is missing, empty, truncated, of
+  // another format, or when its numbers contradict each other or the size of the .bin file
+  explicit IndexedFile(const std::string& prefix);
+
+  const std::string& prefix() const { return prefix_; }
+  TokenType token_type() const { return type_; }
+  int64_t num_tokens() const { return num_tokens_; }
+  int64_t num_sequences() const { return num_sequences_; }
+  int64_t num_documents() const { return num_documents_; }
+
+  // Where a document lies in the stream of all tokens.
+  struct Extent {
+    int64_t offset = 0;
+    int64_t size = 0;
+    bool operator==(const Extent&) const = default;
+  };
+  Extent document(int64_t index) const;
+
+  // Copies tokens [offset, offset + out.size()) of the stream of all documents into `out`.
+  void read(int64_t offset, std::span<int64_t> out) const;
+
+ private:
+  // Where sequence `index` begins; `index` may be num_sequences().
+  int64_t sequence_offset(int64_t index) const;
+  void check_header() const;
+  void check_sequences() const;
+  void check_documents() const;
+
+  std::string prefix_;
+  MappedFile idx_;
+  MappedFile bin_;
+  TokenType type_ = TokenType::kUint16;
+  int64_t num_tokens_ = 0;
+  int64_t num_sequences_ = 0;
+  int64_t num_documents_ = 0;
+  // The three tables inside idx_; unaligned, hence bytes.
+  const std::byte* lengths_ = nullptr;    // int32 [num_sequences]
+  const std::byte* pointers_ = nullptr;   // int64 [num_sequences]
+  const std::byte* documents_ = nullptr;  // int64 [num_documents + 1]
+};
+
+}  // namespace trireme::dataset

@@ -1,0 +1,60 @@
+// Writes a token file (see indexed_file.h) in bounded memory: tokens go to disk as they come, and
+// so do the sequence lengths, from which finish() builds the index.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/base/file.h"
+#include "trireme/dataset/indexed_file.h"
+
+namespace trireme::dataset {
+
+// One thread. Until publish() only PREFIX.*.tmp files exist; the destructor removes them.
+class IndexedFileWriter {
+ public:
+  // Throws: ConfigError when the files cannot be created
+  IndexedFileWriter(std::string prefix, int64_t vocab_size);
+  IndexedFileWriter(const IndexedFileWriter&) = delete;
+  IndexedFileWriter& operator=(const IndexedFileWriter&) = delete;
+  ~IndexedFileWriter();
+
+  // A document in one call, or in pieces.
+  // Throws: ConfigError for a token outside [0, vocab_size); Error when the disk is full
+  void add_document(std::span<const int32_t> tokens);
+  void append(std::span<const int32_t> tokens);
+  void end_document();
+
+  int64_t num_documents() const { return num_documents_; }
+  int64_t num_tokens() const { return num_tokens_; }
+
+  // finish() = complete() + publish(). Several writers complete first and publish together.
+  // complete: everything is on the disk, still under temporary names.
+  void complete();
+  // publish: renames over whatever had the names before; the index goes last.
+  void publish();
+  void finish();
+
+ private:
+  void end_sequence(bool end_of_document);
+  void flush_tokens();
+  void write_index();
+
+  std::string prefix_;
+  int64_t vocab_size_;
+  TokenType type_;
+  std::optional<OutputFile> bin_;
+  std::optional<OutputFile> lengths_;  // int32 a sequence; ~length where a document ends
+  std::vector<std::byte> pending_bin_;
+  std::vector<int32_t> pending_lengths_;
+  int64_t sequence_tokens_ = 0;  // of the sequence under way
+  int64_t num_sequences_ = 0;
+  int64_t num_documents_ = 0;
+  int64_t num_tokens_ = 0;
+  bool completed_ = false;
+};
+
+}  // namespace trireme::dataset

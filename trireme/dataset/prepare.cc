@@ -1,0 +1,226 @@
+#include "trireme/dataset/prepare.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <numeric>
+#include <optional>
+
+#include "trireme/base/error.h"
+#include "trireme/base/file.h"
+#include "trireme/base/random.h"
+#include "trireme/dataset/bpe.h"
+#include "trireme/dataset/documents.h"
+#include "trireme/dataset/indexed_file_writer.h"
+#include "trireme/dataset/tokenizer.h"
+
+namespace trireme::dataset {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Split {
+  std::vector<Document> training;
+  std::vector<Document> validation;
+};
+
+int64_t total_bytes(const std::vector<Document>& documents) {
+  return std::accumulate(documents.begin(), documents.end(), int64_t{0},
+                         [](int64_t sum, const Document& d) { return sum + d.size(); });
+}
+
+void check_options(const PrepareOptions& options) {
+  TRIREME_CHECK(options.tokenizer == "bytes" || options.tokenizer == "bpe", "tokenizer is \"",
+                options.tokenizer, "\", expected bytes or bpe");
+  TRIREME_CHECK(
+      options.tokenizer != "bytes" || options.vocab_size == 0 || options.vocab_size == 257,
+      "vocab_size is ", options.vocab_size,
+      ", but tokenizer bytes always has 257; leave it out or use --tokenizer bpe");
+  TRIREME_CHECK(options.tokenizer == "bpe" || options.tokenizer_model.empty(),
+                "a tokenizer model is given, but tokenizer is bytes; use --tokenizer bpe");
+  TRIREME_CHECK(options.vocab_size >= 0 && options.vocab_size <= INT32_MAX, "vocab_size is ",
+                options.vocab_size, ", expected 1 to ", INT32_MAX);
+  TRIREME_CHECK(options.validation_fraction >= 0 && options.validation_fraction < 1,
+                "validation_fraction is ", options.validation_fraction,
+                ", expected at least 0 and below 1");
+  TRIREME_CHECK(!options.output.empty() && options.output.back() != '/', "output is \"",
+                options.output, "\", expected a prefix of file names such as data/python");
+}
+
+// One document alone: its tail, from a line end on.
+Split split_tail(const Document& document, double fraction) {
+  auto cut = document.begin +
+             static_cast<int64_t>(static_cast<double>(document.size()) * (1.0 - fraction));
+  Document around = document;
+  around.begin = cut;
+  constexpr int64_t kWindowBytes = 1 << 16;
+  around.end = std::min(document.end, cut + kWindowBytes);
+  const std::string window = DocumentReader(around).next();
+  const size_t line = window.find('\n');
+  if (line != std::string::npos && cut + static_cast<int64_t>(line) + 1 < document.end)
+    cut += static_cast<int64_t>(line) + 1;
+  TRIREME_CHECK(cut > document.begin && cut < document.end, document.path.string(), " has ",
+                document.size(), " bytes, too few to set ", fraction,
+                " of them aside; give more text or set validation_fraction to 0");
+  Split split{{document}, {document}};
+  split.training[0].end = cut;
+  split.validation[0].begin = cut;
+  return split;
+}
+
+Split split_documents(std::vector<Document> documents, double fraction, uint64_t seed) {
+  if (fraction == 0) return {std::move(documents), {}};
+  if (documents.size() == 1) return split_tail(documents[0], fraction);
+  std::vector<double> draws;
+  for (const Document& document : documents)
+    draws.push_back(random_uniform(random_key(seed, "validation/" + document.name), 0));
+  // At least one document on either side.
+  const auto lowest = std::min_element(draws.begin(), draws.end());
+  const auto highest = std::max_element(draws.rbegin(), draws.rend());
+  *lowest = 0.0;
+  *highest = 1.0;
+  Split split;
+  for (size_t i = 0; i < documents.size(); ++i)
+    (draws[i] < fraction ? split.validation : split.training).push_back(std::move(documents[i]));
+  return split;
+}
+
+// Blocks of the training text: all of it, or about `sample_bytes` spread evenly over it.
+std::function<std::string()> sample_text(const std::vector<Document>& documents,
+                                         const PrepareOptions& options) {
+  constexpr int64_t kBlockBytes = 1 << 16;
+  const double share = static_cast<double>(options.tokenizer_sample_bytes) /
+                       static_cast<double>(total_bytes(documents));
+  return [&documents, seed = options.seed, share, i = size_t{0}, block = int64_t{0}]() mutable {
+    for (; i < documents.size(); ++i, block = 0) {
+      const RandomKey key = random_key(seed, "tokenizer/" + documents[i].name);
+      while (block * kBlockBytes < documents[i].size()) {
+        Document part = documents[i];
+        part.begin += block * kBlockBytes;
+        part.end = std::min(part.end, part.begin + kBlockBytes);
+        if (random_uniform(key, block++) < share) return DocumentReader(part).next();
+      }
+    }
+    return std::string();
+  };
+}
+
+std::unique_ptr<Tokenizer> choose_tokenizer(const PrepareOptions& options, const Split& split) {
+  if (options.tokenizer == "bytes") return make_bytes_tokenizer();
+  if (options.tokenizer_model.empty()) {
+    constexpr int64_t kDefaultVocabSize = 8192;
+    const int64_t vocab_size = options.vocab_size > 0 ? options.vocab_size : kDefaultVocabSize;
+    return make_bpe_tokenizer(train_bpe(sample_text(split.training, options), vocab_size));
+  }
+  std::string model;
+  try {
+    model = read_file(options.tokenizer_model);
+  } catch (const Error& error) {
+    throw ConfigError(concat("tokenizer model: ", error.what()));
+  }
+  auto tokenizer = make_bpe_tokenizer(std::move(model));
+  TRIREME_CHECK(options.vocab_size == 0 || options.vocab_size == tokenizer->vocab_size(),
+                "vocab_size is ", options.vocab_size, ", but ", options.tokenizer_model, " has ",
+                tokenizer->vocab_size(), "; leave it out");
+  return tokenizer;
+}
+
+void make_parent_folder(const std::string& prefix) {
+  const fs::path folder = fs::path(prefix).parent_path();
+  if (folder.empty()) return;
+  std::error_code failure;
+  fs::create_directories(folder, failure);
+  TRIREME_CHECK(!failure, "output ", prefix, " is not writable: ", failure.message(),
+                "; choose another --output");
+}
+
+// Encodes documents into a token file and counts the bytes done.
+class Encoder {
+ public:
+  Encoder(const Tokenizer& tokenizer, bool append_end_of_document,
+          std::function<void(int64_t)> on_bytes)
+      : tokenizer_(tokenizer), append_(append_end_of_document), on_bytes_(std::move(on_bytes)) {}
+
+  void encode(const std::vector<Document>& documents, IndexedFileWriter& writer) {
+    for (const Document& document : documents) {
+      DocumentReader reader(document);
+      for (std::string piece = reader.next(); !piece.empty(); piece = reader.next()) {
+        writer.append(tokenizer_.encode(piece));
+        on_bytes_(static_cast<int64_t>(piece.size()));
+      }
+      const int32_t end = tokenizer_.end_of_document();
+      if (append_) writer.append({&end, 1});
+      writer.end_document();
+    }
+    writer.complete();
+  }
+
+ private:
+  const Tokenizer& tokenizer_;
+  bool append_;
+  std::function<void(int64_t)> on_bytes_;
+};
+
+std::vector<fs::path> output_paths(const std::string& prefix) {
+  const std::string validation = validation_prefix(prefix);
+  return {bin_path(prefix),
+          idx_path(prefix),
+          bin_path(validation),
+          idx_path(validation),
+          tokenizer_json_path(prefix),
+          tokenizer_model_path(prefix)};
+}
+
+}  // namespace
+
+std::string validation_prefix(const std::string& prefix) { return prefix + ".validation"; }
+
+PrepareReport prepare(const PrepareOptions& options,
+                      const std::function<void(int64_t, int64_t)>& progress) {
+  check_options(options);
+  const Split split =
+      split_documents(find_documents({options.inputs, options.globs, options.excludes,
+                                      output_paths(options.output)}),
+                      options.validation_fraction, options.seed);
+  const int64_t bytes = total_bytes(split.training) + total_bytes(split.validation);
+
+  // Before the tokenizer is trained, which takes a while: can the output be written at all?
+  make_parent_folder(options.output);
+  IndexedFileWriter(options.output, 1);
+  const auto tokenizer = choose_tokenizer(options, split);
+
+  int64_t done = 0;
+  Encoder encoder(*tokenizer, options.append_end_of_document, [&](int64_t n) {
+    done += n;
+    if (progress) progress(done, bytes);
+  });
+  const std::string validation_output = validation_prefix(options.output);
+  IndexedFileWriter training(options.output, tokenizer->vocab_size());
+  encoder.encode(split.training, training);
+  std::optional<IndexedFileWriter> validation;
+  if (!split.validation.empty()) {
+    validation.emplace(validation_output, tokenizer->vocab_size());
+    encoder.encode(split.validation, *validation);
+  }
+
+  save_tokenizer(*tokenizer, options.output);
+  std::error_code ignored;
+  fs::remove(idx_path(validation_output), ignored);  // of an earlier run
+  if (!validation) fs::remove(bin_path(validation_output), ignored);
+  training.publish();
+  if (validation) validation->publish();
+
+  PrepareReport report;
+  report.tokenizer = tokenizer->kind();
+  report.vocab_size = tokenizer->vocab_size();
+  report.documents = training.num_documents();
+  report.tokens = training.num_tokens();
+  report.validation_documents = validation ? validation->num_documents() : 0;
+  report.validation_tokens = validation ? validation->num_tokens() : 0;
+  report.bytes = bytes;
+  const int64_t tokens = report.tokens + report.validation_tokens;
+  report.bytes_per_token = static_cast<double>(bytes) / static_cast<double>(tokens);
+  return report;
+}
+
+}  // namespace trireme::dataset
