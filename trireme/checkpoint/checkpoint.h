@@ -1,0 +1,98 @@
+// Sharded checkpoints: saved at any layout, loaded at any other, committed whole or not at all,
+// every byte checked on load. Never builds a global tensor to do so, and never leaves a rank
+// waiting for one that failed.
+// Format: docs/checkpoint-format.md
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "trireme/comm/communicator.h"
+#include "trireme/mesh/layout.h"
+
+namespace trireme::checkpoint {
+
+// A tensor and where it lies. The layout's axes are the mesh's, or its innermost ones: this rank is
+// number `world_rank % layout.num_ranks()` of the layout, and `local` has that box's shape. No
+// placement may be partial.
+struct Entry {
+  std::string name;
+  at::Tensor local;
+  mesh::Layout layout;
+};
+
+struct SaveOptions {
+  // How many checkpoints stay, the newest by step; older ones go once the new one is on the disk.
+  // 0 keeps all.
+  int keep = 3;
+  // false is for tests: a power cut may then lose or tear the checkpoint.
+  bool fsync = true;
+};
+
+// Writes `root`/step-000050. It appears at once and complete: a crash, a kill or a full disk at any
+// instant leaves the earlier checkpoints as they were. A checkpoint of the same step is replaced.
+// entries: this rank's tensors; ranks may hold different ones. state: JSON text, rank 0's is kept.
+// Comm:       names, boxes and checksums; no tensor data
+// Collective: every rank of `world`, all seeing `root` as the same folder
+// Throws:     CheckpointError on all ranks with the failing rank's reason
+void save(const std::filesystem::path& root, int64_t step, std::span<const Entry> entries,
+          const std::string& state, comm::Communicator& world, const SaveOptions& options = {});
+
+// Folders of complete checkpoints in `root`, oldest step first; none when `root` does not exist.
+std::vector<std::filesystem::path> list(const std::filesystem::path& root);
+std::optional<std::filesystem::path> latest(const std::filesystem::path& root);
+
+struct LoadOptions {
+  // false: names that only one side has are left alone. Shapes and dtypes must agree always.
+  bool strict = true;
+};
+
+// Copies the checkpoint `folder` into the entries' tensors, whatever the layout it was saved at.
+// Returns the state. Nothing is modified, on any rank, unless everything every rank needs is there
+// and its checksums are right.
+// Comm:       names; no tensor data: each rank reads the pieces that meet its boxes
+// Collective: every rank of `world`
+// Throws:     CheckpointError on all ranks, listing what differs
+std::string load(const std::filesystem::path& folder, std::span<Entry> entries,
+                 comm::Communicator& world, const LoadOptions& options = {});
+
+// One tensor, or all of them, whole; not collective. Throws: CheckpointError
+at::Tensor load_tensor(const std::filesystem::path& folder, const std::string& name);
+std::map<std::string, at::Tensor> load_global(const std::filesystem::path& folder);
+
+struct VerifyReport {
+  int64_t num_files = 0;
+  int64_t num_pieces = 0;
+  int64_t num_bytes = 0;                // of tensor data that was read
+  std::vector<std::string> problems{};  // one line each; empty when every bit is as saved
+};
+// Reads everything and compares all checksums; goes on after a problem.
+VerifyReport verify(const std::filesystem::path& folder);
+
+struct TensorSummary {
+  std::string name;
+  std::string dtype;
+  std::vector<int64_t> shape;
+  int64_t num_bytes = 0;
+  int64_t num_pieces = 0;
+  std::string layout;  // "data=2 sharded(0), tensor=1 replicated"
+};
+struct Summary {
+  int64_t step = 0;
+  int world_size = 0;  // ranks that saved it
+  int64_t num_elements = 0;
+  int64_t num_bytes = 0;
+  std::string state{};
+  std::vector<TensorSummary> tensors{};
+};
+// Reads the manifest alone. Throws: CheckpointError
+Summary inspect(const std::filesystem::path& folder);
+
+}  // namespace trireme::checkpoint

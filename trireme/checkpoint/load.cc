@@ -1,0 +1,232 @@
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/checkpoint/agreement.h"
+#include "trireme/checkpoint/checkpoint.h"
+#include "trireme/checkpoint/manifest.h"
+#include "trireme/checkpoint/safetensors.h"
+#include "trireme/checkpoint/shards.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr size_t kNamesInAnError = 5;
+
+mesh::Box wanted_box(const Entry& entry, comm::Communicator& world) {
+  const int ranks = entry.layout.num_ranks();
+  if (ranks < 1 || world.size() % ranks != 0)
+    throw CheckpointError(concat("\"", entry.name, "\" has a layout of ", ranks,
+                                 " ranks in a world of ", world.size()));
+  mesh::Box box = entry.layout.local_box(world.rank() % ranks);
+  if (entry.local.sizes() != at::IntArrayRef(box.size))
+    throw CheckpointError(concat("\"", entry.name, "\" has the shape ", entry.local.sizes(),
+                                 ", its layout gives this rank ", at::IntArrayRef(box.size)));
+  return box;
+}
+
+mesh::Box whole(const TensorRecord& record) {
+  return {std::vector<int64_t>(record.shape.size(), 0), record.shape};
+}
+
+// How this rank's entries and the checkpoint differ; the names both have and agree on aside.
+struct Differences {
+  std::set<std::string> wanted;      // every name asked for
+  std::set<std::string> mismatches;  // "\"w\" is F32 [2, 3], expected F32 [3, 3]"
+};
+
+Differences compare(const Manifest& manifest, std::span<const Entry> entries) {
+  Differences result;
+  for (const Entry& entry : entries) {
+    if (!result.wanted.insert(entry.name).second)
+      throw CheckpointError(concat("\"", entry.name, "\" is asked for twice"));
+    const auto found = manifest.tensors.find(entry.name);
+    if (found == manifest.tensors.end()) continue;
+    const TensorRecord& saved = found->second;
+    if (saved.dtype == entry.local.scalar_type() && saved.shape == entry.layout.shape()) continue;
+    result.mismatches.insert(concat("\"", entry.name, "\" is ", dtype_name(saved.dtype), " ",
+                                    at::IntArrayRef(saved.shape), ", expected ",
+                                    dtype_name(entry.local.scalar_type()), " ",
+                                    at::IntArrayRef(entry.layout.shape())));
+  }
+  return result;
+}
+
+Differences merge(std::span<const std::string> reports) {
+  Differences result;
+  for (const std::string& text : reports) {
+    const json report = json::parse(text);
+    result.wanted.merge(report.at("wanted").get<std::set<std::string>>());
+    result.mismatches.merge(report.at("mismatches").get<std::set<std::string>>());
+  }
+  return result;
+}
+
+// "; 7 missing: "a", "b", ..." or nothing when there are none.
+std::string listed(const char* what, const std::set<std::string>& items) {
+  if (items.empty()) return "";
+  std::string text = concat("; ", items.size(), " ", what, ": ");
+  size_t count = 0;
+  for (const std::string& item : items) {
+    if (count == kNamesInAnError) return text + ", ...";
+    text += (count++ == 0 ? "" : ", ") + item;
+  }
+  return text;
+}
+
+// The same result on every rank: all are given the same reports.
+void require_same_model(const fs::path& folder, const Manifest& manifest,
+                        const Differences& differences, bool strict) {
+  std::set<std::string> missing, surplus;
+  for (const std::string& name : differences.wanted) {
+    if (!manifest.tensors.contains(name)) missing.insert("\"" + name + "\"");
+  }
+  for (const auto& [name, record] : manifest.tensors) {
+    if (!differences.wanted.contains(name)) surplus.insert("\"" + name + "\"");
+  }
+  const size_t matching =
+      differences.wanted.size() - missing.size() - differences.mismatches.size();
+  const size_t most = std::max(differences.wanted.size(), manifest.tensors.size());
+  if (!strict) {
+    missing.clear();
+    surplus.clear();
+  }
+  if (missing.empty() && surplus.empty() && differences.mismatches.empty()) return;
+  throw CheckpointError(concat(
+      folder.string(), ": does not fit the model", listed("missing", missing),
+      listed("surplus", surplus), listed("of another dtype or shape", differences.mismatches),
+      matching * 2 < most ? "; this looks like a checkpoint of another model: compare the configs"
+                          : ""));
+}
+
+// Checks every piece that `box` meets.
+void check_box(Shards& shards, const std::string& name, const TensorRecord& record,
+               const mesh::Box& box) {
+  for (const Piece& piece : record.pieces) {
+    if (mesh::intersect(piece.box, box).numel() > 0) shards.check(name, record, piece);
+  }
+}
+
+at::Tensor read_whole(Shards& shards, const std::string& name, const TensorRecord& record) {
+  check_box(shards, name, record, whole(record));
+  at::Tensor tensor = at::empty(record.shape, at::TensorOptions().dtype(record.dtype));
+  shards.copy_box(name, record, whole(record), tensor);
+  return tensor;
+}
+
+std::string layout_text(const TensorRecord& record) {
+  std::string text;
+  for (size_t i = 0; i < record.axes.size() && i < record.placements.size(); ++i) {
+    text += concat(i == 0 ? "" : ", ", record.axes[i].name, "=", record.axes[i].size, " ",
+                   mesh::to_string(record.placements[i]));
+  }
+  return text.empty() ? "replicated" : text;
+}
+
+}  // namespace
+
+std::string load(const fs::path& folder, std::span<Entry> entries, comm::Communicator& world,
+                 const LoadOptions& options) {
+  Manifest manifest;
+  const auto reports = gather_or_throw(world, [&] {
+    manifest = read_manifest(folder);
+    const Differences mine = compare(manifest, entries);
+    return json({{"wanted", mine.wanted}, {"mismatches", mine.mismatches}}).dump();
+  });
+  require_same_model(folder, manifest, merge(reports), options.strict);
+
+  Shards shards(folder, manifest);
+  run_or_throw(world, [&] {
+    for (const Entry& entry : entries) {
+      const mesh::Box box = wanted_box(entry, world);
+      const auto found = manifest.tensors.find(entry.name);
+      if (found != manifest.tensors.end()) check_box(shards, entry.name, found->second, box);
+    }
+  });
+  for (Entry& entry : entries) {
+    const auto found = manifest.tensors.find(entry.name);
+    if (found == manifest.tensors.end()) continue;
+    shards.copy_box(entry.name, found->second, wanted_box(entry, world), entry.local);
+  }
+  return manifest.state;
+}
+
+at::Tensor load_tensor(const fs::path& folder, const std::string& name) {
+  const Manifest manifest = read_manifest(folder);
+  const auto found = manifest.tensors.find(name);
+  if (found == manifest.tensors.end())
+    throw CheckpointError(concat(folder.string(), ": there is no tensor \"", name, "\" among its ",
+                                 manifest.tensors.size()));
+  Shards shards(folder, manifest);
+  return read_whole(shards, name, found->second);
+}
+
+std::map<std::string, at::Tensor> load_global(const fs::path& folder) {
+  const Manifest manifest = read_manifest(folder);
+  Shards shards(folder, manifest);
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& [name, record] : manifest.tensors)
+    tensors.emplace(name, read_whole(shards, name, record));
+  return tensors;
+}
+
+VerifyReport verify(const fs::path& folder) {
+  VerifyReport report;
+  Manifest manifest;
+  try {
+    manifest = read_manifest(folder);
+  } catch (const CheckpointError& error) {
+    report.problems.push_back(error.what());
+    return report;
+  }
+  Shards shards(folder, manifest);
+  std::set<std::string> unreadable;
+  for (const FileRecord& file : manifest.files) {
+    ++report.num_files;
+    try {
+      shards.open(file.name);
+    } catch (const CheckpointError& error) {
+      report.problems.push_back(error.what());
+      unreadable.insert(file.name);
+    }
+  }
+  for (const auto& [name, record] : manifest.tensors) {
+    for (const Piece& piece : record.pieces) {
+      ++report.num_pieces;
+      if (unreadable.contains(piece.file)) continue;
+      try {
+        shards.check(name, record, piece);
+      } catch (const CheckpointError& error) {
+        report.problems.push_back(error.what());
+      }
+      report.num_bytes += piece.box.numel() * static_cast<int64_t>(c10::elementSize(record.dtype));
+    }
+  }
+  return report;
+}
+
+Summary inspect(const fs::path& folder) {
+  const Manifest manifest = read_manifest(folder);
+  Summary summary{
+      .step = manifest.step, .world_size = manifest.world_size, .state = manifest.state};
+  for (const auto& [name, record] : manifest.tensors) {
+    summary.num_elements += record.num_elements();
+    summary.num_bytes += record.num_bytes();
+    summary.tensors.push_back({.name = name,
+                               .dtype = dtype_name(record.dtype),
+                               .shape = record.shape,
+                               .num_bytes = record.num_bytes(),
+                               .num_pieces = static_cast<int64_t>(record.pieces.size()),
+                               .layout = layout_text(record)});
+  }
+  return summary;
+}
+
+}  // namespace trireme::checkpoint

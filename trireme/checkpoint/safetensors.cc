@@ -1,0 +1,269 @@
+#include "trireme/checkpoint/safetensors.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "safetensors is little-endian");
+
+constexpr std::pair<at::ScalarType, const char*> kDtypes[] = {
+    {at::kDouble, "F64"}, {at::kFloat, "F32"}, {at::kHalf, "F16"},  {at::kBFloat16, "BF16"},
+    {at::kLong, "I64"},   {at::kInt, "I32"},   {at::kShort, "I16"}, {at::kChar, "I8"},
+    {at::kByte, "U8"},    {at::kBool, "BOOL"}};
+
+constexpr uint64_t kLengthBytes = 8;
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the reference implementation's limit
+constexpr const char* kMetadataKey = "__metadata__";
+
+template <typename... Args>
+[[noreturn]] void fail(const std::filesystem::path& path, const Args&... args) {
+  throw CheckpointError(concat(path.string(), ": ", args...));
+}
+
+// Runs `action`; what the file system reports becomes a CheckpointError.
+template <typename Action>
+auto as_checkpoint_error(Action action) {
+  try {
+    return action();
+  } catch (const CheckpointError&) {
+    throw;
+  } catch (const Error& error) {
+    throw CheckpointError(error.what());
+  }
+}
+
+uint64_t size_in_bytes(const TensorInfo& info, const std::filesystem::path& path) {
+  uint64_t bytes = c10::elementSize(info.dtype);
+  for (int64_t length : info.shape) {
+    if (length < 0 || __builtin_mul_overflow(bytes, static_cast<uint64_t>(length), &bytes))
+      fail(path, "tensor \"", info.name, "\" has an impossible shape (dimension ", length, ")");
+  }
+  return bytes;
+}
+
+TensorInfo parse_info(const std::string& name, const nlohmann::json& value,
+                      const std::filesystem::path& path) {
+  TensorInfo info{.name = name};
+  try {
+    info.dtype = parse_dtype(value.at("dtype").get<std::string>());
+    const nlohmann::json& offsets = value.at("data_offsets");
+    if (!offsets.is_array() || offsets.size() != 2)
+      fail(path, "tensor \"", name, "\" has data_offsets ", offsets.dump(), ", expected two");
+    for (const nlohmann::json& number : value.at("shape")) {
+      if (!number.is_number_unsigned())
+        fail(path, "tensor \"", name, "\" has the dimension ", number.dump());
+      info.shape.push_back(number.get<int64_t>());
+    }
+    for (const nlohmann::json& number : offsets) {
+      if (!number.is_number_unsigned())
+        fail(path, "tensor \"", name, "\" has the offset ", number.dump());
+    }
+    info.begin = offsets[0].get<uint64_t>();
+    info.end = offsets[1].get<uint64_t>();
+  } catch (const ConfigError& error) {
+    fail(path, "tensor \"", name, "\": ", error.what());
+  } catch (const nlohmann::json::exception&) {
+    fail(path, "tensor \"", name, "\" lacks a valid dtype, shape or data_offsets");
+  }
+  return info;
+}
+
+// The tensors must fill [0, data_bytes) exactly: no overlap, no gap, nothing behind.
+void check_offsets(std::span<const TensorInfo> tensors, uint64_t data_bytes,
+                   const std::filesystem::path& path) {
+  uint64_t at = 0;
+  for (const TensorInfo& info : tensors) {
+    if (info.begin > info.end || info.end > data_bytes)
+      fail(path, "tensor \"", info.name, "\" lies at bytes ", info.begin, " to ", info.end, " of ",
+           data_bytes, ": the file is truncated or damaged");
+    if (info.end - info.begin != size_in_bytes(info, path))
+      fail(path, "tensor \"", info.name, "\" has ", info.end - info.begin,
+           " bytes, its shape and dtype need ", size_in_bytes(info, path));
+    if (info.begin != at)
+      fail(path, "tensor \"", info.name, "\" begins at byte ", info.begin, ", expected ", at,
+           info.begin < at ? ": it overlaps another" : ": there is a gap before it");
+    at = info.end;
+  }
+  if (at != data_bytes)
+    fail(path, "the tensors end at byte ", at, " of ", data_bytes, ": surplus bytes behind them");
+}
+
+std::string make_header(std::span<const TensorInfo> tensors,
+                        const std::map<std::string, std::string>& metadata) {
+  nlohmann::json header = nlohmann::json::object();
+  if (!metadata.empty()) header[kMetadataKey] = metadata;
+  for (const TensorInfo& info : tensors) {
+    header[info.name] = {{"dtype", dtype_name(info.dtype)},
+                         {"shape", info.shape},
+                         {"data_offsets", {info.begin, info.end}}};
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  const uint64_t length = text.size();
+  std::string result(kLengthBytes, '\0');
+  std::memcpy(result.data(), &length, kLengthBytes);
+  return result + text;
+}
+
+}  // namespace
+
+std::string dtype_name(at::ScalarType dtype) {
+  for (const auto& [type, name] : kDtypes) {
+    if (type == dtype) return name;
+  }
+  throw ConfigError(concat("dtype ", c10::toString(dtype), " cannot be stored; expected one of ",
+                           "F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL"));
+}
+
+at::ScalarType parse_dtype(const std::string& name) {
+  for (const auto& [type, known] : kDtypes) {
+    if (name == known) return type;
+  }
+  throw ConfigError(concat("dtype \"", name, "\" is unknown; expected one of ",
+                           "F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL"));
+}
+
+SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) : path_(path) {
+  file_ = as_checkpoint_error([&] { return std::make_shared<MappedFile>(path); });
+  parse(path);
+}
+
+void SafetensorsReader::parse(const std::filesystem::path& path) {
+  const auto bytes = file_->bytes();
+  if (bytes.size() < kLengthBytes)
+    fail(path, bytes.size(), " bytes, a safetensors file has at least 8: truncated");
+  uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), kLengthBytes);
+  if (length > kMaxHeaderBytes)
+    fail(path, "header of ", length, " bytes, at most ", kMaxHeaderBytes,
+         " allowed: not a safetensors file, or damaged");
+  if (length > bytes.size() - kLengthBytes)
+    fail(path, "header of ", length, " bytes in a file of ", bytes.size(), ": truncated");
+  data_begin_ = kLengthBytes + length;
+  const auto* text = reinterpret_cast<const char*>(bytes.data()) + kLengthBytes;
+  const auto header = nlohmann::json::parse(text, text + length, nullptr, false);
+  if (!header.is_object()) fail(path, "the header is not a JSON object: damaged");
+  for (const auto& [name, value] : header.items()) {
+    if (name != kMetadataKey) {
+      tensors_.push_back(parse_info(name, value, path));
+      continue;
+    }
+    if (!value.is_object()) fail(path, kMetadataKey, " is not an object");
+    for (const auto& [key, entry] : value.items()) {
+      if (!entry.is_string()) fail(path, kMetadataKey, " \"", key, "\" is not a string");
+      metadata_[key] = entry.get<std::string>();
+    }
+  }
+  std::stable_sort(tensors_.begin(), tensors_.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
+  check_offsets(tensors_, bytes.size() - data_begin_, path);
+  for (size_t i = 0; i < tensors_.size(); ++i) index_[tensors_[i].name] = i;
+}
+
+const TensorInfo* SafetensorsReader::find(const std::string& name) const {
+  const auto found = index_.find(name);
+  return found == index_.end() ? nullptr : &tensors_[found->second];
+}
+
+std::span<const std::byte> SafetensorsReader::header() const {
+  return file_->bytes().first(data_begin_);
+}
+
+std::span<const std::byte> SafetensorsReader::bytes(const std::string& name) const {
+  const TensorInfo* info = find(name);
+  if (info == nullptr) fail(path_, "there is no tensor \"", name, "\"");
+  return file_->bytes().subspan(data_begin_ + info->begin, info->end - info->begin);
+}
+
+at::Tensor SafetensorsReader::view(const std::string& name) const {
+  const auto data = bytes(name);
+  const TensorInfo& info = *find(name);
+  if (data.empty() || reinterpret_cast<uintptr_t>(data.data()) % c10::elementSize(info.dtype) != 0)
+    return read(name);
+  // from_blob takes no const pointer; the mapping itself forbids writes.
+  return at::from_blob(
+      const_cast<std::byte*>(data.data()), info.shape, [file = file_](void*) {},
+      at::TensorOptions().dtype(info.dtype));
+}
+
+at::Tensor SafetensorsReader::read(const std::string& name) const {
+  const auto data = bytes(name);
+  const TensorInfo& info = *find(name);
+  at::Tensor result = at::empty(info.shape, at::TensorOptions().dtype(info.dtype));
+  if (!data.empty()) std::memcpy(result.mutable_data_ptr(), data.data(), data.size());
+  return result;
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
+                                     std::vector<TensorInfo> tensors,
+                                     const std::map<std::string, std::string>& metadata)
+    : path_(path),
+      file_(as_checkpoint_error([&] { return OutputFile(path); })),
+      tensors_(std::move(tensors)) {
+  std::stable_sort(tensors_.begin(), tensors_.end(), [](const auto& a, const auto& b) {
+    return c10::elementSize(a.dtype) > c10::elementSize(b.dtype);
+  });
+  uint64_t at = 0;
+  std::map<std::string, int> uses{{kMetadataKey, 1}};
+  for (TensorInfo& info : tensors_) {
+    if (++uses[info.name] > 1) fail(path, "tensor name \"", info.name, "\" is taken");
+    info.begin = at;
+    info.end = at + size_in_bytes(info, path);
+    at = info.end;
+  }
+  std::string header;
+  try {
+    header = make_header(tensors_, metadata);
+  } catch (const nlohmann::json::exception&) {
+    fail(path, "a tensor's name or the metadata is not UTF-8");
+  }
+  if (header.size() - kLengthBytes > kMaxHeaderBytes)
+    fail(path, "header of ", header.size(), " bytes, at most ", kMaxHeaderBytes, " allowed");
+  header_checksum_ = checksum(std::as_bytes(std::span(header)));
+  num_bytes_ = header.size() + at;
+  as_checkpoint_error([&] { file_.write(header); });
+}
+
+std::string SafetensorsWriter::write(const at::Tensor& tensor) {
+  TRIREME_ASSERT(next_ < tensors_.size(), path_.string(), " is complete");
+  const TensorInfo& info = tensors_[next_++];
+  TRIREME_ASSERT(
+      tensor.scalar_type() == info.dtype && tensor.sizes() == at::IntArrayRef(info.shape), "\"",
+      info.name, "\" was announced with another dtype or shape");
+  const at::Tensor data = tensor.detach().cpu().contiguous();
+  const auto* begin = static_cast<const std::byte*>(data.const_data_ptr());
+  as_checkpoint_error([&] { file_.write(begin, data.nbytes()); });
+  return checksum({begin, data.nbytes()});
+}
+
+void SafetensorsWriter::finish(bool fsync) {
+  TRIREME_ASSERT(next_ == tensors_.size(), tensors_.size() - next_, " tensors were not written");
+  as_checkpoint_error([&] {
+    if (fsync) file_.sync();
+    file_.close();
+  });
+}
+
+void write_safetensors(const std::filesystem::path& path,
+                       const std::map<std::string, at::Tensor>& tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  std::vector<TensorInfo> infos;
+  for (const auto& [name, tensor] : tensors)
+    infos.push_back({.name = name, .dtype = tensor.scalar_type(), .shape = tensor.sizes().vec()});
+  SafetensorsWriter writer(path, std::move(infos), metadata);
+  for (const TensorInfo& info : writer.tensors()) writer.write(tensors.at(info.name));
+  writer.finish(/*fsync=*/true);
+}
+
+}  // namespace trireme::checkpoint

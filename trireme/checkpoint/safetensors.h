@@ -1,0 +1,101 @@
+// The safetensors file format: a JSON header, then the tensors' bytes without gaps. Readable by
+// every tool of the field. Never trusts a file: everything in the header is checked before use.
+// Format: docs/checkpoint-format.md
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "trireme/base/file.h"
+
+namespace trireme::checkpoint {
+
+// "F32" and the like, and back. Throws: ConfigError on a dtype the format or we do not have.
+std::string dtype_name(at::ScalarType dtype);
+at::ScalarType parse_dtype(const std::string& name);
+
+struct TensorInfo {
+  std::string name{};
+  at::ScalarType dtype = at::ScalarType::Float;
+  std::vector<int64_t> shape{};
+  // Where the tensor's bytes are, from the end of the header; the writer fills both.
+  uint64_t begin = 0;
+  uint64_t end = 0;
+};
+
+// Thread safety: const methods may be called from any thread.
+class SafetensorsReader {
+ public:
+  // Maps the file; reads the header alone.
+  // Throws: CheckpointError with the path when the file is missing, truncated or not valid
+  explicit SafetensorsReader(const std::filesystem::path& path);
+
+  // In the order of their bytes.
+  const std::vector<TensorInfo>& tensors() const { return tensors_; }
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  // nullptr when the file has no such tensor.
+  const TensorInfo* find(const std::string& name) const;
+  uint64_t num_bytes() const { return file_->bytes().size(); }
+
+  // The 8-byte length and the JSON after it.
+  std::span<const std::byte> header() const;
+  // Throws: CheckpointError when the file has no such tensor; so do view() and read().
+  std::span<const std::byte> bytes(const std::string& name) const;
+  // The mapped bytes themselves: read-only (a write is a segmentation fault), alive without the
+  // reader. A tensor the file does not align to its element size is copied.
+  at::Tensor view(const std::string& name) const;
+  // A copy.
+  at::Tensor read(const std::string& name) const;
+
+ private:
+  void parse(const std::filesystem::path& path);
+
+  std::filesystem::path path_;
+  std::shared_ptr<MappedFile> file_;
+  size_t data_begin_ = 0;
+  std::vector<TensorInfo> tensors_;
+  std::map<std::string, size_t> index_;  // name -> position in tensors_
+  std::map<std::string, std::string> metadata_;
+};
+
+// Writes a file front to back, one tensor in memory at a time.
+class SafetensorsWriter {
+ public:
+  // Writes the header. Larger elements go first, so that every tensor is aligned.
+  // Throws: CheckpointError with path and reason; so do write() and finish()
+  SafetensorsWriter(const std::filesystem::path& path, std::vector<TensorInfo> tensors,
+                    const std::map<std::string, std::string>& metadata = {});
+
+  // The order in which write() expects them.
+  const std::vector<TensorInfo>& tensors() const { return tensors_; }
+  uint64_t num_bytes() const { return num_bytes_; }
+  const std::string& header_checksum() const { return header_checksum_; }
+
+  // The next tensor; of any device and stride. Returns the checksum of its bytes.
+  std::string write(const at::Tensor& tensor);
+  // To be called after the last tensor; without it the file is not complete.
+  void finish(bool fsync);
+
+ private:
+  std::filesystem::path path_;
+  OutputFile file_;
+  std::vector<TensorInfo> tensors_;
+  size_t next_ = 0;
+  uint64_t num_bytes_ = 0;  // of the whole file
+  std::string header_checksum_;
+};
+
+// A whole file in one call; on the disk when it returns.
+void write_safetensors(const std::filesystem::path& path,
+                       const std::map<std::string, at::Tensor>& tensors,
+                       const std::map<std::string, std::string>& metadata = {});
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,247 @@
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include <fcntl.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/file.h"
+#include "trireme/checkpoint/agreement.h"
+#include "trireme/checkpoint/checkpoint.h"
+#include "trireme/checkpoint/manifest.h"
+#include "trireme/checkpoint/safetensors.h"
+#include "trireme/checkpoint/save_plan.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "step-";
+// Folders that begin with a dot are never checkpoints: on their way in, or on their way out.
+constexpr std::string_view kHiddenPrefix = ".step-";
+
+std::string folder_name(int64_t step) {
+  char name[32];
+  std::snprintf(name, sizeof(name), "step-%06lld", static_cast<long long>(step));
+  return name;
+}
+
+// -1 when `name` is no checkpoint's.
+int64_t step_of(const std::string& name) {
+  if (!name.starts_with(kPrefix)) return -1;
+  const char* end = name.data() + name.size();
+  int64_t step = -1;
+  const auto parsed = std::from_chars(name.data() + kPrefix.size(), end, step);
+  return parsed.ec == std::errc() && parsed.ptr == end ? step : -1;
+}
+
+// This rank's entries as plan_save() wants them.
+std::map<std::string, TensorRecord> describe(std::span<const Entry> entries, int world_rank,
+                                             int world_size) {
+  std::map<std::string, TensorRecord> held;
+  for (const Entry& entry : entries) {
+    const mesh::Layout& layout = entry.layout;
+    const int ranks = layout.num_ranks();
+    if (ranks < 1 || world_size % ranks != 0)
+      throw CheckpointError(concat("\"", entry.name, "\" has a layout of ", ranks,
+                                   " ranks in a world of ", world_size));
+    for (const mesh::Placement& placement : layout.placements()) {
+      if (placement.kind == mesh::Placement::Kind::kPartial)
+        throw CheckpointError(concat("\"", entry.name, "\" is a partial sum: reduce it first"));
+    }
+    TensorRecord record{.dtype = entry.local.scalar_type(),
+                        .shape = layout.shape(),
+                        .axes = layout.axes(),
+                        .placements = layout.placements()};
+    const mesh::Box box = layout.local_box(world_rank % ranks);
+    if (entry.local.sizes() != at::IntArrayRef(box.size))
+      throw CheckpointError(concat("\"", entry.name, "\" has the shape ", entry.local.sizes(),
+                                   ", its layout gives this rank ", at::IntArrayRef(box.size)));
+    record.pieces.push_back({.box = box});
+    if (!held.emplace(entry.name, std::move(record)).second)
+      throw CheckpointError(concat("\"", entry.name, "\" is there twice"));
+  }
+  return held;
+}
+
+// What is left of earlier saves that were interrupted.
+void remove_leftovers(const fs::path& root) {
+  for (const auto& item : fs::directory_iterator(root)) {
+    if (item.path().filename().string().starts_with(kHiddenPrefix)) fs::remove_all(item.path());
+  }
+}
+
+// Writes this rank's file; the result lists it and its pieces with their checksums.
+Manifest write_shard(const fs::path& folder, const std::map<std::string, TensorRecord>& plan,
+                     std::span<const Entry> entries, int rank, int world_size, bool fsync) {
+  Manifest written;
+  const std::string file = shard_name(rank, world_size);
+  std::vector<TensorInfo> infos;
+  for (const auto& [name, record] : plan) {
+    for (const Piece& piece : record.pieces) {
+      if (piece.file != file) continue;
+      infos.push_back({.name = name, .dtype = record.dtype, .shape = piece.box.size});
+      TensorRecord mine = record;
+      mine.pieces = {piece};
+      written.tensors.emplace(name, std::move(mine));
+    }
+  }
+  if (infos.empty()) return written;
+  std::map<std::string, const at::Tensor*> tensors;
+  for (const Entry& entry : entries) tensors[entry.name] = &entry.local;
+  SafetensorsWriter writer(folder / file, std::move(infos), {{"format", "pt"}});
+  for (const TensorInfo& info : writer.tensors())
+    written.tensors.at(info.name).pieces[0].checksum = writer.write(*tensors.at(info.name));
+  writer.finish(fsync);
+  written.files.push_back(
+      {.name = file, .num_bytes = writer.num_bytes(), .header_checksum = writer.header_checksum()});
+  return written;
+}
+
+// Fills in the files and checksums that the ranks reported.
+Manifest complete_manifest(int64_t step, const std::string& state,
+                           std::map<std::string, TensorRecord> plan,
+                           std::span<const std::string> reports) {
+  Manifest manifest{.step = step, .world_size = static_cast<int>(reports.size()), .state = state};
+  std::map<std::pair<std::string, std::string>, std::string> checksums;  // (tensor, file) -> it
+  for (const std::string& text : reports) {
+    const Manifest report = parse_manifest(text, "a rank's report");
+    for (const FileRecord& file : report.files) manifest.files.push_back(file);
+    for (const auto& [name, record] : report.tensors)
+      checksums[{name, record.pieces.at(0).file}] = record.pieces.at(0).checksum;
+  }
+  for (auto& [name, record] : plan) {
+    for (Piece& piece : record.pieces) piece.checksum = checksums.at({name, piece.file});
+  }
+  manifest.tensors = std::move(plan);
+  return manifest;
+}
+
+void rename_or_throw(const fs::path& from, const fs::path& to) {
+  if (::rename(from.c_str(), to.c_str()) == 0) return;
+  throw CheckpointError(
+      concat("cannot rename ", from.string(), " to ", to.string(), ": ", std::strerror(errno)));
+}
+
+// First out of sight, so that a half-removed checkpoint is never taken for one.
+void remove_checkpoint(const fs::path& folder) {
+  const fs::path hidden = folder.parent_path() / ("." + folder.filename().string() + ".removed");
+  rename_or_throw(folder, hidden);
+  fs::remove_all(hidden);
+}
+
+// Moves `temporary` to `final`; the one instant at which the checkpoint comes into being.
+void publish(const fs::path& temporary, const fs::path& final) {
+  if (fs::exists(fs::symlink_status(final))) {
+    // Old and new swap places in one step where the file system can.
+    if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final.c_str(), RENAME_EXCHANGE) == 0) {
+      sync_folder(final.parent_path());
+      fs::remove_all(temporary);
+      return;
+    }
+    remove_checkpoint(final);
+  }
+  rename_or_throw(temporary, final);
+}
+
+void commit(const fs::path& root, const fs::path& temporary, const Manifest& manifest,
+            const SaveOptions& options) {
+  OutputFile file(temporary / kManifestName);
+  file.write(to_text(manifest));
+  if (options.fsync) file.sync();
+  file.close();
+  if (options.fsync) sync_folder(temporary);
+  publish(temporary, root / folder_name(manifest.step));
+  if (options.fsync) sync_folder(root);
+}
+
+// Keeps `newest` whatever its step. A folder that cannot be removed stays for the next save: the
+// new checkpoint is safe, which is what the caller asked for.
+void remove_old(const fs::path& root, int64_t newest, int keep) {
+  if (keep <= 0) return;
+  std::vector<fs::path> folders = list(root);
+  std::erase(folders, root / folder_name(newest));
+  for (size_t i = 0; i + static_cast<size_t>(keep) <= folders.size(); ++i) {
+    try {
+      remove_checkpoint(folders[i]);
+    } catch (const std::exception&) {
+    }
+  }
+}
+
+}  // namespace
+
+void save(const fs::path& root, int64_t step, std::span<const Entry> entries,
+          const std::string& state, comm::Communicator& world, const SaveOptions& options) {
+  const int rank = world.rank();
+  const int size = world.size();
+  const fs::path temporary = root / ("." + folder_name(step) + ".tmp");
+  const auto described = gather_or_throw(world, [&] {
+    if (step < 0) throw CheckpointError(concat("step ", step, " to save is negative"));
+    return to_text({.step = step,
+                    .state = rank == 0 ? state : "{}",
+                    .tensors = describe(entries, rank, size)});
+  });
+  std::map<std::string, TensorRecord> plan;
+  run_or_throw(world, [&] {
+    std::vector<std::map<std::string, TensorRecord>> held_by;
+    for (const std::string& text : described) {
+      Manifest held = parse_manifest(text, "a rank's description");
+      if (held.step != step)
+        throw CheckpointError(concat("ranks save different steps: ", step, " and ", held.step));
+      held_by.push_back(std::move(held.tensors));
+    }
+    plan = plan_save(held_by);
+    if (rank != 0) return;
+    fs::create_directories(root);
+    remove_leftovers(root);
+    fs::create_directory(temporary);
+  });
+  try {
+    const auto reports = gather_or_throw(world, [&] {
+      return to_text(write_shard(temporary, plan, entries, rank, size, options.fsync));
+    });
+    run_or_throw(world, [&] {
+      if (rank != 0) return;
+      commit(root, temporary, complete_manifest(step, state, std::move(plan), reports), options);
+      remove_old(root, step, options.keep);
+    });
+  } catch (const CheckpointError&) {
+    // All ranks are here, and none writes any more.
+    run_or_throw(world, [&] {
+      std::error_code ignored;
+      if (rank == 0) fs::remove_all(temporary, ignored);
+    });
+    throw;
+  }
+}
+
+std::vector<fs::path> list(const fs::path& root) {
+  std::vector<std::pair<int64_t, fs::path>> found;
+  std::error_code code;
+  if (!fs::exists(root, code) && !code) return {};
+  auto items = fs::directory_iterator(root, code);
+  if (code) throw CheckpointError(concat("cannot read ", root.string(), ": ", code.message()));
+  for (const auto& item : items) {
+    const int64_t step = step_of(item.path().filename().string());
+    if (step >= 0 && fs::exists(item.path() / kManifestName, code))
+      found.emplace_back(step, item.path());
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<fs::path> folders;
+  for (auto& [step, path] : found) folders.push_back(std::move(path));
+  return folders;
+}
+
+std::optional<fs::path> latest(const fs::path& root) {
+  const std::vector<fs::path> folders = list(root);
+  if (folders.empty()) return std::nullopt;
+  return folders.back();
+}
+
+}  // namespace trireme::checkpoint

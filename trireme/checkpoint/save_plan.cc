@@ -1,0 +1,97 @@
+#include "trireme/checkpoint/save_plan.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <tuple>
+#include <utility>
+
+#include "trireme/base/error.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+// A distinct box of a tensor and the ranks that hold it, ascending.
+struct Candidate {
+  const std::string* name = nullptr;
+  mesh::Box box;
+  int64_t num_bytes = 0;
+  std::vector<int> holders;
+};
+
+// Tensors of all ranks without their pieces.
+std::map<std::string, TensorRecord> merge(
+    std::span<const std::map<std::string, TensorRecord>> held_by) {
+  std::map<std::string, TensorRecord> merged;
+  for (size_t rank = 0; rank < held_by.size(); ++rank) {
+    for (const auto& [name, held] : held_by[rank]) {
+      TensorRecord record = held;
+      record.pieces.clear();
+      const auto& known = merged.emplace(name, record).first->second;
+      if (!(known == record))
+        throw CheckpointError(concat("rank ", rank, " holds \"", name,
+                                     "\" with another dtype, shape or layout than a lower rank"));
+    }
+  }
+  return merged;
+}
+
+std::vector<Candidate> distinct_boxes(std::span<const std::map<std::string, TensorRecord>> held_by,
+                                      const std::map<std::string, TensorRecord>& merged) {
+  using Key = std::tuple<std::string, std::vector<int64_t>, std::vector<int64_t>>;
+  std::map<Key, Candidate> boxes;
+  for (size_t rank = 0; rank < held_by.size(); ++rank) {
+    for (const auto& [name, held] : held_by[rank]) {
+      const mesh::Box& box = held.pieces.at(0).box;
+      if (box.numel() == 0) continue;
+      Candidate& candidate = boxes[Key(name, box.offset, box.size)];
+      candidate.name = &merged.find(name)->first;
+      candidate.box = box;
+      candidate.num_bytes = box.numel() * static_cast<int64_t>(c10::elementSize(held.dtype));
+      candidate.holders.push_back(static_cast<int>(rank));
+    }
+  }
+  std::vector<Candidate> result;
+  for (auto& [key, candidate] : boxes) result.push_back(std::move(candidate));
+  return result;
+}
+
+}  // namespace
+
+std::string shard_name(int rank, int world_size) {
+  char name[64];
+  std::snprintf(name, sizeof(name), "rank-%03d-of-%03d.safetensors", rank, world_size);
+  return name;
+}
+
+std::map<std::string, TensorRecord> plan_save(
+    std::span<const std::map<std::string, TensorRecord>> held_by) {
+  std::map<std::string, TensorRecord> plan = merge(held_by);
+  std::vector<Candidate> boxes = distinct_boxes(held_by, plan);
+  // First the boxes that leave no choice, then the largest: the small ones even out the rest.
+  std::stable_sort(boxes.begin(), boxes.end(), [](const Candidate& a, const Candidate& b) {
+    const bool a_free = a.holders.size() > 1, b_free = b.holders.size() > 1;
+    return a_free != b_free ? !a_free : a.num_bytes > b.num_bytes;
+  });
+  const int world_size = static_cast<int>(held_by.size());
+  std::vector<int64_t> load_bytes(held_by.size(), 0);
+  for (const Candidate& box : boxes) {
+    const int writer = *std::min_element(box.holders.begin(), box.holders.end(), [&](int a, int b) {
+      return load_bytes[a] < load_bytes[b];
+    });
+    load_bytes[writer] += box.num_bytes;
+    plan.at(*box.name).pieces.push_back({.file = shard_name(writer, world_size), .box = box.box});
+  }
+  for (auto& [name, record] : plan) {
+    int64_t total = 0;
+    for (const Piece& piece : record.pieces) total += piece.box.numel();
+    if (total != record.num_elements())
+      throw CheckpointError(concat("the ranks together hold ", total, " of the ",
+                                   record.num_elements(), " elements of \"", name,
+                                   "\": a rank left it out, or its layout is wrong"));
+    std::sort(record.pieces.begin(), record.pieces.end(),
+              [](const Piece& a, const Piece& b) { return a.box.offset < b.box.offset; });
+  }
+  return plan;
+}
+
+}  // namespace trireme::checkpoint

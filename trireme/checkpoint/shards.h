@@ -1,0 +1,41 @@
+// The tensor files of one checkpoint, opened when first needed and believed only after their
+// checksums were compared with the manifest.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include "trireme/checkpoint/manifest.h"
+#include "trireme/checkpoint/safetensors.h"
+#include "trireme/mesh/layout.h"
+
+namespace trireme::checkpoint {
+
+class Shards {
+ public:
+  // `manifest` must outlive this.
+  Shards(std::filesystem::path folder, const Manifest& manifest);
+
+  // Opens the file and compares its size and header with the manifest.
+  // Throws: CheckpointError when the file is missing, truncated or damaged; so do the others
+  const SafetensorsReader& open(const std::string& file);
+
+  // Reads the piece's bytes and compares their checksum.
+  void check(const std::string& name, const TensorRecord& record, const Piece& piece);
+
+  // The part of `record` that `box` asks for, copied into `target`, whose shape is box.size. Reads
+  // only the pieces that meet the box; check() them before.
+  void copy_box(const std::string& name, const TensorRecord& record, const mesh::Box& box,
+                at::Tensor target);
+
+ private:
+  std::filesystem::path folder_;
+  const Manifest& manifest_;
+  std::map<std::string, std::unique_ptr<SafetensorsReader>> readers_;
+};
+
+}  // namespace trireme::checkpoint
