@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Checks that layers include only what they may, and that the library stays silent.
+
+An #include "trireme/..." goes only to the layers of ALLOWED; the DEPS of the folder's
+trireme_add_layer name the same layers; no header includes <torch/torch.h>; only trireme/cli prints
+or exits; only trireme/cli and trireme/comm/rendezvous read the environment (trireme/launch may hand
+`environ` on to the ranks it starts).
+"""
+
+import re
+import sys
+
+from source_files import Report, repository_files, root_argument, without_comments
+
+PARALLEL = [f"parallel/{name}" for name in ("data", "tensor", "pipeline", "context", "expert")]
+GROUND = ["base", "comm", "mesh"]
+# The architecture: what each folder of trireme/ may include besides itself.
+ALLOWED = {
+    "base": [],
+    "comm": ["base"],
+    "mesh": ["base", "comm"],
+    **{name: GROUND for name in PARALLEL},
+    "model": [*GROUND, *PARALLEL],
+    "dataset": ["base", "mesh"],
+    "checkpoint": GROUND,
+    "train": [*GROUND, *PARALLEL, "model", "dataset", "checkpoint"],
+    "plan": ["base", "mesh", "parallel/pipeline", "model"],
+    "launch": ["base", "comm"],
+    "cli": [*GROUND, *PARALLEL, "model", "dataset", "checkpoint", "train", "plan", "launch"],
+}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s+["<]trireme/([^">]+)[">]', re.MULTILINE)
+TORCH_H = re.compile(r'^\s*#\s*include\s+["<]torch/torch\.h[">]', re.MULTILINE)
+LAYER = re.compile(r"trireme_add_layer\(\s*(\w+)([^)]*)\)")
+ENVIRONMENT = re.compile(r"\b(?:secure_getenv|getenv|setenv|putenv)\s*\(|\benviron\b")
+ENVIRONMENT_IN_LAUNCH = re.compile(r"\b(?:secure_getenv|getenv|setenv|putenv)\s*\(")
+PRINTING = re.compile(
+    r"std::(?:cout|cerr|clog)\b|(?<![\w:])(?:std::)?v?printf\s*\(|\bputs\s*\(|\bperror\s*\("
+    r"|\b(?:fprintf|vfprintf|dprintf)\s*\(\s*(?:stdout|stderr|STDOUT_FILENO|STDERR_FILENO)"
+    r"|\bfputs\s*\([^;]*,\s*(?:stdout|stderr)\s*\)")
+EXITING = re.compile(r"(?<![\w:])(?:std)?::(?:exit|abort|terminate|quick_exit)\s*\(")
+
+
+def line_of(text, offset):
+    return text.count("\n", 0, offset) + 1
+
+
+def layer_of(path_in_trireme):
+    """"comm/shm/x.h" -> "comm"; "parallel/data/ddp.h" -> "parallel/data"."""
+    parts = path_in_trireme.split("/")
+    return "/".join(parts[:2] if parts[0] == "parallel" else parts[:1])
+
+
+def check_includes(report, path, code, used):
+    layer = layer_of("/".join(path.parts[1:]))
+    if layer not in ALLOWED:
+        report.error(path, 1, f"trireme/{layer}/ is no known layer",
+                     "move the file, or add the layer to DESIGN.md and tools/check_layers.py")
+        return
+    for match in INCLUDE.finditer(code):
+        target = layer_of(match.group(1))
+        line = line_of(code, match.start(1))
+        used.setdefault(layer, {}).setdefault(target, (path, line))
+        if target != layer and target not in ALLOWED[layer]:
+            report.error(path, line, f"{layer} may not include {target} (trireme/{match.group(1)})",
+                         f"{layer} may include: {' '.join(ALLOWED[layer]) or 'nothing'}")
+
+
+def check_silence(report, path, text):
+    code = without_comments(text, strings_too=True)
+    rules = [(PRINTING, "the library never prints", "throw, return the text, or print in trireme/cli"),
+             (EXITING, "the library never exits or aborts", "throw one of trireme/base/error.h")]
+    if not str(path).startswith("trireme/comm/rendezvous"):
+        in_launch = path.parts[1] == "launch"
+        rules.append((ENVIRONMENT_IN_LAUNCH if in_launch else ENVIRONMENT,
+                      "the environment is read here",
+                      "read it in trireme/cli or trireme/comm/rendezvous and pass the value"))
+    for pattern, what, fix in rules:
+        for match in pattern.finditer(code):
+            report.error(path, line_of(code, match.start()), f"{what}: {match.group().strip()}", fix)
+
+
+def check_deps(report, root, used):
+    """The DEPS in CMake against the table and against what is included."""
+    declared, folders = {}, {}
+    for path in repository_files(root, "CMakeLists.txt"):
+        if path.parts[0] != "trireme":
+            continue
+        text = re.sub(r"#[^\n]*", lambda m: " " * len(m.group()), (root / path).read_text())
+        for match in LAYER.finditer(text):
+            layer = "/".join(path.parts[1:-1])
+            folders[match.group(1)] = layer
+            words = match.group(2).split()
+            deps = []
+            if "DEPS" in words:
+                for word in words[words.index("DEPS") + 1:]:
+                    if word in ("HEADERS", "SOURCES", "LINK", "PRIVATE_LINK"):
+                        break
+                    deps.append(word)
+            declared[layer] = (path, line_of(text, match.start()), deps)
+    for layer, (path, line, deps) in declared.items():
+        targets = {folders.get(dep, dep) for dep in deps}
+        for target in sorted(targets - set(ALLOWED.get(layer, []))):
+            report.error(path, line, f"DEPS of {layer} name {target}, which it may not include",
+                         f"it may include: {' '.join(ALLOWED.get(layer, [])) or 'nothing'}")
+        for target, (user, user_line) in used.get(layer, {}).items():
+            if target != layer and target not in targets:
+                report.error(user, user_line, f"{layer} includes {target} but DEPS do not name it",
+                             f"add it to DEPS in {path}")
+        for target in sorted(targets - set(used.get(layer, {}))):
+            report.error(path, line, f"DEPS of {layer} name {target}, which no file includes",
+                         "remove it from DEPS")
+
+
+def main():
+    root = root_argument(__doc__)
+    report, used = Report(), {}
+    files = repository_files(root, ".h", ".cc")
+    for path in files:
+        text = (root / path).read_text()
+        code = without_comments(text)
+        if path.suffix == ".h":
+            for match in TORCH_H.finditer(code):
+                report.error(path, line_of(code, match.start()) + match.group().count("\n"),
+                             "<torch/torch.h> in a header costs each includer 20 s",
+                             "include the narrow header, <ATen/core/Tensor.h> where it suffices")
+        if path.parts[0] == "trireme":
+            check_includes(report, path, code, used)
+            if path.parts[1] != "cli":
+                check_silence(report, path, text)
+    check_deps(report, root, used)
+    return report.finish("layers", f"{len(files)} files")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Checks that tests/ mirrors trireme/, and that every source and test is listed in its CMakeLists.
+
+trireme/<layer>/<unit>.h has tests/<layer>/<unit>_test.cc unless EXEMPT says why not.
+"""
+
+import re
+import sys
+
+from source_files import Report, repository_files, root_argument
+
+# Headers without behaviour of their own, or whose behaviour another test holds; each with its reason.
+EXEMPT = {
+    "trireme/comm/communicator.h": "pure interface; each transport's test checks it",
+    "trireme/model/model.h": "pure interface; the models' tests check it",
+}
+
+
+def listed(cmake, name):
+    text = re.sub(r"#[^\n]*", "", cmake.read_text()) if cmake.is_file() else ""
+    return re.search(rf"(?<![\w/.-]){re.escape(name)}(?![\w.-])", text) is not None
+
+
+def listing(root, path):
+    """The nearest CMakeLists.txt above `path`, and the path as it must stand there."""
+    for folder in path.parents:
+        if (root / folder / "CMakeLists.txt").is_file():
+            return folder / "CMakeLists.txt", str(path.relative_to(folder))
+    return path.parent / "CMakeLists.txt", path.name
+
+
+def main():
+    root = root_argument(__doc__)
+    report = Report()
+    files = repository_files(root, ".h", ".cc")
+    headers = 0
+    for path in files:
+        if path.parts[0] == "trireme" and path.suffix == ".h":
+            headers += 1
+            test = "/".join(("tests", *path.parts[1:-1], f"{path.stem}_test.cc"))
+            if str(path) not in EXEMPT and not (root / test).is_file():
+                report.error(path, 1, "has no test", f"write {test}, or give EXEMPT in "
+                             "tools/check_mirror.py the reason why it needs none")
+            if str(path) in EXEMPT and (root / test).is_file():
+                report.error(test, 1, f"{path} is exempt and has a test",
+                             "remove it from EXEMPT in tools/check_mirror.py")
+        if path.parts[0] == "trireme" or (path.parts[0] == "tests" and path.name.endswith("_test.cc")):
+            cmake, name = listing(root, path)
+            if not listed(root / cmake, name):
+                report.error(path, 1, f"is not listed in {cmake}", "list it, or delete the file")
+    known = {str(path) for path in files}
+    for name in EXEMPT:
+        if name not in known and (root / "tools/check_mirror.py").is_file():
+            report.error("tools/check_mirror.py", 1, f"EXEMPT names {name}, which is gone", "remove it")
+    return report.finish("mirror", f"{headers} headers")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
