@@ -1,0 +1,81 @@
+// A process that is killed while it saves: whatever the instant, the newest checkpoint is whole.
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/checkpoint/saved.h"
+#include "tests/harness/ranks.h"
+#include "tests/harness/temporary_folder.h"
+#include "tests/harness/tensors.h"
+#include "trireme/checkpoint/checkpoint.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+constexpr int kRanks = 2;
+constexpr int64_t kLength = 32 << 10;
+
+// The content tells the step.
+at::Tensor content(int64_t step, int tensor) {
+  return at::empty({kLength}).fill_(static_cast<double>(10 * step + tensor));
+}
+
+void save_step(const std::filesystem::path& root, int64_t step) {
+  harness::run_ranks(kRanks, [&](comm::Communicator& world) {
+    const mesh::Layout sharded({kLength}, {{"data", kRanks}}, {mesh::Placement::sharded(0)});
+    std::vector<Entry> entries;
+    for (int i = 0; i < 3; ++i)
+      entries.push_back(part_of("w" + std::to_string(i), content(step, i), sharded, world.rank()));
+    save(root, step, entries, std::to_string(step), world, {.keep = 2});
+  });
+}
+
+// Saves step after step, and some steps twice, until it is killed.
+[[noreturn]] void save_forever(const std::filesystem::path& root, int64_t step) {
+  try {
+    for (;; ++step) {
+      save_step(root, step);
+      if (step % 2 == 0) save_step(root, step);
+    }
+  } catch (...) {
+  }
+  _exit(1);
+}
+
+TEST(InterruptedSave, AKillAtAnyInstantLeavesAWholeCheckpoint) {
+  const harness::TemporaryFolder root;
+  save_step(root.path(), 0);
+  const RandomKey key = random_key(1, "instants");
+  int64_t newest = 0;
+  for (int round = 0; round < 25; ++round) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) save_forever(root.path(), newest + 1);
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(static_cast<int64_t>(random_uniform(key, round) * 50'000)));
+    kill(child, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the child failed by itself";
+
+    const auto folder = latest(root.path());
+    ASSERT_TRUE(folder.has_value());
+    const int64_t step = inspect(*folder).step;
+    ASSERT_GE(step, newest);
+    newest = step;
+    for (const auto& each : list(root.path())) ASSERT_TRUE(verify(each).problems.empty());
+    const auto tensors = load_global(*folder);
+    for (int i = 0; i < 3; ++i)
+      harness::assert_same_bits(tensors.at("w" + std::to_string(i)), content(step, i), "w");
+  }
+  EXPECT_GT(newest, 0) << "no round lived long enough to save";
+  // The next save cleans up after all of them.
+  save_step(root.path(), newest + 1);
+  for (const auto& item : std::filesystem::directory_iterator(root.path()))
+    EXPECT_EQ(item.path().filename().string().front(), 's') << item.path();
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint

@@ -1,0 +1,110 @@
+#include "trireme/checkpoint/manifest.h"
+
+#include <functional>
+#include <span>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/checkpoint/saved.h"
+#include "tests/harness/temporary_folder.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+Manifest example() {
+  Manifest manifest{.step = 50, .world_size = 2, .state = R"({"config":{"x":1e-05},"seed":7})"};
+  manifest.tensors["block.0.w"] = {
+      .dtype = at::kBFloat16,
+      .shape = {3, 4},
+      .axes = {{"data", 1}, {"tensor", 2}},
+      .placements = {mesh::Placement::replicated(), mesh::Placement::sharded(0)},
+      .pieces = {{"a.safetensors", {{0, 0}, {2, 4}}, "0123456789abcdef"},
+                 {"b.safetensors", {{2, 0}, {1, 4}}, "fedcba9876543210"}}};
+  manifest.tensors["empty"] = {.dtype = at::kFloat, .shape = {0}};
+  manifest.files = {{"a.safetensors", 100, "0000000000000001"},
+                    {"b.safetensors", 80, "0000000000000002"}};
+  return manifest;
+}
+
+// The text after an edit of its JSON, with the checksum made right again.
+std::string edited(const std::function<void(nlohmann::json&)>& edit) {
+  nlohmann::json body = nlohmann::json::parse(to_text(example()));
+  body.erase("checksum");
+  edit(body);
+  const std::string rest = body.dump(1).substr(2);
+  return "{\"checksum\": \"" + checksum(std::as_bytes(std::span(rest))) + "\",\n" + rest;
+}
+
+std::string error_of(const std::string& text) {
+  return checkpoint_error([&] { parse_manifest(text, "some/manifest.json"); });
+}
+
+TEST(Manifest, ReadsBackWhatWasWritten) {
+  EXPECT_EQ(parse_manifest(to_text(example()), "here"), example());
+  EXPECT_EQ(parse_manifest(to_text(Manifest{}), "here"), Manifest{});
+}
+
+TEST(Manifest, IsValidJsonThatEveryToolReads) {
+  const auto body = nlohmann::json::parse(to_text(example()));
+  EXPECT_EQ(body["format_version"], 1);
+  EXPECT_EQ(body["tensors"]["block.0.w"]["pieces"][1]["offset"][0], 2);
+}
+
+TEST(Manifest, AnyFlippedBitIsNoticed) {
+  const std::string text = to_text(example());
+  for (size_t bit = 0; bit < text.size() * 8; ++bit)
+    ASSERT_THAT(error_of(with_flipped_bit(text, bit)), HasSubstr("damaged")) << "bit " << bit;
+}
+
+TEST(Manifest, AnyTruncationIsNoticed) {
+  const std::string text = to_text(example());
+  for (size_t length = 0; length < text.size(); ++length)
+    ASSERT_THAT(error_of(text.substr(0, length)), HasSubstr("damaged")) << length << " bytes";
+}
+
+TEST(Manifest, ANewerFormatIsRefusedNamingBothVersions) {
+  EXPECT_THAT(error_of(edited([](auto& body) { body["format_version"] = 2; })),
+              AllOf(HasSubstr("some/manifest.json"), HasSubstr("checkpoint format 2"),
+                    HasSubstr("formats up to 1")));
+}
+
+TEST(Manifest, MissingKeysAndWrongTypesAreErrors) {
+  EXPECT_THAT(error_of(edited([](auto& body) { body.erase("step"); })), HasSubstr("'step'"));
+  EXPECT_THAT(error_of(edited([](auto& body) { body["tensors"]["empty"]["dtype"] = "F5"; })),
+              HasSubstr("\"F5\" is unknown"));
+  EXPECT_THAT(error_of(edited([](auto& body) { body["format"] = "other"; })),
+              HasSubstr("\"other\""));
+}
+
+TEST(Manifest, PiecesMustMakeUpTheWholeTensor) {
+  const auto error = [](const std::function<void(Manifest&)>& edit) {
+    Manifest manifest = example();
+    edit(manifest);
+    return checkpoint_error([&] { check_pieces(manifest, "here"); });
+  };
+  EXPECT_EQ(error([](Manifest&) {}), "");
+  EXPECT_THAT(error([](Manifest& m) { m.tensors["block.0.w"].pieces.pop_back(); }),
+              HasSubstr("hold 8 of its 12 elements"));
+  EXPECT_THAT(error([](Manifest& m) { m.tensors["block.0.w"].pieces[1].box.offset[0] = 3; }),
+              HasSubstr("outside the tensor"));
+  EXPECT_THAT(error([](Manifest& m) { m.files.pop_back(); }), HasSubstr("not listed"));
+  EXPECT_THAT(error([](Manifest& m) { m.files[0].name = "../a"; }), HasSubstr("leaves"));
+}
+
+TEST(Manifest, AStateThatIsNotJsonIsRefused) {
+  EXPECT_THAT(checkpoint_error([] { to_text({.state = "{"}); }), HasSubstr("not valid JSON"));
+}
+
+TEST(Manifest, AFolderWithoutOneIsNamed) {
+  const harness::TemporaryFolder folder;
+  EXPECT_THAT(checkpoint_error([&] { read_manifest(folder.path()); }),
+              HasSubstr(folder.path().string()));
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint
