@@ -21,7 +21,7 @@ inline constexpr int64_t kIgnoredTarget = -100;
 // A loss is a sum and the number of its terms, never a mean: sums add up over microbatches and
 // ranks.
 struct Loss {
-  at::Tensor sum;     // scalar, differentiable
+  at::Tensor sum;     // scalar fp64 in every precision, differentiable, backward once
   int64_t count = 0;  // targets that counted
 };
 

@@ -1,0 +1,23 @@
+// Layer norm with weight and bias over the last dimension.
+// Source: Ba et al. 2016, arXiv:1607.06450, section 3
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+namespace trireme::model {
+
+class LayerNorm : public torch::nn::Module {
+ public:
+  LayerNorm(int64_t width, double epsilon, at::ScalarType dtype);
+  // Shapes: x [..., D] -> y [..., D]
+  at::Tensor forward(const at::Tensor& x);
+
+  at::Tensor weight_D;
+  at::Tensor bias_D;
+
+ private:
+  double epsilon_;
+};
+
+}  // namespace trireme::model
