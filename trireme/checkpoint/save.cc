@@ -198,7 +198,7 @@ void save(const fs::path& root, int64_t step, std::span<const Entry> entries,
     }
     plan = plan_save(held_by);
     if (rank != 0) return;
-    fs::create_directories(root);
+    if (fs::create_directories(root) && options.fsync) sync_folder(root / "..");
     remove_leftovers(root);
     fs::create_directory(temporary);
   });
