@@ -62,7 +62,10 @@ class LonelyRank : public comm::Communicator {
 std::map<int, std::vector<int>> groups_of(const std::vector<Axis>& mesh_axes, int num_ranks,
                                           const std::vector<std::string_view>& axes) {
   std::string name;
-  for (std::string_view axis : axes) name += (name.empty() ? "" : ".") + std::string(axis);
+  for (std::string_view axis : axes) {
+    if (!name.empty()) name += '.';
+    name += axis;
+  }
   std::map<int, std::vector<int>> members;
   for (int rank = 0; rank < num_ranks; ++rank) {
     LonelyRank world(rank, num_ranks);

@@ -75,7 +75,8 @@ comm::Communicator& DeviceMesh::joined_group(std::span<const std::string_view> a
   std::string name;
   for (std::string_view axis : axes) {
     axis_order(axis);  // a misspelt axis would silently give a group of one rank
-    name += (name.empty() ? "" : ".") + std::string(axis);
+    if (!name.empty()) name += '.';
+    name += axis;
   }
   if (const auto found = groups_.find(name); found != groups_.end()) return *found->second;
 

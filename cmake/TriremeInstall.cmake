@@ -1,0 +1,28 @@
+# The package: `cmake --install` writes libraries, headers, program and what find_package(trireme) reads.
+# Link one layer (trireme::mesh) or all of them (trireme::trireme).
+include(CMakePackageConfigHelpers)
+
+add_library(trireme_all INTERFACE)
+add_library(trireme::trireme ALIAS trireme_all)
+set_target_properties(trireme_all PROPERTIES EXPORT_NAME trireme)
+foreach(layer base comm mesh parallel_data model dataset checkpoint train launch)
+  if(TARGET trireme_${layer})
+    target_link_libraries(trireme_all INTERFACE trireme::${layer})
+  endif()
+endforeach()
+install(TARGETS trireme_all EXPORT trireme_targets)
+
+# The installed program finds libtorch where the build found it.
+if(TARGET trireme_cli)
+  set_target_properties(trireme_cli PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+endif()
+
+set(TRIREME_PACKAGE_FOLDER "${CMAKE_INSTALL_LIBDIR}/cmake/trireme")
+configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/trireme-config.cmake.in"
+  "${PROJECT_BINARY_DIR}/trireme-config.cmake" INSTALL_DESTINATION "${TRIREME_PACKAGE_FOLDER}")
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/trireme-config-version.cmake"
+  COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/trireme-config.cmake"
+  "${PROJECT_BINARY_DIR}/trireme-config-version.cmake" DESTINATION "${TRIREME_PACKAGE_FOLDER}")
+install(EXPORT trireme_targets NAMESPACE trireme:: FILE trireme-targets.cmake
+  DESTINATION "${TRIREME_PACKAGE_FOLDER}")
