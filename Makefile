@@ -15,7 +15,8 @@ setup:           ## install Debian packages and libtorch where they are missing
 build: setup     ## build build/$(PRESET)/bin/trireme
 	@tools/build.sh $(PRESET) trireme_cli
 
-test: setup      ## build everything and run every test
+test:            ## build everything and run every test
+	@tools/setup.sh test
 	@tools/build.sh $(PRESET) all
 	@tools/test.sh $(PRESET)
 

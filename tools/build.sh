@@ -6,10 +6,16 @@ preset=${1:-release} target=${2:-all} start=$SECONDS
 tree=build/$preset
 python=$(<build/python)
 
-configure() { cmake --preset "$preset" -DPython3_EXECUTABLE="$python" >"$tree/configure.log" 2>&1; }
+test_python=$(cat build/test-python 2>/dev/null || echo "$python")
+# What the tree was configured with; another answer configures it again.
+answers="$PWD $python $test_python"
+
+configure() {
+  cmake --fresh --preset "$preset" -DPython3_EXECUTABLE="$python" -DTRIREME_TEST_PYTHON="$test_python" \
+    >"$tree/configure.log" 2>&1 && echo "$answers" >"$tree/configured"
+}
 mkdir -p "$tree"
-if [[ ! -f $tree/build.ninja ]] || ! grep -qxF "Python3_EXECUTABLE:UNINITIALIZED=$python" "$tree/CMakeCache.txt" \
-    && ! grep -qF "Python3_EXECUTABLE:FILEPATH=$python" "$tree/CMakeCache.txt"; then
+if [[ ! -f $tree/build.ninja || $(cat "$tree/configured" 2>/dev/null) != "$answers" ]]; then
   echo "build: configuring $tree"
   configure || { tail -n 30 "$tree/configure.log" >&2; echo "build: configure failed; whole log in $tree/configure.log" >&2; exit 1; }
   sed -n 's/^-- \(trireme: .*\)/\1/p' "$tree/configure.log"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the build needs and is missing: Debian packages, and libtorch from the PyTorch wheel.
+# `setup.sh test` adds the Python packages that tests read our files with (safetensors, tensorboard).
 # Prints one line a step; prints nothing when there is nothing to do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -82,7 +83,28 @@ install_torch() {
   [[ -f build/python && $(<build/python) == "$python" ]] || echo "$python" >build/python
 }
 
+# The interpreter of the tests: build/python when it has the field's readers, otherwise .venv's, which
+# then sees build/python's torch.
+install_test_packages() {
+  local python
+  python=$(<build/python)
+  local readers='import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("torch", "numpy", "safetensors", "tensorboard"))))'
+  if ! "$python" -c "$readers" 2>/dev/null; then
+    if [[ $python != "$PWD/.venv/bin/python" ]]; then
+      local site_of_torch
+      site_of_torch=$("$python" -c 'import importlib.util as u, os; print(os.path.dirname(os.path.dirname(u.find_spec("torch").origin)))')
+      "$PWD/.venv/bin/python" -c '' 2>/dev/null || step "python3 -m venv .venv" "$python" -m venv --clear .venv
+      python=$PWD/.venv/bin/python
+      echo "$site_of_torch" >"$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')/torch_of_python.pth"
+    fi
+    "$python" -c "$readers" 2>/dev/null ||
+      step "pip install numpy safetensors tensorboard (into .venv)" "$python" -m pip install --disable-pip-version-check numpy safetensors tensorboard
+  fi
+  [[ -f build/test-python && $(<build/test-python) == "$python" ]] || echo "$python" >build/test-python
+}
+
 command -v python3 >/dev/null || die "python3 is needed and not found: apt-get install python3"
 command -v g++ >/dev/null || command -v clang++ >/dev/null || die "a C++20 compiler is needed and not found: apt-get install g++"
 install_packages
 install_torch
+[[ ${1:-} != test ]] || install_test_packages
