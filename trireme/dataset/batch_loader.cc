@@ -28,10 +28,15 @@ BatchLoader::BatchLoader(const SequenceSampler& sampler, BatchOptions options)
   num_microbatches_ = options.global_batch / unit;
 }
 
+int64_t BatchLoader::step_sample(int64_t step) const {
+  TRIREME_ASSERT(step >= options_.first_step, "step ", step, " lies before ", options_.first_step);
+  return options_.first_sample + (step - options_.first_step) * options_.global_batch;
+}
+
 int64_t BatchLoader::first_sample(int64_t step, int64_t index) const {
-  TRIREME_ASSERT(step >= 0 && index >= 0 && index < num_microbatches_, "microbatch ", index, " of ",
-                 num_microbatches_, " in step ", step);
-  return step * options_.global_batch +
+  TRIREME_ASSERT(index >= 0 && index < num_microbatches_, "microbatch ", index, " of ",
+                 num_microbatches_);
+  return step_sample(step) +
          (options_.data_rank * num_microbatches_ + index) * options_.micro_batch;
 }
 

@@ -1,5 +1,5 @@
-// This rank's microbatches of a step. Step s always holds samples s*B ... s*B+B-1 of the sampler,
-// B = global batch; a layout only decides which rank reads which of them.
+// This rank's microbatches of a step. Step s holds the B samples of the sampler from step_sample(s)
+// on, B = global batch; a layout only decides which rank reads which of them.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,9 @@ struct BatchOptions {
   int64_t micro_batch = 0;   // sequences a forward
   int data_rank = 0;         // this rank among those that read different data
   int data_size = 1;
+  // A resumed run goes on at `first_sample` in step `first_step`, whatever batch it had before.
+  int64_t first_step = 0;
+  int64_t first_sample = 0;
 };
 
 struct Batch {
@@ -31,8 +34,11 @@ class BatchLoader {
   // Microbatches of one rank in one step: M = global_batch / (micro_batch * data_size).
   int64_t num_microbatches() const { return num_microbatches_; }
 
+  // The sampler's index of the step's first sequence over all ranks.
+  int64_t step_sample(int64_t step) const;
+
   // The sampler's index of the first sequence of microbatch `index`: ranks hold contiguous blocks,
-  // s*B + (rank*M + index) * micro_batch.
+  // step_sample(step) + (rank*M + index) * micro_batch.
   int64_t first_sample(int64_t step, int64_t index) const;
 
   // Shapes:  -> tokens_BT, targets_BT [micro_batch, T]

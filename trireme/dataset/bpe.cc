@@ -36,7 +36,7 @@ using sentencepiece::SentencePieceTrainer;
 constexpr std::string_view kSpace = "\u2581";  // how a piece spells a space
 constexpr size_t kMaxSentenceBytes = 4000;
 constexpr size_t kMaxWordBytes = 16384;
-constexpr size_t kMaxCachedWords = 1 << 18;
+constexpr size_t kMaxCachedWords = 1 << 16;
 
 // SentencePiece prints to stderr; 4 is above its highest level.
 void silence() {

@@ -95,18 +95,16 @@ std::string DocumentReader::next() {
   std::string piece = std::move(rest_);
   rest_.clear();
   const auto kept = static_cast<int64_t>(piece.size());
-  const int64_t wanted = std::min(unread_, piece_bytes_ - kept);
+  // One byte more than a piece: a cut needs to see what follows it.
+  const int64_t wanted = std::min(unread_, piece_bytes_ + 1 - kept);
   piece.resize(kept + wanted);
   file_.read(piece.data() + kept, wanted);
   TRIREME_CHECK(file_.gcount() == wanted, "cannot read ", document_.path.string(), ": ", wanted,
                 " more bytes expected, ", file_.gcount(), " found; did it change meanwhile?");
   unread_ -= wanted;
-  if (unread_ > 0) {
-    // One byte is held back: a cut needs to see what follows it.
-    const size_t size = cut_length(piece, piece.size() - 1);
-    rest_ = piece.substr(size);
-    piece.resize(size);
-  }
+  const size_t size = cut_length(piece, piece_bytes_);
+  rest_ = piece.substr(size);
+  piece.resize(size);
   return piece;
 }
 

@@ -21,11 +21,11 @@ struct Document {
 };
 
 struct DocumentOptions {
-  std::vector<std::string> inputs;  // files, and folders read with everything below them
-  std::vector<std::string>
-      globs;  // a file found in a folder matches one of these (*.py); none = all
-  std::vector<std::string> excludes;  // patterns of names of files and folders to leave out
-  std::vector<std::filesystem::path> ignored;  // files left out, by path (our own output)
+  std::vector<std::string> inputs = {};  // files, and folders read with everything below them
+  std::vector<std::string> globs =
+      {};  // a file found in a folder matches one of these (*.py); none = all
+  std::vector<std::string> excludes = {};  // patterns of names of files and folders to leave out
+  std::vector<std::filesystem::path> ignored = {};  // files left out, by path (our own output)
 };
 
 // In order of inputs, and by name within a folder. Leaves out empty files and, inside folders,

@@ -114,6 +114,7 @@ void IndexedFileWriter::complete() {
   lengths_->write(pending_lengths_.data(), pending_lengths_.size() * sizeof(int32_t));
   lengths_->close();
   write_index();
+  fs::remove(temporary_lengths(prefix_));
   completed_ = true;
 }
 

@@ -10,17 +10,17 @@
 namespace trireme::dataset {
 
 struct PrepareOptions {
-  std::vector<std::string> inputs;    // files and folders; a file is a document
-  std::vector<std::string> globs;     // which files of a folder, e.g. "*.py"; none = all
-  std::vector<std::string> excludes;  // names of files and folders to leave out, e.g. "test*"
+  std::vector<std::string> inputs = {};    // files and folders; a file is a document
+  std::vector<std::string> globs = {};     // which files of a folder, e.g. "*.py"; none = all
+  std::vector<std::string> excludes = {};  // names of files and folders to leave out, e.g. "test*"
 
-  std::string tokenizer = "bytes";  // bytes | bpe
-  std::string tokenizer_model;      // a SentencePiece model to use instead of training one (bpe)
-  int64_t vocab_size = 0;           // 0: 257 for bytes, 8192 for a bpe tokenizer trained here
+  std::string tokenizer = "bytes";   // bytes | bpe
+  std::string tokenizer_model = {};  // a SentencePiece model to use instead of training one (bpe)
+  int64_t vocab_size = 0;            // 0: 257 for bytes, 8192 for a bpe tokenizer trained here
   int64_t tokenizer_sample_bytes = int64_t{16}
                                    << 20;  // how much text a bpe tokenizer is trained on
 
-  std::string output;                // prefix of the files written
+  std::string output = {};           // prefix of the files written
   double validation_fraction = 0.0;  // of the documents; of the bytes when there is one document
   uint64_t seed = 1;                 // chooses validation documents and the tokenizer's sample
   bool append_end_of_document = true;

@@ -1,0 +1,120 @@
+#include "trireme/train/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "trireme/base/error.h"
+#include "trireme/train/config_schema.h"
+
+namespace trireme::train {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// The message of the ConfigError that `toml` with `overrides` and `num_ranks` ends in; "" when
+// fine.
+std::string error_of(std::string_view toml, std::vector<Override> overrides = {},
+                     int num_ranks = 1) {
+  try {
+    RunConfig config = parse_config(toml, "run.toml", overrides);
+    resolve(config, num_ranks);
+    return "";
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+}
+
+TEST(Config, DefaultsAreValidOnOneRank) { EXPECT_EQ(error_of(""), ""); }
+
+TEST(Config, ReadsEverySectionAndOverridesWin) {
+  const std::vector<Override> overrides = {{"train.steps", "7"},
+                                           {"optimizer.learning_rate", "2e-4"}};
+  const RunConfig config = parse_config(
+      "[model]\nlayers = 3\n[train]\nsteps = 5\nprecision = 'fp64'\ngradient_clip = 2\n",
+      "run.toml", overrides);
+  EXPECT_EQ(config.model.layers, 3);
+  EXPECT_EQ(config.train.steps, 7);
+  EXPECT_EQ(config.train.gradient_clip, 2.0);
+  EXPECT_EQ(config.optimizer.learning_rate, 2e-4);
+  EXPECT_EQ(config.dtype(), c10::ScalarType::Double);
+}
+
+TEST(Config, PrintedTomlReadsBackTheSame) {
+  RunConfig config;
+  config.data.path = "a \"quoted\" \\ path";
+  config.optimizer.learning_rate = 0.1 + 0.2;
+  config.optimizer.weight_decay = 1.0;
+  const std::string text = to_toml(config);
+  const RunConfig again = parse_config(text, "again.toml");
+  EXPECT_EQ(to_toml(again), text);
+  EXPECT_EQ(again.data.path, config.data.path);
+  EXPECT_EQ(again.optimizer.learning_rate, config.optimizer.learning_rate);
+}
+
+TEST(Config, UnknownKeySuggestsTheNearestOne) {
+  EXPECT_THAT(error_of("[train]\nstep = 5\n"),
+              AllOf(HasSubstr("train.step\""), HasSubstr("\"train.steps\"")));
+  EXPECT_THAT(error_of("[modle]\nlayers = 5\n"), HasSubstr("\"model.layers\""));
+  EXPECT_THAT(error_of("", {{"train.stps", "5"}}), HasSubstr("\"train.steps\""));
+}
+
+TEST(Config, WrongTypeSaysLineFoundAndExpected) {
+  EXPECT_THAT(error_of("[train]\nsteps = 'many'\n"),
+              AllOf(HasSubstr("run.toml:2"), HasSubstr("many"), HasSubstr("whole number")));
+  EXPECT_THAT(error_of("[train]\nsteps = 1.5\n"), HasSubstr("whole number"));
+  EXPECT_THAT(error_of("[train]\noverlap = 1\n"), HasSubstr("true or false"));
+  EXPECT_THAT(error_of("[data]\nseed = -1\n"), HasSubstr("from 0 on"));
+  EXPECT_THAT(error_of("", {{"train.steps", "1O"}}), HasSubstr("1O"));
+}
+
+TEST(Config, UnknownValueListsTheRightOnes) {
+  EXPECT_THAT(error_of("[model]\nfamily = 'bert'\n"), HasSubstr("llama, gpt2"));
+  EXPECT_THAT(error_of("[optimizer]\nschedule = 'step'\n"), HasSubstr("constant, linear, cosine"));
+}
+
+TEST(Config, NumbersOutOfRangeAreRefused) {
+  EXPECT_THAT(error_of("[train]\nsteps = 0\n"), HasSubstr("at least 1"));
+  EXPECT_THAT(error_of("[optimizer]\nlearning_rate = nan\n"), HasSubstr("learning_rate"));
+  EXPECT_THAT(error_of("[optimizer]\nbeta1 = 1.0\n"), HasSubstr("below 1"));
+}
+
+TEST(Config, BrokenTomlNamesTheLine) {
+  EXPECT_THAT(error_of("[train]\nsteps = \n"), HasSubstr("run.toml:"));
+}
+
+TEST(Config, HeadsMustDivideTheWidth) {
+  EXPECT_THAT(error_of("[model]\nwidth = 100\nheads = 3\nkv_heads = 3\n"), HasSubstr("heads"));
+}
+
+TEST(Config, RanksMustDivideTheBatch) {
+  EXPECT_THAT(error_of("[train]\nglobal_batch = 16\nmicro_batch = 4\n", {}, 3),
+              AllOf(HasSubstr("16"), HasSubstr("12"), HasSubstr("24")));
+}
+
+TEST(Config, ProductOfAxesMustBeTheNumberOfRanks) {
+  EXPECT_THAT(error_of("[parallel]\ndata = 3\n", {}, 2),
+              AllOf(HasSubstr("3"), HasSubstr("2 ranks")));
+}
+
+TEST(Config, WhatThisVersionLacksIsRefusedNotIgnored) {
+  EXPECT_THAT(error_of("[parallel]\nzero = 2\n"), HasSubstr("parallel.zero"));
+  EXPECT_THAT(error_of("[parallel]\ntensor = 2\n", {}, 2), HasSubstr("parallel.tensor"));
+  EXPECT_THAT(error_of("[train]\nprecision = 'bf16'\n"), HasSubstr("train.precision"));
+}
+
+TEST(Config, DerivesDataRanksAndMicrobatches) {
+  RunConfig config = parse_config("[train]\nglobal_batch = 24\nmicro_batch = 2\n", "run.toml");
+  resolve(config, 3);
+  EXPECT_EQ(config.parallel.data, 3);
+  EXPECT_EQ(config.microbatches_per_step(), 4);
+}
+
+TEST(Config, HelpListsEveryKey) {
+  RunConfig config;
+  const std::string help = describe_config();
+  for (const Field& field : schema(config)) EXPECT_THAT(help, HasSubstr("--" + field.key + "="));
+}
+
+}  // namespace
+}  // namespace trireme::train

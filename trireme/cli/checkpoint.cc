@@ -1,0 +1,98 @@
+// trireme checkpoint inspect | verify.
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "trireme/checkpoint/checkpoint.h"
+#include "trireme/cli/commands.h"
+#include "trireme/cli/console.h"
+#include "trireme/train/trained_model.h"
+
+namespace trireme::cli {
+namespace {
+
+struct CheckpointArguments {
+  std::string path;
+  bool json = false;
+};
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (int64_t length : shape) text += (text.empty() ? "" : " x ") + std::to_string(length);
+  return text.empty() ? "scalar" : text;
+}
+
+int inspect(const CheckpointArguments& arguments) {
+  const std::filesystem::path folder = train::find_checkpoint(arguments.path);
+  const checkpoint::Summary summary = checkpoint::inspect(folder);
+  if (arguments.json) {
+    nlohmann::json object = {
+        {"path", folder.string()},           {"step", summary.step},
+        {"ranks", summary.world_size},       {"elements", summary.num_elements},
+        {"bytes", summary.num_bytes},        {"state", nlohmann::json::parse(summary.state)},
+        {"tensors", nlohmann::json::array()}};
+    for (const auto& tensor : summary.tensors) {
+      object["tensors"].push_back({{"name", tensor.name},
+                                   {"dtype", tensor.dtype},
+                                   {"shape", tensor.shape},
+                                   {"bytes", tensor.num_bytes},
+                                   {"pieces", tensor.num_pieces},
+                                   {"layout", tensor.layout}});
+    }
+    std::printf("%s\n", object.dump(2).c_str());
+    return kDone;
+  }
+  std::printf("%s: step %lld, saved by %d ranks, %zu tensors, %s\n", folder.c_str(),
+              static_cast<long long>(summary.step), summary.world_size, summary.tensors.size(),
+              human_bytes(static_cast<double>(summary.num_bytes)).c_str());
+  for (const auto& tensor : summary.tensors) {
+    std::printf("  %-64s %-5s %-16s %10s  %s\n", tensor.name.c_str(), tensor.dtype.c_str(),
+                shape_text(tensor.shape).c_str(),
+                human_bytes(static_cast<double>(tensor.num_bytes)).c_str(), tensor.layout.c_str());
+  }
+  return kDone;
+}
+
+int verify(const CheckpointArguments& arguments) {
+  const std::filesystem::path folder = train::find_checkpoint(arguments.path);
+  const checkpoint::VerifyReport report = checkpoint::verify(folder);
+  if (arguments.json) {
+    const nlohmann::json object = {{"path", folder.string()},
+                                   {"files", report.num_files},
+                                   {"pieces", report.num_pieces},
+                                   {"bytes", report.num_bytes},
+                                   {"problems", report.problems}};
+    std::printf("%s\n", object.dump(2).c_str());
+    return report.problems.empty() ? kDone : kBadCheckpoint;
+  }
+  for (const std::string& problem : report.problems)
+    std::fprintf(stderr, "trireme: %s\n", problem.c_str());
+  if (!report.problems.empty()) return kBadCheckpoint;
+  std::printf("%s: %lld files, %lld pieces, %s: every checksum is right\n", folder.c_str(),
+              static_cast<long long>(report.num_files), static_cast<long long>(report.num_pieces),
+              human_bytes(static_cast<double>(report.num_bytes)).c_str());
+  return kDone;
+}
+
+}  // namespace
+
+void add_checkpoint(CLI::App& app, int& exit_code) {
+  CLI::App* group = app.add_subcommand("checkpoint", "Look into checkpoints and check them");
+  group->require_subcommand(1);
+  auto arguments = std::make_shared<CheckpointArguments>();
+  const auto add = [&](const char* name, const char* description,
+                       int (*run)(const CheckpointArguments&)) {
+    CLI::App* command = group->add_subcommand(name, description);
+    command->add_option("path", arguments->path, "a run's folder, or one checkpoint of it")
+        ->required();
+    command->add_flag("--json", arguments->json, "print JSON");
+    command->callback([arguments, run, &exit_code] { exit_code = run(*arguments); });
+  };
+  add("inspect", "List the tensors of a checkpoint with their shapes and layouts", inspect);
+  add("verify", "Read a checkpoint whole and compare every checksum", verify);
+}
+
+}  // namespace trireme::cli

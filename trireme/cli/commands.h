@@ -1,0 +1,31 @@
+// The program's subcommands: each adds itself to the parser and runs when it is chosen.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace trireme::cli {
+
+// Exit codes, the same for every command.
+enum ExitCode {
+  kDone = 0,
+  kBug = 1,        // ours, or anything unforeseen
+  kUserError = 2,  // config, arguments, data
+  kPeerLost = 3,   // restartable
+  kBadCheckpoint = 4,
+};
+
+// Each keeps its options alive in the parser; the chosen one leaves its result in `exit_code`.
+void add_train(CLI::App& app, int& exit_code);
+void add_data(CLI::App& app, int& exit_code);
+void add_generate(CLI::App& app, int& exit_code);
+void add_checkpoint(CLI::App& app, int& exit_code);
+
+// The path under which the program can start itself again.
+std::string own_program();
+
+}  // namespace trireme::cli

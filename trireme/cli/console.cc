@@ -1,0 +1,109 @@
+#include "trireme/cli/console.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <string>
+
+#include <unistd.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme::cli {
+namespace {
+
+template <typename... Args>
+std::string format(const char* pattern, Args... args) {
+  char text[256];
+  std::snprintf(text, sizeof(text), pattern, args...);
+  return text;
+}
+
+}  // namespace
+
+std::string human_count(double count) {
+  for (const auto& [unit, name] : {std::pair{1e9, "B"}, std::pair{1e6, "M"}, std::pair{1e3, "k"}}) {
+    if (count >= unit) return format("%.*f %s", count < 100 * unit ? 1 : 0, count / unit, name);
+  }
+  return format("%.0f", count);
+}
+
+std::string human_bytes(double bytes) {
+  for (const auto& [power, name] :
+       {std::pair{30, "GiB"}, std::pair{20, "MiB"}, std::pair{10, "KiB"}}) {
+    if (bytes >= std::ldexp(1, power)) return format("%.1f %s", std::ldexp(bytes, -power), name);
+  }
+  return format("%.0f B", bytes);
+}
+
+std::string human_duration(double seconds) {
+  const auto whole = static_cast<long>(std::llround(seconds));
+  if (whole >= 3600) return format("%ldh %02ldm", whole / 3600, whole / 60 % 60);
+  if (whole >= 60) return format("%ldm %02lds", whole / 60, whole % 60);
+  return format("%lds", whole);
+}
+
+Console::Console() : is_terminal_(isatty(STDOUT_FILENO)) {}
+
+void Console::on_start(const train::RunConfig& config, const train::RunSummary& summary) {
+  num_steps_ = config.train.steps;
+  print_interval_ = std::max<int64_t>(1, num_steps_ / 20);
+  const int64_t batch = config.train.global_batch;
+  print_line(format("model   %s, %lld layers, width %lld, %s parameters, vocabulary %lld, %s",
+                    config.model.family.c_str(), static_cast<long long>(config.model.layers),
+                    static_cast<long long>(config.model.width),
+                    human_count(static_cast<double>(summary.num_parameters)).c_str(),
+                    static_cast<long long>(summary.vocab_size), config.train.precision.c_str()));
+  print_line(format(
+      "data    %s, %s sequences of %lld tokens (%.2f epochs in %lld steps)",
+      config.data.path.c_str(), human_count(static_cast<double>(summary.num_sequences)).c_str(),
+      static_cast<long long>(config.model.sequence_length),
+      static_cast<double>(num_steps_ * batch) / static_cast<double>(summary.num_sequences),
+      static_cast<long long>(num_steps_)));
+  print_line(
+      format("layout  %d ranks x %d threads, data %lld; batch %lld = %lld ranks x %lld "
+             "microbatches x %lld",
+             summary.num_ranks, summary.num_threads, static_cast<long long>(config.parallel.data),
+             static_cast<long long>(batch), static_cast<long long>(config.parallel.data),
+             static_cast<long long>(summary.microbatches_per_step),
+             static_cast<long long>(config.train.micro_batch)));
+  if (summary.resumed_step > 0) {
+    print_line(format("resume  after step %lld, from %s/checkpoints",
+                      static_cast<long long>(summary.resumed_step), config.output.folder.c_str()));
+  }
+}
+
+void Console::on_step(const train::StepMetrics& metrics) {
+  constexpr double kMemory = 0.9;  // of the running mean
+  seconds_per_step_ = seconds_per_step_ == 0
+                          ? metrics.step_seconds
+                          : kMemory * seconds_per_step_ + (1 - kMemory) * metrics.step_seconds;
+  const double left = seconds_per_step_ * static_cast<double>(num_steps_ - metrics.step);
+  std::string line =
+      format("step %5lld/%lld  loss %.4f  %s tokens/s  grad norm %.2f  lr %.2e  %s left",
+             static_cast<long long>(metrics.step), static_cast<long long>(num_steps_), metrics.loss,
+             human_count(metrics.tokens_per_second).c_str(), metrics.grad_norm,
+             metrics.learning_rate, human_duration(left).c_str());
+  if (metrics.validation_loss) line += format("  validation %.4f", *metrics.validation_loss);
+  const bool is_last = metrics.step == num_steps_;
+  if (is_terminal_ && !metrics.validation_loss && !is_last) {
+    std::printf("\r\033[K%s", line.c_str());
+    std::fflush(stdout);
+    line_open_ = true;
+  } else if (is_terminal_ || metrics.validation_loss || is_last || metrics.step == 1 ||
+             metrics.step % print_interval_ == 0) {
+    print_line(line);
+  }
+}
+
+void Console::on_checkpoint(const std::filesystem::path& path, double seconds) {
+  print_line(format("saved   %s (%.1fs)", path.c_str(), seconds));
+}
+
+void Console::print_line(const std::string& line) {
+  std::printf("%s%s\n", line_open_ ? "\r\033[K" : "", line.c_str());
+  std::fflush(stdout);
+  line_open_ = false;
+}
+
+}  // namespace trireme::cli

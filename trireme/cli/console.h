@@ -1,0 +1,37 @@
+// How a training run looks on the terminal: one line that updates, or plain lines when it is no
+// terminal.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "trireme/train/trainer.h"
+
+namespace trireme::cli {
+
+class Console : public train::TrainObserver {
+ public:
+  Console();
+  void on_start(const train::RunConfig& config, const train::RunSummary& summary) override;
+  void on_step(const train::StepMetrics& metrics) override;
+  void on_checkpoint(const std::filesystem::path& path, double seconds) override;
+
+ private:
+  void print_line(const std::string& line);
+
+  bool is_terminal_;
+  int64_t num_steps_ = 0;
+  int64_t print_interval_ = 1;   // steps between plain lines
+  bool line_open_ = false;       // an updating line waits for its newline
+  double seconds_per_step_ = 0;  // running mean, for the time left
+};
+
+// "2.4 M", "17 k", "823".
+std::string human_count(double count);
+// "1.5 GiB", "312 MiB".
+std::string human_bytes(double bytes);
+// "2m 05s", "1h 03m".
+std::string human_duration(double seconds);
+
+}  // namespace trireme::cli

@@ -1,0 +1,98 @@
+// trireme data prepare: text files to token files.
+#include <chrono>
+#include <cstdio>
+#include <memory>
+
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+
+#include "trireme/cli/commands.h"
+#include "trireme/cli/console.h"
+#include "trireme/dataset/prepare.h"
+
+namespace trireme::cli {
+namespace {
+
+// A bar that updates on a terminal; nothing elsewhere.
+class ProgressBar {
+ public:
+  void update(int64_t done, int64_t total) {
+    const int percent = total > 0 ? static_cast<int>(100 * done / total) : 100;
+    if (!is_terminal_ || percent == shown_percent_) return;
+    shown_percent_ = percent;
+    std::string bar(kWidth, ' ');
+    std::fill_n(bar.begin(), kWidth * percent / 100, '#');
+    std::printf("\r\033[Kencode  [%s] %3d%%  %s of %s", bar.c_str(), percent,
+                human_bytes(static_cast<double>(done)).c_str(),
+                human_bytes(static_cast<double>(total)).c_str());
+    std::fflush(stdout);
+  }
+  ~ProgressBar() {
+    if (shown_percent_ >= 0) std::printf("\r\033[K");
+  }
+
+ private:
+  static constexpr int kWidth = 40;
+  bool is_terminal_ = isatty(STDOUT_FILENO);
+  int shown_percent_ = -1;
+};
+
+int prepare_data(const dataset::PrepareOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  dataset::PrepareReport report;
+  {
+    ProgressBar bar;
+    std::printf("read    %s\n", options.inputs.front().c_str());
+    std::fflush(stdout);
+    report =
+        dataset::prepare(options, [&bar](int64_t done, int64_t total) { bar.update(done, total); });
+  }
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::printf("tokens  %s for training in %lld documents, %s for validation in %lld\n",
+              human_count(static_cast<double>(report.tokens)).c_str(),
+              static_cast<long long>(report.documents),
+              human_count(static_cast<double>(report.validation_tokens)).c_str(),
+              static_cast<long long>(report.validation_documents));
+  std::printf(
+      "wrote   %s.bin, .idx and .tokenizer.json: %s, vocabulary %lld, %.2f bytes a token, %s in "
+      "%s\n",
+      options.output.c_str(), report.tokenizer.c_str(), static_cast<long long>(report.vocab_size),
+      report.bytes_per_token, human_bytes(static_cast<double>(report.bytes)).c_str(),
+      human_duration(seconds).c_str());
+  return kDone;
+}
+
+}  // namespace
+
+void add_data(CLI::App& app, int& exit_code) {
+  CLI::App* data = app.add_subcommand("data", "Work on training data");
+  data->require_subcommand(1);
+  auto options = std::make_shared<dataset::PrepareOptions>();
+  options->validation_fraction = 0.01;
+  CLI::App* command = data->add_subcommand(
+      "prepare",
+      "Turn text files into token files (Megatron's .bin/.idx) and a tokenizer.\n"
+      "  trireme data prepare --input src docs --glob '*.py' --glob '*.md' --tokenizer bpe \\\n"
+      "      --vocab-size 8192 --output data/mine\n");
+  command->add_option("--input", options->inputs, "files and folders; each file is a document")
+      ->required();
+  command->add_option("--glob", options->globs,
+                      "which files of a folder, such as '*.py'; default all");
+  command->add_option("--exclude", options->excludes, "names of files and folders to leave out");
+  command->add_option("--tokenizer", options->tokenizer, "bytes or bpe")
+      ->check(CLI::IsMember({"bytes", "bpe"}))
+      ->capture_default_str();
+  command->add_option("--tokenizer-model", options->tokenizer_model,
+                      "a SentencePiece model to use instead of training one");
+  command->add_option("--vocab-size", options->vocab_size,
+                      "size of a trained bpe vocabulary; 0: 8192");
+  command->add_option("--validation-fraction", options->validation_fraction, "of the documents")
+      ->capture_default_str();
+  command->add_option("--seed", options->seed, "chooses the validation documents")
+      ->capture_default_str();
+  command->add_option("--output", options->output, "prefix of the files written")->required();
+  command->callback([options, &exit_code] { exit_code = prepare_data(*options); });
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,69 @@
+// trireme generate: text from a checkpoint.
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "trireme/cli/commands.h"
+#include "trireme/dataset/tokenizer.h"
+#include "trireme/model/generate.h"
+#include "trireme/train/trained_model.h"
+
+namespace trireme::cli {
+namespace {
+
+struct GenerateArguments {
+  std::string checkpoint;
+  std::string prompt;
+  model::GenerateOptions options;
+};
+
+int generate(const GenerateArguments& arguments) {
+  const train::TrainedModel trained = train::load_trained_model(arguments.checkpoint);
+  const dataset::Tokenizer& tokenizer = *trained.tokenizer;
+  std::vector<int64_t> prompt = {tokenizer.end_of_document()};
+  for (const int32_t token : tokenizer.encode(arguments.prompt)) prompt.push_back(token);
+
+  model::GenerateOptions options = arguments.options;
+  options.stop_token = tokenizer.end_of_document();
+  options.vocab_limit = tokenizer.vocab_size();
+  std::fputs(arguments.prompt.c_str(), stdout);
+  model::generate(*trained.model, prompt, options, [&](int64_t token) {
+    const auto id = static_cast<int32_t>(token);
+    const std::string text = tokenizer.decode({&id, 1});
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+  });
+  std::fputs("\n", stdout);
+  return kDone;
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, int& exit_code) {
+  auto arguments = std::make_shared<GenerateArguments>();
+  auto& options = arguments->options;
+  CLI::App* command = app.add_subcommand(
+      "generate",
+      "Continue a prompt with a trained model.\n"
+      "  trireme generate --checkpoint runs/demo --prompt 'def ' --temperature 0.7\n");
+  command
+      ->add_option("--checkpoint", arguments->checkpoint, "a run's folder, or one checkpoint of it")
+      ->required();
+  command->add_option("--prompt", arguments->prompt, "text to continue")->capture_default_str();
+  command->add_option("--tokens", options.max_tokens, "longest continuation")
+      ->capture_default_str();
+  command->add_option("--temperature", options.temperature, "0: always the likeliest token")
+      ->capture_default_str();
+  command->add_option("--top-k", options.top_k, "only the k likeliest tokens; 0: all")
+      ->capture_default_str();
+  command
+      ->add_option("--top-p", options.top_p,
+                   "only the likeliest tokens that reach this probability")
+      ->capture_default_str();
+  command->add_option("--seed", options.seed, "another seed, another text")->capture_default_str();
+  command->callback([arguments, &exit_code] { exit_code = generate(*arguments); });
+}
+
+}  // namespace trireme::cli

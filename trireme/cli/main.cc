@@ -1,0 +1,79 @@
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include <c10/util/Exception.h>
+#include <torch/version.h>
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/cli/commands.h"
+
+namespace trireme::cli {
+
+std::string own_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
+
+namespace {
+
+// One line, to the launcher when there is one (it prints the first failure once), else to stderr.
+int report(ExitCode code, const std::string& message) {
+  std::string line = message.substr(0, message.find('\n'));
+  const char* descriptor = std::getenv("TRIREME_ERROR_FD");
+  if (descriptor != nullptr) {
+    const char* rank = std::getenv("RANK");
+    if (code == kPeerLost || code == kBug) line = concat("rank ", rank ? rank : "?", ": ", line);
+    if (::write(std::atoi(descriptor), line.data(), line.size()) == std::ssize(line)) return code;
+  }
+  std::fprintf(stderr, "trireme: %s\n", line.c_str());
+  return code;
+}
+
+int run(CLI::App& app, int argc, char** argv, const int& exit_code) {
+  try {
+    app.parse(argc, argv);
+    return exit_code;
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    return report(kUserError, std::string(error.what()) + " (see --help)");
+  } catch (const ConfigError& error) {
+    return report(kUserError, error.what());
+  } catch (const CommError& error) {
+    return report(kPeerLost, error.what());
+  } catch (const CheckpointError& error) {
+    return report(kBadCheckpoint, error.what());
+  } catch (const InternalError& error) {
+    return report(kBug, error.what());
+  } catch (const Error& error) {
+    return report(kUserError, error.what());  // a file that cannot be read or written
+  } catch (const c10::Error& error) {
+    return report(kBug, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return report(kBug, error.what());
+  }
+}
+
+}  // namespace
+}  // namespace trireme::cli
+
+int main(int argc, char** argv) {
+  int exit_code = trireme::cli::kDone;
+  CLI::App app(
+      "Trireme trains neural networks on many processors.\n\n"
+      "  trireme data prepare --input src --glob '*.py' --tokenizer bpe --vocab-size 4096 --output "
+      "data/python\n"
+      "  trireme train examples/demo.toml --ranks 2 --train.steps=300\n"
+      "  trireme generate --checkpoint runs/demo --prompt 'def '\n",
+      "trireme");
+  app.set_version_flag("--version", "trireme " TRIREME_VERSION " (libtorch " TORCH_VERSION ")");
+  app.require_subcommand(1);
+  app.footer(
+      "Exit codes: 0 done, 1 bug, 2 you can fix it (config, arguments, data), 3 a rank was lost\n"
+      "(run again to resume), 4 a checkpoint cannot be used. `trireme COMMAND --help` says more.");
+  trireme::cli::add_data(app, exit_code);
+  trireme::cli::add_train(app, exit_code);
+  trireme::cli::add_generate(app, exit_code);
+  trireme::cli::add_checkpoint(app, exit_code);
+  return trireme::cli::run(app, argc, argv, exit_code);
+}

@@ -1,0 +1,125 @@
+// trireme train: one rank, N local ranks that it starts itself, or a rank that a launcher started.
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <CLI/CLI.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/cli/commands.h"
+#include "trireme/cli/console.h"
+#include "trireme/comm/rendezvous.h"
+#include "trireme/comm/thread_group.h"
+#include "trireme/launch/local_ranks.h"
+#include "trireme/train/trainer.h"
+
+namespace trireme::cli {
+namespace {
+
+struct TrainArguments {
+  std::string config;
+  int num_ranks = 1;
+  int num_threads = 0;
+  std::vector<std::string> overrides;  // as typed
+};
+
+std::atomic<bool> stop_requested = false;
+static_assert(std::atomic<bool>::is_always_lock_free);  // set from a signal handler
+
+// "--train.steps=10" and "--train.steps 10" -> {"train.steps", "10"}.
+std::vector<train::Override> parse_overrides(const std::vector<std::string>& words) {
+  std::vector<train::Override> overrides;
+  for (size_t i = 0; i < words.size(); ++i) {
+    TRIREME_CHECK(words[i].starts_with("--"), "unexpected argument \"", words[i],
+                  "\"; overrides are written --section.key=value");
+    const size_t equals = words[i].find('=');
+    const std::string key = words[i].substr(2, equals == std::string::npos ? equals : equals - 2);
+    if (equals != std::string::npos) {
+      overrides.emplace_back(key, words[i].substr(equals + 1));
+    } else {
+      TRIREME_CHECK(i + 1 < words.size(), "--", key, " has no value; write --", key, "=value");
+      overrides.emplace_back(key, words[++i]);
+    }
+  }
+  return overrides;
+}
+
+// One rank of the run: finishes its step on SIGTERM and SIGINT.
+int train_rank(train::RunConfig config, comm::Communicator& world) {
+  for (int signal : {SIGTERM, SIGINT}) {
+    std::signal(signal, [](int) { stop_requested = true; });
+  }
+  Console console;
+  train::TrainObserver silent;
+  train::Trainer trainer(config, world, world.rank() == 0 ? console : silent);
+  const train::Outcome outcome = trainer.run(stop_requested);
+  if (outcome == train::Outcome::kStopped && world.rank() == 0) {
+    std::printf("stopped on request; run the same command again to continue\n");
+  }
+  return kDone;
+}
+
+int launch_ranks(const TrainArguments& arguments) {
+  launch::LocalRanksOptions options{.num_ranks = arguments.num_ranks,
+                                    .command = {own_program(), "train", arguments.config}};
+  if (arguments.num_threads > 0) {
+    options.command.push_back("--threads=" + std::to_string(arguments.num_threads));
+  }
+  options.command.insert(options.command.end(), arguments.overrides.begin(),
+                         arguments.overrides.end());
+  const launch::RankExit exit = launch::run_local_ranks(options);
+  if (exit.rank < 0) return kDone;
+  std::fprintf(stderr, "trireme: %s\n", launch::describe(exit).c_str());
+  const bool lost = exit.signal != 0 || exit.code == kPeerLost;
+  if (lost)
+    std::fprintf(stderr, "trireme: all ranks stopped; run the same command again to resume\n");
+  return lost ? kPeerLost : exit.code;
+}
+
+int train(const TrainArguments& arguments) {
+  const std::vector<train::Override> overrides = parse_overrides(arguments.overrides);
+  train::RunConfig config = train::load_config(arguments.config, overrides);
+  const bool launched = std::getenv("WORLD_SIZE") != nullptr;
+  TRIREME_CHECK(arguments.num_ranks >= 1, "--ranks is ", arguments.num_ranks,
+                "; expected at least 1");
+  if (!launched && arguments.num_ranks > 1) {
+    // A wrong config costs one line here, before any rank starts.
+    train::preflight(config, arguments.num_ranks);
+    return launch_ranks(arguments);
+  }
+  // OMP_NUM_THREADS, which the launcher sets, is libtorch's own default.
+  if (arguments.num_threads > 0) at::set_num_threads(arguments.num_threads);
+  if (!launched) return train_rank(config, *comm::make_thread_group(1).front());
+  const auto world = comm::connect_world(comm::world_info(), config.parallel.transport);
+  return train_rank(config, *world);
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, int& exit_code) {
+  auto arguments = std::make_shared<TrainArguments>();
+  CLI::App* command = app.add_subcommand(
+      "train",
+      "Train the model of a config file; continues when output.folder holds a checkpoint.\n"
+      "  trireme train examples/demo.toml --ranks 2\n"
+      "  trireme train examples/demo.toml --ranks 2 --train.steps=1000 "
+      "--optimizer.learning_rate=3e-4\n");
+  command->add_option("config", arguments->config, "TOML file")->required();
+  command->add_option("--ranks", arguments->num_ranks, "local ranks to start")
+      ->capture_default_str();
+  command->add_option("--threads", arguments->num_threads, "threads a rank; 0: cores / ranks")
+      ->capture_default_str();
+  command->allow_extras();
+  command->footer("Every key of the config can be given here (shown with its default):\n" +
+                  train::describe_config());
+  command->callback([arguments, command, &exit_code] {
+    arguments->overrides = command->remaining();
+    exit_code = train(*arguments);
+  });
+}
+
+}  // namespace trireme::cli

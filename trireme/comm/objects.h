@@ -1,0 +1,22 @@
+// Text between ranks, by way of byte tensors.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/comm/communicator.h"
+
+namespace trireme::comm {
+
+// Every rank's text, in rank order; lengths may differ.
+// Comm:       8 bytes a rank, then every rank's text to all
+// Collective: every rank
+std::vector<std::string> all_gather_strings(Communicator& group, std::string_view text);
+
+// The root's text.
+// Comm:       8 bytes, then the root's text to all
+// Collective: every rank
+std::string broadcast_string(Communicator& group, std::string text, int root);
+
+}  // namespace trireme::comm

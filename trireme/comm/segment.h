@@ -1,0 +1,47 @@
+// Memory that the ranks of one group share: ordinary memory of a process (ranks as threads) or a
+// file in /dev/shm that several processes map. Knows who still lives; knows nothing of what the
+// bytes mean.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace trireme::comm {
+
+// Unmapped by the destructor. Thread safe.
+class Segment {
+ public:
+  virtual ~Segment() = default;
+  virtual std::byte* data() const = 0;
+  // False once the process of an attached rank has ended, however it ended. Never blocks.
+  virtual bool is_alive(int rank) const = 0;
+  // No further rank attaches: takes the name away, so that nothing is left behind whatever happens
+  // next.
+  virtual void seal() = 0;
+};
+
+// Makes and finds segments by name. One creates, the others open.
+class SegmentFactory {
+ public:
+  virtual ~SegmentFactory() = default;
+  // Zeroed memory. Throws: ConfigError when the name is in use or there is not enough memory
+  virtual std::shared_ptr<Segment> create(const std::string& name, int rank, size_t num_bytes) = 0;
+  // Null when there is no such segment (yet). Throws: ConfigError when it has another size
+  virtual std::shared_ptr<Segment> open(const std::string& name, int rank, size_t num_bytes) = 0;
+};
+
+// For ranks that are threads: each factory is a namespace of its own, shared by the ranks.
+std::shared_ptr<SegmentFactory> make_thread_segments();
+
+// For processes of one host. Files are /dev/shm/trireme-<name>. A rank holds an
+// open-file-description lock on byte `rank` of the file for as long as it lives: the kernel drops
+// it at death, kill -9 included, so liveness needs no process ids. A child forked without exec
+// keeps its parent's lock.
+std::shared_ptr<SegmentFactory> make_shm_segments();
+
+// Removes the files of groups whose ranks have all died before they could seal. Returns how many.
+int sweep_orphans();
+
+}  // namespace trireme::comm

@@ -1,0 +1,318 @@
+#include "trireme/comm/shared_communicator.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "trireme/base/error.h"
+#include "trireme/comm/reduce_kernel.h"
+#include "trireme/comm/staged.h"
+
+namespace trireme::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kMailboxBytes = 16 << 10;
+
+ExchangeOptions exchange_options(const GroupOptions& options) {
+  return {options.name, options.slot_bytes, kMailboxBytes, options.timeout};
+}
+
+staged::Bytes bytes_of(const at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+staged::ConstBytes const_bytes_of(const at::Tensor& tensor) {
+  return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
+}
+
+// Tensors that an operation writes, as contiguous memory: the tensor itself, or a copy that goes
+// back at the end.
+class Destination {
+ public:
+  explicit Destination(at::Tensor tensor)
+      : tensor_(std::move(tensor)), flat_(tensor_.contiguous()) {}
+  staged::Bytes bytes() const { return bytes_of(flat_); }
+  void commit() const {
+    if (!flat_.is_same(tensor_)) tensor_.copy_(flat_);
+  }
+
+ private:
+  at::Tensor tensor_;
+  at::Tensor flat_;
+};
+
+class Destinations {
+ public:
+  explicit Destinations(const std::vector<at::Tensor>& tensors) {
+    for (const at::Tensor& tensor : tensors) items_.emplace_back(tensor);
+  }
+  std::vector<staged::Bytes> bytes() const {
+    std::vector<staged::Bytes> spans;
+    for (const Destination& item : items_) spans.push_back(item.bytes());
+    return spans;
+  }
+  void commit() const {
+    for (const Destination& item : items_) item.commit();
+  }
+
+ private:
+  std::vector<Destination> items_;
+};
+
+// Contiguous versions of tensors that an operation reads.
+struct Sources {
+  explicit Sources(const std::vector<at::Tensor>& tensors) {
+    for (const at::Tensor& tensor : tensors) {
+      flat.push_back(tensor.contiguous());
+      bytes.push_back(const_bytes_of(flat.back()));
+    }
+  }
+  std::vector<at::Tensor> flat;
+  std::vector<staged::ConstBytes> bytes;
+};
+
+Call call_of(const char* operation, const at::Tensor& tensor, int64_t elements, int root = -1) {
+  return {operation, static_cast<int>(tensor.scalar_type()), -1, root, elements};
+}
+
+Call reduce_call(const char* operation, const at::Tensor& tensor, int64_t elements,
+                 ReduceOp reduce_op, int root = -1) {
+  check_reducible(tensor.scalar_type(), reduce_op);
+  return {operation, static_cast<int>(tensor.scalar_type()), static_cast<int>(reduce_op), root,
+          elements};
+}
+
+int64_t total_elements(const std::vector<at::Tensor>& tensors) {
+  int64_t total = 0;
+  for (const at::Tensor& tensor : tensors) total += tensor.numel();
+  return total;
+}
+
+}  // namespace
+
+SharedCommunicator::SharedCommunicator(std::shared_ptr<SegmentFactory> segments,
+                                       std::shared_ptr<Segment> segment, std::string uid, int rank,
+                                       int size, const GroupOptions& options)
+    : segments_(std::move(segments)),
+      uid_(std::move(uid)),
+      options_(options),
+      exchange_(std::move(segment), rank, size, exchange_options(options)),
+      progress_([this] { exchange_.abort("group " + options_.name + " was aborted"); }) {}
+
+std::unique_ptr<SharedCommunicator> SharedCommunicator::join(
+    std::shared_ptr<SegmentFactory> segments, const std::string& uid, int rank, int size,
+    const GroupOptions& options, const std::function<void()>& check_creator) {
+  TRIREME_CHECK(size >= 1 && rank >= 0 && rank < size, "rank ", rank, " of ", size,
+                " ranks; expected 0 <= rank < size");
+  TRIREME_CHECK(options.slot_bytes >= 64 * static_cast<size_t>(size), "slot_bytes is ",
+                options.slot_bytes, "; expected at least 64 a rank");
+  const size_t num_bytes = Exchange::segment_bytes(size, exchange_options(options));
+  std::shared_ptr<Segment> segment;
+  const auto deadline = Clock::now() + options.timeout;
+  if (rank == 0) segment = segments->create(uid, rank, num_bytes);
+  while (segment == nullptr && (segment = segments->open(uid, rank, num_bytes)) == nullptr) {
+    if (Clock::now() > deadline) {
+      throw CommError(concat("joining group ", options.name, ": rank 0 of ", size,
+                             " never came within ",
+                             static_cast<double>(options.timeout.count()) / 1000, " s"));
+    }
+    if (check_creator) check_creator();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  std::unique_ptr<SharedCommunicator> group(
+      new SharedCommunicator(segments, segment, uid, rank, size, options));
+  group->exchange_.begin({"join"}, options.timeout);
+  group->exchange_.meet();
+  if (rank == 0) segment->seal();
+  return group;
+}
+
+template <typename Operation>
+WorkPtr SharedCommunicator::issue(const Options& options, Operation operation) {
+  if (options.background) return progress_.run_in_background(std::move(operation));
+  return progress_.run(operation);
+}
+
+void SharedCommunicator::check_root(const char* operation, int root) const {
+  TRIREME_CHECK(root >= 0 && root < size(), operation, ": rank ", root, " is not in group ", name(),
+                " of ", size(), " ranks");
+}
+
+void SharedCommunicator::check_count(const char* operation, size_t found) const {
+  TRIREME_CHECK(found == static_cast<size_t>(size()), operation, ": got ", found,
+                " tensors, expected one for each of the ", size(), " ranks of group ", name());
+}
+
+WorkPtr SharedCommunicator::all_reduce(at::Tensor data, Options options) {
+  const Call call = reduce_call("all_reduce", data, data.numel(), options.operation);
+  return issue(options, [this, data, options, call] {
+    const Destination destination(data);
+    exchange_.begin(call, options.timeout);
+    staged::all_reduce(exchange_, destination.bytes(), {data.scalar_type(), options.operation});
+    destination.commit();
+  });
+}
+
+WorkPtr SharedCommunicator::reduce(at::Tensor data, int root, Options options) {
+  check_root("reduce", root);
+  const Call call = reduce_call("reduce", data, data.numel(), options.operation, root);
+  return issue(options, [this, data, root, options, call] {
+    const Destination destination(data);
+    exchange_.begin(call, options.timeout);
+    staged::reduce(exchange_, destination.bytes(), root, {data.scalar_type(), options.operation});
+    if (rank() == root) destination.commit();
+  });
+}
+
+WorkPtr SharedCommunicator::broadcast(at::Tensor data, int root, Options options) {
+  check_root("broadcast", root);
+  return issue(options, [this, data, root, options] {
+    const Destination destination(data);
+    exchange_.begin(call_of("broadcast", data, data.numel(), root), options.timeout);
+    staged::broadcast(exchange_, destination.bytes(), root);
+    if (rank() != root) destination.commit();
+  });
+}
+
+WorkPtr SharedCommunicator::all_gather(std::vector<at::Tensor> outputs, at::Tensor input,
+                                       Options options) {
+  check_count("all_gather", outputs.size());
+  TRIREME_CHECK(outputs[rank()].nbytes() == input.nbytes(), "all_gather: this rank's input has ",
+                input.nbytes(), " bytes and its place in the outputs ", outputs[rank()].nbytes());
+  return issue(options, [this, outputs, input, options] {
+    const Destinations destinations(outputs);
+    const at::Tensor source = input.contiguous();
+    exchange_.begin(call_of("all_gather", input, total_elements(outputs)), options.timeout);
+    staged::all_gather(exchange_, destinations.bytes(), const_bytes_of(source));
+    destinations.commit();
+  });
+}
+
+WorkPtr SharedCommunicator::reduce_scatter(at::Tensor output, std::vector<at::Tensor> inputs,
+                                           Options options) {
+  check_count("reduce_scatter", inputs.size());
+  TRIREME_CHECK(inputs[rank()].nbytes() == output.nbytes(),
+                "reduce_scatter: this rank's output has ", output.nbytes(),
+                " bytes and its place in the inputs ", inputs[rank()].nbytes());
+  const Call call =
+      reduce_call("reduce_scatter", output, total_elements(inputs), options.operation);
+  return issue(options, [this, output, inputs, options, call] {
+    const Destination destination(output);
+    const Sources sources(inputs);
+    exchange_.begin(call, options.timeout);
+    staged::reduce_scatter(exchange_, destination.bytes(), sources.bytes,
+                           {output.scalar_type(), options.operation});
+    destination.commit();
+  });
+}
+
+WorkPtr SharedCommunicator::all_to_all(std::vector<at::Tensor> outputs,
+                                       std::vector<at::Tensor> inputs, Options options) {
+  check_count("all_to_all", outputs.size());
+  check_count("all_to_all", inputs.size());
+  return issue(options, [this, outputs, inputs, options] {
+    const Destinations destinations(outputs);
+    const Sources sources(inputs);
+    exchange_.begin(call_of("all_to_all", inputs[0], -1), options.timeout);
+    staged::all_to_all(exchange_, destinations.bytes(), sources.bytes);
+    destinations.commit();
+  });
+}
+
+WorkPtr SharedCommunicator::gather(std::vector<at::Tensor> outputs, at::Tensor input, int root,
+                                   Options options) {
+  check_root("gather", root);
+  if (rank() == root) check_count("gather", outputs.size());
+  return issue(options, [this, outputs, input, root, options] {
+    const Destinations destinations(outputs);
+    const at::Tensor source = input.contiguous();
+    exchange_.begin(call_of("gather", input, -1, root), options.timeout);
+    std::vector<staged::Bytes> to = destinations.bytes();
+    to.resize(size());
+    std::vector<staged::ConstBytes> from(size());
+    from[root] = const_bytes_of(source);
+    staged::all_to_all(exchange_, to, from);
+    if (rank() == root) destinations.commit();
+  });
+}
+
+WorkPtr SharedCommunicator::scatter(at::Tensor output, std::vector<at::Tensor> inputs, int root,
+                                    Options options) {
+  check_root("scatter", root);
+  if (rank() == root) check_count("scatter", inputs.size());
+  return issue(options, [this, output, inputs, root, options] {
+    const Destination destination(output);
+    const Sources sources(inputs);
+    exchange_.begin(call_of("scatter", output, -1, root), options.timeout);
+    std::vector<staged::Bytes> to(size());
+    to[root] = destination.bytes();
+    std::vector<staged::ConstBytes> from = sources.bytes;
+    from.resize(size());
+    staged::all_to_all(exchange_, to, from);
+    destination.commit();
+  });
+}
+
+WorkPtr SharedCommunicator::send(at::Tensor data, int peer, Options options) {
+  check_root("send", peer);
+  TRIREME_CHECK(peer != rank(), "send: rank ", peer, " is this rank; expected another");
+  return issue(options, [this, data, peer, options] {
+    const at::Tensor source = data.contiguous();
+    exchange_.begin(call_of("send", data, data.numel(), peer), options.timeout);
+    exchange_.send(const_bytes_of(source).data(), source.nbytes(), peer, options.tag);
+  });
+}
+
+WorkPtr SharedCommunicator::recv(at::Tensor data, int peer, Options options) {
+  check_root("recv", peer);
+  TRIREME_CHECK(peer != rank(), "recv: rank ", peer, " is this rank; expected another");
+  return issue(options, [this, data, peer, options] {
+    const Destination destination(data);
+    exchange_.begin(call_of("recv", data, data.numel(), peer), options.timeout);
+    exchange_.recv(destination.bytes().data(), destination.bytes().size(), peer, options.tag);
+    destination.commit();
+  });
+}
+
+WorkPtr SharedCommunicator::barrier(Options options) {
+  return issue(options, [this, options] {
+    exchange_.begin({"barrier"}, options.timeout);
+    exchange_.meet();
+  });
+}
+
+std::unique_ptr<Communicator> SharedCommunicator::split(int color, int key,
+                                                        const std::string& name) {
+  // Every rank's (color, key), so that each finds its group's members without a leader.
+  at::Tensor mine = at::tensor(std::vector<int64_t>{color, key});
+  std::vector<at::Tensor> all(size());
+  for (at::Tensor& other : all) other = at::empty_like(mine);
+  all_gather(all, mine, {})->wait();
+  const std::string uid = concat(uid_, ".", num_splits_++, ".", color);
+  if (color < 0) return nullptr;
+  std::vector<std::pair<int64_t, int>> members;  // (key, rank)
+  for (int other = 0; other < size(); ++other) {
+    const auto* values = all[other].const_data_ptr<int64_t>();
+    if (values[0] == color) members.emplace_back(values[1], other);
+  }
+  std::ranges::sort(members);
+  const auto self = std::ranges::find(members, rank(), &std::pair<int64_t, int>::second);
+  GroupOptions options = options_;
+  options.name = name;
+  // A group of one exchanges nothing: small chunks cost it nothing either, and save shared memory.
+  if (members.size() == 1) options.slot_bytes = std::min<size_t>(options.slot_bytes, 64 << 10);
+  try {
+    return join(segments_, uid, static_cast<int>(self - members.begin()),
+                static_cast<int>(members.size()), options,
+                [&] { exchange_.check_alive(members.front().second); });
+  } catch (const Error& error) {
+    exchange_.abort(concat("splitting ", name, " off group ", options_.name, ": ", error.what()));
+    throw;
+  }
+}
+
+}  // namespace trireme::comm

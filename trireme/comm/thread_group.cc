@@ -1,0 +1,34 @@
+#include "trireme/comm/thread_group.h"
+
+#include <exception>
+#include <thread>
+
+#include "trireme/base/error.h"
+
+namespace trireme::comm {
+
+std::vector<std::unique_ptr<Communicator>> make_thread_group(int size,
+                                                             const GroupOptions& options) {
+  TRIREME_CHECK(size >= 1, "a group needs at least one rank, got ", size);
+  const auto segments = make_thread_segments();
+  std::vector<std::unique_ptr<Communicator>> ranks(size);
+  std::vector<std::exception_ptr> errors(size);
+  std::vector<std::thread> threads;
+  // Joining waits for all, so each rank joins on a thread of its own.
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        ranks[rank] = SharedCommunicator::join(segments, "threads", rank, size, options);
+      } catch (...) {
+        errors[rank] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+  return ranks;
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,217 @@
+#include "trireme/launch/local_ranks.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "trireme/base/error.h"
+
+extern char** environ;
+
+namespace trireme::launch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Environment = std::map<std::string, std::string>;
+
+constexpr int kErrorDescriptor = 3;
+constexpr int kPeerLost = 3;  // exit code of a rank that stopped because another did
+
+int num_cores() {
+  cpu_set_t cores;
+  return sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
+}
+
+Environment inherited_environment() {
+  Environment variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const size_t equals = text.find('=');
+    if (equals != std::string::npos) variables[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  return variables;
+}
+
+Environment rank_environment(int rank, int num_ranks, const std::string& job) {
+  Environment variables = inherited_environment();
+  variables["RANK"] = variables["LOCAL_RANK"] = std::to_string(rank);
+  variables["WORLD_SIZE"] = variables["LOCAL_WORLD_SIZE"] = std::to_string(num_ranks);
+  variables["TRIREME_JOB"] = job;
+  variables["TRIREME_ERROR_FD"] = std::to_string(kErrorDescriptor);
+  // Nothing listens there; other programs read the variables.
+  variables.emplace("MASTER_ADDR", "127.0.0.1");
+  variables.emplace("MASTER_PORT", "29500");
+  variables.emplace("OMP_NUM_THREADS", std::to_string(std::max(1, num_cores() / num_ranks)));
+  return variables;
+}
+
+// Pointers into `strings`, ended by a null as exec wants it.
+std::vector<char*> pointers(std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  for (std::string& text : strings) result.push_back(text.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+struct Rank {
+  int rank = 0;
+  pid_t pid = 0;
+  int errors = -1;  // read end of the pipe behind TRIREME_ERROR_FD
+};
+
+// In the child, between fork and exec: async-signal-safe calls alone.
+[[noreturn]] void become_rank(pid_t launcher, int errors, char* const* argv, char* const* envp) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != launcher) _exit(127);
+  // A group of its own: Ctrl-C reaches the ranks once, through the launcher.
+  setpgid(0, 0);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (errors == kErrorDescriptor) {
+    fcntl(errors, F_SETFD, 0);
+  } else {
+    dup2(errors, kErrorDescriptor);
+  }
+  execvpe(argv[0], argv, envp);
+  _exit(127);
+}
+
+Rank start_rank(const LocalRanksOptions& options, int rank, const std::string& job) {
+  std::vector<std::string> arguments = options.command;
+  std::vector<std::string> variables;
+  for (const auto& [name, value] : rank_environment(rank, options.num_ranks, job)) {
+    variables.push_back(name + "=" + value);
+  }
+  const std::vector<char*> argv = pointers(arguments);
+  const std::vector<char*> envp = pointers(variables);
+  int errors[2];
+  if (pipe2(errors, O_CLOEXEC | O_NONBLOCK) != 0) {
+    throw Error(concat("cannot start rank ", rank, ": pipe: ", std::strerror(errno)));
+  }
+  const pid_t launcher = getpid();
+  const pid_t child = fork();
+  if (child == 0) become_rank(launcher, errors[1], argv.data(), envp.data());
+  const int code = errno;
+  close(errors[1]);
+  if (child < 0) close(errors[0]);
+  if (child < 0) throw Error(concat("cannot start rank ", rank, ": fork: ", std::strerror(code)));
+  return {rank, child, errors[0]};
+}
+
+// What an ended rank left in its pipe, without the newline.
+std::string read_message(const Rank& rank) {
+  std::string message(4096, '\0');
+  const ssize_t size = read(rank.errors, message.data(), message.size());
+  message.resize(std::max<ssize_t>(0, size));
+  while (message.ends_with('\n')) message.pop_back();
+  return message;
+}
+
+// Takes the launcher's signals one at a time instead of by handlers; restores the mask at the end.
+class SignalWatch {
+ public:
+  SignalWatch() {
+    sigemptyset(&watched_);
+    for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&watched_, signal);
+    pthread_sigmask(SIG_BLOCK, &watched_, &previous_);
+  }
+  ~SignalWatch() { pthread_sigmask(SIG_SETMASK, &previous_, nullptr); }
+  SignalWatch(const SignalWatch&) = delete;
+  SignalWatch& operator=(const SignalWatch&) = delete;
+
+  // The next signal, or nothing after 100 ms.
+  std::optional<int> next() const {
+    const timespec slice{0, 100'000'000};
+    const int signal = sigtimedwait(&watched_, nullptr, &slice);
+    return signal > 0 ? std::optional(signal) : std::nullopt;
+  }
+
+ private:
+  sigset_t watched_;
+  sigset_t previous_;
+};
+
+// The ranks that still run; none is left behind.
+class Ranks {
+ public:
+  ~Ranks() {
+    signal_all(SIGKILL);
+    for (const Rank& rank : running_) {
+      waitpid(rank.pid, nullptr, 0);
+      close(rank.errors);
+    }
+  }
+  void add(Rank rank) { running_.push_back(rank); }
+  bool empty() const { return running_.empty(); }
+  void signal_all(int signal) const {
+    for (const Rank& rank : running_) kill(rank.pid, signal);
+  }
+  // Collects what has ended; remembers the first failure.
+  void reap(RankExit& failure) {
+    std::erase_if(running_, [&](const Rank& rank) {
+      int status = 0;
+      if (waitpid(rank.pid, &status, WNOHANG) != rank.pid) return false;
+      const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+      const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+      const bool is_cause =
+          failure.rank < 0 || (failure.code == kPeerLost && code != kPeerLost && !killing_);
+      if (code != 0 && is_cause) failure = {rank.rank, code, signal, read_message(rank)};
+      close(rank.errors);
+      return true;
+    });
+  }
+  // From here on a death by SIGKILL is our doing.
+  void kill_all() {
+    killing_ = true;
+    signal_all(SIGKILL);
+  }
+
+ private:
+  std::vector<Rank> running_;
+  bool killing_ = false;
+};
+
+}  // namespace
+
+RankExit run_local_ranks(const LocalRanksOptions& options) {
+  const SignalWatch signals;
+  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+  const std::string job = concat(getpid(), "-", now);
+  Ranks ranks;
+  for (int rank = 0; rank < options.num_ranks; ++rank) {
+    ranks.add(start_rank(options, rank, job));
+  }
+
+  RankExit first_failure;
+  std::optional<Clock::time_point> deadline;
+  while (!ranks.empty()) {
+    const std::optional<int> signal = signals.next();
+    if (signal && *signal != SIGCHLD) ranks.signal_all(*signal == SIGHUP ? SIGTERM : *signal);
+    ranks.reap(first_failure);
+    // The others find out by themselves (CommError) and say so; whoever does not is killed.
+    if (first_failure.rank >= 0 && !deadline) deadline = Clock::now() + options.grace;
+    if (deadline && Clock::now() > *deadline) ranks.kill_all();
+  }
+  return first_failure;
+}
+
+std::string describe(const RankExit& exit) {
+  if (exit.signal != 0) {
+    return concat("rank ", exit.rank, " was killed by signal ", exit.signal, " (",
+                  strsignal(exit.signal), ")");
+  }
+  if (!exit.message.empty()) return exit.message;
+  return concat("rank ", exit.rank, " exited with code ", exit.code);
+}
+
+}  // namespace trireme::launch

@@ -1,0 +1,37 @@
+// Starts N ranks of a program on this host and watches them: when one fails the others stop.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace trireme::launch {
+
+struct LocalRanksOptions {
+  int num_ranks = 1;
+  std::vector<std::string> command;  // program and arguments, the same for every rank
+  // How long the other ranks may take to stop by themselves after one has failed, before SIGKILL.
+  std::chrono::milliseconds grace{3000};
+};
+
+// The rank whose failure came first; a rank that only lost its peers (exit code 3) does not count
+// as long as there is another.
+struct RankExit {
+  int rank = -1;        // -1: all succeeded
+  int code = 0;         // exit code; -1 when a signal killed it
+  int signal = 0;       // that signal
+  std::string message;  // what the rank wrote to the descriptor TRIREME_ERROR_FD
+};
+
+// Runs the command num_ranks times with torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK,
+// LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT), TRIREME_JOB, TRIREME_ERROR_FD (where a rank may
+// leave one line that says why it failed) and OMP_NUM_THREADS = cores / ranks unless it is set.
+// Returns when all have ended. SIGTERM and SIGINT that reach this process go on to the ranks. When
+// this process dies, even by SIGKILL, the kernel kills the ranks. Throws: Error when a process
+// cannot be started
+RankExit run_local_ranks(const LocalRanksOptions& options);
+
+// The rank's own message, or "rank 1 was killed by signal 9 (Killed)", "rank 0 exited with code 2".
+std::string describe(const RankExit& exit);
+
+}  // namespace trireme::launch

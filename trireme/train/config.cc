@@ -1,0 +1,255 @@
+#include "trireme/train/config.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+#include <sstream>
+
+#include <toml++/toml.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/file.h"
+#include "trireme/train/config_schema.h"
+
+namespace trireme::train {
+namespace {
+
+template <class... Ts>
+struct Overloaded : Ts... {
+  using Ts::operator()...;
+};
+
+std::string join(std::span<const std::string> words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+// Insertions, deletions and replacements that turn `a` into `b` (Levenshtein 1966).
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+Field& find_field(std::vector<Field>& fields, const std::string& key, const std::string& source) {
+  const auto found = std::ranges::find(fields, key, &Field::key);
+  if (found != fields.end()) return *found;
+  const auto nearest = std::ranges::min_element(
+      fields, {}, [&](const Field& field) { return edit_distance(field.key, key); });
+  throw ConfigError(
+      concat(source, ": unknown key \"", key, "\"; did you mean \"", nearest->key, "\"?"));
+}
+
+[[noreturn]] void fail_type(const std::string& source, const Field& field, std::string_view found) {
+  static const char* const kExpected[] = {"a whole number", "a whole number from 0 on", "a number",
+                                          "true or false", "a string"};
+  throw ConfigError(concat(source, ": ", field.key, " is ", found, "; expected ",
+                           kExpected[field.value.index()]));
+}
+
+template <typename Number>
+bool parse_number(std::string_view text, Number& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+void assign_text(const Field& field, const std::string& text, const std::string& source) {
+  const bool fits = std::visit(Overloaded{[&](std::string* value) {
+                                            *value = text;
+                                            return true;
+                                          },
+                                          [&](bool* value) {
+                                            *value = text == "true";
+                                            return *value || text == "false";
+                                          },
+                                          [&](auto* value) { return parse_number(text, *value); }},
+                               field.value);
+  if (!fits) fail_type(source, field, "\"" + text + "\"");
+}
+
+std::string printed(const toml::node& node) {
+  std::ostringstream out;
+  node.visit([&](const auto& value) { out << value; });
+  return out.str();
+}
+
+template <typename Value>
+bool assign_node(Value* target, const toml::node& node) {
+  // A double takes whole numbers too; nothing else converts.
+  if constexpr (std::is_same_v<Value, double>) {
+    if (!node.is_number()) return false;
+    *target = *node.value<double>();
+  } else if constexpr (std::is_same_v<Value, uint64_t>) {
+    const auto value = node.value_exact<int64_t>();
+    if (!value || *value < 0) return false;
+    *target = static_cast<uint64_t>(*value);
+  } else {
+    const auto value = node.value_exact<Value>();
+    if (!value) return false;
+    *target = *value;
+  }
+  return true;
+}
+
+void assign_table(std::vector<Field>& fields, const toml::table& table, const std::string& source) {
+  for (const auto& [section, content] : table) {
+    if (!content.is_table()) find_field(fields, std::string(section.str()), source);
+    for (const auto& [name, node] : *content.as_table()) {
+      const Field& field = find_field(fields, concat(section.str(), ".", name.str()), source);
+      const std::string where = concat(source, ":", node.source().begin.line);
+      if (!std::visit([&, &node = node](auto* target) { return assign_node(target, node); },
+                      field.value)) {
+        fail_type(where, field, printed(node));
+      }
+    }
+  }
+}
+
+void check_field(const Field& field) {
+  std::visit(
+      Overloaded{[&](const std::string* value) {
+                   TRIREME_CHECK(field.allowed.empty() || std::ranges::count(field.allowed, *value),
+                                 field.key, " is \"", *value, "\"; expected one of ",
+                                 join(field.allowed));
+                 },
+                 [](const bool*) {},
+                 [&](const auto* value) {
+                   TRIREME_CHECK(std::isfinite(static_cast<double>(*value)) &&
+                                     static_cast<double>(*value) >= field.minimum,
+                                 field.key, " is ", *value, "; expected at least ", field.minimum);
+                 }},
+      field.value);
+}
+
+// What later versions bring; refused here rather than ignored.
+void check_supported(const RunConfig& config) {
+  const auto& parallel = config.parallel;
+  const std::pair<const char*, int64_t> axes[] = {{"tensor", parallel.tensor},
+                                                  {"pipeline", parallel.pipeline},
+                                                  {"context", parallel.context},
+                                                  {"expert", parallel.expert}};
+  for (const auto& [name, size] : axes) {
+    TRIREME_CHECK(size == 1, "parallel.", name, " is ", size,
+                  "; this version has data parallelism alone: set it to 1");
+  }
+  TRIREME_CHECK(parallel.zero == 0, "parallel.zero is ", parallel.zero,
+                "; this version has DDP alone: set it to 0");
+  TRIREME_CHECK(config.train.precision == "fp32" || config.train.precision == "fp64",
+                "train.precision is \"", config.train.precision,
+                "\"; this version computes in fp32 or fp64");
+  TRIREME_CHECK(config.train.recompute == "none", "train.recompute is \"", config.train.recompute,
+                "\"; this version has \"none\" alone");
+  TRIREME_CHECK(!config.train.reproducible,
+                "train.reproducible is true; this version does not have it: set it to false");
+}
+
+std::string format_value(const Field& field) {
+  return std::visit(
+      Overloaded{[](const std::string* value) {
+                   return "\"" + toml::value<std::string>(*value).get() + "\"";
+                 },
+                 [](const bool* value) { return std::string(*value ? "true" : "false"); },
+                 [](const double* value) {
+                   char digits[32];
+                   const auto result = std::to_chars(digits, digits + sizeof(digits), *value);
+                   const std::string text(digits, result.ptr);
+                   return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+                 },
+                 [](const auto* value) { return std::to_string(*value); }},
+      field.value);
+}
+
+}  // namespace
+
+c10::ScalarType RunConfig::dtype() const {
+  return train.precision == "fp64" ? c10::ScalarType::Double : c10::ScalarType::Float;
+}
+
+RunConfig parse_config(std::string_view toml, const std::string& source,
+                       std::span<const Override> overrides) {
+  RunConfig config;
+  std::vector<Field> fields = schema(config);
+  try {
+    assign_table(fields, toml::parse(toml, source), source);
+  } catch (const toml::parse_error& error) {
+    throw ConfigError(concat(source, ":", error.source().begin.line, ": ", error.description()));
+  }
+  for (const auto& [key, text] : overrides) {
+    assign_text(find_field(fields, key, "--" + key), text, "--" + key);
+  }
+  std::ranges::for_each(fields, check_field);
+  return config;
+}
+
+RunConfig load_config(const std::filesystem::path& path, std::span<const Override> overrides) {
+  TRIREME_CHECK(std::filesystem::is_regular_file(path), "config ", path.string(),
+                " does not exist; examples/demo.toml is one to start from");
+  return parse_config(read_file(path), path.string(), overrides);
+}
+
+void resolve(RunConfig& config, int num_ranks) {
+  check_supported(config);
+  auto& [model, data, train, optimizer, parallel, checkpoint, output] = config;
+  const int64_t others = parallel.tensor * parallel.pipeline * parallel.context;
+  if (parallel.data == 0) {
+    TRIREME_CHECK(num_ranks % others == 0, "parallel: tensor * pipeline * context is ", others,
+                  ", which does not divide ", num_ranks, " ranks");
+    parallel.data = num_ranks / others;
+  }
+  TRIREME_CHECK(parallel.data * others == num_ranks,
+                "parallel: data * tensor * pipeline * context is ", parallel.data * others,
+                " but there are ", num_ranks,
+                " ranks; set parallel.data = 0 or start with --ranks ", parallel.data * others);
+  const int64_t per_forward = train.micro_batch * parallel.data;
+  TRIREME_CHECK(train.global_batch % per_forward == 0, "train.global_batch is ", train.global_batch,
+                "; expected a multiple of train.micro_batch * data ranks = ", train.micro_batch,
+                " * ", parallel.data, " = ", per_forward, ", such as ",
+                (train.global_batch / per_forward + 1) * per_forward);
+  TRIREME_CHECK(optimizer.beta1 < 1 && optimizer.beta2 < 1, "optimizer.beta1 and beta2 are ",
+                optimizer.beta1, " and ", optimizer.beta2, "; expected below 1");
+  TRIREME_CHECK(optimizer.decay_fraction <= 1, "optimizer.decay_fraction is ",
+                optimizer.decay_fraction, "; expected at most 1");
+  model::ModelConfig shape = model;
+  if (shape.vocab_size == 0) shape.vocab_size = 1;  // the tokenizer's, known once the data is open
+  model::validate(shape);
+}
+
+std::string to_toml(const RunConfig& config) {
+  RunConfig copy = config;
+  std::ostringstream out;
+  std::string section;
+  for (const Field& field : schema(copy)) {
+    const size_t dot = field.key.find('.');
+    if (field.key.substr(0, dot) != section) {
+      out << (section.empty() ? "[" : "\n[") << field.key.substr(0, dot) << "]\n";
+      section = field.key.substr(0, dot);
+    }
+    out << field.key.substr(dot + 1) << " = " << format_value(field) << "\n";
+  }
+  return out.str();
+}
+
+std::string describe_config() {
+  RunConfig defaults;
+  std::ostringstream out;
+  for (const Field& field : schema(defaults)) {
+    std::string head = "  --" + field.key + "=" + format_value(field);
+    head.resize(std::max<size_t>(head.size() + 1, 48), ' ');
+    out << head << field.meaning;
+    if (!field.allowed.empty()) out << ": " << join(field.allowed);
+    out << "\n";
+  }
+  return out.str();
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,105 @@
+// A run's whole configuration: typed, with its defaults, and checked whole before the first
+// allocation or connection. Reads TOML and --section.key=value overrides; writes the resolved TOML
+// back.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <c10/core/ScalarType.h>
+
+#include "trireme/model/config.h"
+
+namespace trireme::train {
+
+struct DataConfig {
+  std::string path = "data/python";  // prefix of .bin/.idx
+  uint64_t seed = 1;                 // order of the sequences
+};
+
+struct TrainConfig {
+  int64_t steps = 200;
+  int64_t global_batch = 16;  // sequences a step over all ranks
+  int64_t micro_batch = 4;    // sequences a forward
+  std::string precision = "fp32";
+  uint64_t seed = 42;          // initial weights
+  double gradient_clip = 1.0;  // largest global norm; 0: none
+  std::string recompute = "none";
+  bool reproducible = false;
+  int64_t evaluate_interval = 0;  // steps between evaluations; 0: never
+  int64_t evaluate_sequences = 64;
+  int64_t bucket_bytes = 4 << 20;
+  bool overlap = true;
+};
+
+struct OptimizerConfig {
+  std::string name = "adamw";
+  double learning_rate = 1e-3;
+  int64_t warmup_steps = 20;
+  std::string schedule = "cosine";
+  double minimum_learning_rate = 0.0;  // where the schedule ends
+  double decay_fraction = 0.2;         // warmup-stable-decay: the decay's share of the steps
+  double weight_decay = 0.1;           // of matrices; norms and biases have none
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+};
+
+struct ParallelConfig {
+  int64_t data = 0;  // 0: what the other axes leave
+  int64_t zero = 0;
+  int64_t tensor = 1;
+  int64_t pipeline = 1;
+  std::string schedule = "1f1b";
+  int64_t context = 1;
+  int64_t expert = 1;
+  std::string transport = "auto";
+};
+
+struct CheckpointConfig {
+  int64_t interval = 50;  // steps; 0: only at the end
+  int64_t keep = 3;
+};
+
+struct OutputConfig {
+  std::string folder = "runs/demo";
+};
+
+struct RunConfig {
+  model::ModelConfig model;
+  DataConfig data;
+  TrainConfig train;
+  OptimizerConfig optimizer;
+  ParallelConfig parallel;
+  CheckpointConfig checkpoint;
+  OutputConfig output;
+
+  // Forward passes of one rank in one step. Valid after resolve().
+  int64_t microbatches_per_step() const {
+    return train.global_batch / (train.micro_batch * parallel.data);
+  }
+  c10::ScalarType dtype() const;
+};
+
+// "train.steps" -> "10", as text.
+using Override = std::pair<std::string, std::string>;
+
+// Throws: ConfigError on an unknown key (naming the nearest one), a wrong type, an unknown value
+RunConfig parse_config(std::string_view toml, const std::string& source,
+                       std::span<const Override> overrides = {});
+RunConfig load_config(const std::filesystem::path& path, std::span<const Override> overrides = {});
+
+// Checks everything that needs no data and no peer, and fills parallel.data in.
+// Throws: ConfigError: key, value found, value expected
+void resolve(RunConfig& config, int num_ranks);
+
+std::string to_toml(const RunConfig& config);
+
+// Every key with its default and meaning, one a line, for --help.
+std::string describe_config();
+
+}  // namespace trireme::train

@@ -1,0 +1,64 @@
+#include "trireme/train/metrics.h"
+
+#include <cstdio>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+namespace trireme::train {
+namespace {
+
+// metrics.jsonl with the steps up to `last_step` alone. A line that a kill cut short goes too.
+std::filesystem::path cut_after(const std::filesystem::path& path, int64_t last_step) {
+  if (!std::filesystem::exists(path)) return path;
+  std::istringstream lines(read_file(path));
+  std::string kept;
+  for (std::string line; std::getline(lines, line);) {
+    const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!object.is_object() || object.value("step", int64_t{0}) > last_step) break;
+    kept += line + "\n";
+  }
+  write_file_atomically(path, kept);
+  return path;
+}
+
+std::string seventeen_digits(double value) {
+  char digits[32];
+  std::snprintf(digits, sizeof(digits), "%.17g", value);
+  return digits;
+}
+
+}  // namespace
+
+std::string to_json(const StepMetrics& metrics) {
+  std::ostringstream out;
+  out << "{\"step\": " << metrics.step << ", \"loss\": " << seventeen_digits(metrics.loss)
+      << ", \"grad_norm\": " << seventeen_digits(metrics.grad_norm)
+      << ", \"learning_rate\": " << metrics.learning_rate
+      << ", \"tokens_per_second\": " << metrics.tokens_per_second
+      << ", \"step_seconds\": " << metrics.step_seconds
+      << ", \"communication_fraction\": " << metrics.communication_fraction
+      << ", \"peak_rss_bytes\": " << metrics.peak_rss_bytes;
+  if (metrics.validation_loss) {
+    out << ", \"validation_loss\": " << seventeen_digits(*metrics.validation_loss);
+  }
+  out << "}";
+  return out.str();
+}
+
+MetricsWriter::MetricsWriter(const std::filesystem::path& folder, int64_t last_step)
+    : file_(cut_after(folder / "metrics.jsonl", last_step), /*append=*/true),
+      events_(folder / "tensorboard") {}
+
+void MetricsWriter::write(const StepMetrics& metrics) {
+  file_.write(to_json(metrics) + "\n");
+  std::vector<Scalar> scalars = {{"loss", metrics.loss},
+                                 {"grad_norm", metrics.grad_norm},
+                                 {"learning_rate", metrics.learning_rate},
+                                 {"tokens_per_second", metrics.tokens_per_second},
+                                 {"communication_fraction", metrics.communication_fraction}};
+  if (metrics.validation_loss) scalars.push_back({"validation_loss", *metrics.validation_loss});
+  events_.write(metrics.step, scalars);
+}
+
+}  // namespace trireme::train

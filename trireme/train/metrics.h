@@ -1,0 +1,45 @@
+// What a run says of itself, one JSON object a step: metrics.jsonl, and the same as TensorBoard
+// scalars.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "trireme/base/file.h"
+#include "trireme/train/event_file.h"
+
+namespace trireme::train {
+
+struct StepMetrics {
+  int64_t step = 0;      // from 1
+  double loss = 0;       // mean cross-entropy over the step's tokens, in nats
+  double grad_norm = 0;  // before clipping
+  double learning_rate = 0;
+  double tokens_per_second = 0;  // all ranks
+  double step_seconds = 0;
+  double communication_fraction = 0;  // of the step, the largest of the ranks
+  int64_t peak_rss_bytes = 0;         // the largest of the ranks
+  std::optional<double> validation_loss;
+};
+
+// One line of JSON without the newline. loss, grad_norm and validation_loss have 17 digits: equal
+// bits read equal.
+std::string to_json(const StepMetrics& metrics);
+
+class MetricsWriter {
+ public:
+  // Opens folder/metrics.jsonl and folder/tensorboard/; drops every line past `last_step`, which a
+  // run resumed from there will write again. Throws: Error when the folder cannot be written
+  MetricsWriter(const std::filesystem::path& folder, int64_t last_step);
+
+  // The line is in the file when the call returns.
+  void write(const StepMetrics& metrics);
+
+ private:
+  OutputFile file_;
+  EventFile events_;
+};
+
+}  // namespace trireme::train

@@ -1,0 +1,46 @@
+// The life of one step: microbatches, forward, backward with gradients reduced behind it, norm,
+// clip, optimizer, metrics. One function an arrow, in that order.
+#pragma once
+
+#include <cstdint>
+
+#include "trireme/comm/communicator.h"
+#include "trireme/dataset/batch_loader.h"
+#include "trireme/model/model.h"
+#include "trireme/parallel/data/ddp.h"
+#include "trireme/train/config.h"
+#include "trireme/train/gradient_norm.h"
+#include "trireme/train/metrics.h"
+#include "trireme/train/optimizer.h"
+
+namespace trireme::train {
+
+// What a step works on; all of it outlives the step.
+struct StepContext {
+  const RunConfig& config;
+  model::LanguageModel& model;
+  const NamedTensors& parameters;
+  parallel::DistributedDataParallel& ddp;
+  AdamW& optimizer;
+  const dataset::BatchLoader& batches;
+  comm::Communicator& world;
+};
+
+struct StepResult {
+  StepMetrics metrics;
+  bool stop = false;  // some rank was asked to stop: all leave after this step
+};
+
+// Step number `step`, from 1. `stop_requested`: this rank was asked to stop.
+// Comm:       gradients once (see DistributedDataParallel), and 48 bytes a rank all-gathered
+// Collective: every rank of the world
+// Throws:     ConfigError when the loss or a gradient is NaN or infinite: step and parameter
+StepResult run_step(StepContext& context, int64_t step, bool stop_requested);
+
+// Mean loss over all microbatches of step 0 of `batches`, without gradients.
+// Comm:       48 bytes a rank all-gathered
+// Collective: every rank of the world
+double evaluate(model::LanguageModel& model, const dataset::BatchLoader& batches,
+                comm::Communicator& world);
+
+}  // namespace trireme::train

@@ -1,0 +1,26 @@
+// A model with its tokenizer, read from a checkpoint on one rank: for generation and evaluation.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "trireme/dataset/tokenizer.h"
+#include "trireme/model/model.h"
+#include "trireme/train/config.h"
+
+namespace trireme::train {
+
+struct TrainedModel {
+  RunConfig config;
+  std::unique_ptr<model::LanguageModel> model;
+  std::unique_ptr<dataset::Tokenizer> tokenizer;
+};
+
+// The newest checkpoint of a run's folder, or of its checkpoints/, or the folder itself when it is
+// one. Throws: CheckpointError when there is none
+std::filesystem::path find_checkpoint(const std::filesystem::path& path);
+
+// Throws: CheckpointError, ConfigError when the tokenizer is not where data.path says
+TrainedModel load_trained_model(const std::filesystem::path& path);
+
+}  // namespace trireme::train

@@ -1,0 +1,229 @@
+#include "trireme/train/trainer.h"
+
+#include <chrono>
+#include <optional>
+
+#include <ATen/Parallel.h>
+#include <torch/nn/module.h>
+#include <unistd.h>
+
+#include "trireme/base/error.h"
+#include "trireme/checkpoint/checkpoint.h"
+#include "trireme/comm/objects.h"
+#include "trireme/dataset/batch_loader.h"
+#include "trireme/dataset/indexed_file.h"
+#include "trireme/dataset/prepare.h"
+#include "trireme/dataset/sampler.h"
+#include "trireme/dataset/tokenizer.h"
+#include "trireme/mesh/device_mesh.h"
+#include "trireme/model/model.h"
+#include "trireme/parallel/data/ddp.h"
+#include "trireme/train/state.h"
+#include "trireme/train/step.h"
+
+namespace trireme::train {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+// The training or validation tokens with the order of their sequences.
+struct Data {
+  Data(const RunConfig& config, const std::string& prefix, bool shuffle)
+      : file(prefix),
+        sampler(file, {.sequence_length = config.model.sequence_length,
+                       .vocab_size = config.model.vocab_size,
+                       .seed = config.data.seed,
+                       .shuffle = shuffle}) {}
+  dataset::IndexedFile file;
+  dataset::SequenceSampler sampler;
+};
+
+void take_vocabulary(RunConfig& config) {
+  const int64_t vocab_size = dataset::load_tokenizer(config.data.path)->vocab_size();
+  if (config.model.vocab_size == 0) config.model.vocab_size = vocab_size;
+  TRIREME_CHECK(config.model.vocab_size >= vocab_size, "model.vocab_size is ",
+                config.model.vocab_size, "; the tokenizer of ", config.data.path, " has ",
+                vocab_size, " tokens: set it to 0 or to at least that");
+}
+
+void make_output_folder(const RunConfig& config) {
+  const fs::path folder = config.output.folder;
+  std::error_code error;
+  fs::create_directories(folder, error);
+  const bool writable = !error && ::access(folder.c_str(), W_OK | X_OK) == 0;
+  TRIREME_CHECK(writable, "output.folder ", folder.string(), " cannot be written",
+                error ? ": " + error.message() : "", "; choose another with --output.folder=PATH");
+}
+
+NamedTensors named_parameters(torch::nn::Module& module) {
+  NamedTensors parameters;
+  for (const auto& item : module.named_parameters())
+    parameters.emplace_back(item.key(), item.value());
+  return parameters;
+}
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+class Trainer::Impl {
+ public:
+  Impl(RunConfig config, comm::Communicator& world, TrainObserver& observer);
+  Outcome run(const std::atomic<bool>& stop);
+
+ private:
+  bool is_root() const { return world_.rank() == 0; }
+  fs::path folder() const { return config_.output.folder; }
+  RunState resume();
+  void open_validation();
+  dataset::BatchOptions batch_options(int64_t global_batch, const RunState& state) const;
+  void start_output();
+  void save(int64_t step);
+  RunSummary summary() const;
+
+  RunConfig config_;
+  comm::Communicator& world_;
+  TrainObserver& observer_;
+  mesh::DeviceMesh mesh_;
+  Data data_;
+  std::optional<dataset::BatchLoader> batches_;
+  std::unique_ptr<model::LanguageModel> model_;
+  NamedTensors parameters_;
+  AdamW optimizer_;
+  parallel::DistributedDataParallel ddp_;
+  std::optional<Data> validation_;
+  std::optional<dataset::BatchLoader> validation_batches_;
+  std::optional<MetricsWriter> metrics_;  // rank 0
+  int64_t step_ = 0;                      // finished steps
+};
+
+Trainer::Impl::Impl(RunConfig config, comm::Communicator& world, TrainObserver& observer)
+    : config_(std::move(config)),
+      world_(world),
+      observer_(observer),
+      mesh_(world, {{"data", static_cast<int>(config_.parallel.data)}}),
+      data_(config_, config_.data.path, /*shuffle=*/true),
+      model_(model::make_model(config_.model, config_.train.seed, config_.dtype())),
+      parameters_(named_parameters(model_->module())),
+      optimizer_(parameters_, config_.optimizer),
+      ddp_(model_->module(), mesh_.group("data"),
+           {.bucket_bytes = config_.train.bucket_bytes, .overlap = config_.train.overlap}) {
+  const RunState state = resume();
+  step_ = state.step;
+  batches_.emplace(data_.sampler, batch_options(config_.train.global_batch, state));
+  if (config_.train.evaluate_interval > 0) open_validation();
+  start_output();
+}
+
+dataset::BatchOptions Trainer::Impl::batch_options(int64_t global_batch,
+                                                   const RunState& state) const {
+  return {.global_batch = global_batch,
+          .micro_batch = config_.train.micro_batch,
+          .data_rank = mesh_.coordinate("data"),
+          .data_size = mesh_.size("data"),
+          .first_step = state.step,
+          .first_sample = state.next_sample};
+}
+
+void Trainer::Impl::open_validation() {
+  const std::string prefix = dataset::validation_prefix(config_.data.path);
+  validation_.emplace(config_, prefix, /*shuffle=*/false);
+  // Whole microbatches on every rank.
+  const int64_t unit = config_.train.micro_batch * config_.parallel.data;
+  const int64_t available =
+      std::min(config_.train.evaluate_sequences, validation_->sampler.num_sequences());
+  TRIREME_CHECK(available >= unit, "the validation data ", prefix, " has ",
+                validation_->sampler.num_sequences(), " sequences and train.evaluate_sequences is ",
+                config_.train.evaluate_sequences,
+                "; expected at least micro_batch * data ranks = ", unit);
+  validation_batches_.emplace(validation_->sampler, batch_options(available / unit * unit, {}));
+}
+
+// The state of the newest checkpoint, which may come from another layout; the tensors are filled
+// in.
+RunState Trainer::Impl::resume() {
+  // Rank 0 alone looks, so that all ranks read the same one.
+  std::string path;
+  if (is_root()) path = checkpoint::latest(folder() / "checkpoints").value_or(fs::path()).string();
+  path = comm::broadcast_string(world_, path, 0);
+  if (path.empty()) return {};
+  auto entries = checkpoint_entries(parameters_, optimizer_, mesh_);
+  const RunState state = parse_state(checkpoint::load(path, entries, world_), path);
+  optimizer_.set_num_steps(state.optimizer_steps);
+  return state;
+}
+
+void Trainer::Impl::start_output() {
+  if (!is_root()) return;
+  write_file_atomically(folder() / "config.toml", to_toml(config_));
+  dataset::save_tokenizer(*dataset::load_tokenizer(config_.data.path),
+                          (folder() / "tokenizer").string());
+  metrics_.emplace(folder(), step_);
+  observer_.on_start(config_, summary());
+}
+
+RunSummary Trainer::Impl::summary() const {
+  return {.num_ranks = world_.size(),
+          .num_threads = at::get_num_threads(),
+          .num_parameters = model::num_parameters(config_.model),
+          .vocab_size = config_.model.vocab_size,
+          .num_sequences = data_.sampler.num_sequences(),
+          .microbatches_per_step = config_.microbatches_per_step(),
+          .resumed_step = step_,
+          .flops_per_token = model::flops_per_token(config_.model)};
+}
+
+void Trainer::Impl::save(int64_t step) {
+  const auto start = Clock::now();
+  const fs::path root = folder() / "checkpoints";
+  const RunState state{step, batches_->step_sample(step), optimizer_.num_steps(), to_toml(config_)};
+  checkpoint::save(root, step, checkpoint_entries(parameters_, optimizer_, mesh_), to_json(state),
+                   world_, {.keep = static_cast<int>(config_.checkpoint.keep)});
+  if (is_root()) observer_.on_checkpoint(*checkpoint::latest(root), seconds_since(start));
+}
+
+Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
+  StepContext context{config_, *model_, parameters_, ddp_, optimizer_, *batches_, world_};
+  while (step_ < config_.train.steps) {
+    StepResult result = run_step(context, step_ + 1, stop.load());
+    ++step_;
+    const auto due = [this](int64_t interval) { return interval > 0 && step_ % interval == 0; };
+    if (validation_batches_ &&
+        (due(config_.train.evaluate_interval) || step_ == config_.train.steps)) {
+      result.metrics.validation_loss = evaluate(*model_, *validation_batches_, world_);
+    }
+    if (is_root()) {
+      metrics_->write(result.metrics);
+      observer_.on_step(result.metrics);
+    }
+    // After the metrics: a checkpoint never claims a step whose line is missing.
+    if (due(config_.checkpoint.interval) || step_ == config_.train.steps || result.stop)
+      save(step_);
+    if (result.stop && step_ < config_.train.steps) return Outcome::kStopped;
+  }
+  return Outcome::kFinished;
+}
+
+void preflight(RunConfig& config, int num_ranks) {
+  resolve(config, num_ranks);
+  take_vocabulary(config);
+  const Data data(config, config.data.path, /*shuffle=*/true);
+  if (config.train.evaluate_interval > 0) {
+    const Data validation(config, dataset::validation_prefix(config.data.path), /*shuffle=*/false);
+  }
+  make_output_folder(config);
+}
+
+Trainer::Trainer(RunConfig config, comm::Communicator& world, TrainObserver& observer) {
+  preflight(config, world.size());
+  impl_ = std::make_unique<Impl>(std::move(config), world, observer);
+}
+
+Trainer::~Trainer() = default;
+
+Outcome Trainer::run(const std::atomic<bool>& stop) { return impl_->run(stop); }
+
+}  // namespace trireme::train

@@ -1,0 +1,61 @@
+// The loop around the step: resume, train, evaluate, checkpoint, stop when asked.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "trireme/comm/communicator.h"
+#include "trireme/train/config.h"
+#include "trireme/train/metrics.h"
+
+namespace trireme::train {
+
+// What a run derived from its config; printed before the first step.
+struct RunSummary {
+  int num_ranks = 1;
+  int num_threads = 1;  // of each rank
+  int64_t num_parameters = 0;
+  int64_t vocab_size = 0;
+  int64_t num_sequences = 0;          // of the training data
+  int64_t microbatches_per_step = 1;  // of each rank
+  int64_t resumed_step = 0;           // 0: a new run
+  double flops_per_token = 0;
+};
+
+// Told of everything that happens, on rank 0; it prints or does not.
+class TrainObserver {
+ public:
+  virtual ~TrainObserver() = default;
+  virtual void on_start(const RunConfig& config, const RunSummary& summary) {}
+  virtual void on_step(const StepMetrics& metrics) {}
+  virtual void on_checkpoint(const std::filesystem::path& path, double seconds) {}
+};
+
+enum class Outcome { kFinished, kStopped };
+
+// Checks what one process can: the config, the data, the output folder. Resolves the config for
+// `num_ranks`. The launcher calls it before it starts a rank.
+// Throws: ConfigError
+void preflight(RunConfig& config, int num_ranks);
+
+class Trainer {
+ public:
+  // Opens the data, builds the model, resumes from the newest checkpoint of output.folder if there
+  // is one. `world` and `observer` outlive the trainer. Collective: every rank of `world`, with the
+  // same config Throws:     ConfigError, CheckpointError, CommError
+  Trainer(RunConfig config, comm::Communicator& world, TrainObserver& observer);
+  ~Trainer();
+
+  // Trains to train.steps, or until some rank's `stop` is set: then finishes the step, checkpoints
+  // and returns. Collective: every rank
+  Outcome run(const std::atomic<bool>& stop);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace trireme::train
