@@ -1,0 +1,105 @@
+#include "trireme/dataset/batch_loader.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+
+#include "tests/dataset/data.h"
+#include "tests/harness/tensors.h"
+
+namespace trireme::dataset {
+namespace {
+
+class BatchLoaderTest : public testing::Test {
+ protected:
+  static constexpr int64_t kGlobalBatch = 24;
+
+  // The whole step, put together from its ranks and microbatches.
+  at::Tensor step_tokens(int64_t step, int data_size, int64_t micro_batch) const {
+    std::vector<at::Tensor> parts;
+    for (int rank = 0; rank < data_size; ++rank) {
+      const BatchLoader loader(sampler_, {kGlobalBatch, micro_batch, rank, data_size});
+      for (int64_t i = 0; i < loader.num_microbatches(); ++i)
+        parts.push_back(loader.microbatch(step, i).tokens_BT);
+    }
+    return at::cat(parts);
+  }
+
+  TemporaryFolder folder_;
+  std::string prefix_ = (write_counting_file(folder_ / "a", 1000), folder_ / "a");
+  IndexedFile file_{prefix_};
+  SequenceSampler sampler_{file_, {.sequence_length = 7, .seed = 5}};
+};
+
+TEST_F(BatchLoaderTest, TargetsAreTheTokensOneToTheRight) {
+  const BatchLoader loader(sampler_, {8, 4});
+  const Batch batch = loader.microbatch(0, 1);
+  ASSERT_EQ(batch.tokens_BT.sizes(), (std::vector<int64_t>{4, 7}));
+  ASSERT_EQ(batch.tokens_BT.scalar_type(), at::kLong);
+  harness::assert_same_bits(batch.targets_BT, batch.tokens_BT + 1, "targets of a counting file");
+}
+
+TEST_F(BatchLoaderTest, AStepHoldsItsSamplesInOrder) {
+  const at::Tensor tokens = step_tokens(3, 1, 1);
+  std::vector<int64_t> sample(8);
+  for (int64_t b = 0; b < kGlobalBatch; ++b) {
+    sampler_.sample(3 * kGlobalBatch + b, sample);
+    EXPECT_EQ(tokens[b][0].item<int64_t>(), sample[0]);
+  }
+}
+
+TEST_F(BatchLoaderTest, AStepIsTheSameAtEveryLayout) {
+  for (const int64_t step : {0, 1, 5, 40}) {  // 40 lies in a later epoch
+    const at::Tensor expected = step_tokens(step, 1, 1);
+    for (const int data_size : {1, 2, 3, 4, 6, 8, 24})
+      for (const int64_t micro_batch : {1, 2, 3, 4, 6, 24}) {
+        if (kGlobalBatch % (micro_batch * data_size) != 0) continue;
+        harness::assert_same_bits(step_tokens(step, data_size, micro_batch), expected,
+                                  concat(data_size, " ranks, microbatch ", micro_batch));
+      }
+  }
+}
+
+TEST_F(BatchLoaderTest, RanksHoldContiguousBlocks) {
+  const BatchLoader loader(sampler_, {24, 2, 2, 3});
+  ASSERT_EQ(loader.num_microbatches(), 4);
+  EXPECT_EQ(loader.first_sample(0, 0), 16);
+  EXPECT_EQ(loader.first_sample(0, 3), 22);
+  EXPECT_EQ(loader.first_sample(10, 1), 258);
+}
+
+TEST_F(BatchLoaderTest, ResumingAtAnyStepReadsTheSame) {
+  const BatchLoader whole(sampler_, {24, 4, 1, 2});
+  std::vector<at::Tensor> tokens;
+  for (int64_t step = 0; step < 12; ++step)
+    for (int64_t i = 0; i < whole.num_microbatches(); ++i)
+      tokens.push_back(whole.microbatch(step, i).tokens_BT);
+  for (int64_t step = 0; step < 12; ++step) {
+    const IndexedFile file(prefix_);
+    const SequenceSampler sampler(file, {.sequence_length = 7, .seed = 5});
+    const BatchLoader resumed(sampler, {24, 4, 1, 2});
+    harness::assert_same_bits(resumed.microbatch(step, 2).tokens_BT, tokens[step * 3 + 2],
+                              concat("step ", step));
+  }
+}
+
+TEST_F(BatchLoaderTest, SuggestsAGlobalBatchThatFits) {
+  expect_config_error(
+      [&] {
+        BatchLoader(sampler_, {16, 3, 0, 2});
+      },
+      {"global_batch is 16", "3 * 2 = 6", "set it to 12 or 18"});
+  expect_config_error([&] { BatchLoader(sampler_, {4, 4, 0, 2}); }, {"set it to 8"});
+  expect_config_error([&] { BatchLoader(sampler_, {0, 1}); }, {"global_batch is 0"});
+  expect_config_error([&] { BatchLoader(sampler_, {8, 0}); }, {"micro_batch 0"});
+  expect_config_error([&] { BatchLoader(sampler_, {8, 1, 2, 2}); }, {"data rank 2 of 2"});
+}
+
+TEST_F(BatchLoaderTest, AMicrobatchThatDoesNotExistIsOurBug) {
+  const BatchLoader loader(sampler_, {8, 4});
+  EXPECT_THROW(loader.microbatch(0, 2), InternalError);
+  EXPECT_THROW(loader.microbatch(-1, 0), InternalError);
+}
+
+}  // namespace
+}  // namespace trireme::dataset
