@@ -1,5 +1,7 @@
 #include "trireme/model/linear.h"
 
+#include <optional>
+
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -11,22 +13,23 @@ using torch::autograd::variable_list;
 
 at::Tensor view_rows(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
-at::Tensor view_like(const at::Tensor& rows, const at::Tensor& x) {
+// x W^T in a tensor of its own: autograd lets nobody change a view that is one of several outputs.
+at::Tensor product(const at::Tensor& x, const at::Tensor& w) {
   std::vector<int64_t> shape = x.sizes().vec();
-  shape.back() = rows.size(1);
-  return rows.view(shape);
+  shape.back() = w.size(0);
+  at::Tensor y = at::empty(shape, x.options());
+  at::Tensor y_rows = view_rows(y);
+  at::mm_out(y_rows, view_rows(x), w.t());
+  return y;
 }
 
 class ProjectFunction : public torch::autograd::Function<ProjectFunction> {
  public:
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w0,
-                               const at::Tensor& w1, const at::Tensor& w2) {
-    const at::Tensor rows = view_rows(x);
-    variable_list outputs;
-    for (const at::Tensor& w : {w0, w1, w2}) {
-      if (w.defined()) outputs.push_back(view_like(at::mm(rows, w.t()), x));
-    }
-    ctx->save_for_backward({x, w0, w1, w2});
+                               const at::Tensor& w1, const std::optional<at::Tensor>& w2) {
+    variable_list outputs = {product(x, w0), product(x, w1)};
+    if (w2) outputs.push_back(product(x, *w2));
+    ctx->save_for_backward({x, w0, w1, w2.value_or(at::Tensor())});
     ctx->set_materialize_grads(false);
     return outputs;
   }
@@ -70,7 +73,7 @@ at::Tensor Linear::forward_add(const at::Tensor& x, const at::Tensor& residual) 
 
 std::array<at::Tensor, 3> project(const at::Tensor& x, const at::Tensor& w0, const at::Tensor& w1,
                                   const at::Tensor& w2) {
-  const variable_list outputs = ProjectFunction::apply(x, w0, w1, w2);
+  const variable_list outputs = ProjectFunction::apply(x, w0, w1, w2.defined() ? std::optional(w2) : std::nullopt);
   return {outputs[0], outputs[1], outputs.size() > 2 ? outputs[2] : at::Tensor()};
 }
 
