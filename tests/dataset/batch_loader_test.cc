@@ -83,6 +83,15 @@ TEST_F(BatchLoaderTest, ResumingAtAnyStepReadsTheSame) {
   }
 }
 
+TEST_F(BatchLoaderTest, AResumedRunGoesOnWhereAnotherGlobalBatchStopped) {
+  // Ten steps of 24 sequences, then steps of 8.
+  const BatchLoader resumed(sampler_, {8, 2, 1, 2, 10, 240});
+  EXPECT_EQ(resumed.step_sample(10), 240);
+  EXPECT_EQ(resumed.step_sample(13), 264);
+  EXPECT_EQ(resumed.first_sample(10, 1), 246);
+  EXPECT_THROW(resumed.step_sample(9), InternalError);
+}
+
 TEST_F(BatchLoaderTest, SuggestsAGlobalBatchThatFits) {
   expect_config_error(
       [&] {
