@@ -156,7 +156,9 @@ void check_supported(const RunConfig& config) {
 std::string format_value(const Field& field) {
   return std::visit(
       Overloaded{[](const std::string* value) {
-                   return "\"" + toml::value<std::string>(*value).get() + "\"";
+                   std::ostringstream quoted;
+                   quoted << toml::value<std::string>(*value);
+                   return quoted.str();
                  },
                  [](const bool* value) { return std::string(*value ? "true" : "false"); },
                  [](const double* value) {
