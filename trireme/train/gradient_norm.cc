@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include <ATen/ATen.h>
-#include <c10/core/GradMode.h>
 #include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
 
 #include "trireme/base/error.h"
 

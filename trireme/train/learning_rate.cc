@@ -30,7 +30,8 @@ double learning_rate(const OptimizerConfig& config, int64_t step, int64_t num_st
   }
   if (config.schedule == "warmup-stable-decay") {
     const auto decay_steps = std::llround(config.decay_fraction * static_cast<double>(num_steps));
-    return peak - fall * progress(step, std::max<int64_t>(warmup, num_steps - decay_steps), num_steps);
+    return peak -
+           fall * progress(step, std::max<int64_t>(warmup, num_steps - decay_steps), num_steps);
   }
   throw InternalError("schedule " + config.schedule);
 }
