@@ -4,6 +4,7 @@
 #include <climits>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 #include <c10/core/ScalarType.h>
 #include <linux/futex.h>
@@ -43,9 +44,9 @@ int num_cores() {
 
 }  // namespace
 
-struct Exchange::Header {
-  uint64_t magic;
-  int32_t size;
+struct alignas(64) Exchange::Header {
+  std::atomic<uint64_t> magic;
+  std::atomic<int32_t> size;
   std::atomic<uint32_t> aborted;  // 0 no, 1 the reason is being written, 2 yes
   char reason[480];
 };
@@ -60,6 +61,7 @@ struct alignas(64) Exchange::Slot {
     char operation[24];
     int32_t dtype, reduce_op, root;
     int64_t elements;
+    uint64_t block_sizes;
   } calls[2];
 };
 
@@ -75,6 +77,7 @@ std::string to_string(const Call& call) {
   std::string text =
       concat(call.operation, "(", c10::toString(static_cast<c10::ScalarType>(call.dtype)));
   if (call.elements >= 0) text += concat(", ", call.elements, " elements");
+  if (call.block_sizes != 0) text += concat(" in blocks ", std::hex, call.block_sizes);
   if (call.reduce_op >= 0) text += concat(", ", name_of(static_cast<ReduceOp>(call.reduce_op)));
   if (call.root >= 0) text += concat(", root ", call.root);
   return text + ")";
@@ -89,12 +92,13 @@ size_t Exchange::segment_bytes(int size, const ExchangeOptions& options) {
 Exchange::Exchange(std::shared_ptr<Segment> segment, int rank, int size, ExchangeOptions options)
     : segment_(std::move(segment)), rank_(rank), size_(size), options_(std::move(options)) {
   static_assert(std::atomic<uint32_t>::is_always_lock_free);
-  if (header().magic == 0) {  // fresh memory: this rank created it
-    header().size = size;
-    header().magic = kMagic;
+  if (header().magic.load() == 0) {  // fresh memory; several ranks may find and fill it
+    header().size.store(size);
+    header().magic.store(kMagic);
   }
-  TRIREME_CHECK(header().magic == kMagic && header().size == size, "the shared memory of group ",
-                options_.name, " is not one of this version with ", size, " ranks");
+  TRIREME_CHECK(header().magic.load() == kMagic && header().size.load() == size,
+                "the shared memory of group ", options_.name, " is not one of this version with ",
+                size, " ranks");
   // With a core for each rank a peer is about to arrive; with fewer it needs this one's core.
   spins_ = num_cores() >= size ? 20000 : 50;
   slot(rank).attached.store(1);
@@ -133,27 +137,45 @@ std::byte* Exchange::mine() { return half(rank_, phase_); }
 
 const std::byte* Exchange::posted(int rank) const { return half(rank, phase_ - 1); }
 
-void Exchange::meet() {
+void Exchange::meet(const LossOf& loss_of) {
   auto& call = slot(rank_).calls[phase_ % 2];
   std::snprintf(call.operation, sizeof(call.operation), "%s", call_.operation);
   call.dtype = call_.dtype;
   call.reduce_op = call_.reduce_op;
   call.root = call_.root;
   call.elements = call_.elements;
+  call.block_sizes = call_.block_sizes;
   const uint32_t target = ++phase_;
   slot(rank_).phase.store(target);
   wake(slot(rank_).phase, slot(rank_).waiters);
   for (int i = 1; i < size_; ++i) {
     const int peer = (rank_ + i) % size_;
-    wait_for(slot(peer).phase, slot(peer).waiters, peer,
-             [target](uint32_t phase) { return static_cast<int32_t>(phase - target) >= 0; });
+    wait_for(
+        slot(peer).phase, slot(peer).waiters, peer,
+        [target](uint32_t phase) { return static_cast<int32_t>(phase - target) >= 0; },
+        [&] { return loss_before(target, loss_of); });
   }
   check_calls();
 }
 
-// Spins, then sleeps in slices; between slices looks whether the peer can still come.
+// Why a rank that has not reached `target` never will; empty when all may. Looks at all of them:
+// the one waited for may be alive and busy while another is dead.
+std::string Exchange::loss_before(uint32_t target, const LossOf& loss_of) const {
+  for (int i = 1; i < size_; ++i) {
+    const int peer = (rank_ + i) % size_;
+    std::string loss = absence_of(peer);
+    if (loss.empty() && loss_of) loss = loss_of(peer);
+    // Looked at after the loss: a rank that has left may have come before.
+    const bool is_late = static_cast<int32_t>(slot(peer).phase.load() - target) < 0;
+    if (is_late && !loss.empty()) return loss;
+  }
+  return "";
+}
+
+// Spins, then sleeps in slices; between slices asks `loss` whether the peer can still come.
 void Exchange::wait_for(std::atomic<uint32_t>& word, std::atomic<uint32_t>& waiters, int peer,
-                        const std::function<bool(uint32_t)>& done) {
+                        const std::function<bool(uint32_t)>& done,
+                        const std::function<std::string()>& loss) {
   for (int spin = 0; spin < spins_; ++spin) {
     if (done(word.load(std::memory_order_acquire))) return;
   }
@@ -166,7 +188,7 @@ void Exchange::wait_for(std::atomic<uint32_t>& word, std::atomic<uint32_t>& wait
     const uint32_t seen = word.load();
     if (done(seen)) return;
     // Looked at before the word: a peer may come and go, but not go and then come.
-    const std::string gone = absence_of(peer);
+    const std::string gone = loss();
     if (done(word.load())) return;
     check_aborted();
     if (!gone.empty()) fail(gone);
@@ -179,9 +201,8 @@ void Exchange::wait_for(std::atomic<uint32_t>& word, std::atomic<uint32_t>& wait
   }
 }
 
-void Exchange::check_alive(int peer) {
-  check_aborted();
-  if (const std::string gone = absence_of(peer); !gone.empty()) fail(gone);
+std::string Exchange::loss_of(int peer) const {
+  return header().aborted.load() != 0 ? abort_reason() : absence_of(peer);
 }
 
 // Why `peer` will not come any more; empty when it may.
@@ -197,11 +218,11 @@ void Exchange::check_calls() {
   const auto matches = [&](const Slot::Posted& other) {
     return std::strcmp(own.operation, other.operation) == 0 && own.dtype == other.dtype &&
            own.reduce_op == other.reduce_op && own.root == other.root &&
-           own.elements == other.elements;
+           own.elements == other.elements && own.block_sizes == other.block_sizes;
   };
   const auto call_of = [](const Slot::Posted& posted) {
-    return to_string(
-        {posted.operation, posted.dtype, posted.reduce_op, posted.root, posted.elements});
+    return to_string({posted.operation, posted.dtype, posted.reduce_op, posted.root,
+                      posted.elements, posted.block_sizes});
   };
   for (int peer = 0; peer < size_; ++peer) {
     const auto& other = slot(peer).calls[parity];
@@ -219,7 +240,9 @@ void Exchange::send(const std::byte* data, size_t num_bytes, int peer, int tag) 
   do {
     const size_t piece = std::min(options_.mailbox_bytes, num_bytes - offset);
     const uint32_t written = box.written.load();
-    wait_for(box.read, box.waiters, peer, [written](uint32_t read) { return read == written; });
+    wait_for(
+        box.read, box.waiters, peer, [written](uint32_t read) { return read == written; },
+        [&] { return absence_of(peer); });
     box.tag = tag;
     box.total_bytes = num_bytes;
     if (piece > 0) std::memcpy(space, data + offset, piece);
@@ -235,7 +258,9 @@ void Exchange::recv(std::byte* data, size_t num_bytes, int peer, int tag) {
   size_t offset = 0;
   do {
     const uint32_t read = box.read.load();
-    wait_for(box.written, box.waiters, peer, [read](uint32_t written) { return written != read; });
+    wait_for(
+        box.written, box.waiters, peer, [read](uint32_t written) { return written != read; },
+        [&] { return absence_of(peer); });
     if (box.tag != tag || box.total_bytes != num_bytes) {
       fail(concat("rank ", peer, " sends ", box.total_bytes, " bytes with tag ", box.tag, ", rank ",
                   rank_, " expects ", num_bytes, " with tag ", tag));
@@ -273,12 +298,17 @@ void Exchange::abort(const std::string& reason) {
   }
 }
 
+std::string Exchange::abort_reason() const {
+  // A peer is writing the reason, or died with it half written.
+  for (int i = 0; i < 100 && header().aborted.load() != 2; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return header().aborted.load() == 2 ? std::string(header().reason)
+                                      : concat("group ", options_.name, " was aborted by a peer");
+}
+
 void Exchange::check_aborted() const {
-  if (header().aborted.load() == 0) return;
-  // The writer may have died with the reason half written.
-  const bool complete = header().aborted.load() == 2;
-  throw CommError(complete ? std::string(header().reason)
-                           : concat("group ", options_.name, " was aborted by a peer"));
+  if (header().aborted.load() != 0) throw CommError(abort_reason());
 }
 
 }  // namespace trireme::comm

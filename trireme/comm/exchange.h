@@ -21,7 +21,8 @@ struct Call {
   int dtype = 0;               // c10::ScalarType
   int reduce_op = -1;          // ReduceOp; -1: none
   int root = -1;
-  int64_t elements = 0;  // -1: may differ by rank
+  int64_t elements = 0;      // -1: may differ by rank
+  uint64_t block_sizes = 0;  // a hash of the sizes that all must agree on; 0: none
 };
 std::string to_string(const Call& call);
 
@@ -52,8 +53,10 @@ class Exchange {
   // Where this rank posts before the next meet().
   std::byte* mine();
   // Waits until every rank has posted, and checks that all made the same call.
+  // `loss_of`, when given, knows more of why a rank will not come; empty text when it may.
   // Throws: CommError: a peer died, left, is late, or called something else
-  void meet();
+  using LossOf = std::function<std::string(int rank)>;
+  void meet(const LossOf& loss_of = {});
   // What `rank` posted for the last meet(); valid until the second meet() after it begins.
   const std::byte* posted(int rank) const;
 
@@ -61,12 +64,16 @@ class Exchange {
   void send(const std::byte* data, size_t num_bytes, int peer, int tag);
   void recv(std::byte* data, size_t num_bytes, int peer, int tag);
 
-  // Throws: CommError when the group was aborted or `peer` died or left
-  void check_alive(int peer);
+  // Why `peer` will not come any more: the group was aborted, or it died or left. Empty when it
+  // may.
+  std::string loss_of(int peer) const;
 
   // From now on every call on the group throws CommError with `reason`, here and on the peers. The
   // first reason stays.
   void abort(const std::string& reason);
+  // Aborts with `reason`, after the words that say which operation of which group failed, and
+  // throws.
+  [[noreturn]] void fail(const std::string& reason);
 
  private:
   struct Header;
@@ -78,12 +85,14 @@ class Exchange {
   std::byte* half(int rank, uint32_t phase) const;
   Mailbox& mailbox(int from, int to) const;
   void wait_for(std::atomic<uint32_t>& word, std::atomic<uint32_t>& waiters, int peer,
-                const std::function<bool(uint32_t)>& done);
+                const std::function<bool(uint32_t)>& done,
+                const std::function<std::string()>& loss);
+  std::string loss_before(uint32_t target, const LossOf& loss_of) const;
   std::string absence_of(int peer) const;
   void check_calls();
   void check_aborted() const;
+  std::string abort_reason() const;
   std::string where() const;
-  [[noreturn]] void fail(const std::string& reason);
 
   std::shared_ptr<Segment> segment_;
   int rank_;

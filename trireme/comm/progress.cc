@@ -1,5 +1,6 @@
 #include "trireme/comm/progress.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -8,7 +9,7 @@ namespace trireme::comm {
 // An operation and what became of it. Done work of foreground calls has no operation.
 class Progress::Task : public Work {
  public:
-  Task(std::function<void()> operation, std::function<void()> abort)
+  Task(std::function<void()> operation, std::weak_ptr<std::function<void()>> abort)
       : operation_(std::move(operation)), abort_(std::move(abort)), done_(operation_ == nullptr) {}
 
   void execute() {
@@ -34,11 +35,13 @@ class Progress::Task : public Work {
     const std::lock_guard lock(mutex_);
     return done_;
   }
-  void abort() override { abort_(); }
+  void abort() override {
+    if (const auto abort = abort_.lock()) (*abort)();
+  }
 
  private:
   std::function<void()> operation_;
-  std::function<void()> abort_;
+  std::weak_ptr<std::function<void()>> abort_;
   std::mutex mutex_;
   std::condition_variable finished_;
   bool done_;
@@ -48,7 +51,9 @@ class Progress::Task : public Work {
 Progress::~Progress() {
   {
     const std::lock_guard lock(mutex_);
-    if (!queue_.empty()) abort_();
+    // A finished task may still be in the queue; leaving after it is no abort.
+    const auto is_running = [](const auto& task) { return !task->poll(); };
+    if (std::ranges::any_of(queue_, is_running)) (*abort_)();
     stop_ = true;
   }
   changed_.notify_all();

@@ -16,7 +16,8 @@ namespace trireme::comm {
 class Progress {
  public:
   // `abort` makes a running operation throw soon; called from any thread.
-  explicit Progress(std::function<void()> abort) : abort_(std::move(abort)) {}
+  explicit Progress(std::function<void()> abort)
+      : abort_(std::make_shared<std::function<void()>>(std::move(abort))) {}
   // Aborts what still runs and joins.
   ~Progress();
 
@@ -28,7 +29,7 @@ class Progress {
   class Task;
   void loop();
 
-  std::function<void()> abort_;
+  std::shared_ptr<std::function<void()>> abort_;  // work may outlive its group
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Task>> queue_;  // the front one runs

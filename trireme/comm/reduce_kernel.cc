@@ -18,10 +18,17 @@ constexpr bool kIsSmallFloat = std::is_same_v<T, c10::Half> || std::is_same_v<T,
 template <typename T>
 using Accumulator = std::conditional_t<kIsSmallFloat<T>, float, T>;
 
+// Unsigned, so that integers wrap around instead of overflowing.
+template <typename T>
+constexpr auto wide(T value) {
+  return static_cast<std::common_type_t<unsigned, std::make_unsigned_t<T>>>(value);
+}
+
 // One functor an operation; NaN wins minimum and maximum.
 struct Sum {
   template <typename T>
   T operator()(T a, T b) const {
+    if constexpr (std::is_integral_v<T>) return static_cast<T>(wide(a) + wide(b));
     return a + b;
   }
   bool operator()(bool a, bool b) const { return a || b; }
@@ -29,6 +36,7 @@ struct Sum {
 struct Product {
   template <typename T>
   T operator()(T a, T b) const {
+    if constexpr (std::is_integral_v<T>) return static_cast<T>(wide(a) * wide(b));
     return a * b;
   }
   bool operator()(bool a, bool b) const { return a && b; }

@@ -92,6 +92,7 @@ class ShmSegment : public Segment {
     data_ = static_cast<std::byte*>(base);
   }
   ~ShmSegment() override {
+    if (named_) seal();  // the group never came together
     munmap(data_, num_bytes_);
     close(fd_);
   }
@@ -100,14 +101,20 @@ class ShmSegment : public Segment {
     struct flock lock = lock_of(F_WRLCK, rank, 1);
     return fcntl(fd_, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
   }
-  void seal() override { unlink(path_.c_str()); }
+  void seal() override {
+    unlink(path_.c_str());
+    named_ = false;
+  }
   int descriptor() const { return fd_; }
+  // From here on the name goes with this segment, unless it is sealed before.
+  void own_name() { named_ = true; }
 
  private:
   int fd_;
   std::string path_;
   size_t num_bytes_;
   std::byte* data_ = nullptr;
+  bool named_ = false;
 };
 
 // Commits the memory now: a full /dev/shm is an error here, not a SIGBUS later.
@@ -141,6 +148,7 @@ class ShmSegments : public SegmentFactory {
                                    ? " is in use by another job; choose another TRIREME_JOB"
                                    : concat(" cannot be made: ", std::strerror(code))));
     }
+    segment->own_name();
     return segment;
   }
   std::shared_ptr<Segment> open(const std::string& name, int rank, size_t num_bytes) override {
@@ -148,6 +156,13 @@ class ShmSegments : public SegmentFactory {
     const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT) return nullptr;
     TRIREME_CHECK(fd >= 0, "cannot open ", path, ": ", std::strerror(errno));
+    // Its creator is dead: what is left of an earlier job. Not locked before this look, so that
+    // rank 0's sweep can still take it away.
+    struct flock creator = lock_of(F_WRLCK, 0, 1);
+    if (fcntl(fd, F_OFD_GETLK, &creator) == 0 && creator.l_type == F_UNLCK) {
+      close(fd);
+      return nullptr;
+    }
     struct stat status {};
     fstat(fd, &status);
     if (static_cast<size_t>(status.st_size) != num_bytes) {

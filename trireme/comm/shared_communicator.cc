@@ -86,6 +86,16 @@ Call reduce_call(const char* operation, const at::Tensor& tensor, int64_t elemen
           elements};
 }
 
+// For calls whose ranks must agree on each block's size, not only on the sum.
+uint64_t hash_sizes(const std::vector<at::Tensor>& tensors) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const at::Tensor& tensor : tensors) {
+    hash = (hash ^ static_cast<uint64_t>(tensor.nbytes())) * 0x100000001b3;
+    hash ^= hash >> 29;
+  }
+  return hash | 1;
+}
+
 int64_t total_elements(const std::vector<at::Tensor>& tensors) {
   int64_t total = 0;
   for (const at::Tensor& tensor : tensors) total += tensor.numel();
@@ -105,11 +115,12 @@ SharedCommunicator::SharedCommunicator(std::shared_ptr<SegmentFactory> segments,
 
 std::unique_ptr<SharedCommunicator> SharedCommunicator::join(
     std::shared_ptr<SegmentFactory> segments, const std::string& uid, int rank, int size,
-    const GroupOptions& options, const std::function<void()>& check_creator) {
+    const GroupOptions& options, const Exchange::LossOf& loss_of) {
   TRIREME_CHECK(size >= 1 && rank >= 0 && rank < size, "rank ", rank, " of ", size,
                 " ranks; expected 0 <= rank < size");
-  TRIREME_CHECK(options.slot_bytes >= 64 * static_cast<size_t>(size), "slot_bytes is ",
-                options.slot_bytes, "; expected at least 64 a rank");
+  TRIREME_CHECK(
+      options.slot_bytes % 64 == 0 && options.slot_bytes >= 64 * static_cast<size_t>(size),
+      "slot_bytes is ", options.slot_bytes, "; expected a multiple of 64, at least 64 a rank");
   const size_t num_bytes = Exchange::segment_bytes(size, exchange_options(options));
   std::shared_ptr<Segment> segment;
   const auto deadline = Clock::now() + options.timeout;
@@ -120,13 +131,15 @@ std::unique_ptr<SharedCommunicator> SharedCommunicator::join(
                              " never came within ",
                              static_cast<double>(options.timeout.count()) / 1000, " s"));
     }
-    if (check_creator) check_creator();
+    if (const std::string loss = loss_of ? loss_of(0) : ""; !loss.empty()) {
+      throw CommError(concat("joining group ", options.name, ": ", loss));
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   std::unique_ptr<SharedCommunicator> group(
       new SharedCommunicator(segments, segment, uid, rank, size, options));
   group->exchange_.begin({"join"}, options.timeout);
-  group->exchange_.meet();
+  group->exchange_.meet(loss_of);
   if (rank == 0) segment->seal();
   return group;
 }
@@ -186,7 +199,9 @@ WorkPtr SharedCommunicator::all_gather(std::vector<at::Tensor> outputs, at::Tens
   return issue(options, [this, outputs, input, options] {
     const Destinations destinations(outputs);
     const at::Tensor source = input.contiguous();
-    exchange_.begin(call_of("all_gather", input, total_elements(outputs)), options.timeout);
+    Call call = call_of("all_gather", input, total_elements(outputs));
+    call.block_sizes = hash_sizes(outputs);
+    exchange_.begin(call, options.timeout);
     staged::all_gather(exchange_, destinations.bytes(), const_bytes_of(source));
     destinations.commit();
   });
@@ -198,8 +213,8 @@ WorkPtr SharedCommunicator::reduce_scatter(at::Tensor output, std::vector<at::Te
   TRIREME_CHECK(inputs[rank()].nbytes() == output.nbytes(),
                 "reduce_scatter: this rank's output has ", output.nbytes(),
                 " bytes and its place in the inputs ", inputs[rank()].nbytes());
-  const Call call =
-      reduce_call("reduce_scatter", output, total_elements(inputs), options.operation);
+  Call call = reduce_call("reduce_scatter", output, total_elements(inputs), options.operation);
+  call.block_sizes = hash_sizes(inputs);
   return issue(options, [this, output, inputs, options, call] {
     const Destination destination(output);
     const Sources sources(inputs);
@@ -308,7 +323,7 @@ std::unique_ptr<Communicator> SharedCommunicator::split(int color, int key,
   try {
     return join(segments_, uid, static_cast<int>(self - members.begin()),
                 static_cast<int>(members.size()), options,
-                [&] { exchange_.check_alive(members.front().second); });
+                [&](int member) { return exchange_.loss_of(members[member].second); });
   } catch (const Error& error) {
     exchange_.abort(concat("splitting ", name, " off group ", options_.name, ": ", error.what()));
     throw;

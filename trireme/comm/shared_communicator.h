@@ -25,13 +25,14 @@ struct GroupOptions {
 
 class SharedCommunicator : public Communicator {
  public:
-  // Joins group `uid`: rank 0 creates the segment, the others wait for it to appear, and meanwhile
-  // call `check_creator`, which throws when rank 0 will not come. Collective: all `size` ranks
+  // Joins group `uid`: rank 0 creates the segment, the others wait for it to appear. While waiting,
+  // `loss_of`, when given, is asked why a rank will not come; empty text when it may.
+  // Collective: all `size` ranks
   // Throws:     ConfigError (name in use, memory), CommError (a rank never came)
   static std::unique_ptr<SharedCommunicator> join(std::shared_ptr<SegmentFactory> segments,
                                                   const std::string& uid, int rank, int size,
                                                   const GroupOptions& options,
-                                                  const std::function<void()>& check_creator = {});
+                                                  const Exchange::LossOf& loss_of = {});
 
   int rank() const override { return exchange_.rank(); }
   int size() const override { return exchange_.size(); }

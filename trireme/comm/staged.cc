@@ -105,7 +105,7 @@ void all_gather(Exchange& exchange, std::span<const Bytes> outputs, ConstBytes i
     exchange.meet();
     for (int rank = 0; rank < exchange.size(); ++rank) {
       copy_bytes(outputs[rank].data() + offset, exchange.posted(rank),
-           chunk_at(outputs[rank].size(), offset, slot));
+                 chunk_at(outputs[rank].size(), offset, slot));
     }
     offset += slot;
   } while (offset < longest);
@@ -120,7 +120,7 @@ void reduce_scatter(Exchange& exchange, Bytes output, std::span<const ConstBytes
   do {
     for (int rank = 0; rank < exchange.size(); ++rank) {
       copy_bytes(exchange.mine() + rank * share, inputs[rank].data() + offset,
-           chunk_at(inputs[rank].size(), offset, share));
+                 chunk_at(inputs[rank].size(), offset, share));
     }
     exchange.meet();
     reduce_posted(exchange, output.data() + offset, exchange.rank() * share,
@@ -147,17 +147,16 @@ void all_to_all(Exchange& exchange, std::span<const Bytes> outputs,
                         exchange.rank(), ", which expects ", outputs[from].size());
     }
   }
-  if (!mismatch.empty()) exchange.abort(mismatch);
-  if (!mismatch.empty()) throw CommError(mismatch);
+  if (!mismatch.empty()) exchange.fail(mismatch);
   for (size_t offset = 0; offset < longest; offset += share) {
     for (int to = 0; to < size; ++to) {
       copy_bytes(exchange.mine() + to * share, inputs[to].data() + offset,
-           chunk_at(inputs[to].size(), offset, share));
+                 chunk_at(inputs[to].size(), offset, share));
     }
     exchange.meet();
     for (int from = 0; from < size; ++from) {
       copy_bytes(outputs[from].data() + offset, exchange.posted(from) + exchange.rank() * share,
-           chunk_at(outputs[from].size(), offset, share));
+                 chunk_at(outputs[from].size(), offset, share));
     }
   }
 }

@@ -1,5 +1,6 @@
 #include "trireme/comm/thread_group.h"
 
+#include <atomic>
 #include <exception>
 #include <thread>
 
@@ -13,14 +14,19 @@ std::vector<std::unique_ptr<Communicator>> make_thread_group(int size,
   const auto segments = make_thread_segments();
   std::vector<std::unique_ptr<Communicator>> ranks(size);
   std::vector<std::exception_ptr> errors(size);
+  std::vector<std::atomic<bool>> failed(size);
   std::vector<std::thread> threads;
   // Joining waits for all, so each rank joins on a thread of its own.
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        ranks[rank] = SharedCommunicator::join(segments, "threads", rank, size, options);
+        ranks[rank] =
+            SharedCommunicator::join(segments, "threads", rank, size, options, [&](int peer) {
+              return failed[peer].load() ? concat("rank ", peer, " could not join") : "";
+            });
       } catch (...) {
         errors[rank] = std::current_exception();
+        failed[rank].store(true);
       }
     });
   }
