@@ -73,7 +73,8 @@ at::Tensor Linear::forward_add(const at::Tensor& x, const at::Tensor& residual) 
 
 std::array<at::Tensor, 3> project(const at::Tensor& x, const at::Tensor& w0, const at::Tensor& w1,
                                   const at::Tensor& w2) {
-  const variable_list outputs = ProjectFunction::apply(x, w0, w1, w2.defined() ? std::optional(w2) : std::nullopt);
+  const variable_list outputs =
+      ProjectFunction::apply(x, w0, w1, w2.defined() ? std::optional(w2) : std::nullopt);
   return {outputs[0], outputs[1], outputs.size() > 2 ? outputs[2] : at::Tensor()};
 }
 

@@ -1,0 +1,117 @@
+#include "trireme/model/linear_cross_entropy.h"
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include "tests/model/gradients.h"
+#include "trireme/base/error.h"
+
+namespace trireme::model {
+namespace {
+
+at::Tensor plain(const Tensors& in, const at::Tensor& targets) {
+  return at::cross_entropy_loss(at::linear(in[0], in[1]).flatten(0, -2), targets.flatten(), {},
+                                at::Reduction::Sum, kIgnoredTarget);
+}
+
+at::Tensor some_targets(int64_t tokens, int64_t vocab) {
+  return at::arange(tokens, at::kLong).mul(5).remainder(vocab);
+}
+
+TEST(LinearCrossEntropy, EqualsLinearThenCrossEntropyAtEveryChunkSize) {
+  const at::Tensor x = values({2, 7, 6}, 0.37, 3);
+  const at::Tensor w = values({37, 6}, 0.53, 2);
+  const at::Tensor targets = some_targets(14, 37).view({2, 7});
+  targets.select(0, 1).narrow(0, 2, 3).fill_(kIgnoredTarget);
+  for (const int64_t chunk : {1, 3, 14, 100}) {
+    assert_same_function(
+        [&](const Tensors& in) {
+          const Loss loss = linear_cross_entropy(in[0], in[1], targets, {.chunk_tokens = chunk});
+          EXPECT_EQ(loss.count, 11);
+          return loss.sum;
+        },
+        [&](const Tensors& in) { return plain(in, targets); }, {x, w}, 1e-13);
+  }
+}
+
+TEST(LinearCrossEntropy, ScalesItsGradientsByTheOneItIsGiven) {
+  const at::Tensor targets = some_targets(5, 9);
+  assert_same_function(
+      [&](const Tensors& in) { return linear_cross_entropy(in[0], in[1], targets).sum * -0.25; },
+      [&](const Tensors& in) { return plain(in, targets) * -0.25; },
+      {values({5, 4}, 0.3), values({9, 4}, 0.7)}, 1e-13);
+}
+
+TEST(LinearCrossEntropy, Fp32StaysWithinRounding) {
+  const at::Tensor x = values({65, 32}, 0.37, 1);
+  const at::Tensor w = values({1003, 32}, 0.53, 1);
+  const at::Tensor targets = some_targets(65, 1003);
+  const auto fused = [&](at::ScalarType dtype) {
+    return value_and_gradients(
+        [&](const Tensors& in) { return linear_cross_entropy(in[0], in[1], targets).sum; },
+        {x.to(dtype), w.to(dtype)});
+  };
+  const Tensors fp32 = fused(at::kFloat);
+  const Tensors fp64 = fused(at::kDouble);
+  // A logit sums 32 products, a gradient at most 1003: sqrt(1003) roundings of 2^-24, times 8.
+  for (size_t i = 0; i < 3; ++i) {
+    harness::assert_close(fp32[i], fp64[i], 8 * std::sqrt(1003.0) * 0x1p-24, 0, "fp32");
+  }
+}
+
+TEST(LinearCrossEntropy, LogitsThatOverflowExpAreFine) {
+  const at::Tensor x = at::full({1, 1}, 1000.0, at::kFloat);
+  const at::Tensor w = at::tensor({-1.0f, 0.0f, 1.0f}).view({3, 1});
+  EXPECT_EQ(linear_cross_entropy(x, w, at::full({1}, 2, at::kLong)).sum.item<double>(), 0);
+  EXPECT_EQ(linear_cross_entropy(x, w, at::full({1}, 0, at::kLong)).sum.item<double>(), 2000);
+}
+
+TEST(LinearCrossEntropy, NoTokensAndNoCountedTokensSumToZero) {
+  for (const int64_t tokens : {0, 3}) {
+    const at::Tensor targets = at::full({tokens}, kIgnoredTarget, at::kLong);
+    const at::Tensor x = values({tokens, 4}, 0.3).requires_grad_();
+    const at::Tensor w = values({9, 4}, 0.7).requires_grad_();
+    const Loss loss = linear_cross_entropy(x, w, targets);
+    EXPECT_EQ(loss.count, 0);
+    EXPECT_EQ(loss.sum.item<double>(), 0);
+    const auto grads = torch::autograd::grad({loss.sum}, {x, w});
+    harness::assert_same_bits(grads[0], at::zeros_like(x), "x");
+    harness::assert_same_bits(grads[1], at::zeros_like(w), "w");
+  }
+}
+
+TEST(LinearCrossEntropy, ThreadsDoNotChangeBits) {
+  const at::Tensor targets = some_targets(300, 501);
+  const auto run = [&](int threads) {
+    at::set_num_threads(threads);
+    // Width 1: the products have nothing to sum, so only our own sums could depend on threads.
+    return value_and_gradients(
+        [&](const Tensors& in) { return linear_cross_entropy(in[0], in[1], targets).sum; },
+        {values({300, 1}, 0.37, 1, at::kFloat), values({501, 1}, 0.5, 1, at::kFloat)});
+  };
+  const int before = at::get_num_threads();
+  const Tensors one = run(1);
+  const Tensors four = run(4);
+  at::set_num_threads(before);
+  harness::assert_same_bits(four[0], one[0], "loss");
+}
+
+TEST(LinearCrossEntropy, ATargetOutsideTheVocabularyIsTheUsersError) {
+  const at::Tensor x = values({3, 4}, 0.3);
+  const at::Tensor w = values({9, 4}, 0.7);
+  for (const int64_t bad : {int64_t{9}, int64_t{-1}}) {
+    const at::Tensor targets = at::zeros({3}, at::kLong);
+    targets[1] = bad;
+    EXPECT_THROW(linear_cross_entropy(x, w, targets), ConfigError);
+  }
+}
+
+TEST(LinearCrossEntropy, BackwardTwiceThrows) {
+  const at::Tensor w = values({9, 4}, 0.7).requires_grad_();
+  const Loss loss = linear_cross_entropy(values({3, 4}, 0.3), w, some_targets(3, 9));
+  torch::autograd::grad({loss.sum}, {w}, {}, /*retain_graph=*/true);
+  EXPECT_THROW(torch::autograd::grad({loss.sum}, {w}), InternalError);
+}
+
+}  // namespace
+}  // namespace trireme::model
