@@ -1,0 +1,149 @@
+// A communicator that counts what goes through it, by the formulas of trireme/comm/communicator.h,
+// and passes it on. It never changes a value.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/comm/communicator.h"
+
+namespace trireme::harness {
+
+struct Traffic {
+  int64_t calls = 0;
+  int64_t bytes = 0;  // this rank's, as the interface states them
+  bool operator==(const Traffic&) const = default;
+};
+
+// Counts of a group and of all groups split off it, by group name and operation.
+class Ledger {
+ public:
+  void add(const std::string& group, const std::string& operation, int64_t num_bytes) {
+    const std::lock_guard lock(mutex_);
+    Traffic& traffic = entries_[{group, operation}];
+    ++traffic.calls;
+    traffic.bytes += num_bytes;
+  }
+  Traffic of(const std::string& group, const std::string& operation) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find({group, operation});
+    return found == entries_.end() ? Traffic{} : found->second;
+  }
+  // Over all operations of `group`.
+  Traffic of(const std::string& group) const {
+    const std::lock_guard lock(mutex_);
+    Traffic sum;
+    for (const auto& [key, traffic] : entries_) {
+      if (key.first != group) continue;
+      sum.calls += traffic.calls;
+      sum.bytes += traffic.bytes;
+    }
+    return sum;
+  }
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    entries_.clear();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::pair<std::string, std::string>, Traffic> entries_;
+};
+
+class CountingCommunicator : public comm::Communicator {
+ public:
+  // `inner` outlives this.
+  explicit CountingCommunicator(comm::Communicator& inner)
+      : inner_(&inner), ledger_(std::make_shared<Ledger>()) {}
+
+  Ledger& ledger() { return *ledger_; }
+
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  const std::string& name() const override { return inner_->name(); }
+
+  comm::WorkPtr all_reduce(at::Tensor data, comm::Options options) override {
+    count("all_reduce", 2 * others() * bytes_of(data) / size());
+    return inner_->all_reduce(std::move(data), options);
+  }
+  comm::WorkPtr reduce(at::Tensor data, int root, comm::Options options) override {
+    count("reduce", rank() == root ? bytes_of(data) : others() * bytes_of(data) / size());
+    return inner_->reduce(std::move(data), root, options);
+  }
+  comm::WorkPtr broadcast(at::Tensor data, int root, comm::Options options) override {
+    count("broadcast", rank() == root ? others() * bytes_of(data) : bytes_of(data));
+    return inner_->broadcast(std::move(data), root, options);
+  }
+  comm::WorkPtr all_gather(std::vector<at::Tensor> outputs, at::Tensor input,
+                           comm::Options options) override {
+    count("all_gather", bytes_of(outputs) - bytes_of(input));
+    return inner_->all_gather(std::move(outputs), std::move(input), options);
+  }
+  comm::WorkPtr reduce_scatter(at::Tensor output, std::vector<at::Tensor> inputs,
+                               comm::Options options) override {
+    count("reduce_scatter", others() * bytes_of(inputs) / size());
+    return inner_->reduce_scatter(std::move(output), std::move(inputs), options);
+  }
+  comm::WorkPtr all_to_all(std::vector<at::Tensor> outputs, std::vector<at::Tensor> inputs,
+                           comm::Options options) override {
+    count("all_to_all", others() * bytes_of(inputs) / size());
+    return inner_->all_to_all(std::move(outputs), std::move(inputs), options);
+  }
+  comm::WorkPtr gather(std::vector<at::Tensor> outputs, at::Tensor input, int root,
+                       comm::Options options) override {
+    count("gather", rank() == root ? others() * bytes_of(input) : bytes_of(input));
+    return inner_->gather(std::move(outputs), std::move(input), root, options);
+  }
+  comm::WorkPtr scatter(at::Tensor output, std::vector<at::Tensor> inputs, int root,
+                        comm::Options options) override {
+    count("scatter", rank() == root ? others() * bytes_of(output) : bytes_of(output));
+    return inner_->scatter(std::move(output), std::move(inputs), root, options);
+  }
+  comm::WorkPtr send(at::Tensor data, int peer, comm::Options options) override {
+    count("send", bytes_of(data));
+    return inner_->send(std::move(data), peer, options);
+  }
+  comm::WorkPtr recv(at::Tensor data, int peer, comm::Options options) override {
+    count("recv", bytes_of(data));
+    return inner_->recv(std::move(data), peer, options);
+  }
+  comm::WorkPtr barrier(comm::Options options) override {
+    count("barrier", 0);
+    return inner_->barrier(options);
+  }
+
+  // The new group counts into this one's ledger, under its own name.
+  std::unique_ptr<comm::Communicator> split(int color, int key, const std::string& name) override {
+    auto group = inner_->split(color, key, name);
+    if (group == nullptr) return nullptr;
+    return std::unique_ptr<comm::Communicator>(new CountingCommunicator(std::move(group), ledger_));
+  }
+
+ private:
+  CountingCommunicator(std::unique_ptr<comm::Communicator> owned, std::shared_ptr<Ledger> ledger)
+      : owned_(std::move(owned)), inner_(owned_.get()), ledger_(std::move(ledger)) {}
+
+  static int64_t bytes_of(const at::Tensor& tensor) {
+    return static_cast<int64_t>(tensor.nbytes());
+  }
+  static int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
+    int64_t sum = 0;
+    for (const at::Tensor& tensor : tensors) sum += bytes_of(tensor);
+    return sum;
+  }
+  int64_t others() const { return size() - 1; }
+  void count(const char* operation, int64_t num_bytes) {
+    ledger_->add(name(), operation, num_bytes);
+  }
+
+  std::unique_ptr<comm::Communicator> owned_;
+  comm::Communicator* inner_;
+  std::shared_ptr<Ledger> ledger_;
+};
+
+}  // namespace trireme::harness
