@@ -83,6 +83,10 @@ struct Rank {
     dup2(errors, kErrorDescriptor);
   }
   execvpe(argv[0], argv, envp);
+  const char* const reason = strerrordesc_np(errno);  // allocates nothing
+  for (const char* part : {"cannot start ", static_cast<const char*>(argv[0]), ": ", reason}) {
+    if (write(kErrorDescriptor, part, std::strlen(part)) < 0) break;
+  }
   _exit(127);
 }
 
@@ -156,6 +160,12 @@ class Ranks {
   void signal_all(int signal) const {
     for (const Rank& rank : running_) kill(rank.pid, signal);
   }
+  // Hands on a request to stop. A rank that has no handler yet dies of it, which is no failure.
+  void request_stop(int signal) {
+    requested_signal_ = signal;
+    signal_all(signal);
+  }
+  bool stopped_before_start() const { return stopped_before_start_; }
   // Collects what has ended; remembers the first failure.
   void reap(RankExit& failure) {
     std::erase_if(running_, [&](const Rank& rank) {
@@ -163,6 +173,11 @@ class Ranks {
       if (waitpid(rank.pid, &status, WNOHANG) != rank.pid) return false;
       const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
       const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+      if (signal != 0 && signal == requested_signal_) {
+        stopped_before_start_ = true;
+        close(rank.errors);
+        return true;
+      }
       const bool is_cause =
           failure.rank < 0 || (failure.code == kPeerLost && code != kPeerLost && !killing_);
       if (code != 0 && is_cause) failure = {rank.rank, code, signal, read_message(rank)};
@@ -178,6 +193,8 @@ class Ranks {
 
  private:
   std::vector<Rank> running_;
+  int requested_signal_ = 0;
+  bool stopped_before_start_ = false;
   bool killing_ = false;
 };
 
@@ -196,12 +213,16 @@ RankExit run_local_ranks(const LocalRanksOptions& options) {
   std::optional<Clock::time_point> deadline;
   while (!ranks.empty()) {
     const std::optional<int> signal = signals.next();
-    if (signal && *signal != SIGCHLD) ranks.signal_all(*signal == SIGHUP ? SIGTERM : *signal);
+    if (signal && *signal != SIGCHLD) ranks.request_stop(*signal == SIGHUP ? SIGTERM : *signal);
     ranks.reap(first_failure);
     // The others find out by themselves (CommError) and say so; whoever does not is killed.
-    if (first_failure.rank >= 0 && !deadline) deadline = Clock::now() + options.grace;
+    const bool is_ending = first_failure.rank >= 0 || ranks.stopped_before_start();
+    if (is_ending && !deadline) deadline = Clock::now() + options.grace;
     if (deadline && Clock::now() > *deadline) ranks.kill_all();
   }
+  // Ranks that stopped on request took their peers with them.
+  const bool is_loss = first_failure.code == kPeerLost || first_failure.signal == SIGKILL;
+  if (ranks.stopped_before_start() && is_loss) return {};
   return first_failure;
 }
 
