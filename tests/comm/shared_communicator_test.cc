@@ -75,7 +75,7 @@ TEST(SharedCommunicator, DifferentOperationsFailOnAllRanksAndNameBoth) {
                   if (group.rank() == 1) return group.broadcast(data, 0)->wait();
                   group.all_reduce(data)->wait();
                 },
-                {"rank 0 all_reduce(Double, 3 elements, sum)",
+                {"all_reduce(Double, 3 elements, sum)",
                  "rank 1 broadcast(Double, 3 elements, root 0"});
 }
 
