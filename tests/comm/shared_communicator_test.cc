@@ -69,14 +69,14 @@ TEST(SharedCommunicator, BadArgumentsAreConfigErrorsAndTheGroupLivesOn) {
 }
 
 TEST(SharedCommunicator, DifferentOperationsFailOnAllRanksAndNameBoth) {
-  expect_on_all(3,
-                [](Communicator& group) {
-                  at::Tensor data = rank_tensor(group.rank());
-                  if (group.rank() == 1) return group.broadcast(data, 0)->wait();
-                  group.all_reduce(data)->wait();
-                },
-                {"all_reduce(Double, 3 elements, sum)",
-                 "rank 1 broadcast(Double, 3 elements, root 0"});
+  expect_on_all(
+      3,
+      [](Communicator& group) {
+        at::Tensor data = rank_tensor(group.rank());
+        if (group.rank() == 1) return group.broadcast(data, 0)->wait();
+        group.all_reduce(data)->wait();
+      },
+      {"all_reduce(Double, 3 elements, sum)", "rank 1 broadcast(Double, 3 elements, root 0"});
 }
 
 TEST(SharedCommunicator, UnevenBlocksThatRanksSeeDifferentlyAreAMismatch) {
