@@ -21,7 +21,7 @@ struct StepMetrics {
   double step_seconds = 0;
   double communication_fraction = 0;  // of the step, the largest of the ranks
   int64_t peak_rss_bytes = 0;         // the largest of the ranks
-  std::optional<double> validation_loss;
+  std::optional<double> validation_loss = std::nullopt;
 };
 
 // One line of JSON without the newline. loss, grad_norm and validation_loss have 17 digits: equal
