@@ -1,0 +1,221 @@
+#include "trireme/train/trainer.h"
+
+#include <cmath>
+#include <fstream>
+#include <functional>
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/harness/ranks.h"
+#include "tests/harness/temporary_folder.h"
+#include "trireme/base/error.h"
+#include "trireme/dataset/prepare.h"
+
+namespace trireme::train {
+namespace {
+
+// Text without a short period, so that there is something to learn and something not to.
+std::string make_text(int64_t lines) {
+  std::string text;
+  for (int64_t i = 0; i < lines; ++i) {
+    text += concat("line ", i, " of the text says ", i * i % 97, " and ", i * 31 % 11, "\n");
+  }
+  return text;
+}
+
+class TrainerTest : public ::testing::Test {
+ protected:
+  TrainerTest() : num_threads_(at::get_num_threads()) {
+    at::set_num_threads(1);  // ranks are threads here
+    std::ofstream(folder_ / "text.txt") << make_text(400);
+    dataset::prepare({.inputs = {(folder_ / "text.txt").string()},
+                      .output = (folder_ / "data").string(),
+                      .validation_fraction = 0.1});
+  }
+  ~TrainerTest() override { at::set_num_threads(num_threads_); }
+
+  RunConfig config(const std::string& run, std::vector<Override> overrides = {}) {
+    overrides.insert(overrides.begin(), {{"data.path", (folder_ / "data").string()},
+                                         {"output.folder", (folder_ / run).string()}});
+    return parse_config(R"(
+[model]
+layers = 2
+width = 16
+heads = 2
+kv_heads = 1
+ffn_width = 24
+sequence_length = 16
+[train]
+steps = 6
+global_batch = 8
+micro_batch = 2
+[optimizer]
+learning_rate = 1e-2
+warmup_steps = 3
+[checkpoint]
+interval = 2
+)",
+                        "test.toml", overrides);
+  }
+
+  // Trains on `num_ranks` threads; asks to stop once `stop_after` steps are done (0: never).
+  Outcome run(const RunConfig& config, int num_ranks, int64_t stop_after = 0) {
+    std::atomic<bool> stop = false;
+    struct Observer : TrainObserver {
+      std::function<void(int64_t)> step;
+      void on_step(const StepMetrics& metrics) override { step(metrics.step); }
+    } observer;
+    // The flag is read before a step: set after step k - 1, it ends the run after step k.
+    observer.step = [&](int64_t done) { stop = stop_after > 0 && done >= stop_after - 1; };
+    std::atomic<Outcome> outcome = Outcome::kFinished;
+    TrainObserver silent;
+    harness::run_ranks(num_ranks, [&](comm::Communicator& world) {
+      Trainer trainer(config, world, world.rank() == 0 ? observer : silent);
+      outcome = trainer.run(stop);
+    });
+    return outcome;
+  }
+
+  std::vector<nlohmann::json> metrics(const std::string& run) {
+    std::vector<nlohmann::json> lines;
+    std::ifstream file(folder_ / run / "metrics.jsonl");
+    for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  }
+
+  // Every step once, with loss and gradient norm within `relative` of the other run's; 0: the same
+  // bits.
+  void expect_same_run(const std::string& actual, const std::string& expected, double relative) {
+    const auto a = metrics(actual);
+    const auto b = metrics(expected);
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) {
+      EXPECT_EQ(a[i].at("step"), static_cast<int64_t>(i) + 1);
+      for (const char* key : {"loss", "grad_norm"}) {
+        const double x = a[i].at(key);
+        const double y = b[i].at(key);
+        EXPECT_LE(std::abs(x - y), relative * std::abs(y)) << key << " of step " << i + 1;
+      }
+    }
+  }
+
+  std::string error_of(const RunConfig& broken, int num_ranks = 1) {
+    try {
+      run(broken, num_ranks);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  harness::TemporaryFolder folder_;
+  int num_threads_;
+};
+
+TEST_F(TrainerTest, LossFallsAndEveryStepIsInTheMetrics) {
+  run(config("a", {{"train.steps", "60"}}), 1);
+  const auto lines = metrics("a");
+  ASSERT_EQ(lines.size(), 60u);
+  EXPECT_LT(lines.back().at("loss").get<double>(), lines.front().at("loss").get<double>() - 1.0);
+}
+
+TEST_F(TrainerTest, RanksAndAccumulationAreInterchangeable) {
+  // The issue's own bounds, over 50 steps.
+  for (const auto& [precision, bound] : {std::pair{"fp64", 1e-12}, std::pair{"fp32", 1e-5}}) {
+    const auto with = [&](const std::string& name) {
+      return config(
+          name + precision,
+          {{"train.precision", precision}, {"train.steps", "50"}, {"checkpoint.interval", "0"}});
+    };
+    run(with("one"), 1);
+    run(with("two"), 2);
+    run(with("four"), 4);
+    expect_same_run(std::string("two") + precision, std::string("one") + precision, bound);
+    expect_same_run(std::string("four") + precision, std::string("one") + precision, bound);
+  }
+}
+
+TEST_F(TrainerTest, OneLayoutTwiceGivesTheSameBits) {
+  run(config("a"), 2);
+  run(config("b", {{"train.bucket_bytes", "100"}, {"train.overlap", "false"}}), 2);
+  expect_same_run("b", "a", 0);
+}
+
+TEST_F(TrainerTest, StoppedAndResumedGivesTheBitsOfNotHavingStopped) {
+  run(config("whole"), 2);
+  EXPECT_EQ(run(config("parts"), 2, /*stop_after=*/3), Outcome::kStopped);
+  EXPECT_EQ(metrics("parts").size(), 3u);
+  EXPECT_EQ(run(config("parts"), 2), Outcome::kFinished);
+  expect_same_run("parts", "whole", 0);
+}
+
+TEST_F(TrainerTest, ResumesAtAnotherNumberOfRanks) {
+  const auto with = [&](const char* name) { return config(name, {{"train.precision", "fp64"}}); };
+  run(with("whole"), 1);
+  run(with("parts"), 4, /*stop_after=*/3);
+  run(with("parts"), 2);
+  expect_same_run("parts", "whole", 1e-12);
+}
+
+TEST_F(TrainerTest, AFinishedRunHasNothingLeftToDo) {
+  run(config("a"), 1);
+  EXPECT_EQ(run(config("a"), 1), Outcome::kFinished);
+  EXPECT_EQ(metrics("a").size(), 6u);
+}
+
+TEST_F(TrainerTest, AnotherBatchAfterAResumeGoesOnInTheData) {
+  run(config("a", {{"train.steps", "4"}}), 1);
+  run(config("a", {{"train.steps", "6"}, {"train.global_batch", "4"}}), 1);
+  EXPECT_EQ(metrics("a").size(), 6u);
+  const auto state = nlohmann::json::parse(
+                         read_file(folder_ / "a" / "checkpoints" / "step-000006" / "manifest.json"))
+                         .at("state");
+  EXPECT_EQ(state.at("next_sample"), 4 * 8 + 2 * 4);
+}
+
+TEST_F(TrainerTest, EvaluatesWhenDueAndAtTheEnd) {
+  run(config("a", {{"train.evaluate_interval", "4"}, {"train.evaluate_sequences", "8"}}), 2);
+  std::vector<int64_t> steps;
+  for (const auto& line : metrics("a")) {
+    if (line.contains("validation_loss")) steps.push_back(line.at("step"));
+  }
+  EXPECT_EQ(steps, (std::vector<int64_t>{4, 6}));
+}
+
+TEST_F(TrainerTest, DivergenceNamesTheStepAndTheParameter) {
+  const std::string error = error_of(
+      config("a", {{"optimizer.learning_rate", "1e30"}, {"optimizer.warmup_steps", "0"}}), 2);
+  EXPECT_NE(error.find("step 2"), std::string::npos) << error;
+  EXPECT_NE(error.find("weight"), std::string::npos) << error;
+}
+
+TEST_F(TrainerTest, ACheckpointOfAnotherModelIsRefused) {
+  run(config("a"), 1);
+  EXPECT_THROW(run(config("a", {{"model.width", "32"}, {"train.steps", "8"}}), 1), CheckpointError);
+}
+
+TEST_F(TrainerTest, PreflightFindsWhatOneProcessCan) {
+  const auto preflight_error = [&](std::vector<Override> overrides) {
+    RunConfig broken = config("a", std::move(overrides));
+    try {
+      preflight(broken, 1);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(preflight_error({{"data.path", "/nowhere/data"}}).find("/nowhere/data"),
+            std::string::npos);
+  EXPECT_NE(preflight_error({{"model.vocab_size", "200"}}).find("model.vocab_size"),
+            std::string::npos);
+  EXPECT_NE(preflight_error({{"output.folder", (folder_ / "text.txt").string() + "/run"}})
+                .find("output.folder"),
+            std::string::npos);
+  std::filesystem::resize_file(folder_ / "data.bin", 100);
+  EXPECT_NE(preflight_error({}).find("data.bin"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace trireme::train
