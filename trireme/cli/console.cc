@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <string>
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "trireme/base/error.h"
@@ -45,6 +46,10 @@ std::string human_duration(double seconds) {
 
 Console::Console() : is_terminal_(isatty(STDOUT_FILENO)) {}
 
+Console::~Console() {
+  if (line_open_) std::printf("\n");
+}
+
 void Console::on_start(const train::RunConfig& config, const train::RunSummary& summary) {
   num_steps_ = config.train.steps;
   print_interval_ = std::max<int64_t>(1, num_steps_ / 20);
@@ -74,23 +79,22 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
 }
 
 void Console::on_step(const train::StepMetrics& metrics) {
+  ++num_new_steps_;
   constexpr double kMemory = 0.9;  // of the running mean
   seconds_per_step_ = seconds_per_step_ == 0
                           ? metrics.step_seconds
                           : kMemory * seconds_per_step_ + (1 - kMemory) * metrics.step_seconds;
   const double left = seconds_per_step_ * static_cast<double>(num_steps_ - metrics.step);
   std::string line =
-      format("step %5lld/%lld  loss %.4f  %s tokens/s  grad norm %.2f  lr %.2e  %s left",
+      format("step %5lld/%lld  loss %.4f  %s tokens/s  %s left  grad norm %.2f  lr %.2e",
              static_cast<long long>(metrics.step), static_cast<long long>(num_steps_), metrics.loss,
-             human_count(metrics.tokens_per_second).c_str(), metrics.grad_norm,
-             metrics.learning_rate, human_duration(left).c_str());
+             human_count(metrics.tokens_per_second).c_str(), human_duration(left).c_str(),
+             metrics.grad_norm, metrics.learning_rate);
   if (metrics.validation_loss) line += format("  validation %.4f", *metrics.validation_loss);
   const bool is_last = metrics.step == num_steps_;
   if (is_terminal_ && !metrics.validation_loss && !is_last) {
-    std::printf("\r\033[K%s", line.c_str());
-    std::fflush(stdout);
-    line_open_ = true;
-  } else if (is_terminal_ || metrics.validation_loss || is_last || metrics.step == 1 ||
+    update_line(line);
+  } else if (is_terminal_ || metrics.validation_loss || is_last || num_new_steps_ == 1 ||
              metrics.step % print_interval_ == 0) {
     print_line(line);
   }
@@ -98,6 +102,26 @@ void Console::on_step(const train::StepMetrics& metrics) {
 
 void Console::on_checkpoint(const std::filesystem::path& path, double seconds) {
   print_line(format("saved   %s (%.1fs)", path.c_str(), seconds));
+}
+
+void Console::on_end(train::Outcome outcome) {
+  if (outcome == train::Outcome::kStopped) {
+    print_line("stopped on request; run the same command again to continue");
+  } else if (num_new_steps_ == 0) {
+    print_line(format("done    all %lld steps were finished before; more with --train.steps=%lld",
+                      static_cast<long long>(num_steps_), static_cast<long long>(2 * num_steps_)));
+  }
+}
+
+// Cut to the terminal's width: a line that wraps cannot be written over.
+void Console::update_line(std::string line) {
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1) {
+    line = line.substr(0, size.ws_col - 1u);
+  }
+  std::printf("\r\033[K%s", line.c_str());
+  std::fflush(stdout);
+  line_open_ = true;
 }
 
 void Console::print_line(const std::string& line) {

@@ -13,16 +13,20 @@ namespace trireme::cli {
 class Console : public train::TrainObserver {
  public:
   Console();
+  ~Console() override;  // leaves the cursor on a new line
   void on_start(const train::RunConfig& config, const train::RunSummary& summary) override;
   void on_step(const train::StepMetrics& metrics) override;
   void on_checkpoint(const std::filesystem::path& path, double seconds) override;
+  void on_end(train::Outcome outcome);
 
  private:
   void print_line(const std::string& line);
+  void update_line(std::string line);
 
   bool is_terminal_;
   int64_t num_steps_ = 0;
   int64_t print_interval_ = 1;   // steps between plain lines
+  int64_t num_new_steps_ = 0;    // finished by this process
   bool line_open_ = false;       // an updating line waits for its newline
   double seconds_per_step_ = 0;  // running mean, for the time left
 };

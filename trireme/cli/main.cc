@@ -1,3 +1,4 @@
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -30,8 +31,26 @@ int report(ExitCode code, const std::string& message) {
   return code;
 }
 
+// Follows the words that are commands; the first that is none is told what could stand there.
+void check_commands(const CLI::App& app, int argc, char** argv) {
+  const CLI::App* group = &app;
+  for (int i = 1; group->get_require_subcommand_min() > 0; ++i) {
+    if (i < argc && argv[i][0] == '-') return;
+    std::string names;
+    const CLI::App* chosen = nullptr;
+    for (const CLI::App* command : group->get_subcommands([](const CLI::App*) { return true; })) {
+      names += (names.empty() ? "" : ", ") + command->get_name();
+      if (i < argc && command->get_name() == argv[i]) chosen = command;
+    }
+    TRIREME_CHECK(i < argc, "a command is missing; expected one of ", names, " (see --help)");
+    TRIREME_CHECK(chosen != nullptr, "unknown command \"", argv[i], "\"; expected one of ", names);
+    group = chosen;
+  }
+}
+
 int run(CLI::App& app, int argc, char** argv, const int& exit_code) {
   try {
+    check_commands(app, argc, argv);
     app.parse(argc, argv);
     return exit_code;
   } catch (const CLI::ParseError& error) {
@@ -58,6 +77,8 @@ int run(CLI::App& app, int argc, char** argv, const int& exit_code) {
 }  // namespace trireme::cli
 
 int main(int argc, char** argv) {
+  // Writing past `ulimit -f` is an error with a line, as on a full disk.
+  std::signal(SIGXFSZ, SIG_IGN);
   int exit_code = trireme::cli::kDone;
   CLI::App app(
       "Trireme trains neural networks on many processors.\n\n"

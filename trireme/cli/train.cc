@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <ATen/Parallel.h>
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 
 #include "trireme/base/error.h"
@@ -57,9 +58,7 @@ int train_rank(train::RunConfig config, comm::Communicator& world) {
   train::TrainObserver silent;
   train::Trainer trainer(config, world, world.rank() == 0 ? console : silent);
   const train::Outcome outcome = trainer.run(stop_requested);
-  if (outcome == train::Outcome::kStopped && world.rank() == 0) {
-    std::printf("stopped on request; run the same command again to continue\n");
-  }
+  if (world.rank() == 0) console.on_end(outcome);
   return kDone;
 }
 
@@ -73,10 +72,11 @@ int launch_ranks(const TrainArguments& arguments) {
                          arguments.overrides.end());
   const launch::RankExit exit = launch::run_local_ranks(options);
   if (exit.rank < 0) return kDone;
-  std::fprintf(stderr, "trireme: %s\n", launch::describe(exit).c_str());
   const bool lost = exit.signal != 0 || exit.code == kPeerLost;
-  if (lost)
-    std::fprintf(stderr, "trireme: all ranks stopped; run the same command again to resume\n");
+  // A killed rank 0 leaves the updating line open.
+  std::fprintf(stderr, "%strireme: %s%s\n", exit.signal != 0 && isatty(STDOUT_FILENO) ? "\n" : "",
+               launch::describe(exit).c_str(),
+               lost ? "; all ranks stopped, the same command resumes" : "");
   return lost ? kPeerLost : exit.code;
 }
 
@@ -86,6 +86,8 @@ int train(const TrainArguments& arguments) {
   const bool launched = std::getenv("WORLD_SIZE") != nullptr;
   TRIREME_CHECK(arguments.num_ranks >= 1, "--ranks is ", arguments.num_ranks,
                 "; expected at least 1");
+  TRIREME_CHECK(arguments.num_threads >= 0, "--threads is ", arguments.num_threads,
+                "; expected at least 1, or 0 for cores / ranks");
   if (!launched && arguments.num_ranks > 1) {
     // A wrong config costs one line here, before any rank starts.
     train::preflight(config, arguments.num_ranks);

@@ -1,0 +1,261 @@
+"""Bad input: one line that helps, exit code 2 or 4, nothing half-written."""
+import ctypes
+import ctypes.util
+import fcntl
+import json
+import os
+import resource
+import shutil
+import signal
+import unittest
+
+from program import TIMEOUT, ProgramTest, children
+
+USER, CHECKPOINT = 2, 4
+
+
+def checksum(content):
+    library = ctypes.CDLL(ctypes.util.find_library("xxhash"))
+    library.XXH3_64bits.restype = ctypes.c_uint64
+    library.XXH3_64bits.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    return f"{library.XXH3_64bits(content, len(content)):016x}"
+
+
+class BadArguments(ProgramTest):
+    def test_command_line(self):
+        self.fail_with(USER, ["nonsense", "train", "generate", "checkpoint"], "nonsense")
+        self.fail_with(USER, ["nonsense", "prepare"], "data", "nonsense")
+        self.fail_with(USER, ["command"])
+        self.fail_with(USER, ["config"], "train")
+        self.fail_with(USER, ["missing.toml", "does not exist"], "train", "missing.toml")
+        self.fail_with(USER, ["--checkpoint"], "generate")
+        self.fail_with(USER, ["--ranks", "0", "at least 1"], "train", "tiny.toml", "--ranks", 0)
+        self.fail_with(USER, ["--ranks", "two"], "train", "tiny.toml", "--ranks", "two")
+        self.fail_with(USER, ["--threads", "-1"], "train", "tiny.toml", "--threads", -1)
+        self.fail_with(USER, ["stray"], "train", "tiny.toml", "stray")
+        self.fail_with(USER, ["train.steps", "value"], "train", "tiny.toml", "--train.steps")
+        self.assertFalse((self.folder / "run").exists())
+
+    def test_data_prepare(self):
+        prepare = ["data", "prepare", "--output", "new/tokens", "--input"]
+        self.fail_with(USER, ["nowhere"], *prepare, "nowhere")
+        self.fail_with(USER, ["words", "bytes", "bpe"], *prepare, "text", "--tokenizer", "words")
+        self.fail_with(USER, ["2"], *prepare, "text", "--validation-fraction", 2)
+        (self.folder / "empty").mkdir()
+        self.fail_with(USER, ["empty"], *prepare, "empty")
+        self.assertFalse((self.folder / "new").exists() and os.listdir(self.folder / "new"))
+
+
+class BadConfig(ProgramTest):
+    def refuse(self, expected, *arguments):
+        self.fail_with(USER, expected, "train", "tiny.toml", *arguments)
+        self.assertFalse((self.folder / "run").exists(), "something was written")
+
+    def refuse_file(self, expected, old, new):
+        text = (self.folder / "tiny.toml").read_text()
+        self.assertIn(old, text)
+        (self.folder / "tiny.toml").write_text(text.replace(old, new))
+        self.refuse(expected)
+        (self.folder / "tiny.toml").write_text(text)
+
+    def test_unknown_key(self):
+        self.refuse(["--model.widht", "did you mean", "model.width"], "--model.widht=3")
+        self.refuse_file(["tiny.toml", "train.step", "train.steps"], "steps = 20", "step = 20")
+        self.refuse_file(["tiny.toml", "trian"], "[train]", "[trian]")
+
+    def test_wrong_type(self):
+        self.refuse(["model.layers", "many", "whole number"], "--model.layers=many")
+        self.refuse_file(["tiny.toml:3", "model.layers", "two", "whole number"], "layers = 2",
+                         'layers = "two"')
+        self.refuse_file(["data.path", "3", "a string"], '"data/tiny"', "3")
+
+    def test_no_toml(self):
+        self.refuse_file(["tiny.toml:3"], "layers = 2", "layers = = 2")
+
+    def test_unknown_value(self):
+        self.refuse(["model.family", "bert", "llama, gpt2"], "--model.family=bert")
+        self.refuse(["train.precision", "fp8", "fp32"], "--train.precision=fp8")
+        self.refuse(["optimizer.schedule", "cosin", "constant, linear, cosine"],
+                    "--optimizer.schedule=cosin")
+
+    def test_out_of_range(self):
+        self.refuse(["model.width", "0", "at least 1"], "--model.width=0")
+        self.refuse(["optimizer.learning_rate", "nan"], "--optimizer.learning_rate=nan")
+
+    def test_heads_do_not_divide_the_width(self):
+        self.refuse(["heads", "5", "32"], "--model.heads=5")
+        self.refuse(["kv_heads", "3", "4"], "--model.kv_heads=3")
+
+    def test_ranks_do_not_divide_the_batch(self):
+        self.refuse(["train.global_batch", "16", "12", "24"], "--ranks", 3)
+        self.refuse(["train.global_batch", "10", "8"], "--ranks", 2, "--train.global_batch=10")
+
+    def test_axes_are_not_the_number_of_ranks(self):
+        self.refuse(["parallel", "4", "2 ranks"], "--ranks", 2, "--parallel.data=4")
+        self.refuse(["parallel", "2", "1 ranks"], "--parallel.data=2")
+
+    def test_output_folder_that_cannot_be_written(self):
+        (self.folder / "file").write_text("")
+        for ranks in (1, 2):
+            self.refuse(["output.folder", "file/run", "--output.folder"],
+                        "--output.folder=file/run", "--ranks", ranks)
+        self.refuse(["output.folder", "/proc/run"], "--output.folder=/proc/run")
+
+
+class BadData(ProgramTest):
+    def refuse(self, *expected):
+        for ranks in (1, 2):
+            self.fail_with(USER, expected, "train", "tiny.toml", "--ranks", ranks)
+        self.assertFalse((self.folder / "run").exists(), "something was written")
+
+    def test_missing(self):
+        (self.folder / "data/tiny.bin").unlink()
+        self.refuse("data/tiny.bin")
+        (self.folder / "data/tiny.idx").unlink()
+        self.refuse("data/tiny")
+        shutil.rmtree(self.folder / "data")
+        self.refuse("data/tiny", "trireme data prepare")
+
+    def test_empty(self):
+        (self.folder / "data/tiny.bin").write_bytes(b"")
+        self.refuse("data/tiny.bin", "0 bytes")
+        (self.folder / "data/tiny.idx").write_bytes(b"")
+        self.refuse("data/tiny.idx")
+
+    def test_truncated(self):
+        for name in ("data/tiny.bin", "data/tiny.idx"):
+            path = self.folder / name
+            whole = path.read_bytes()
+            path.write_bytes(whole[:-5])
+            self.refuse(name)
+            path.write_bytes(whole)
+
+    def test_shorter_than_a_sequence(self):
+        self.fail_with(USER, ["100001", "sequence_length"], "train", "tiny.toml", "--model.sequence_length=100000")
+        self.assertFalse((self.folder / "run").exists())
+
+    def test_token_beyond_the_vocabulary(self):
+        path = self.folder / "data/tiny.bin"
+        tokens = bytearray(path.read_bytes())
+        tokens[200:202] = (300).to_bytes(2, "little")
+        path.write_bytes(tokens)
+        # A whole epoch, so that every layout meets it.
+        for ranks in (1, 2):
+            self.fail_with(USER, ["300", "257", "data/tiny"], "train", "tiny.toml", "--ranks",
+                           ranks, "--train.steps=40")
+
+
+class BadCheckpoint(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.succeed("train", "tiny.toml", "--ranks", 2, "--train.steps=10")
+        self.newest = self.folder / "run/checkpoints/step-000010"
+
+    def refuse(self, *expected):
+        """train (one rank and two), generate and verify; what is there stays as it is."""
+        before = self.snapshot()
+        for ranks in (1, 2):
+            self.fail_with(CHECKPOINT, expected, "train", "tiny.toml", "--ranks", ranks)
+        self.fail_with(CHECKPOINT, expected, "generate", "--checkpoint", "run")
+        self.fail_with(CHECKPOINT, expected, "checkpoint", "verify", "run")
+        self.assertEqual(self.snapshot(), before)
+
+    def snapshot(self):
+        return {p: p.read_bytes() for p in (self.folder / "run").rglob("*") if p.is_file()}
+
+    def test_truncated(self):
+        # The larger shard: every reader needs it.
+        path = max(self.newest.glob("*.safetensors"), key=lambda p: p.stat().st_size)
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-1])
+        self.refuse(path.name, str(len(whole)), str(len(whole) - 1))
+        path.write_bytes(whole)
+        self.succeed("checkpoint", "verify", "run")
+        path.unlink()
+        self.refuse(path.name)
+
+    def test_truncated_manifest(self):
+        path = self.newest / "manifest.json"
+        path.write_bytes(path.read_bytes()[:-10])
+        self.refuse("manifest.json")
+
+    def test_one_flipped_bit(self):
+        # In a weight that generate reads too, in a header, and in the manifest.
+        for name, offset in self.places():
+            path = self.newest / name
+            whole = path.read_bytes()
+            flipped = bytearray(whole)
+            flipped[offset] ^= 1
+            path.write_bytes(flipped)
+            with self.subTest(file=name, offset=offset):
+                self.refuse(name)
+            path.write_bytes(whole)
+
+    def places(self):
+        weights = self.newest / "rank-000-of-002.safetensors"
+        content = weights.read_bytes()
+        size = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8:8 + size])
+        name = next(n for n in header if not n.startswith(("optimizer.", "__")))
+        begin = 8 + size + header[name]["data_offsets"][0]
+        return [(weights.name, begin), (weights.name, 20), ("manifest.json", 200)]
+
+    def test_newer_format(self):
+        path = self.newest / "manifest.json"
+        body = path.read_bytes()[33:]
+        self.assertIn(b'"format_version": 1', body.replace(b'":1', b'": 1'))
+        body = body.replace(b'"format_version": 1', b'"format_version": 2')
+        body = body.replace(b'"format_version":1', b'"format_version":2')
+        path.write_bytes(b'{"checksum": "' + checksum(body).encode() + b'",\n' + body)
+        self.refuse("manifest.json", "format 2", "up to 1")
+
+    def test_another_model(self):
+        for ranks in (1, 2):
+            self.fail_with(CHECKPOINT, ["64", "32"], "train", "tiny.toml", "--ranks", ranks,
+                           "--model.width=64")
+            self.fail_with(CHECKPOINT, ["step-000010"], "train", "tiny.toml", "--ranks", ranks,
+                           "--model.layers=3", "--train.steps=20")
+        self.fail_with(CHECKPOINT, ["step-000010"], "train", "tiny.toml", "--model.family=gpt2",
+                       "--model.kv_heads=4")
+
+    def test_no_checkpoint(self):
+        self.fail_with(CHECKPOINT, ["nowhere"], "generate", "--checkpoint", "nowhere")
+        self.fail_with(CHECKPOINT, ["nowhere"], "checkpoint", "inspect", "nowhere")
+
+    def test_full_disk(self):
+        """A limit on the size of files, set while the ranks train, stands for a full disk."""
+        size = ["--output.folder=full", "--model.width=128", "--model.ffn_width=256"]
+        self.succeed("train", "tiny.toml", "--ranks", 2, *size, "--train.steps=5")
+        for ranks in (1, 2):
+            with self.subTest(ranks=ranks):
+                process = self.start("train", "tiny.toml", "--ranks", ranks, *size,
+                                     "--train.steps=1000000", "--checkpoint.interval=0")
+                while not process.stdout.readline().startswith("step"):
+                    self.assertIsNone(process.poll())
+                for pid in [process.pid, *children(process.pid)]:
+                    resource.prlimit(pid, resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+                process.send_signal(signal.SIGTERM)
+                _, line = process.communicate(timeout=TIMEOUT)
+                self.assertEqual(process.returncode, CHECKPOINT, line)
+                self.assertRegex(line, r"\Atrireme: [^\n]*safetensors[^\n]*\n\Z")
+                self.assertEqual(self.checkpoints("full"), ["step-000005"])
+        self.succeed("checkpoint", "verify", "full")
+        self.succeed("train", "tiny.toml", "--ranks", 2, *size)
+        self.assertEqual([step for step, _, _ in self.curve("full")], list(range(1, 21)))
+
+
+class NameInUse(ProgramTest):
+    def test_segment(self):
+        job = f"test-{os.getpid()}"
+        path = f"/dev/shm/trireme-{job}"
+        with open(path, "xb") as other:
+            self.addCleanup(os.unlink, path)
+            other.truncate(4096)
+            fcntl.lockf(other, fcntl.LOCK_EX, 1, 0)  # rank 0 of another run, alive
+            ranks = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2",
+                     "TRIREME_JOB": job}
+            self.fail_with(USER, [job, "in use"], "train", "tiny.toml", environment=ranks)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

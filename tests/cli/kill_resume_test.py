@@ -1,0 +1,145 @@
+"""Killed at random instants and resumed by the same command: the uninterrupted run's bits."""
+import glob
+import os
+import random
+import signal
+import time
+import unittest
+
+from program import TIMEOUT, ProgramTest, children
+
+DONE, PEER_LOST = 0, 3
+STEPS = 60
+SEED = int(os.environ.get("TRIREME_TEST_SEED", time.time_ns() % 1_000_000))
+
+
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+class KillResume(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        print(f"TRIREME_TEST_SEED={SEED}", flush=True)
+        self.random = random.Random(SEED)
+        self.segments = set(glob.glob("/dev/shm/trireme-*"))
+
+    def command(self, run, steps=STEPS):
+        return ["train", "tiny.toml", "--ranks", 2, f"--train.steps={steps}",
+                f"--output.folder={run}"]
+
+    def train_until(self, run, wait):
+        """A running launcher with its ranks' process ids, after `wait(process)`."""
+        process = self.start(*self.command(run))
+        while len(children(process.pid)) < 2 and process.poll() is None:
+            time.sleep(0.001)
+        ranks = children(process.pid)
+        wait(process)
+        return process, ranks
+
+    def random_instant(self, _):
+        time.sleep(self.random.uniform(0.0, 1.2))
+
+    def assert_gone(self, ranks):
+        """The kernel kills them with their launcher; only a hang reaches the limit."""
+        limit = time.monotonic() + TIMEOUT
+        while any(map(is_running, ranks)):
+            self.assertLess(time.monotonic(), limit, "a rank outlives its launcher")
+            time.sleep(0.005)
+
+    def assert_finishes_as_reference(self, run):
+        self.succeed(*self.command("reference"))
+        self.succeed(*self.command(run))
+        self.assertEqual([step for step, _, _ in self.curve(run)], list(range(1, STEPS + 1)))
+        self.assertEqual(self.curve(run), self.curve("reference"))
+        self.succeed("checkpoint", "verify", run)
+        names = os.listdir(self.folder / run / "checkpoints")
+        self.assertEqual([name for name in names if name.startswith(".")], [])
+        # Segments that belong to other programs of this machine may come and go.
+        mine = {path for path in set(glob.glob("/dev/shm/trireme-*")) - self.segments
+                if not self.has_owner(path)}
+        self.assertEqual(mine, set())
+
+    def has_owner(self, path):
+        """Somebody's process maps or holds it."""
+        for maps in glob.glob("/proc/[0-9]*/maps"):
+            try:
+                with open(maps) as lines:
+                    if path in lines.read():
+                        return True
+            except (FileNotFoundError, PermissionError, ProcessLookupError):
+                continue
+        return not os.path.exists(path)
+
+    def test_a_killed_rank(self):
+        for _ in range(6):
+            process, ranks = self.train_until("run", self.random_instant)
+            if len(ranks) == 2 and process.poll() is None:
+                victim = self.random.choice(ranks)
+                os.kill(victim, signal.SIGKILL)
+                start = time.monotonic()
+                _, line = process.communicate(timeout=TIMEOUT)
+                if process.returncode != DONE:  # else it had finished a moment before
+                    # The promise of 5 s, with room for a busy machine.
+                    self.assertLess(time.monotonic() - start, 10)
+                    self.assertEqual(process.returncode, PEER_LOST, line)
+                    self.assertRegex(line, r"\Atrireme: rank \d was killed by signal 9 [^\n]+\n\Z")
+                    self.assertFalse(any(map(is_running, ranks)))
+        self.assert_finishes_as_reference("run")
+
+    def test_a_killed_launcher(self):
+        for _ in range(6):
+            process, ranks = self.train_until("run", self.random_instant)
+            process.kill()
+            process.communicate(timeout=TIMEOUT)
+            self.assert_gone(ranks)
+        self.assert_finishes_as_reference("run")
+
+    def test_a_kill_between_two_checkpoints_cuts_the_metrics(self):
+        def seven_lines(process):
+            metrics = self.folder / "run/metrics.jsonl"
+            while process.poll() is None:
+                if metrics.exists() and metrics.read_text().count("\n") >= 7:
+                    return
+
+        process, ranks = self.train_until("run", seven_lines)
+        process.kill()
+        process.communicate(timeout=TIMEOUT)
+        self.assert_gone(ranks)
+        # As if the kill had cut a line short.
+        with open(self.folder / "run/metrics.jsonl", "a") as file:
+            file.write('{"step": 5')
+        self.assert_finishes_as_reference("run")
+
+    def test_a_request_to_stop(self):
+        for kind in (signal.SIGTERM, signal.SIGINT):
+            with self.subTest(signal=kind):
+                run = f"run-{kind}"
+                process = self.start(*self.command(run))
+                while not process.stdout.readline().startswith("step"):
+                    self.assertIsNone(process.poll())
+                process.send_signal(kind)
+                output, errors = process.communicate(timeout=TIMEOUT)
+                self.assertEqual((process.returncode, errors), (DONE, ""))
+                last = self.curve(run)[-1][0]
+                self.assertLess(last, STEPS)
+                self.assertIn("stopped on request", output)
+                self.assertIn(f"step-{last:06}", self.checkpoints(run))
+                self.assert_finishes_as_reference(run)
+
+    def test_a_request_to_stop_one_rank(self):
+        process = self.start("train", "tiny.toml", f"--train.steps={STEPS}")
+        while not process.stdout.readline().startswith("step"):
+            self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=TIMEOUT)
+        self.assertEqual((process.returncode, errors), (DONE, ""))
+        self.assertIn(f"step-{self.curve()[-1][0]:06}", self.checkpoints())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,109 @@
+"""What the program's tests share: a temporary folder with tiny data and a tiny config."""
+import json
+import os
+import pathlib
+import random
+import subprocess
+import tempfile
+import unittest
+
+PROGRAM = os.environ["TRIREME_PROGRAM"]
+TIMEOUT = 120  # seconds; only a hang reaches it
+
+CONFIG = """
+[model]
+layers = 2
+width = 32
+heads = 4
+kv_heads = 2
+ffn_width = 64
+sequence_length = 32
+[data]
+path = "data/tiny"
+[train]
+steps = 20
+global_batch = 16
+micro_batch = 4
+[optimizer]
+warmup_steps = 2
+[checkpoint]
+interval = 5
+[output]
+folder = "run"
+"""
+
+
+def write_text(folder):
+    """Six files of words drawn from a fixed seed, as binary-exact text."""
+    generator = random.Random(1)
+    folder.mkdir()
+    for i in range(6):
+        lines = (" ".join(generator.choices(["def", "return", "import", "self", "value"], k=8))
+                 for _ in range(60))
+        (folder / f"{i}.txt").write_text("\n".join(lines) + "\n")
+
+
+class ProgramTest(unittest.TestCase):
+    """Each test has a folder of its own: text/, data/tiny.bin/.idx, tiny.toml."""
+
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory(prefix="trireme-test-")
+        self.addCleanup(temporary.cleanup)
+        self.folder = pathlib.Path(temporary.name)
+        self.environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        write_text(self.folder / "text")
+        (self.folder / "tiny.toml").write_text(CONFIG)
+        self.succeed("data", "prepare", "--input", "text", "--tokenizer", "bytes",
+                     "--output", "data/tiny")
+
+    def run_program(self, *arguments, **options):
+        environment = {**self.environment, **options.pop("environment", {})}
+        return subprocess.run([PROGRAM, *map(str, arguments)], cwd=self.folder, text=True,
+                              capture_output=True, timeout=TIMEOUT, env=environment, **options)
+
+    def start(self, *arguments, **options):
+        """A running program, killed at the end of the test when it still runs."""
+        process = subprocess.Popen([PROGRAM, *map(str, arguments)], cwd=self.folder, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   env={**self.environment, **options.pop("environment", {})},
+                                   **options)
+        self.addCleanup(end, process)
+        return process
+
+    def succeed(self, *arguments, **options):
+        result = self.run_program(*arguments, **options)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
+    def fail_with(self, code, expected, *arguments, **options):
+        """One line on stderr that holds every word of `expected`, and that exit code."""
+        result = self.run_program(*arguments, **options)
+        self.assertEqual(result.returncode, code, result.stdout + result.stderr)
+        self.assertRegex(result.stderr, r"\Atrireme: [^\n]+\n\Z")
+        for word in expected:
+            self.assertIn(word, result.stderr)
+        return result.stderr
+
+    def metrics(self, run="run"):
+        lines = (self.folder / run / "metrics.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    def curve(self, run="run"):
+        """[(step, loss, grad_norm)], the numbers as they are printed: equal text, equal bits."""
+        lines = (self.folder / run / "metrics.jsonl").read_text().splitlines()
+        objects = [json.loads(line, parse_float=str) for line in lines]
+        return [(o["step"], str(o["loss"]), str(o["grad_norm"])) for o in objects]
+
+    def checkpoints(self, run="run"):
+        return sorted(p.name for p in (self.folder / run / "checkpoints").iterdir())
+
+
+def children(pid):
+    """The ranks that a launcher has started."""
+    return [int(p) for p in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def end(process):
+    if process.poll() is None:
+        process.kill()
+    process.communicate()
