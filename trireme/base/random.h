@@ -26,8 +26,9 @@ double random_uniform(RandomKey key, uint64_t index);
 double random_normal(RandomKey key, uint64_t index);
 
 // Where `index` goes in a permutation of [0, size) chosen by `key`. O(1) memory, O(1) expected
-// time. Source: Luby & Rackoff 1988 (Feistel network), with cycle walking for sizes that are no
-// power of 4
+// time.
+// Source: Luby & Rackoff 1988 (Feistel network), with cycle walking for sizes that are no power of
+//         4
 uint64_t random_permutation(RandomKey key, uint64_t index, uint64_t size);
 
 }  // namespace trireme

@@ -63,7 +63,8 @@ struct LoadOptions {
 std::string load(const std::filesystem::path& folder, std::span<Entry> entries,
                  comm::Communicator& world, const LoadOptions& options = {});
 
-// One tensor, or all of them, whole; not collective. Throws: CheckpointError
+// One tensor, or all of them, whole; not collective.
+// Throws: CheckpointError
 at::Tensor load_tensor(const std::filesystem::path& folder, const std::string& name);
 std::map<std::string, at::Tensor> load_global(const std::filesystem::path& folder);
 
@@ -92,7 +93,8 @@ struct Summary {
   std::string state{};
   std::vector<TensorSummary> tensors{};
 };
-// Reads the manifest alone. Throws: CheckpointError
+// Reads the manifest alone.
+// Throws: CheckpointError
 Summary inspect(const std::filesystem::path& folder);
 
 }  // namespace trireme::checkpoint

@@ -18,7 +18,8 @@
 
 namespace trireme::checkpoint {
 
-// "F32" and the like, and back. Throws: ConfigError on a dtype the format or we do not have.
+// "F32" and the like, and back.
+// Throws: ConfigError on a dtype the format or we do not have.
 std::string dtype_name(at::ScalarType dtype);
 at::ScalarType parse_dtype(const std::string& name);
 

@@ -26,11 +26,11 @@ class Segment {
 class SegmentFactory {
  public:
   virtual ~SegmentFactory() = default;
-  // Zeroed memory; by rank 0, whose destructor takes the name away when seal() has not. Throws:
-  // ConfigError when the name is in use or there is not enough memory
+  // Zeroed memory; by rank 0, whose destructor takes the name away when seal() has not.
+  // Throws: ConfigError when the name is in use or there is not enough memory
   virtual std::shared_ptr<Segment> create(const std::string& name, int rank, size_t num_bytes) = 0;
-  // Null when there is no such segment (yet), or only one whose rank 0 has died. Throws:
-  // ConfigError when it has another size
+  // Null when there is no such segment (yet), or only one whose rank 0 has died.
+  // Throws: ConfigError when it has another size
   virtual std::shared_ptr<Segment> open(const std::string& name, int rank, size_t num_bytes) = 0;
 };
 

@@ -29,8 +29,8 @@ struct DocumentOptions {
 };
 
 // In order of inputs, and by name within a folder. Leaves out empty files and, inside folders,
-// names that begin with a dot, symbolic links to folders and what is no regular file. Throws:
-// ConfigError when an input is missing or unreadable, or nothing matches
+// names that begin with a dot, symbolic links to folders and what is no regular file.
+// Throws: ConfigError when an input is missing or unreadable, or nothing matches
 std::vector<Document> find_documents(const DocumentOptions& options);
 
 // Reads a document from its beginning to its end.

@@ -29,7 +29,8 @@ struct RankExit {
 // Returns when all have ended. SIGTERM and SIGINT that reach this process go on to the ranks; a
 // rank that dies of one, having no handler yet, has not failed. When this process dies, even by
 // SIGKILL, the kernel kills the ranks. A program that cannot be executed is a rank that exits with
-// 127. Throws: Error when no process can be made
+// 127.
+// Throws: Error when no process can be made
 RankExit run_local_ranks(const LocalRanksOptions& options);
 
 // The rank's own message, or "rank 1 was killed by signal 9 (Killed)", "rank 0 exited with code 2".

@@ -47,9 +47,10 @@ class DeviceMesh {
   // The ranks that differ from this one on `axis` alone; every known axis has one, if only of one
   // rank.
   comm::Communicator& group(std::string_view axis) const;
-  // The ranks that differ on any of `axes`, in world order: the gradient group is
-  // {"data", "shard", "context"}. Made on first use, then kept.
-  // Collective: every rank of the world on first use. Throws: ConfigError on an unknown axis
+  // The ranks that differ on any of `axes`, in world order: the gradient group is {"data", "shard",
+  // "context"}. Made on first use, then kept.
+  // Collective: every rank of the world on first use.
+  // Throws:     ConfigError on an unknown axis
   comm::Communicator& joined_group(std::span<const std::string_view> axes) const;
 
  private:

@@ -49,8 +49,9 @@ Range split_range(int64_t length, int parts, int index);
 class Layout {
  public:
   // placements[i] belongs to axes[i]. Several axes may shard one dimension: the outer one splits
-  // first. Throws: ConfigError when a placement names a dimension the shape does not have, a length
-  // is negative or an axis has no rank
+  // first.
+  // Throws: ConfigError when a placement names a dimension the shape does not have, a length is
+  //         negative or an axis has no rank
   Layout(std::vector<int64_t> shape, std::vector<Axis> axes, std::vector<Placement> placements);
   // Replicated on every axis.
   Layout(std::vector<int64_t> shape, std::vector<Axis> axes);

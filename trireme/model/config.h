@@ -30,8 +30,8 @@ void validate(const ModelConfig& config);
 // Parameters of the whole model, tied ones once.
 int64_t num_parameters(const ModelConfig& config);
 // Floating-point operations of forward and backward per token: 6 a matmul parameter, plus
-// attention. Source: Narayanan et al. 2021, arXiv:2104.04473, section 5.1 (causal attention counted
-// whole)
+// attention.
+// Source: Narayanan et al. 2021, arXiv:2104.04473, section 5.1 (causal attention counted whole)
 double flops_per_token(const ModelConfig& config);
 
 }  // namespace trireme::model

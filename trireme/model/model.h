@@ -38,8 +38,8 @@ class LanguageModel {
 };
 
 // Builds the family `config` names, in `dtype`, every parameter drawn from the counter-based
-// generator keyed by (seed, parameter name, element index). Throws: ConfigError when the config is
-// not valid
+// generator keyed by (seed, parameter name, element index).
+// Throws: ConfigError when the config is not valid
 std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, uint64_t seed,
                                           at::ScalarType dtype);
 

@@ -31,7 +31,8 @@ std::string to_json(const StepMetrics& metrics);
 class MetricsWriter {
  public:
   // Opens folder/metrics.jsonl and folder/tensorboard/; drops every line past `last_step`, which a
-  // run resumed from there will write again. Throws: Error when the folder cannot be written
+  // run resumed from there will write again.
+  // Throws: Error when the folder cannot be written
   MetricsWriter(const std::filesystem::path& folder, int64_t last_step);
 
   // The line is in the file when the call returns.

@@ -17,7 +17,8 @@ struct TrainedModel {
 };
 
 // The newest checkpoint of a run's folder, or of its checkpoints/, or the folder itself when it is
-// one. Throws: CheckpointError when there is none
+// one.
+// Throws: CheckpointError when there is none
 std::filesystem::path find_checkpoint(const std::filesystem::path& path);
 
 // Throws: CheckpointError, ConfigError when the tokenizer is not where data.path says

@@ -1,5 +1,6 @@
 #include "trireme/train/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 
@@ -38,6 +39,17 @@ struct Data {
   dataset::IndexedFile file;
   dataset::SequenceSampler sampler;
 };
+
+// How many sequences an evaluation reads: whole microbatches on every rank.
+int64_t num_evaluation_sequences(const RunConfig& config, const Data& validation) {
+  const int64_t unit = config.train.micro_batch * config.parallel.data;
+  const int64_t found = validation.sampler.num_sequences();
+  const int64_t wanted = config.train.evaluate_sequences;
+  TRIREME_CHECK(std::min(found, wanted) >= unit, "the validation data ", validation.file.prefix(),
+                " has ", found, " sequences and train.evaluate_sequences is ", wanted,
+                "; expected at least micro_batch * data ranks = ", unit);
+  return std::min(found, wanted) / unit * unit;
+}
 
 void take_vocabulary(RunConfig& config) {
   const int64_t vocab_size = dataset::load_tokenizer(config.data.path)->vocab_size();
@@ -129,17 +141,9 @@ dataset::BatchOptions Trainer::Impl::batch_options(int64_t global_batch,
 }
 
 void Trainer::Impl::open_validation() {
-  const std::string prefix = dataset::validation_prefix(config_.data.path);
-  validation_.emplace(config_, prefix, /*shuffle=*/false);
-  // Whole microbatches on every rank.
-  const int64_t unit = config_.train.micro_batch * config_.parallel.data;
-  const int64_t available =
-      std::min(config_.train.evaluate_sequences, validation_->sampler.num_sequences());
-  TRIREME_CHECK(available >= unit, "the validation data ", prefix, " has ",
-                validation_->sampler.num_sequences(), " sequences and train.evaluate_sequences is ",
-                config_.train.evaluate_sequences,
-                "; expected at least micro_batch * data ranks = ", unit);
-  validation_batches_.emplace(validation_->sampler, batch_options(available / unit * unit, {}));
+  validation_.emplace(config_, dataset::validation_prefix(config_.data.path), /*shuffle=*/false);
+  const int64_t num_sequences = num_evaluation_sequences(config_, *validation_);
+  validation_batches_.emplace(validation_->sampler, batch_options(num_sequences, {}));
 }
 
 // The state of the newest checkpoint, which may come from another layout; the tensors are filled
@@ -212,7 +216,8 @@ void preflight(RunConfig& config, int num_ranks) {
   take_vocabulary(config);
   const Data data(config, config.data.path, /*shuffle=*/true);
   if (config.train.evaluate_interval > 0) {
-    const Data validation(config, dataset::validation_prefix(config.data.path), /*shuffle=*/false);
+    num_evaluation_sequences(
+        config, Data(config, dataset::validation_prefix(config.data.path), /*shuffle=*/false));
   }
   make_output_folder(config);
 }

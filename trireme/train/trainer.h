@@ -44,13 +44,15 @@ void preflight(RunConfig& config, int num_ranks);
 class Trainer {
  public:
   // Opens the data, builds the model, resumes from the newest checkpoint of output.folder if there
-  // is one. `world` and `observer` outlive the trainer. Collective: every rank of `world`, with the
-  // same config Throws:     ConfigError, CheckpointError, CommError
+  // is one. `world` and `observer` outlive the trainer.
+  // Collective: every rank of `world`, with the same config
+  // Throws:     ConfigError, CheckpointError, CommError
   Trainer(RunConfig config, comm::Communicator& world, TrainObserver& observer);
   ~Trainer();
 
   // Trains to train.steps, or until some rank's `stop` is set: then finishes the step, checkpoints
-  // and returns. Collective: every rank
+  // and returns.
+  // Collective: every rank
   Outcome run(const std::atomic<bool>& stop);
 
  private:

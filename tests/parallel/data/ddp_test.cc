@@ -209,18 +209,24 @@ TEST(DistributedDataParallel, WeightsReallyMoveAndStayTheSameOnAllRanks) {
 }
 
 TEST(DistributedDataParallel, OtherModulesOnOtherRanksAreRefusedOnAllRanks) {
-  std::atomic<int> refused = 0;
-  harness::run_ranks(3, [&](comm::Communicator& group) {
-    struct Wide : torch::nn::Module {
-      explicit Wide(int64_t width) { register_parameter("w", at::zeros({width})); }
-    } module(group.rank() == 2 ? 5 : 4);
-    try {
-      DistributedDataParallel ddp(module, group);
-    } catch (const ConfigError& error) {
-      if (std::string(error.what()).find("rank 2") != std::string::npos) ++refused;
-    }
-  });
-  EXPECT_EQ(refused, 3);
+  // Another size; another shape of as many elements; another dtype; frozen instead of trained.
+  const std::vector<at::Tensor> others = {at::zeros({7}), at::zeros({3, 2}),
+                                          at::zeros({2, 3}, at::kDouble), at::zeros({2, 3})};
+  for (size_t i = 0; i < others.size(); ++i) {
+    std::atomic<int> refused = 0;
+    harness::run_ranks(3, [&](comm::Communicator& group) {
+      torch::nn::Module module;
+      const bool differs = group.rank() == 2;
+      module.register_parameter("w", differs ? others[i].clone() : at::zeros({2, 3}),
+                                !(differs && i == 3));
+      try {
+        DistributedDataParallel ddp(module, group);
+      } catch (const ConfigError& error) {
+        if (std::string(error.what()).find("rank 2") != std::string::npos) ++refused;
+      }
+    });
+    EXPECT_EQ(refused, 3) << i;
+  }
 }
 
 TEST(DistributedDataParallel, MisuseAndStepsWithoutTermsAreRefused) {

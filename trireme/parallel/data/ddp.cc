@@ -1,6 +1,7 @@
 #include "trireme/parallel/data/ddp.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,8 @@
 #include <torch/nn/module.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/file.h"
+#include "trireme/comm/objects.h"
 #include "trireme/parallel/data/bucket.h"
 
 namespace trireme::parallel {
@@ -35,7 +38,7 @@ class DistributedDataParallel::Reducer {
   };
   struct Hook;
 
-  void check_same_module() const;
+  void check_same_module(const torch::nn::Module& module) const;
   void broadcast_module(torch::nn::Module& module);
   void on_gradient(size_t index);
   void move_into_bucket(size_t index);
@@ -77,7 +80,7 @@ DistributedDataParallel::Reducer::Reducer(torch::nn::Module& module, comm::Commu
   }
   // Backward meets the last layer first.
   std::ranges::reverse(parameters_);
-  check_same_module();
+  check_same_module(module);
   broadcast_module(module);
   buckets_ = make_buckets(parameters_, options_.bucket_bytes);
   slots_.resize(parameters_.size());
@@ -98,21 +101,25 @@ DistributedDataParallel::Reducer::~Reducer() {
   }
 }
 
-void DistributedDataParallel::Reducer::check_same_module() const {
-  int64_t num_elements = 0;
-  for (const at::Tensor& parameter : parameters_) num_elements += parameter.numel();
-  const at::Tensor mine =
-      at::tensor(std::vector<int64_t>{static_cast<int64_t>(parameters_.size()), num_elements});
-  at::Tensor root = mine.clone();
-  group_.broadcast(root, 0)->wait();
-  // Every rank learns whether any differs, so that all throw together.
-  at::Tensor differs = at::tensor(std::vector<int64_t>{root.equal(mine) ? 0 : group_.rank() + 1});
-  group_.all_reduce(differs, {.operation = comm::ReduceOp::kMax})->wait();
-  const int64_t culprit = differs.item<int64_t>() - 1;
-  TRIREME_CHECK(culprit < 0, "rank ", culprit, " of group ", group_.name(),
-                " has another module than rank 0; rank 0 has ", root[0].item<int64_t>(),
-                " parameters of ", root[1].item<int64_t>(),
-                " elements: build the same on every rank");
+void DistributedDataParallel::Reducer::check_same_module(const torch::nn::Module& module) const {
+  std::string description;
+  for (const auto& item : module.named_parameters()) {
+    description += concat(item.key(), " ", item.value().sizes(), " ", item.value().scalar_type(),
+                          item.value().requires_grad() ? " trained; " : " frozen; ");
+  }
+  for (const auto& item : module.named_buffers()) {
+    description +=
+        concat(item.key(), " ", item.value().sizes(), " ", item.value().scalar_type(), "; ");
+  }
+  // Every rank sees all digests, so that all throw together.
+  const std::vector<std::string> digests =
+      comm::all_gather_strings(group_, checksum(std::as_bytes(std::span(description))));
+  for (int rank = 1; rank < group_.size(); ++rank) {
+    TRIREME_CHECK(
+        digests[rank] == digests[0], "rank ", rank, " of group ", group_.name(),
+        " has another module than rank 0; expected the same names, shapes, dtypes and trained "
+        "parameters on every rank");
+  }
 }
 
 void DistributedDataParallel::Reducer::broadcast_module(torch::nn::Module& module) {

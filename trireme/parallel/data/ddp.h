@@ -39,7 +39,7 @@ class DistributedDataParallel {
   // Gives every rank the parameters and buffers of rank 0.
   // Comm:       one broadcast a parameter or buffer
   // Collective: every rank of the group, with the same module structure
-  // Throws:     ConfigError when the ranks' modules differ in number or shape of parameters
+  // Throws:     ConfigError when the ranks' modules differ in a name, shape or dtype
   DistributedDataParallel(torch::nn::Module& module, comm::Communicator& group,
                           DdpOptions options = {});
   ~DistributedDataParallel();
@@ -49,15 +49,17 @@ class DistributedDataParallel {
   // Starts a step of `num_microbatches` calls of backward(), whose losses on this rank sum over
   // `local_count` terms in all (tokens, samples; 0 is a rank without data). Forgets the old
   // gradients. Returns the count over all ranks, by which the gradients will have been divided: the
-  // step's gradient is that of the global mean, however unevenly the terms lie. Comm:       8 bytes
-  // all-reduced Collective: every rank, with the same num_microbatches Throws:     ConfigError when
-  // the global count is 0
+  // step's gradient is that of the global mean, however unevenly the terms lie.
+  // Comm:       8 bytes all-reduced
+  // Collective: every rank, with the same num_microbatches
+  // Throws:     ConfigError when the global count is 0
   int64_t begin_step(int64_t local_count, int64_t num_microbatches = 1);
 
   // Backward of one microbatch's summed loss (a scalar). In the step's last microbatch each bucket
   // is reduced as soon as its gradients are complete; the call returns when all are. A parameter
-  // that the loss did not use has gradient zero. Comm:       last microbatch 2(p-1)/p * (bytes of
-  // all parameters), earlier ones nothing Collective: every rank
+  // that the loss did not use has gradient zero.
+  // Comm:       last microbatch 2(p-1)/p * (bytes of all parameters), earlier ones nothing
+  // Collective: every rank
   void backward(const at::Tensor& loss_sum);
 
   // How long backward() was held up by communication since the last begin_step().
