@@ -254,5 +254,22 @@ TEST(SharedCommunicator, RankLostBetweenTheTwoHalvesOfASplitFailsTheOthers) {
                "as expected");
 }
 
+TEST(SharedCommunicator, TensorsThatSharedMemoryCannotHoldAreRefused) {
+  harness::run_ranks(1, [](Communicator& group) {
+    EXPECT_THROW(group.all_reduce(at::empty({3}, at::TensorOptions().device(at::kMeta)))->wait(),
+                 ConfigError);
+    EXPECT_THROW(group.broadcast(at::Tensor(), 0)->wait(), ConfigError);
+  });
+}
+
+TEST(SharedCommunicator, BackgroundWorkOnAStridedLeafNeedsNoGradientMode) {
+  harness::run_ranks(2, [](Communicator& group) {
+    at::Tensor leaf = at::ones({4, 3}).t();
+    leaf.requires_grad_();
+    group.all_reduce(leaf, {.background = true})->wait();
+    EXPECT_EQ(leaf.sum().item<double>(), 24);
+  });
+}
+
 }  // namespace
 }  // namespace trireme::comm

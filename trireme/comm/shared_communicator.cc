@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include "trireme/base/error.h"
 #include "trireme/comm/reduce_kernel.h"
@@ -75,12 +76,22 @@ struct Sources {
   std::vector<staged::ConstBytes> bytes;
 };
 
+// Throws ConfigError unless shared memory can hold it.
+void check_tensor(const char* operation, const at::Tensor& tensor) {
+  TRIREME_CHECK(tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided, operation,
+                ": got ",
+                tensor.defined() ? concat("a tensor on ", tensor.device()) : "an undefined tensor",
+                "; expected a dense CPU tensor");
+}
+
 Call call_of(const char* operation, const at::Tensor& tensor, int64_t elements, int root = -1) {
+  check_tensor(operation, tensor);
   return {operation, static_cast<int>(tensor.scalar_type()), -1, root, elements};
 }
 
 Call reduce_call(const char* operation, const at::Tensor& tensor, int64_t elements,
                  ReduceOp reduce_op, int root = -1) {
+  check_tensor(operation, tensor);
   check_reducible(tensor.scalar_type(), reduce_op);
   return {operation, static_cast<int>(tensor.scalar_type()), static_cast<int>(reduce_op), root,
           elements};
@@ -146,8 +157,13 @@ std::unique_ptr<SharedCommunicator> SharedCommunicator::join(
 
 template <typename Operation>
 WorkPtr SharedCommunicator::issue(const Options& options, Operation operation) {
-  if (options.background) return progress_.run_in_background(std::move(operation));
-  return progress_.run(operation);
+  // Autograd has no say in what is communicated, on whichever thread it runs.
+  auto without_grad = [operation = std::move(operation)] {
+    const c10::NoGradGuard no_grad;
+    operation();
+  };
+  if (options.background) return progress_.run_in_background(std::move(without_grad));
+  return progress_.run(without_grad);
 }
 
 void SharedCommunicator::check_root(const char* operation, int root) const {
