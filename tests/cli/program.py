@@ -58,12 +58,12 @@ class ProgramTest(unittest.TestCase):
 
     def run_program(self, *arguments, **options):
         environment = {**self.environment, **options.pop("environment", {})}
-        return subprocess.run([PROGRAM, *map(str, arguments)], cwd=self.folder, text=True,
+        return subprocess.run([PROGRAM, *map(str, arguments)], cwd=self.folder, text=True, errors="backslashreplace",
                               capture_output=True, timeout=TIMEOUT, env=environment, **options)
 
     def start(self, *arguments, **options):
         """A running program, killed at the end of the test when it still runs."""
-        process = subprocess.Popen([PROGRAM, *map(str, arguments)], cwd=self.folder, text=True,
+        process = subprocess.Popen([PROGRAM, *map(str, arguments)], cwd=self.folder, text=True, errors="backslashreplace",
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    env={**self.environment, **options.pop("environment", {})},
                                    **options)

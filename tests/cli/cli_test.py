@@ -1,0 +1,90 @@
+"""What a user sees when all is well: help, version, inspect, verify, generate, the files of a run."""
+import json
+import re
+import unittest
+
+from program import ProgramTest
+
+
+class Commands(ProgramTest):
+    def test_help_teaches(self):
+        self.assertIn("trireme train examples/demo.toml --ranks 2", self.succeed("--help"))
+        for command in (["train"], ["data"], ["data", "prepare"], ["generate"], ["checkpoint"],
+                        ["checkpoint", "inspect"], ["checkpoint", "verify"]):
+            self.assertIn("--help", self.succeed(*command, "--help"))
+        help_text = self.succeed("train", "--help")
+        for key in ("train.global_batch", "optimizer.schedule", "parallel.data", "output.folder"):
+            self.assertIn(f"--{key}=", help_text)
+
+    def test_version(self):
+        self.assertRegex(self.succeed("--version"), r"^trireme \d+\.\d+\.\d+ \(libtorch 2\.\d+")
+
+    def test_data_prepare_is_deterministic(self):
+        for name in ("a", "b"):
+            self.succeed("data", "prepare", "--input", "text", "--tokenizer", "bpe", "--vocab-size", 300,
+                         "--output", f"data/{name}")
+        for suffix in (".bin", ".idx", ".tokenizer.model"):
+            first, second = ((self.folder / f"data/{n}{suffix}").read_bytes() for n in "ab")
+            self.assertEqual(first, second, suffix)
+
+
+class TrainedRun(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.output = self.succeed("train", "tiny.toml", "--ranks", 2)
+
+    def test_plain_lines_when_not_a_terminal(self):
+        self.assertNotIn("\r", self.output)
+        self.assertNotIn("\033", self.output)
+        self.assertIn("2 ranks", self.output)
+        self.assertRegex(self.output, r"step +20/20  loss \d+\.\d+")
+
+    def test_inspect_and_verify(self):
+        summary = json.loads(self.succeed("checkpoint", "inspect", "run", "--json"))
+        self.assertEqual((summary["step"], summary["ranks"]), (20, 2))
+        names = [tensor["name"] for tensor in summary["tensors"]]
+        self.assertIn("model.embed_tokens.weight", names)
+        self.assertIn("optimizer.exp_avg.lm_head.weight", names)
+        self.assertIn("model.embed_tokens.weight", self.succeed("checkpoint", "inspect", "run"))
+        report = json.loads(self.succeed("checkpoint", "verify", "run", "--json"))
+        self.assertEqual(report["problems"], [])
+        self.assertGreater(report["bytes"], 0)
+
+    def test_generate_is_a_function_of_its_seed(self):
+        def text(*options):
+            return self.succeed("generate", "--checkpoint", "run", "--prompt", "def ", "--tokens", 40, *options)
+        self.assertTrue(text().startswith("def "))
+        self.assertEqual(text("--seed", 3), text("--seed", 3))
+        self.assertNotEqual(text("--seed", 3, "--temperature", 2), text("--seed", 4, "--temperature", 2))
+        likeliest = text("--temperature", 0)
+        self.assertEqual(text("--temperature", 0, "--seed", 9), likeliest)
+        self.assertEqual(text("--top-k", 1, "--seed", 9), likeliest)
+        self.assertEqual(text("--top-p", 0.000001, "--seed", 9), likeliest)
+
+    def test_checkpoints_are_safetensors_that_python_reads(self):
+        from safetensors.numpy import load_file
+        folder = self.folder / "run/checkpoints/step-000020"
+        tensors = {}
+        for path in folder.glob("*.safetensors"):
+            tensors |= load_file(path)
+        self.assertEqual(tensors["model.embed_tokens.weight"].shape, (257, 32))
+
+    def test_tensorboard_reads_what_metrics_say(self):
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        events = EventAccumulator(str(self.folder / "run/tensorboard"))
+        events.Reload()
+        losses = {event.step: event.value for event in events.Scalars("loss")}
+        metrics = self.metrics()
+        self.assertEqual(len(losses), len(metrics))
+        for line in metrics:
+            self.assertAlmostEqual(losses[line["step"]], line["loss"], places=5)
+
+    def test_config_of_the_run_is_whole_and_trains_again(self):
+        text = (self.folder / "run/config.toml").read_text()
+        self.assertTrue(re.search(r"^data = 2$", text, re.M), "the derived axis is written out")
+        self.succeed("train", "run/config.toml", "--ranks", 2, "--output.folder=again")
+        self.assertEqual(self.curve("again"), self.curve("run"))
+
+
+if __name__ == "__main__":
+    unittest.main()
