@@ -1,7 +1,8 @@
 # trireme_add_layer(comm HEADERS a.h SOURCES a.cc DEPS base [LINK third_party]): one folder's target.
+# OPENMP: the layer calls at::parallel_for, which is one thread unless its caller is compiled with OpenMP.
 # Makes the library trireme_<name> (alias trireme::<name>); DEPS are the layers it may include.
 function(trireme_add_layer name)
-  cmake_parse_arguments(ARG "" "" "HEADERS;SOURCES;DEPS;LINK;PRIVATE_LINK" ${ARGN})
+  cmake_parse_arguments(ARG "OPENMP" "" "HEADERS;SOURCES;DEPS;LINK;PRIVATE_LINK" ${ARGN})
   add_library(trireme_${name} STATIC ${ARG_SOURCES} ${ARG_HEADERS})
   add_library(trireme::${name} ALIAS trireme_${name})
   set_target_properties(trireme_${name} PROPERTIES EXPORT_NAME ${name} OUTPUT_NAME trireme_${name})
@@ -15,6 +16,10 @@ function(trireme_add_layer name)
   endforeach()
   target_link_libraries(trireme_${name} PUBLIC torch ${ARG_LINK}
     PRIVATE $<BUILD_INTERFACE:trireme_flags> ${ARG_PRIVATE_LINK})
+  if(ARG_OPENMP AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(trireme_${name} PRIVATE -fopenmp)
+    target_link_libraries(trireme_${name} PRIVATE gomp)
+  endif()
   file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}")
   install(FILES ${ARG_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
   install(TARGETS trireme_${name} EXPORT trireme_targets)

@@ -29,6 +29,7 @@ class BadArguments(ProgramTest):
         self.fail_with(USER, ["config"], "train")
         self.fail_with(USER, ["missing.toml", "does not exist"], "train", "missing.toml")
         self.fail_with(USER, ["--checkpoint"], "generate")
+        self.fail_with(CHECKPOINT, ["nowhere"], "generate", "--checkpoint", "nowhere")
         self.fail_with(USER, ["--ranks", "0", "at least 1"], "train", "tiny.toml", "--ranks", 0)
         self.fail_with(USER, ["--ranks", "two"], "train", "tiny.toml", "--ranks", "two")
         self.fail_with(USER, ["--threads", "-1"], "train", "tiny.toml", "--threads", -1)

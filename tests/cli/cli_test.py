@@ -61,6 +61,10 @@ class TrainedRun(ProgramTest):
         self.assertEqual(text("--top-k", 1, "--seed", 9), likeliest)
         self.assertEqual(text("--top-p", 0.000001, "--seed", 9), likeliest)
 
+    def test_generate_refuses_what_makes_no_sense(self):
+        for option, value in (("--tokens", -5), ("--temperature", -1), ("--top-k", -1), ("--top-p", 0)):
+            self.fail_with(2, [str(value)], "generate", "--checkpoint", "run", option, value)
+
     def test_checkpoints_are_safetensors_that_python_reads(self):
         from safetensors.numpy import load_file
         folder = self.folder / "run/checkpoints/step-000020"

@@ -37,6 +37,8 @@ std::vector<int64_t> generate(LanguageModel& model, std::span<const int64_t> pro
                               const GenerateOptions& options,
                               const std::function<void(int64_t)>& on_token) {
   TRIREME_CHECK(!prompt.empty(), "the prompt has no tokens; expected at least one");
+  TRIREME_CHECK(options.max_tokens >= 0, "the number of tokens is ", options.max_tokens,
+                "; expected at least 0");
   TRIREME_CHECK(options.temperature >= 0, "temperature is ", options.temperature,
                 "; expected at least 0");
   TRIREME_CHECK(options.top_k >= 0, "top-k is ", options.top_k, "; expected at least 0");
