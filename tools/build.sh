@@ -4,6 +4,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=${1:-release} target=${2:-all} start=$SECONDS
 tree=build/$preset
+# Paths below this folder do not count: another clone finds the same objects in the cache.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=true
 python=$(<build/python)
 
 test_python=$(cat build/test-python 2>/dev/null || echo "$python")
