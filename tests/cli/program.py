@@ -1,4 +1,5 @@
 """What the program's tests share: a temporary folder with tiny data and a tiny config."""
+import glob
 import json
 import os
 import pathlib
@@ -50,25 +51,31 @@ class ProgramTest(unittest.TestCase):
         temporary = tempfile.TemporaryDirectory(prefix="trireme-test-")
         self.addCleanup(temporary.cleanup)
         self.folder = pathlib.Path(temporary.name)
+        self.launchers = []  # process ids
         self.environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         write_text(self.folder / "text")
         (self.folder / "tiny.toml").write_text(CONFIG)
         self.succeed("data", "prepare", "--input", "text", "--tokenizer", "bytes",
                      "--output", "data/tiny")
 
-    def run_program(self, *arguments, **options):
-        environment = {**self.environment, **options.pop("environment", {})}
-        return subprocess.run([PROGRAM, *map(str, arguments)], cwd=self.folder, text=True, errors="backslashreplace",
-                              capture_output=True, timeout=TIMEOUT, env=environment, **options)
-
-    def start(self, *arguments, **options):
+    def start(self, *arguments, environment=None):
         """A running program, killed at the end of the test when it still runs."""
-        process = subprocess.Popen([PROGRAM, *map(str, arguments)], cwd=self.folder, text=True, errors="backslashreplace",
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   env={**self.environment, **options.pop("environment", {})},
-                                   **options)
+        process = subprocess.Popen([PROGRAM, *map(str, arguments)], cwd=self.folder, text=True,
+                                   errors="backslashreplace", stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE,
+                                   env={**self.environment, **(environment or {})})
         self.addCleanup(end, process)
+        self.launchers.append(process.pid)
         return process
+
+    def run_program(self, *arguments, **options):
+        process = self.start(*arguments, **options)
+        output, errors = process.communicate(timeout=TIMEOUT)
+        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+    def segments(self):
+        """What this test's programs have left in /dev/shm; a job's name begins with its launcher."""
+        return [path for pid in self.launchers for path in glob.glob(f"/dev/shm/trireme-{pid}-*")]
 
     def succeed(self, *arguments, **options):
         result = self.run_program(*arguments, **options)

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "trireme/launch/local_ranks.h"
+
 namespace CLI {
 class App;
 }
@@ -15,7 +17,7 @@ enum ExitCode {
   kDone = 0,
   kBug = 1,        // ours, or anything unforeseen
   kUserError = 2,  // config, arguments, data
-  kPeerLost = 3,   // restartable
+  kPeerLost = launch::kPeerLost,
   kBadCheckpoint = 4,
 };
 

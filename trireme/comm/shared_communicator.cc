@@ -91,10 +91,10 @@ Call call_of(const char* operation, const at::Tensor& tensor, int64_t elements, 
 
 Call reduce_call(const char* operation, const at::Tensor& tensor, int64_t elements,
                  ReduceOp reduce_op, int root = -1) {
-  check_tensor(operation, tensor);
+  Call call = call_of(operation, tensor, elements, root);
   check_reducible(tensor.scalar_type(), reduce_op);
-  return {operation, static_cast<int>(tensor.scalar_type()), static_cast<int>(reduce_op), root,
-          elements};
+  call.reduce_op = static_cast<int>(reduce_op);
+  return call;
 }
 
 // For calls whose ranks must agree on each block's size, not only on the sum.

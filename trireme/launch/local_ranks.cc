@@ -24,7 +24,6 @@ using Clock = std::chrono::steady_clock;
 using Environment = std::map<std::string, std::string>;
 
 constexpr int kErrorDescriptor = 3;
-constexpr int kPeerLost = 3;  // exit code of a rank that stopped because another did
 
 int num_cores() {
   cpu_set_t cores;
@@ -173,14 +172,13 @@ class Ranks {
       if (waitpid(rank.pid, &status, WNOHANG) != rank.pid) return false;
       const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
       const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-      if (signal != 0 && signal == requested_signal_) {
-        stopped_before_start_ = true;
-        close(rank.errors);
-        return true;
-      }
       const bool is_cause =
           failure.rank < 0 || (failure.code == kPeerLost && code != kPeerLost && !killing_);
-      if (code != 0 && is_cause) failure = {rank.rank, code, signal, read_message(rank)};
+      if (signal != 0 && signal == requested_signal_) {
+        stopped_before_start_ = true;
+      } else if (code != 0 && is_cause) {
+        failure = {rank.rank, code, signal, read_message(rank)};
+      }
       close(rank.errors);
       return true;
     });

@@ -7,6 +7,9 @@
 
 namespace trireme::launch {
 
+// The exit code of a rank that stopped because another did; the run can be started again.
+inline constexpr int kPeerLost = 3;
+
 struct LocalRanksOptions {
   int num_ranks = 1;
   std::vector<std::string> command;  // program and arguments, the same for every rank

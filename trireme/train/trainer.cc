@@ -51,8 +51,8 @@ int64_t num_evaluation_sequences(const RunConfig& config, const Data& validation
   return std::min(found, wanted) / unit * unit;
 }
 
-void take_vocabulary(RunConfig& config) {
-  const int64_t vocab_size = dataset::load_tokenizer(config.data.path)->vocab_size();
+void take_vocabulary(RunConfig& config, const dataset::Tokenizer& tokenizer) {
+  const int64_t vocab_size = tokenizer.vocab_size();
   if (config.model.vocab_size == 0) config.model.vocab_size = vocab_size;
   TRIREME_CHECK(config.model.vocab_size >= vocab_size, "model.vocab_size is ",
                 config.model.vocab_size, "; the tokenizer of ", config.data.path, " has ",
@@ -66,6 +66,31 @@ void make_output_folder(const RunConfig& config) {
   const bool writable = !error && ::access(folder.c_str(), W_OK | X_OK) == 0;
   TRIREME_CHECK(writable, "output.folder ", folder.string(), " cannot be written",
                 error ? ": " + error.message() : "", "; choose another with --output.folder=PATH");
+}
+
+// What a run reads, opened and checked.
+struct Inputs {
+  std::unique_ptr<dataset::Tokenizer> tokenizer;
+  std::unique_ptr<Data> training;
+  std::unique_ptr<Data> validation;  // null without evaluation
+  int64_t evaluation_sequences = 0;
+};
+
+// Resolves the config, opens everything it names and makes the output folder, in this order: a run
+// that cannot start leaves nothing behind.
+Inputs open_inputs(RunConfig& config, int num_ranks) {
+  resolve(config, num_ranks);
+  Inputs inputs;
+  inputs.tokenizer = dataset::load_tokenizer(config.data.path);
+  take_vocabulary(config, *inputs.tokenizer);
+  inputs.training = std::make_unique<Data>(config, config.data.path, /*shuffle=*/true);
+  if (config.train.evaluate_interval > 0) {
+    inputs.validation = std::make_unique<Data>(config, dataset::validation_prefix(config.data.path),
+                                               /*shuffle=*/false);
+    inputs.evaluation_sequences = num_evaluation_sequences(config, *inputs.validation);
+  }
+  make_output_folder(config);
+  return inputs;
 }
 
 NamedTensors named_parameters(torch::nn::Module& module) {
@@ -83,14 +108,13 @@ double seconds_since(Clock::time_point start) {
 
 class Trainer::Impl {
  public:
-  Impl(RunConfig config, comm::Communicator& world, TrainObserver& observer);
+  Impl(RunConfig config, Inputs inputs, comm::Communicator& world, TrainObserver& observer);
   Outcome run(const std::atomic<bool>& stop);
 
  private:
   bool is_root() const { return world_.rank() == 0; }
   fs::path folder() const { return config_.output.folder; }
   RunState resume();
-  void open_validation();
   dataset::BatchOptions batch_options(int64_t global_batch, const RunState& state) const;
   void start_output();
   void save(int64_t step);
@@ -100,24 +124,24 @@ class Trainer::Impl {
   comm::Communicator& world_;
   TrainObserver& observer_;
   mesh::DeviceMesh mesh_;
-  Data data_;
+  Inputs inputs_;
   std::optional<dataset::BatchLoader> batches_;
   std::unique_ptr<model::LanguageModel> model_;
   NamedTensors parameters_;
   AdamW optimizer_;
   parallel::DistributedDataParallel ddp_;
-  std::optional<Data> validation_;
   std::optional<dataset::BatchLoader> validation_batches_;
   std::optional<MetricsWriter> metrics_;  // rank 0
   int64_t step_ = 0;                      // finished steps
 };
 
-Trainer::Impl::Impl(RunConfig config, comm::Communicator& world, TrainObserver& observer)
+Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
+                    TrainObserver& observer)
     : config_(std::move(config)),
       world_(world),
       observer_(observer),
       mesh_(world, {{"data", static_cast<int>(config_.parallel.data)}}),
-      data_(config_, config_.data.path, /*shuffle=*/true),
+      inputs_(std::move(inputs)),
       model_(model::make_model(config_.model, config_.train.seed, config_.dtype())),
       parameters_(named_parameters(model_->module())),
       optimizer_(parameters_, config_.optimizer),
@@ -125,8 +149,11 @@ Trainer::Impl::Impl(RunConfig config, comm::Communicator& world, TrainObserver& 
            {.bucket_bytes = config_.train.bucket_bytes, .overlap = config_.train.overlap}) {
   const RunState state = resume();
   step_ = state.step;
-  batches_.emplace(data_.sampler, batch_options(config_.train.global_batch, state));
-  if (config_.train.evaluate_interval > 0) open_validation();
+  batches_.emplace(inputs_.training->sampler, batch_options(config_.train.global_batch, state));
+  if (inputs_.validation) {
+    validation_batches_.emplace(inputs_.validation->sampler,
+                                batch_options(inputs_.evaluation_sequences, {}));
+  }
   start_output();
 }
 
@@ -138,12 +165,6 @@ dataset::BatchOptions Trainer::Impl::batch_options(int64_t global_batch,
           .data_size = mesh_.size("data"),
           .first_step = state.step,
           .first_sample = state.next_sample};
-}
-
-void Trainer::Impl::open_validation() {
-  validation_.emplace(config_, dataset::validation_prefix(config_.data.path), /*shuffle=*/false);
-  const int64_t num_sequences = num_evaluation_sequences(config_, *validation_);
-  validation_batches_.emplace(validation_->sampler, batch_options(num_sequences, {}));
 }
 
 // The state of the newest checkpoint, which may come from another layout; the tensors are filled
@@ -163,8 +184,7 @@ RunState Trainer::Impl::resume() {
 void Trainer::Impl::start_output() {
   if (!is_root()) return;
   write_file_atomically(folder() / "config.toml", to_toml(config_));
-  dataset::save_tokenizer(*dataset::load_tokenizer(config_.data.path),
-                          (folder() / "tokenizer").string());
+  dataset::save_tokenizer(*inputs_.tokenizer, (folder() / "tokenizer").string());
   metrics_.emplace(folder(), step_);
   observer_.on_start(config_, summary());
 }
@@ -174,7 +194,7 @@ RunSummary Trainer::Impl::summary() const {
           .num_threads = at::get_num_threads(),
           .num_parameters = model::num_parameters(config_.model),
           .vocab_size = config_.model.vocab_size,
-          .num_sequences = data_.sampler.num_sequences(),
+          .num_sequences = inputs_.training->sampler.num_sequences(),
           .microbatches_per_step = config_.microbatches_per_step(),
           .resumed_step = step_,
           .flops_per_token = model::flops_per_token(config_.model)};
@@ -211,20 +231,11 @@ Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
   return Outcome::kFinished;
 }
 
-void preflight(RunConfig& config, int num_ranks) {
-  resolve(config, num_ranks);
-  take_vocabulary(config);
-  const Data data(config, config.data.path, /*shuffle=*/true);
-  if (config.train.evaluate_interval > 0) {
-    num_evaluation_sequences(
-        config, Data(config, dataset::validation_prefix(config.data.path), /*shuffle=*/false));
-  }
-  make_output_folder(config);
-}
+void preflight(RunConfig& config, int num_ranks) { open_inputs(config, num_ranks); }
 
 Trainer::Trainer(RunConfig config, comm::Communicator& world, TrainObserver& observer) {
-  preflight(config, world.size());
-  impl_ = std::make_unique<Impl>(std::move(config), world, observer);
+  Inputs inputs = open_inputs(config, world.size());
+  impl_ = std::make_unique<Impl>(std::move(config), std::move(inputs), world, observer);
 }
 
 Trainer::~Trainer() = default;
