@@ -117,6 +117,10 @@ class CountingCommunicator : public comm::Communicator {
     return inner_->barrier(options);
   }
 
+  at::Tensor symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) override {
+    return inner_->symmetric_empty(sizes, dtype);
+  }
+
   // The new group counts into this one's ledger, under its own name.
   std::unique_ptr<comm::Communicator> split(int color, int key, const std::string& name) override {
     auto group = inner_->split(color, key, name);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 
 namespace trireme::comm {
 
@@ -25,9 +26,13 @@ struct Options {
   // Matches a send with its recv.
   int tag = 0;
   // false: runs in the calling thread, and the returned work is done.
-  // true: runs on the group's progress thread, after every earlier call on this group.
+  // true: returns at once. Background collectives of a group run in the order of their calls;
+  // background sends and recvs progress side by side, independent of them and of each other.
   bool background = false;
 };
+
+// A recv's peer when any rank will do.
+inline constexpr int kAnySource = -1;
 
 // One issued operation. Its tensors must live, and stay unchanged by others, until it is done.
 class Work {
@@ -35,10 +40,14 @@ class Work {
   virtual ~Work() = default;
   // Blocks until done. Throws: CommError when a peer died, timed out or called something else.
   virtual void wait() = 0;
+  // As wait(), but gives up after `limit` and returns false; the operation goes on.
+  virtual bool wait_for(std::chrono::milliseconds limit) = 0;
   // True when done, in success or failure; never blocks.
   virtual bool poll() = 0;
   // Gives up: this and every later call on the group throws CommError, here and on the peers.
   virtual void abort() = 0;
+  // The rank a finished recv's data came from; -1 for every other operation.
+  virtual int source() const = 0;
 };
 using WorkPtr = std::shared_ptr<Work>;
 
@@ -80,10 +89,18 @@ class Communicator {
   // inputs: one a rank on `root`, empty elsewhere. Comm: n received, (p-1) * n sent by the root.
   [[nodiscard]] virtual WorkPtr scatter(at::Tensor output, std::vector<at::Tensor> inputs, int root,
                                         Options options = {}) = 0;
+  // Point to point: a recv takes the oldest message of `peer`, or of any rank, with its tag; one of
+  // another size or dtype is a CommError on both. A send may wait for its recv. Comm: n.
   [[nodiscard]] virtual WorkPtr send(at::Tensor data, int peer, Options options = {}) = 0;
   [[nodiscard]] virtual WorkPtr recv(at::Tensor data, int peer, Options options = {}) = 0;
   // Returns when every rank has arrived.
   [[nodiscard]] virtual WorkPtr barrier(Options options = {}) = 0;
+
+  // Memory that the group's collectives handle fastest: on a host's shared memory, a heap that all
+  // its ranks have mapped, so that peers read and write it without copies; elsewhere ordinary
+  // memory. Not collective; what a rank allocates changes no result. May outlive the group.
+  // Throws: ConfigError when the heap is full, saying how large it must be
+  virtual at::Tensor symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) = 0;
 
   // A new group of the ranks that gave the same `color`, ordered by (key, rank). A negative color
   // takes part in the call and gets nullptr. `name` appears in errors. Collective: every rank of

@@ -31,6 +31,12 @@ class Progress::Task : public Work {
     finished_.wait(lock, [this] { return done_; });
     if (error_) std::rethrow_exception(error_);
   }
+  bool wait_for(std::chrono::milliseconds limit) override {
+    std::unique_lock lock(mutex_);
+    if (!finished_.wait_for(lock, limit, [this] { return done_; })) return false;
+    if (error_) std::rethrow_exception(error_);
+    return true;
+  }
   bool poll() override {
     const std::lock_guard lock(mutex_);
     return done_;
@@ -38,6 +44,7 @@ class Progress::Task : public Work {
   void abort() override {
     if (const auto abort = abort_.lock()) (*abort)();
   }
+  int source() const override { return -1; }
 
  private:
   std::function<void()> operation_;

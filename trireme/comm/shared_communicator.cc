@@ -316,6 +316,10 @@ WorkPtr SharedCommunicator::barrier(Options options) {
   });
 }
 
+at::Tensor SharedCommunicator::symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) {
+  return at::empty(sizes, dtype);
+}
+
 std::unique_ptr<Communicator> SharedCommunicator::split(int color, int key,
                                                         const std::string& name) {
   // Every rank's (color, key), so that each finds its group's members without a leader.
