@@ -1,6 +1,7 @@
 """`trireme bench comm` as a user runs it: lists, JSON, the table, bad input."""
 import itertools
 import json
+import sys
 import unittest
 
 from program import ProgramTest
@@ -69,6 +70,25 @@ class Bench(ProgramTest):
         (result,) = self.bench("--sizes", 64, "--memory", "ordinary", environment=environment)
         self.assertEqual(result["ranks"], 1)
         self.fail_with(2, ["--ranks", "1 ranks"], "bench", "comm", "--ranks", 2, environment=environment)
+
+    def test_gloo_is_measured_beside(self):
+        results = self.bench("--compare", "gloo", "--python", sys.executable, "--rounds", 2, "--sizes", "4,4K",
+                             "--operation", "all")
+        self.assertEqual(len(results), 9 * 2 * 2 + 1)
+        for result in results:
+            self.assertEqual(set(result), KEYS | {"gloo_microseconds", "ratio_gloo"}, result)
+            self.assertAlmostEqual(result["ratio_gloo"], result["gloo_microseconds"] / result["microseconds"])
+        table = self.succeed("bench", "comm", *QUICK, "--compare", "gloo", "--python", sys.executable,
+                             "--rounds", 1, "--sizes", 4, "--dtype", "fp32,fp16").splitlines()
+        self.assertTrue(table[0].endswith("x gloo"), table[0])
+        self.assertEqual({len(line) for line in table}, {len(table[0])})
+
+    def test_a_python_without_torch_is_refused(self):
+        script = self.folder / "python"
+        script.write_text(f"#!/bin/sh\nexec {sys.executable} -S -E \"$@\"\n")
+        script.chmod(0o755)
+        self.fail_with(2, ["no torch", "--python"], "bench", "comm", *QUICK, "--sizes", 4, "--compare", "gloo",
+                       "--python", script)
 
     def test_bad_input(self):
         for expected, arguments in [
