@@ -4,17 +4,22 @@
 #include <atomic>
 #include <csignal>
 #include <fstream>
-#include <map>
+#include <functional>
+#include <memory>
 #include <set>
 #include <thread>
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/comm/errors.h"
+#include "tests/harness/ranks.h"
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
+#include "trireme/comm/shm_group.h"
+#include "trireme/comm/thread_group.h"
 
 namespace trireme::comm {
 namespace {
@@ -255,6 +260,78 @@ TEST(Recorder, NewFileLeavesTheOldOneToItsWriter) {
   const Ring ring = read_ring(folder / "rank-00000.ring");
   EXPECT_EQ(ring.job, "new");
   EXPECT_TRUE(ring.records.empty());
+}
+
+// Three processes with a ring each in `folder`, until all have ended.
+void fork_recorded_ranks(const std::filesystem::path& folder,
+                         const std::function<void(Communicator&)>& function) {
+  const std::string job = harness::unique_job();
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < 3; ++rank) {
+    children.push_back(fork());
+    if (children.back() != 0) continue;
+    try {
+      const auto recorder = std::make_shared<Recorder>(
+          RecorderOptions{.folder = folder, .rank = rank, .world_size = 3, .job = job});
+      function(*make_shm_group(job, rank, 3, {.recorder = recorder}));
+    } catch (const Error&) {
+    }
+    _exit(0);
+  }
+  for (const pid_t child : children) waitpid(child, nullptr, 0);
+}
+
+TEST(Recorder, GroupRecordsItsCallsAndThoseOfItsSubgroups) {
+  GroupOptions options{.name = "world", .recorder = std::make_shared<Recorder>(RecorderOptions{})};
+  {
+    const auto world = std::move(make_thread_group(1, options).front());
+    const at::Tensor data = at::ones({2, 3});
+    world->all_reduce(data, {.operation = ReduceOp::kMax})->wait();
+    world->broadcast(data, 0, {.background = true})->wait();
+    const auto part = world->split(0, 0, "part");
+    part->barrier()->wait();
+  }
+  const Ring ring = options.recorder->snapshot();
+  std::vector<std::string> calls;
+  for (const Record& record : ring.records) {
+    EXPECT_EQ(record.state, CallState::kDone) << record.operation;
+    calls.push_back(concat(ring.groups[record.group].name, " ", record.sequence, " ",
+                           record.operation, record.is_background ? " in the background" : ""));
+  }
+  EXPECT_EQ(calls, (std::vector<std::string>{
+                       "world 1 join", "world 2 all_reduce", "world 3 broadcast in the background",
+                       "world 4 all_gather", "part 1 join", "part 2 barrier"}));
+  EXPECT_EQ(ring.records[1].shape, (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(ring.records[1].elements, 6);
+  EXPECT_EQ(ring.records[1].dtype, static_cast<int>(at::kFloat));
+  EXPECT_EQ(ring.records[1].reduce_op, static_cast<int>(ReduceOp::kMax));
+  EXPECT_EQ(ring.records[2].peer, 0);
+}
+
+TEST(Recorder, GroupRecordsFailuresAndWorldRanks) {
+  const harness::TemporaryFolder folder;
+  fork_recorded_ranks(folder.path(), [](Communicator& world) {
+    const auto part = world.split(world.rank() == 1 ? -1 : 0, 0, "ends");
+    if (part == nullptr) return;
+    if (part->rank() == 0) part->send(at::ones({4}), 1, {.tag = 5})->wait();
+    if (part->rank() == 1) part->recv(at::ones({4}), 0, {.tag = 5})->wait();
+    if (part->rank() == 1) throw Error("leaves");
+    part->barrier()->wait();  // throws: the other has left
+  });
+  const std::vector<Ring> rings = read_rings(folder.path());
+  ASSERT_EQ(rings.size(), 3u);
+  ASSERT_EQ(rings[0].groups.size(), 2u);
+  EXPECT_EQ(rings[0].groups[1].name, "ends");
+  EXPECT_EQ(rings[0].groups[1].world_ranks, (std::vector<int>{0, 2}));
+  const Record& send = rings[0].records[rings[0].records.size() - 2];
+  EXPECT_EQ(send.operation, "send");
+  EXPECT_TRUE(send.is_point_to_point);
+  EXPECT_EQ(send.peer, 1);
+  EXPECT_EQ(send.tag, 5);
+  EXPECT_EQ(rings[2].records.back().operation, "recv");
+  EXPECT_EQ(rings[0].records.back().operation, "barrier");
+  EXPECT_EQ(rings[0].records.back().state, CallState::kFailed);
+  for (const Ring& ring : rings) EXPECT_TRUE(ring.closed.has_value());
 }
 
 TEST(Recorder, FileThatCannotBeMadeIsAnErrorWithItsPath) {

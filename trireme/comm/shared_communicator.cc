@@ -113,6 +113,50 @@ int64_t total_elements(const std::vector<at::Tensor>& tensors) {
   return total;
 }
 
+// What the recorder keeps of a call on `tensor`.
+RecordedCall recorded(const char* operation, const at::Tensor& tensor, int64_t elements,
+                      int peer = -1, int reduce_op = -1) {
+  if (!tensor.defined()) return {.operation = operation};  // refused later, with a reason
+  return {.operation = operation,
+          .shape = {tensor.sizes().data(), tensor.sizes().size()},
+          .elements = elements,
+          .dtype = static_cast<int>(tensor.scalar_type()),
+          .reduce_op = reduce_op,
+          .peer = peer};
+}
+
+RecordedCall recorded(const Call& call, const at::Tensor& tensor) {
+  return recorded(call.operation, tensor, call.elements, call.root, call.reduce_op);
+}
+
+RecordedCall recorded_message(const char* operation, const at::Tensor& tensor, int peer) {
+  RecordedCall call = recorded(operation, tensor, tensor.numel(), peer);
+  call.is_point_to_point = true;
+  return call;
+}
+
+Recorder::Entry record(const GroupOptions& options, int group, const RecordedCall& call) {
+  return options.recorder ? options.recorder->issue(group, call) : Recorder::Entry();
+}
+
+// Runs `function`, and says in `entry` how it ended.
+template <typename Function>
+void run_recorded(const Recorder::Entry& entry, const Function& function) {
+  try {
+    function();
+  } catch (...) {
+    entry.finish(false);
+    throw;
+  }
+  entry.finish(true);
+}
+
+std::vector<int> world_ranks_of(const GroupOptions& options, int size) {
+  std::vector<int> ranks = options.world_ranks;
+  for (int rank = static_cast<int>(ranks.size()); rank < size; ++rank) ranks.push_back(rank);
+  return ranks;
+}
+
 }  // namespace
 
 SharedCommunicator::SharedCommunicator(std::shared_ptr<SegmentFactory> segments,
@@ -132,6 +176,19 @@ std::unique_ptr<SharedCommunicator> SharedCommunicator::join(
   TRIREME_CHECK(
       options.slot_bytes % 64 == 0 && options.slot_bytes >= 64 * static_cast<size_t>(size),
       "slot_bytes is ", options.slot_bytes, "; expected a multiple of 64, at least 64 a rank");
+  const int recorded_group =
+      options.recorder ? options.recorder->add_group(options.name, world_ranks_of(options, size))
+                       : -1;
+  const Recorder::Entry entry = record(options, recorded_group, {.operation = "join"});
+  std::unique_ptr<SharedCommunicator> group;
+  run_recorded(entry, [&] { group = meet_first(segments, uid, rank, size, options, loss_of); });
+  group->recorded_group_ = recorded_group;
+  return group;
+}
+
+std::unique_ptr<SharedCommunicator> SharedCommunicator::meet_first(
+    const std::shared_ptr<SegmentFactory>& segments, const std::string& uid, int rank, int size,
+    const GroupOptions& options, const Exchange::LossOf& loss_of) {
   const size_t num_bytes = Exchange::segment_bytes(size, exchange_options(options));
   std::shared_ptr<Segment> segment;
   const auto deadline = Clock::now() + options.timeout;
@@ -156,11 +213,16 @@ std::unique_ptr<SharedCommunicator> SharedCommunicator::join(
 }
 
 template <typename Operation>
-WorkPtr SharedCommunicator::issue(const Options& options, Operation operation) {
+WorkPtr SharedCommunicator::issue(RecordedCall call, const Options& options, Operation operation) {
+  call.tag = options.tag;
+  call.is_background = options.background;
+  const Recorder::Entry entry = record(options_, recorded_group_, call);
   // Autograd has no say in what is communicated, on whichever thread it runs.
-  auto without_grad = [operation = std::move(operation)] {
+  auto without_grad = [operation = std::move(operation), entry,
+                       is_background = options.background] {
     const c10::NoGradGuard no_grad;
-    operation();
+    if (is_background) entry.start();
+    run_recorded(entry, operation);
   };
   if (options.background) return progress_.run_in_background(std::move(without_grad));
   return progress_.run(without_grad);
@@ -178,7 +240,7 @@ void SharedCommunicator::check_count(const char* operation, size_t found) const 
 
 WorkPtr SharedCommunicator::all_reduce(at::Tensor data, Options options) {
   const Call call = reduce_call("all_reduce", data, data.numel(), options.operation);
-  return issue(options, [this, data, options, call] {
+  return issue(recorded(call, data), options, [this, data, options, call] {
     const Destination destination(data);
     exchange_.begin(call, options.timeout);
     staged::all_reduce(exchange_, destination.bytes(), {data.scalar_type(), options.operation});
@@ -189,7 +251,7 @@ WorkPtr SharedCommunicator::all_reduce(at::Tensor data, Options options) {
 WorkPtr SharedCommunicator::reduce(at::Tensor data, int root, Options options) {
   check_root("reduce", root);
   const Call call = reduce_call("reduce", data, data.numel(), options.operation, root);
-  return issue(options, [this, data, root, options, call] {
+  return issue(recorded(call, data), options, [this, data, root, options, call] {
     const Destination destination(data);
     exchange_.begin(call, options.timeout);
     staged::reduce(exchange_, destination.bytes(), root, {data.scalar_type(), options.operation});
@@ -199,12 +261,13 @@ WorkPtr SharedCommunicator::reduce(at::Tensor data, int root, Options options) {
 
 WorkPtr SharedCommunicator::broadcast(at::Tensor data, int root, Options options) {
   check_root("broadcast", root);
-  return issue(options, [this, data, root, options] {
-    const Destination destination(data);
-    exchange_.begin(call_of("broadcast", data, data.numel(), root), options.timeout);
-    staged::broadcast(exchange_, destination.bytes(), root);
-    if (rank() != root) destination.commit();
-  });
+  return issue(recorded("broadcast", data, data.numel(), root), options,
+               [this, data, root, options] {
+                 const Destination destination(data);
+                 exchange_.begin(call_of("broadcast", data, data.numel(), root), options.timeout);
+                 staged::broadcast(exchange_, destination.bytes(), root);
+                 if (rank() != root) destination.commit();
+               });
 }
 
 WorkPtr SharedCommunicator::all_gather(std::vector<at::Tensor> outputs, at::Tensor input,
@@ -212,15 +275,16 @@ WorkPtr SharedCommunicator::all_gather(std::vector<at::Tensor> outputs, at::Tens
   check_count("all_gather", outputs.size());
   TRIREME_CHECK(outputs[rank()].nbytes() == input.nbytes(), "all_gather: this rank's input has ",
                 input.nbytes(), " bytes and its place in the outputs ", outputs[rank()].nbytes());
-  return issue(options, [this, outputs, input, options] {
-    const Destinations destinations(outputs);
-    const at::Tensor source = input.contiguous();
-    Call call = call_of("all_gather", input, total_elements(outputs));
-    call.block_sizes = hash_sizes(outputs);
-    exchange_.begin(call, options.timeout);
-    staged::all_gather(exchange_, destinations.bytes(), const_bytes_of(source));
-    destinations.commit();
-  });
+  return issue(recorded("all_gather", input, total_elements(outputs)), options,
+               [this, outputs, input, options] {
+                 const Destinations destinations(outputs);
+                 const at::Tensor source = input.contiguous();
+                 Call call = call_of("all_gather", input, total_elements(outputs));
+                 call.block_sizes = hash_sizes(outputs);
+                 exchange_.begin(call, options.timeout);
+                 staged::all_gather(exchange_, destinations.bytes(), const_bytes_of(source));
+                 destinations.commit();
+               });
 }
 
 WorkPtr SharedCommunicator::reduce_scatter(at::Tensor output, std::vector<at::Tensor> inputs,
@@ -231,7 +295,7 @@ WorkPtr SharedCommunicator::reduce_scatter(at::Tensor output, std::vector<at::Te
                 " bytes and its place in the inputs ", inputs[rank()].nbytes());
   Call call = reduce_call("reduce_scatter", output, total_elements(inputs), options.operation);
   call.block_sizes = hash_sizes(inputs);
-  return issue(options, [this, output, inputs, options, call] {
+  return issue(recorded(call, output), options, [this, output, inputs, options, call] {
     const Destination destination(output);
     const Sources sources(inputs);
     exchange_.begin(call, options.timeout);
@@ -245,7 +309,7 @@ WorkPtr SharedCommunicator::all_to_all(std::vector<at::Tensor> outputs,
                                        std::vector<at::Tensor> inputs, Options options) {
   check_count("all_to_all", outputs.size());
   check_count("all_to_all", inputs.size());
-  return issue(options, [this, outputs, inputs, options] {
+  return issue(recorded("all_to_all", inputs[0], -1), options, [this, outputs, inputs, options] {
     const Destinations destinations(outputs);
     const Sources sources(inputs);
     exchange_.begin(call_of("all_to_all", inputs[0], -1), options.timeout);
@@ -258,7 +322,7 @@ WorkPtr SharedCommunicator::gather(std::vector<at::Tensor> outputs, at::Tensor i
                                    Options options) {
   check_root("gather", root);
   if (rank() == root) check_count("gather", outputs.size());
-  return issue(options, [this, outputs, input, root, options] {
+  return issue(recorded("gather", input, -1, root), options, [this, outputs, input, root, options] {
     const Destinations destinations(outputs);
     const at::Tensor source = input.contiguous();
     exchange_.begin(call_of("gather", input, -1, root), options.timeout);
@@ -275,23 +339,24 @@ WorkPtr SharedCommunicator::scatter(at::Tensor output, std::vector<at::Tensor> i
                                     Options options) {
   check_root("scatter", root);
   if (rank() == root) check_count("scatter", inputs.size());
-  return issue(options, [this, output, inputs, root, options] {
-    const Destination destination(output);
-    const Sources sources(inputs);
-    exchange_.begin(call_of("scatter", output, -1, root), options.timeout);
-    std::vector<staged::Bytes> to(size());
-    to[root] = destination.bytes();
-    std::vector<staged::ConstBytes> from = sources.bytes;
-    from.resize(size());
-    staged::all_to_all(exchange_, to, from);
-    destination.commit();
-  });
+  return issue(recorded("scatter", output, -1, root), options,
+               [this, output, inputs, root, options] {
+                 const Destination destination(output);
+                 const Sources sources(inputs);
+                 exchange_.begin(call_of("scatter", output, -1, root), options.timeout);
+                 std::vector<staged::Bytes> to(size());
+                 to[root] = destination.bytes();
+                 std::vector<staged::ConstBytes> from = sources.bytes;
+                 from.resize(size());
+                 staged::all_to_all(exchange_, to, from);
+                 destination.commit();
+               });
 }
 
 WorkPtr SharedCommunicator::send(at::Tensor data, int peer, Options options) {
   check_root("send", peer);
   TRIREME_CHECK(peer != rank(), "send: rank ", peer, " is this rank; expected another");
-  return issue(options, [this, data, peer, options] {
+  return issue(recorded_message("send", data, peer), options, [this, data, peer, options] {
     const at::Tensor source = data.contiguous();
     exchange_.begin(call_of("send", data, data.numel(), peer), options.timeout);
     exchange_.send(const_bytes_of(source).data(), source.nbytes(), peer, options.tag);
@@ -301,7 +366,7 @@ WorkPtr SharedCommunicator::send(at::Tensor data, int peer, Options options) {
 WorkPtr SharedCommunicator::recv(at::Tensor data, int peer, Options options) {
   check_root("recv", peer);
   TRIREME_CHECK(peer != rank(), "recv: rank ", peer, " is this rank; expected another");
-  return issue(options, [this, data, peer, options] {
+  return issue(recorded_message("recv", data, peer), options, [this, data, peer, options] {
     const Destination destination(data);
     exchange_.begin(call_of("recv", data, data.numel(), peer), options.timeout);
     exchange_.recv(destination.bytes().data(), destination.bytes().size(), peer, options.tag);
@@ -310,7 +375,7 @@ WorkPtr SharedCommunicator::recv(at::Tensor data, int peer, Options options) {
 }
 
 WorkPtr SharedCommunicator::barrier(Options options) {
-  return issue(options, [this, options] {
+  return issue({.operation = "barrier"}, options, [this, options] {
     exchange_.begin({"barrier"}, options.timeout);
     exchange_.meet();
   });
@@ -338,6 +403,11 @@ std::unique_ptr<Communicator> SharedCommunicator::split(int color, int key,
   const auto self = std::ranges::find(members, rank(), &std::pair<int64_t, int>::second);
   GroupOptions options = options_;
   options.name = name;
+  const std::vector<int> world_ranks = world_ranks_of(options_, size());
+  options.world_ranks.clear();
+  for (const auto& [member_key, member] : members) {
+    options.world_ranks.push_back(world_ranks[member]);
+  }
   // A group of one exchanges nothing: small chunks cost it nothing either, and save shared memory.
   if (members.size() == 1) options.slot_bytes = std::min<size_t>(options.slot_bytes, 64 << 10);
   try {

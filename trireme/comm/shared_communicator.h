@@ -11,6 +11,7 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/exchange.h"
 #include "trireme/comm/progress.h"
+#include "trireme/comm/recorder.h"
 #include "trireme/comm/segment.h"
 
 namespace trireme::comm {
@@ -21,6 +22,9 @@ struct GroupOptions {
   // Half a rank's staging slot: larger ones need fewer synchronisations, smaller ones stay in
   // cache.
   size_t slot_bytes = 512 << 10;
+  // Where this rank's calls are recorded, in its sub-groups too; null: nowhere.
+  std::shared_ptr<Recorder> recorder = nullptr;
+  std::vector<int> world_ranks = {};  // the members, for the recorder; empty: 0, 1, 2, ...
 };
 
 class SharedCommunicator : public Communicator {
@@ -60,8 +64,11 @@ class SharedCommunicator : public Communicator {
   SharedCommunicator(std::shared_ptr<SegmentFactory> segments, std::shared_ptr<Segment> segment,
                      std::string uid, int rank, int size, const GroupOptions& options);
 
+  static std::unique_ptr<SharedCommunicator> meet_first(
+      const std::shared_ptr<SegmentFactory>& segments, const std::string& uid, int rank, int size,
+      const GroupOptions& options, const Exchange::LossOf& loss_of);
   template <typename Operation>
-  WorkPtr issue(const Options& options, Operation operation);
+  WorkPtr issue(RecordedCall call, const Options& options, Operation operation);
   void check_root(const char* operation, int root) const;
   void check_count(const char* operation, size_t found) const;
 
@@ -69,6 +76,7 @@ class SharedCommunicator : public Communicator {
   std::string uid_;
   GroupOptions options_;
   int num_splits_ = 0;
+  int recorded_group_ = -1;
   Exchange exchange_;
   Progress progress_;  // last: its thread stops before the exchange goes
 };
