@@ -205,8 +205,10 @@ std::vector<Ring> read_rings(const std::filesystem::path& folder) {
   }
   TRIREME_CHECK(!rings.empty(), folder.string(),
                 " holds no ring; expected rank-00000.ring, which `trireme train` makes");
-  const std::string job = std::ranges::max(rings, {}, &Ring::created).job;
-  std::erase_if(rings, [&](const Ring& ring) { return ring.job != job; });
+  const Ring newest = std::ranges::max(rings, {}, &Ring::created);
+  std::erase_if(rings, [&](const Ring& ring) {
+    return ring.job != newest.job || ring.world_size != newest.world_size;
+  });
   std::ranges::sort(rings, {}, &Ring::rank);
   return rings;
 }
@@ -233,6 +235,20 @@ ProcessState process_state(const Ring& ring) {
     return ProcessState::kGone;
   }
   return stat->state == 'T' || stat->state == 't' ? ProcessState::kStopped : ProcessState::kRunning;
+}
+
+std::vector<ObservedRank> observe_ranks(const std::filesystem::path& folder) {
+  std::vector<ObservedRank> ranks;
+  for (Ring& ring : read_rings(folder)) {
+    const ProcessState process = process_state(ring);
+    // It may have closed its ring after that was read: what a gone process left is final.
+    if (process == ProcessState::kGone && !ring.closed) {
+      Ring last = read_ring(folder / ring_name(ring.rank));
+      if (last.job == ring.job) ring = std::move(last);
+    }
+    ranks.push_back({std::move(ring), process});
+  }
+  return ranks;
 }
 
 }  // namespace trireme::comm

@@ -87,6 +87,15 @@ enum class ProcessState {
 };
 ProcessState process_state(const Ring& ring);
 
+// A rank's ring, and what has become of its process.
+struct ObservedRank {
+  Ring ring;
+  ProcessState process = ProcessState::kRunning;
+};
+
+// As read_rings(), with the processes; a rank that ends meanwhile is not taken for a dead one.
+std::vector<ObservedRank> observe_ranks(const std::filesystem::path& folder);
+
 // Who and where a process is; how a ring tells its own from another of the same id.
 struct ProcessIdentity {
   std::string host;
