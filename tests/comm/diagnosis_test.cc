@@ -1,9 +1,14 @@
 #include "trireme/comm/diagnosis.h"
 
+#include <array>
+#include <random>
+
 #include <gtest/gtest.h>
 
 #include "tests/comm/errors.h"
 #include "tests/comm/observed.h"
+#include "trireme/base/error.h"
+#include "trireme/comm/recorder.h"
 
 namespace trireme::comm {
 namespace {
@@ -229,6 +234,43 @@ TEST(Diagnosis, ManyRanksAreCountedInsteadOfListed) {
   const auto findings = diagnosis_of(ranks);
   ASSERT_EQ(outline(findings), "late 0");
   EXPECT_PRED2(contains, findings[0].text, "ranks 1, 2, 3, 4, 5, 6 and 13 others wait in");
+}
+
+// A crash of the machine may leave anything behind the header.
+TEST(Diagnosis, DamagedRingsAreRefusedOrDiagnosed) {
+  Recorder recorder({.world_size = 2, .num_records = 64});
+  const int group = recorder.add_group("world", Ranks{0, 1});
+  for (int i = 0; i < 60; ++i) {
+    const bool is_message = i % 3 == 0;
+    const auto entry = recorder.issue(group, {.operation = is_message ? "send" : "barrier",
+                                              .elements = 0,
+                                              .reduce_op = 0,
+                                              .peer = 1,
+                                              .is_point_to_point = is_message});
+    if (i < 50) entry.finish(i % 7 != 0);
+  }
+  const std::string whole(reinterpret_cast<const char*>(recorder.bytes().data()),
+                          recorder.bytes().size());
+  std::mt19937 random(1);
+  int num_diagnosed = 0;
+  for (int round = 0; round < 300; ++round) {
+    std::string bytes = whole;
+    for (int i = 0; i < 200; ++i) {
+      // The header's changing part, the group, or the records.
+      const size_t place = std::array<size_t, 3>{
+          344 + random() % 8, 4096 + random() % 128,
+          bytes.size() - 1 - random() % (64 * 128)}[i == 0 ? random() % 3 : 2];
+      bytes[place] = static_cast<char>(random());
+    }
+    try {
+      const Ring ring = parse_ring(std::as_bytes(std::span(bytes)), "the ring");
+      EXPECT_FALSE(diagnose({{ring, ProcessState::kRunning}}).empty());
+      for (const Record& record : ring.records) EXPECT_NE(to_string(record), "");
+      ++num_diagnosed;
+    } catch (const ConfigError&) {
+    }
+  }
+  EXPECT_GT(num_diagnosed, 100);
 }
 
 TEST(Diagnosis, CallIsWrittenWithItsTensorAndPeers) {

@@ -112,6 +112,15 @@ TEST(Ring, FolderGivesTheNewestJobByRank) {
   EXPECT_EQ(rings[1].job, "new");
 }
 
+TEST(Ring, FolderPassesOverRingsOfAnotherWorldSize) {
+  const harness::TemporaryFolder folder;
+  for (const int rank : {0, 1, 2}) {
+    Recorder({.folder = folder.path(), .rank = rank, .world_size = 3, .job = "host-29500"});
+  }
+  Recorder({.folder = folder.path(), .rank = 0, .world_size = 2, .job = "host-29500"});
+  EXPECT_EQ(read_rings(folder.path()).size(), 1u);
+}
+
 TEST(Ring, FolderWithoutRingsIsAnError) {
   const harness::TemporaryFolder folder;
   EXPECT_ERROR(ConfigError, read_rings(folder / "missing"), "is no folder");
@@ -161,6 +170,19 @@ TEST(ProcessState, FollowsTheProcess) {
   EXPECT_EQ(process_state(ring), ProcessState::kGone) << "a zombie";
   writer.end();
   EXPECT_EQ(process_state(ring), ProcessState::kGone);
+}
+
+TEST(ProcessState, IsObservedWithTheRing) {
+  const harness::TemporaryFolder folder;
+  Writer writer(folder.path());
+  std::vector<ObservedRank> ranks = observe_ranks(folder.path());
+  ASSERT_EQ(ranks.size(), 1u);
+  EXPECT_EQ(ranks[0].ring.process_id, writer.process_id());
+  EXPECT_EQ(ranks[0].process, ProcessState::kRunning);
+  writer.end();
+  ranks = observe_ranks(folder.path());
+  EXPECT_EQ(ranks[0].process, ProcessState::kGone);
+  EXPECT_FALSE(ranks[0].ring.closed.has_value());
 }
 
 TEST(ProcessState, TellsAnotherProcessOfTheSameIdAndAnotherHost) {

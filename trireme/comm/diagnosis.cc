@@ -185,7 +185,7 @@ void Diagnosis::blame_processes() {
                                  ? concat(" died: ", process_text(rank), " is gone, last seen ",
                                           time_text(run_.last_event(rank)))
                                  : concat(" is stopped: ", process_text(rank),
-                                          " is stopped by a signal or a debugger (kill -CONT ",
+                                          ", by a signal or a debugger (kill -CONT ",
                                           run_.ring(rank).process_id, " lets it go on)");
     add(run_.is_dead(rank) ? Kind::kDied : Kind::kStopped, {rank}, wait,
         concat("rank ", rank, what, "; ", last_call_text(rank), victims));
@@ -347,9 +347,9 @@ std::string to_string(const Record& record) {
     }
     const bool is_cut = record.num_dims > std::ssize(record.shape);
     parts.push_back(tensor + (is_cut ? ", ...]" : "]"));
-    const int64_t shown =
-        std::accumulate(record.shape.begin(), record.shape.end(), int64_t{1}, std::multiplies<>());
-    if (record.elements >= 0 && (is_cut || record.elements != shown)) {
+    const double shown =
+        std::accumulate(record.shape.begin(), record.shape.end(), 1.0, std::multiplies<>());
+    if (record.elements >= 0 && (is_cut || static_cast<double>(record.elements) != shown)) {
       parts.push_back(concat(record.elements, " elements"));
     }
   }

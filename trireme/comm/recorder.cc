@@ -239,6 +239,8 @@ void Recorder::Entry::finish(bool succeeded) const {
   store(record_->state, static_cast<uint32_t>(succeeded ? CallState::kDone : CallState::kFailed));
 }
 
-Ring Recorder::snapshot() const { return parse_ring(memory_->bytes(), "the recorder's memory"); }
+std::span<const std::byte> Recorder::bytes() const { return memory_->bytes(); }
+
+Ring Recorder::snapshot() const { return parse_ring(bytes(), "the recorder's memory"); }
 
 }  // namespace trireme::comm

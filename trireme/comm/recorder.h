@@ -76,6 +76,7 @@ class Recorder {
 
   // What a reader of the file sees now.
   Ring snapshot() const;
+  std::span<const std::byte> bytes() const;
 
  private:
   class Memory;

@@ -14,6 +14,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
+#include "trireme/comm/communicator.h"
 #include "trireme/comm/ring_layout.h"
 
 namespace trireme::comm {
@@ -23,6 +24,8 @@ using internal::GroupSlot;
 using internal::load;
 using internal::RecordSlot;
 using internal::RingHeader;
+
+constexpr int kNumReduceOps = static_cast<int>(ReduceOp::kBitXor) + 1;
 
 template <size_t size>
 std::string text_of(const char (&text)[size]) {
@@ -59,6 +62,15 @@ struct Clock {
   }
 };
 
+// False for values that no writer writes: after a crash of the machine anything may be there.
+bool is_possible(const RecordSlot& values, CallState state) {
+  constexpr int64_t kLatest = int64_t{1} << 60;  // 36 years after boot
+  const auto is_time = [](int64_t ns) { return ns >= 0 && ns < kLatest; };
+  return state <= CallState::kFailed && values.group >= -1 && values.reduce_op < kNumReduceOps &&
+         values.peer >= -1 && is_time(values.issued_ns) && is_time(values.started_ns) &&
+         is_time(values.ended_ns);
+}
+
 // False when the slot is empty or its writer is busy with it.
 bool read_record(const RecordSlot& slot, const Clock& clock, Record& record, uint64_t& num_torn) {
   const uint64_t stamp = load(slot.stamp);
@@ -69,7 +81,7 @@ bool read_record(const RecordSlot& slot, const Clock& clock, Record& record, uin
   const auto* from = reinterpret_cast<const uint64_t*>(&slot);
   for (size_t i = 0; i < words.size(); ++i) words[i] = load(from[i]);
   const auto values = std::bit_cast<RecordSlot>(words);
-  if (stamp == internal::kWriting || load(slot.stamp) != stamp || state > CallState::kFailed) {
+  if (stamp == internal::kWriting || load(slot.stamp) != stamp || !is_possible(values, state)) {
     ++num_torn;
     return false;
   }

@@ -97,6 +97,7 @@ bool WaitFinder::is_absent(const ObservedGroup& group, int rank, uint64_t sequen
     return run_.ring(rank).groups[group.index_of.at(rank)].num_collectives < sequence;
   }
   if (is_done(*record)) return false;
+  if (record->state == CallState::kFailed) return record->issued > gave_up;
   return run_.is_dead(rank) || run_.is_stopped(rank) || record->state == CallState::kIssued ||
          record->issued > gave_up;
 }
@@ -124,7 +125,8 @@ bool WaitFinder::has_match(int rank, const Record& record, int peer,
                            const ObservedGroup& group) const {
   if (!run_.has_ring(peer) || !group.index_of.contains(peer)) return false;
   return std::ranges::any_of(run_.ring(peer).records, [&](const Record& other) {
-    const bool is_ours = other.peer < 0 || group.members[other.peer] == rank;
+    const bool is_ours = other.peer < 0 || (other.peer < std::ssize(group.members) &&
+                                            group.members[other.peer] == rank);
     return other.is_point_to_point && other.group == group.index_of.at(peer) && is_ours &&
            other.tag == record.tag && other.operation != record.operation && !is_done(other);
   });
