@@ -3,10 +3,13 @@
 #include <array>
 #include <random>
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "tests/comm/errors.h"
 #include "tests/comm/observed.h"
+#include "tests/comm/recorded_ranks.h"
+#include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
 #include "trireme/comm/recorder.h"
 
@@ -165,6 +168,10 @@ TEST(Diagnosis, RankThatLeftIsToldFromOneThatIsLate) {
   ASSERT_EQ(outline(findings), "left 1");
   EXPECT_PRED2(contains, findings[0].text,
                "rank 1 left the run at 2026-01-02 03:04:14 UTC and had not begun all_reduce #2");
+  // Its peer may see it go before it has closed its ring.
+  ranks[0].fail(10.5).close(11);
+  ranks[1].close(10.6);
+  EXPECT_EQ(outline(diagnosis_of(ranks)), "left 1");
   // One that came after the others had given up was late.
   ranks = run_of(2);
   ranks[0].call("all_reduce", 10);
@@ -234,6 +241,71 @@ TEST(Diagnosis, ManyRanksAreCountedInsteadOfListed) {
   const auto findings = diagnosis_of(ranks);
   ASSERT_EQ(outline(findings), "late 0");
   EXPECT_PRED2(contains, findings[0].text, "ranks 1, 2, 3, 4, 5, 6 and 13 others wait in");
+}
+
+// The real thing: processes, their rings and their ends.
+TEST(DiagnosisOfARun, NamesTheRankWhoseCallDiffers) {
+  const harness::TemporaryFolder folder;
+  RecordedRanks ranks(3, folder.path(), [](Communicator& world) {
+    world.barrier()->wait();
+    at::Tensor data = at::ones({3, 5});
+    if (world.rank() == 2) {
+      world.broadcast(data, 1)->wait();
+    } else {
+      world.all_reduce(data)->wait();
+    }
+  });
+  ranks.join();
+  const auto findings = diagnose(observe_ranks(folder.path()));
+  ASSERT_EQ(findings[0].kind, Kind::kMismatch) << findings[0].text;
+  EXPECT_EQ(findings[0].text,
+            "the ranks differ in call #3 of group world: rank 2 calls broadcast(Float [3, 5], root "
+            "1) and ranks 0 and 1 call all_reduce(Float [3, 5], sum)");
+}
+
+TEST(DiagnosisOfARun, NamesTheRankThatNeverCallsWhileItLives) {
+  const harness::TemporaryFolder folder;
+  RecordedRanks ranks(3, folder.path(), [](Communicator& world) {
+    const auto part = world.split(world.rank() == 0 ? 1 : 0, 0, "part");
+    if (world.rank() == 2) pause();  // its peer in "part" waits for it, and rank 0 for its peer
+    if (world.rank() == 1) part->barrier()->wait();
+    world.all_reduce(at::ones({4}))->wait();
+  });
+  std::vector<Finding> findings;
+  std::string text;
+  do {  // until both have come to where they wait
+    try {
+      findings = diagnose(observe_ranks(folder.path()), {.late_after = std::chrono::seconds(0)});
+    } catch (const ConfigError&) {  // no ring yet
+    }
+    text.clear();
+    for (const Finding& finding : findings) text += finding.text + "\n";
+  } while (!contains(text, "rank 1 waits in barrier #2 of group part since") ||
+           !contains(text, "rank 0 waits in all_reduce #3 of group world since"));
+  // Whichever wait began first is told with the culprit.
+  EXPECT_TRUE(outline(findings).starts_with("late 2; waiting ")) << text;
+  EXPECT_EQ(findings.size(), 2u) << text;
+  EXPECT_PRED2(contains, findings[0].text, "rank 2 is late: it has not begun ");
+}
+
+TEST(DiagnosisOfARun, NamesTheRankThatLeft) {
+  const harness::TemporaryFolder folder;
+  RecordedRanks ranks(2, folder.path(), [](Communicator& world) {
+    if (world.rank() == 1) throw Error("not a word to the others");
+    world.barrier()->wait();
+  });
+  ranks.join();
+  EXPECT_EQ(outline(diagnose(observe_ranks(folder.path()))), "left 1");
+}
+
+TEST(DiagnosisOfARun, NamesTheRankThatWasKilled) {
+  const harness::TemporaryFolder folder;
+  RecordedRanks ranks(2, folder.path(), [](Communicator& world) {
+    if (world.rank() == 0) std::raise(SIGKILL);
+    world.barrier()->wait();
+  });
+  ranks.join();
+  EXPECT_EQ(outline(diagnose(observe_ranks(folder.path()))), "died 0");
 }
 
 // A crash of the machine may leave anything behind the header.

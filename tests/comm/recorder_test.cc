@@ -4,7 +4,6 @@
 #include <atomic>
 #include <csignal>
 #include <fstream>
-#include <functional>
 #include <memory>
 #include <set>
 #include <thread>
@@ -15,10 +14,9 @@
 #include <unistd.h>
 
 #include "tests/comm/errors.h"
-#include "tests/harness/ranks.h"
+#include "tests/comm/recorded_ranks.h"
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
-#include "trireme/comm/shm_group.h"
 #include "trireme/comm/thread_group.h"
 
 namespace trireme::comm {
@@ -265,25 +263,6 @@ TEST(Recorder, NewFileLeavesTheOldOneToItsWriter) {
   EXPECT_TRUE(ring.records.empty());
 }
 
-// Three processes with a ring each in `folder`, until all have ended.
-void fork_recorded_ranks(const std::filesystem::path& folder,
-                         const std::function<void(Communicator&)>& function) {
-  const std::string job = harness::unique_job();
-  std::vector<pid_t> children;
-  for (int rank = 0; rank < 3; ++rank) {
-    children.push_back(fork());
-    if (children.back() != 0) continue;
-    try {
-      const auto recorder = std::make_shared<Recorder>(
-          RecorderOptions{.folder = folder, .rank = rank, .world_size = 3, .job = job});
-      function(*make_shm_group(job, rank, 3, {.recorder = recorder}));
-    } catch (const Error&) {
-    }
-    _exit(0);
-  }
-  for (const pid_t child : children) waitpid(child, nullptr, 0);
-}
-
 TEST(Recorder, GroupRecordsItsCallsAndThoseOfItsSubgroups) {
   GroupOptions options{.name = "world", .recorder = std::make_shared<Recorder>(RecorderOptions{})};
   {
@@ -313,7 +292,7 @@ TEST(Recorder, GroupRecordsItsCallsAndThoseOfItsSubgroups) {
 
 TEST(Recorder, GroupRecordsFailuresAndWorldRanks) {
   const harness::TemporaryFolder folder;
-  fork_recorded_ranks(folder.path(), [](Communicator& world) {
+  RecordedRanks ranks(3, folder.path(), [](Communicator& world) {
     const auto part = world.split(world.rank() == 1 ? -1 : 0, 0, "ends");
     if (part == nullptr) return;
     if (part->rank() == 0) part->send(at::ones({4}), 1, {.tag = 5})->wait();
@@ -321,6 +300,7 @@ TEST(Recorder, GroupRecordsFailuresAndWorldRanks) {
     if (part->rank() == 1) throw Error("leaves");
     part->barrier()->wait();  // throws: the other has left
   });
+  ranks.join();
   const std::vector<Ring> rings = read_rings(folder.path());
   ASSERT_EQ(rings.size(), 3u);
   ASSERT_EQ(rings[0].groups.size(), 2u);

@@ -81,6 +81,7 @@ class Diagnosis {
   void report_deadlock();
   void report_health();
   bool is_victim(int rank, const Wait& of) const;
+  bool has_left(int rank, const Wait& wait) const;
   const Wait* first_wait_for(int rank) const;
   void add(Kind kind, std::vector<int> ranks, const Wait* wait, const std::string& text);
   std::string wait_text(const Wait& wait) const;
@@ -210,13 +211,22 @@ void Diagnosis::blame_absent_ranks() {
   }
 }
 
+// A rank's groups go a moment before its recorder, so its peers may have failed before it closed; but
+// a rank that was merely late fails too when it comes.
+bool Diagnosis::has_left(int rank, const Wait& wait) const {
+  const Ring& ring = run_.ring(rank);
+  const bool has_failed = std::ranges::any_of(
+      ring.records, [](const Record& record) { return record.state == CallState::kFailed; });
+  return ring.closed && (*ring.closed <= wait.gave_up || !has_failed);
+}
+
 void Diagnosis::blame_absent_rank(int rank, const Wait& wait) {
   const std::string call = call_text(wait.operation, wait.sequence, wait.group);
   const std::string victims = "; " + wait_text(wait);
   if (!run_.has_ring(rank)) {
     add(Kind::kMissing, {rank}, &wait,
         concat("rank ", rank, " never started: it has no ring", victims));
-  } else if (run_.ring(rank).closed && *run_.ring(rank).closed <= wait.gave_up) {
+  } else if (has_left(rank, wait)) {
     add(Kind::kLeft, {rank}, &wait,
         concat("rank ", rank, " left the run at ", time_text(*run_.ring(rank).closed),
                " and had not begun ", call, victims));
