@@ -33,14 +33,11 @@ TEST_P(Transports, ReductionsGiveTheModelsBits) { run(check_reductions); }
 TEST_P(Transports, PairsThatAreNotDefinedAreRefused) { run(check_unsupported_pairs); }
 TEST_P(Transports, MovesBlocksOfAnySizes) { run(check_moves); }
 TEST_P(Transports, TakesStridedTensors) { run(check_strided_tensors); }
+TEST_P(Transports, SendsAndReceives) { run(check_point_to_point); }
+TEST_P(Transports, ReceivesFromWhoeverSends) { run(check_any_source); }
+TEST_P(Transports, WorksInTheBackground) { run(check_background); }
 TEST_P(Transports, Splits) { run(check_split); }
 TEST_P(Transports, HasSymmetricMemory) { run(check_symmetric_memory); }
-
-// Those whose background sends and recvs progress side by side.
-class Messages : public Transports {};
-TEST_P(Messages, SendsAndReceives) { run(check_point_to_point); }
-TEST_P(Messages, WorksInTheBackground) { run(check_background); }
-TEST_P(Messages, ReceivesFromWhoeverSends) { run(check_any_source); }
 
 std::string name_of(const testing::TestParamInfo<Transports::ParamType>& info) {
   return concat(std::get<0>(info.param), std::get<1>(info.param));
@@ -54,9 +51,6 @@ INSTANTIATE_TEST_SUITE_P(Shm, Transports,
 
 #ifdef TRIREME_HAVE_GLOO
 INSTANTIATE_TEST_SUITE_P(Gloo, Transports,
-                         testing::Combine(testing::Values("gloo"), testing::Range(1, 5)), name_of);
-
-INSTANTIATE_TEST_SUITE_P(Gloo, Messages,
                          testing::Combine(testing::Values("gloo"), testing::Range(1, 5)), name_of);
 #endif
 

@@ -17,19 +17,9 @@ TEST(WorkQueue, BackgroundCollectivesRunInTheOrderOfTheirCalls) {
   std::vector<WorkPtr> works;
   WorkQueue queue(kNoAbort);
   for (int i = 0; i < 20; ++i) {
-    works.push_back(queue.run_in_order(
-        [&order, i] {
-          order.push_back(i);
-          return -1;
-        },
-        true));
+    works.push_back(queue.run_in_order([&order, i] { order.push_back(i); }, true));
   }
-  const WorkPtr last = queue.run_in_order(
-      [&order] {
-        order.push_back(20);
-        return -1;
-      },
-      false);
+  const WorkPtr last = queue.run_in_order([&order] { order.push_back(20); }, false);
   EXPECT_TRUE(last->poll());
   for (int i = 0; i <= 20; ++i) EXPECT_EQ(order[i], i);
 }
@@ -37,8 +27,7 @@ TEST(WorkQueue, BackgroundCollectivesRunInTheOrderOfTheirCalls) {
 TEST(WorkQueue, MessagesRunSideBySideAndDoNotWaitForCollectives) {
   WorkQueue queue(kNoAbort);
   std::promise<void> first, second, collective;
-  const WorkPtr blocked =
-      queue.run_in_order([&] { return collective.get_future().wait(), -1; }, true);
+  const WorkPtr blocked = queue.run_in_order([&] { collective.get_future().wait(); }, true);
   // Each waits for the one issued after it.
   const WorkPtr a = queue.run_beside([&] { return first.get_future().wait(), 7; }, true);
   const WorkPtr b = queue.run_beside(
@@ -90,7 +79,7 @@ TEST(WorkQueue, LeavingABusyQueueAbortsAndAnIdleOneDoesNot) {
   EXPECT_THROW(work->wait(), std::runtime_error);
   {
     WorkQueue queue([&] { ++aborts; });
-    work = queue.run_in_order([] { return -1; }, true);
+    work = queue.run_in_order([] {}, true);
     work->wait();
   }
   work->abort();  // of a group that is gone

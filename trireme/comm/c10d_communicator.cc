@@ -28,7 +28,7 @@ constexpr const char* kFailureKey = "failure";
 // A store whose server is stopped answers never.
 constexpr auto kStorePatience = std::chrono::milliseconds(500);
 
-class C10dMessage : public Message {
+class C10dMessage : public ChannelMessage {
  public:
   explicit C10dMessage(c10::intrusive_ptr<c10d::Work> work) : work_(std::move(work)) {}
   void wait(std::chrono::milliseconds timeout) override {
@@ -71,11 +71,11 @@ class C10dChannel : public MessageChannel {
   int size() const override { return size_; }
   const std::string& transport() const override { return transport_; }
 
-  MessagePtr send(const void* data, size_t num_bytes, int peer, int tag) override {
+  ChannelMessagePtr send(const void* data, size_t num_bytes, int peer, int tag) override {
     std::vector<at::Tensor> bytes = {bytes_of(const_cast<void*>(data), num_bytes)};
     return start([&](c10d::Backend& backend) { return backend.send(bytes, peer, tag); });
   }
-  MessagePtr recv(void* data, size_t num_bytes, int peer, int tag) override {
+  ChannelMessagePtr recv(void* data, size_t num_bytes, int peer, int tag) override {
     std::vector<at::Tensor> bytes = {bytes_of(data, num_bytes)};
     return start([&](c10d::Backend& backend) {
       return peer == kAnySource ? backend.recvAnysource(bytes, tag)
@@ -121,7 +121,7 @@ class C10dChannel : public MessageChannel {
   }
 
   template <typename Start>
-  MessagePtr start(Start&& start) {
+  ChannelMessagePtr start(Start&& start) {
     const std::lock_guard lock(mutex_);  // a backend takes calls from one thread at a time
     if (backend_ == nullptr) throw std::runtime_error("the connections are closed");
     return std::make_unique<C10dMessage>(start(*backend_));

@@ -11,9 +11,9 @@
 namespace trireme::comm {
 
 // One block on its way. Its memory must live until the message is waited for or destroyed.
-class Message {
+class ChannelMessage {
  public:
-  virtual ~Message() = default;
+  virtual ~ChannelMessage() = default;
   // Blocks until the memory may be reused (a send) or is filled (a recv); called once.
   // Throws: std::exception with the transport's own words: peer lost, cancelled, or `timeout`
   //         passed
@@ -23,7 +23,7 @@ class Message {
   // The rank a received message came from; after wait().
   virtual int source() const = 0;
 };
-using MessagePtr = std::unique_ptr<Message>;
+using ChannelMessagePtr = std::unique_ptr<ChannelMessage>;
 
 // Messages between two ranks with one tag arrive in the order of the calls, and both sides give the
 // same size. Thread safety: calls may come from several threads.
@@ -38,8 +38,8 @@ class MessageChannel {
 
   // Start at once and never wait. 0 <= tag < 2^31; num_bytes > 0; peer is another rank, and of a
   // recv may be kAnySource. Throws: std::exception when the channel is broken
-  virtual MessagePtr send(const void* data, size_t num_bytes, int peer, int tag) = 0;
-  virtual MessagePtr recv(void* data, size_t num_bytes, int peer, int tag) = 0;
+  virtual ChannelMessagePtr send(const void* data, size_t num_bytes, int peer, int tag) = 0;
+  virtual ChannelMessagePtr recv(void* data, size_t num_bytes, int peer, int tag) = 0;
 
   // Leaves word for the peers of why this group failed, and reads what a peer left; the first word
   // stays. Empty when there is none. Never throw, never wait long.

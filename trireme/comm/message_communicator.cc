@@ -44,7 +44,8 @@ MessageCall reduce_call(const char* operation, const at::Tensor& tensor, int64_t
 void reduce_into(const at::Tensor& out, const std::vector<at::Tensor>& inputs, ReduceOp operation) {
   std::vector<const void*> data;
   for (const at::Tensor& input : inputs) data.push_back(input.const_data_ptr());
-  reduce_in_rank_order(out.data_ptr(), data, out.numel(), out.scalar_type(), operation);
+  void* const outs[] = {out.data_ptr()};
+  reduce_in_rank_order(outs, data, out.numel(), out.scalar_type(), operation);
 }
 
 }  // namespace
@@ -56,12 +57,7 @@ MessageCommunicator::MessageCommunicator(std::unique_ptr<MessageChannel> channel
 
 template <typename Operation>
 WorkPtr MessageCommunicator::issue(const Options& options, Operation operation) {
-  return queue_.run_in_order(
-      [operation = std::move(operation)] {
-        operation();
-        return -1;
-      },
-      options.background);
+  return queue_.run_in_order(std::move(operation), options.background);
 }
 
 std::vector<at::Tensor> MessageCommunicator::view_blocks(const at::Tensor& flat) const {

@@ -115,7 +115,7 @@ void MessageExchange::abort(const std::string& reason) noexcept {
   channel_->leave_word(reason);
   {
     const std::lock_guard lock(mutex_);
-    for (Message* message : in_flight_) message->cancel();
+    for (ChannelMessage* message : in_flight_) message->cancel();
   }
   channel_->close();
 }
@@ -125,8 +125,8 @@ void MessageExchange::fail(const Scope& scope, const std::string& reason) {
   throw CommError(where(scope) + reason);
 }
 
-MessagePtr MessageExchange::post(const Scope& scope, int peer,
-                                 const std::function<MessagePtr()>& start) {
+ChannelMessagePtr MessageExchange::post(const Scope& scope, int peer,
+                                        const std::function<ChannelMessagePtr()>& start) {
   try {
     return start();
   } catch (const std::exception& error) {
@@ -139,7 +139,7 @@ MessagePtr MessageExchange::post(const Scope& scope, int peer,
   }
 }
 
-void MessageExchange::wait(const Scope& scope, Message& message, int peer) {
+void MessageExchange::wait(const Scope& scope, ChannelMessage& message, int peer) {
   const std::string who = peer == kAnySource ? "any rank" : concat("rank ", peer);
   {
     const std::lock_guard lock(mutex_);
@@ -181,8 +181,8 @@ MessageExchange::Scope MessageExchange::meet(const MessageCall& call,
   const int size = channel_->size();
   std::vector<Note> mine(size, note_of(call, sequence_));
   std::vector<Note> theirs(size);
-  std::vector<MessagePtr> arriving(size);
-  std::vector<MessagePtr> leaving(size);
+  std::vector<ChannelMessagePtr> arriving(size);
+  std::vector<ChannelMessagePtr> leaving(size);
   for (int peer = 0; peer < size; ++peer) {
     if (!to.empty()) mine[peer].has_bytes = 1;
     if (!to.empty()) mine[peer].num_bytes = to[peer].num_bytes;
@@ -218,7 +218,7 @@ MessageExchange::Scope MessageExchange::meet(const MessageCall& call,
 void MessageExchange::exchange(const Scope& scope, std::span<const ConstBlock> to,
                                std::span<const Block> from) {
   const int rank = channel_->rank();
-  std::vector<std::pair<int, MessagePtr>> messages;
+  std::vector<std::pair<int, ChannelMessagePtr>> messages;
   // Nearest neighbours first, so that not all ranks begin with the same peer.
   for (int step = 1; step < channel_->size(); ++step) {
     const int source = (rank + channel_->size() - step) % channel_->size();

@@ -71,8 +71,8 @@ class MessageExchange {
   struct Pending {
     Scope scope;
     std::shared_ptr<void> note;  // the head's memory: outlives it
-    MessagePtr head;
-    MessagePtr body;
+    ChannelMessagePtr head;
+    ChannelMessagePtr body;
     int peer = -1;
   };
   std::shared_ptr<Pending> begin_send(const MessageCall& call, ConstBlock data, int peer, int tag,
@@ -90,8 +90,9 @@ class MessageExchange {
   Scope scope_of(const MessageCall& call, const std::string& which,
                  std::chrono::milliseconds timeout);
   [[noreturn]] void fail(const Scope& scope, const std::string& reason);
-  MessagePtr post(const Scope& scope, int peer, const std::function<MessagePtr()>& start);
-  void wait(const Scope& scope, Message& message, int peer);
+  ChannelMessagePtr post(const Scope& scope, int peer,
+                         const std::function<ChannelMessagePtr()>& start);
+  void wait(const Scope& scope, ChannelMessage& message, int peer);
   std::string where(const Scope& scope) const;
   std::string failure() const;
 
@@ -100,8 +101,8 @@ class MessageExchange {
   const std::chrono::milliseconds timeout_;
   uint64_t sequence_ = 0;  // of collectives
   mutable std::mutex mutex_;
-  std::vector<uint64_t> sent_;    // messages to each peer
-  std::set<Message*> in_flight_;  // being waited for
+  std::vector<uint64_t> sent_;           // messages to each peer
+  std::set<ChannelMessage*> in_flight_;  // being waited for
   std::string failure_;
 };
 
