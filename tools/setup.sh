@@ -9,9 +9,8 @@ readonly torch_version=2.13.0
 readonly packages=(
   cmake ninja-build ccache lld
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsentencepiece-dev libprotozero-dev
-  libxxhash-dev libgtest-dev libgmock-dev libbenchmark-dev
-  libopenmpi-dev openmpi-bin
-  clang-format clang-tidy python3-venv
+  libgloo-dev libopenmpi-dev openmpi-bin libxxhash-dev libgtest-dev libgmock-dev libbenchmark-dev
+  clang-format clang-tidy python3-venv iproute2
 )
 
 die() { echo "setup: $*" >&2; exit 2; }

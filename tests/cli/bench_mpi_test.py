@@ -17,6 +17,18 @@ class BenchBesideMpi(ProgramTest):
         for result in results:
             self.assertAlmostEqual(result["ratio_mpi"], result["mpi_microseconds"] / result["microseconds"])
 
+    def test_transport_mpi_runs_under_mpirun(self):
+        results = self.bench("--transport", "mpi,shm", "--operation", "all", "--sizes", "4,4K", "--dtype", "bf16",
+                             "--memory", "ordinary")
+        self.assertEqual([r["transport"] for r in results], ["mpi"] * 19 + ["shm"] * 19)
+        self.assertEqual({r["ranks"] for r in results}, {2})
+
+    def test_errors_of_its_ranks_are_one_line(self):
+        self.fail_with(2, ["--sizes", "multiple of 2"], "bench", "comm", "--transport", "mpi", "--sizes", 3,
+                       "--dtype", "bf16")
+        self.fail_with(2, ["mpirun", "PATH", "openmpi-bin"], "bench", "comm", "--transport", "mpi",
+                       environment={"PATH": "/nowhere"})
+
     def test_more_ranks_than_cores(self):
         (result,) = self.bench("--compare", "mpi", "--ranks", 5, "--sizes", 64, "--memory", "ordinary")
         self.assertGreater(result["ratio_mpi"], 0)

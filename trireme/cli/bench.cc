@@ -18,6 +18,7 @@
 #include "trireme/cli/bench_report.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
+#include "trireme/comm/mpi_group.h"
 #include "trireme/comm/rendezvous.h"
 #include "trireme/comm/thread_group.h"
 
@@ -176,19 +177,26 @@ std::vector<CommResult> run_rounds(const BenchArguments& arguments, const BenchP
   return results;
 }
 
+// MPI knows its ranks by itself, whatever started them.
+std::unique_ptr<comm::Communicator> connect(const std::string& transport) {
+  if (transport == "mpi") return comm::make_mpi_group();
+  return comm::connect_world(comm::world_info(), transport);
+}
+
 // A rank that someone else started (torchrun, mpirun, this program).
 int bench_rank(const BenchArguments& arguments, const BenchPlan& plan) {
   TRIREME_CHECK(plan.peers.empty(), "--compare under a launcher; start the peers by themselves");
-  const comm::WorldInfo info = comm::world_info();
-  TRIREME_CHECK(!arguments.ranks_given || plan.rank_counts == std::vector<int>{info.size},
-                "--ranks is ", arguments.ranks.front(), ", and the launcher started ", info.size,
-                " ranks; leave --ranks out");
   std::vector<CommResult> results;
+  int rank = 0;
   for (const std::string& transport : plan.transports) {
-    const auto group = comm::connect_world(info, transport);
+    const auto group = connect(transport);
+    TRIREME_CHECK(!arguments.ranks_given || plan.rank_counts == std::vector<int>{group->size()},
+                  "--ranks is ", arguments.ranks.front(), ", and the launcher started ",
+                  group->size(), " ranks; leave --ranks out");
+    rank = group->rank();
     for (const CommResult& result : run_rank(*group, transport, plan)) results.push_back(result);
   }
-  if (info.rank != 0) return kDone;
+  if (rank != 0) return kDone;
   if (arguments.json) {
     std::printf("%s\n", json_list(results).c_str());
     return kDone;
@@ -202,7 +210,9 @@ int bench_rank(const BenchArguments& arguments, const BenchPlan& plan) {
 
 int bench_comm(const BenchArguments& arguments) {
   const BenchPlan plan = plan_of(arguments);
-  if (std::getenv("WORLD_SIZE") != nullptr) return bench_rank(arguments, plan);
+  const bool is_launched =
+      std::getenv("WORLD_SIZE") != nullptr || std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
+  if (is_launched) return bench_rank(arguments, plan);
   for (const int num_ranks : plan.rank_counts) {
     for (const CommCase& what : plan.cases) {
       TRIREME_CHECK(what.operation != CommOperation::kSendRecv || num_ranks > 1,
@@ -244,8 +254,9 @@ void add_comm(CLI::App& bench, int& exit_code) {
        "send_recv, barrier; or all");
   list("--sizes", arguments->sizes, "bytes: 4, 64K, 1M, 1G (powers of 1024)");
   list("--transport", arguments->transports,
-       "shm: processes over shared memory; thread: threads of one process; others that this build "
-       "has");
+       "shm: processes over shared memory; thread: threads of one process; gloo: TCP; mpi: Open "
+       "MPI, "
+       "started by mpirun");
   list("--memory", arguments->memories, "ordinary tensors, or symmetric: mapped by all ranks");
   list("--dtype", arguments->dtypes, "fp64, fp32, bf16, fp16, int64, int32, int16, int8, uint8");
   list("--compare", arguments->compare, "peers measured in turn with it: gloo, mpi");

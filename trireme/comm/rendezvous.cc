@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "trireme/base/error.h"
+#include "trireme/comm/mpi_group.h"
 #include "trireme/comm/shm_group.h"
 
 namespace trireme::comm {
@@ -49,8 +50,14 @@ WorldInfo world_info() {
 
 std::unique_ptr<Communicator> connect_world(const WorldInfo& info, const std::string& transport,
                                             const GroupOptions& options) {
+  if (transport == "mpi") {
+    auto world = make_mpi_group(options);
+    TRIREME_CHECK(world->size() == info.size, "the job has ", info.size, " ranks and MPI ",
+                  world->size(), "; start the ranks of transport mpi with mpirun");
+    return world;
+  }
   TRIREME_CHECK(transport == "auto" || transport == "shm", "transport \"", transport,
-                "\" is unknown; expected auto or shm");
+                "\" is unknown; expected auto, shm or mpi");
   TRIREME_CHECK(info.local_size == info.size, "the job has ", info.size, " ranks, of which ",
                 info.local_size, " on this host; this version joins the ranks of one host");
   return make_shm_group(info.job, info.rank, info.size, options);

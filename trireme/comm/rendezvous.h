@@ -23,7 +23,7 @@ struct WorldInfo {
 // Throws: ConfigError that names the variable, its value and what is expected
 WorldInfo world_info();
 
-// transport: "auto" or "shm".
+// transport: "auto", "shm" or "mpi".
 // Collective: all ranks of the job
 // Throws:     ConfigError when the job spans several hosts or the transport is unknown
 std::unique_ptr<Communicator> connect_world(const WorldInfo& info, const std::string& transport,
