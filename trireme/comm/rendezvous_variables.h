@@ -13,14 +13,14 @@ struct WorldInfo {
   std::string job;  // the same on all ranks, unique on the host
 
   // Where the ranks meet: "tcp://HOST:PORT" or "file:PATH"; empty when nothing says.
-  std::string store;
+  std::string store = {};
   // The launcher serves the store at that address already; otherwise rank 0 does.
   bool launcher_serves_store = false;
   // All ranks were started on this host under the name `job`, so that they can meet without a
   // store. Wrong, it makes joining fail; it never makes two jobs one.
   bool is_one_host = true;
   // GLOO_SOCKET_IFNAME; empty: the interface that routes to the store's host.
-  std::string interface;
+  std::string interface = {};
 };
 
 // The first of these that has set a variable of its own; there is no fallback to one rank:
