@@ -35,7 +35,7 @@ void expect_on_all(const std::vector<int>& hosts, const harness::RankFunction& f
 }
 
 TEST(HierarchicalCommunicator, LargeSumsHaveTheBitsOfOneFlatGroup) {
-  constexpr int64_t kCount = 2'000'003;  // several chunks a block
+  constexpr int64_t kCount = 1'200'003;  // several chunks a block
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     at::Tensor flat;
     harness::run_ranks(4, [&](Communicator& group) {
@@ -43,8 +43,7 @@ TEST(HierarchicalCommunicator, LargeSumsHaveTheBitsOfOneFlatGroup) {
       group.all_reduce(data, {.operation = ReduceOp::kAverage})->wait();
       if (group.rank() == 0) flat = data;
     });
-    for (const std::vector<int>& hosts :
-         {std::vector{0, 0, 1, 1}, std::vector{0, 1, 1, 2}, std::vector{0, 1, 2, 3}}) {
+    for (const std::vector<int>& hosts : {std::vector{0, 0, 1, 1}, std::vector{0, 1, 1, 2}}) {
       run_hierarchical_ranks(hosts, [&](Communicator& group) {
         at::Tensor data = values_of(group.rank(), {kCount}, dtype);
         group.all_reduce(data, {.operation = ReduceOp::kAverage})->wait();
