@@ -109,6 +109,7 @@ std::vector<CommResult> run_threads(int num_ranks, const BenchPlan& plan) {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < num_ranks; ++rank) {
       threads.emplace_back([&, rank] {
+        bind_to_core(rank, num_ranks);
         try {
           std::vector<CommResult> own = run_rank(*groups[rank], "thread", plan);
           if (rank == 0) results = std::move(own);
@@ -177,10 +178,12 @@ std::vector<CommResult> run_rounds(const BenchArguments& arguments, const BenchP
   return results;
 }
 
-// MPI knows its ranks by itself, whatever started them.
-std::unique_ptr<comm::Communicator> connect(const std::string& transport) {
+// MPI knows its ranks by itself, and mpirun binds them. `binds`: nobody else does.
+std::unique_ptr<comm::Communicator> connect(const std::string& transport, bool binds) {
   if (transport == "mpi") return comm::make_mpi_group();
-  return comm::connect_world(comm::world_info(), transport);
+  const comm::WorldInfo info = comm::world_info();
+  if (binds) bind_to_core(info.local_rank, info.local_size);
+  return comm::connect_world(info, transport);
 }
 
 // A rank that someone else started (torchrun, mpirun, this program).
@@ -189,7 +192,7 @@ int bench_rank(const BenchArguments& arguments, const BenchPlan& plan) {
   std::vector<CommResult> results;
   int rank = 0;
   for (const std::string& transport : plan.transports) {
-    const auto group = connect(transport);
+    const auto group = connect(transport, arguments.lines);
     TRIREME_CHECK(!arguments.ranks_given || plan.rank_counts == std::vector<int>{group->size()},
                   "--ranks is ", arguments.ranks.front(), ", and the launcher started ",
                   group->size(), " ranks; leave --ranks out");
@@ -269,7 +272,8 @@ void add_comm(CLI::App& bench, int& exit_code) {
   command->add_flag("--rank-lines", arguments->lines)->group("");
   command->footer(
       "Each case is checked for right values once, then timed on the same buffers until its time\n"
-      "is used up; ranks meet before each batch, and its time is that of the slowest rank.\n"
+      "is used up; ranks meet before each batch, and its time is that of the slowest rank. Each\n"
+      "rank is bound to a core, as by mpirun, unless there are more ranks than cores.\n"
       "  time, p99   of one operation: median, and 99th percentile\n"
       "  algorithm   bytes / time; bytes is the larger of a rank's input and output\n"
       "  bus         algorithm x the share of the bytes that crosses between ranks: 2(p-1)/p for\n"

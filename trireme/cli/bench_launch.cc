@@ -7,6 +7,7 @@
 #include <sstream>
 #include <thread>
 
+#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -82,6 +83,18 @@ std::filesystem::path find_program(const std::string& name) {
     if (access(program.c_str(), X_OK) == 0) return program;
   }
   return {};
+}
+
+void bind_to_core(int rank, int num_ranks) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
+  if (num_ranks > CPU_COUNT(&allowed)) return;
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  for (int core = 0, index = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &allowed) && index++ == rank) CPU_SET(core, &own);
+  }
+  sched_setaffinity(0, sizeof(own), &own);  // when it is refused the times are noisier
 }
 
 std::string capture_local_ranks(const std::vector<std::string>& command, int num_ranks) {
