@@ -1,10 +1,32 @@
 """`trireme bench comm` beside Open MPI, where the build found it."""
 import json
+import os
+import pathlib
+import signal
+import time
 import unittest
 
-from program import ProgramTest
+from program import TIMEOUT, ProgramTest, children
 
 QUICK = ["--seconds", "0.005", "--rounds", "1"]
+
+
+def has_joined(rank):
+    """Whether the process is this program and has mapped what Open MPI shares between ranks."""
+    try:
+        return "vader_segment" in pathlib.Path(f"/proc/{rank}/maps").read_text()
+    except OSError:  # gone, or between fork and exec
+        return False
+
+
+def wait_for(find, count, process):
+    deadline = time.monotonic() + TIMEOUT
+    while time.monotonic() < deadline and process.poll() is None:
+        found = find()
+        if len(found) == count:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"{count} were expected, there are {len(found)}")
 
 
 class BenchBesideMpi(ProgramTest):
@@ -28,6 +50,15 @@ class BenchBesideMpi(ProgramTest):
                        "--dtype", "bf16")
         self.fail_with(2, ["mpirun", "PATH", "openmpi-bin"], "bench", "comm", "--transport", "mpi",
                        environment={"PATH": "/nowhere"})
+
+    def test_a_killed_rank_ends_the_job(self):
+        process = self.start("bench", "comm", "--transport", "mpi", "--sizes", "4", "--seconds", "300")
+        ranks = wait_for(lambda: [rank for mpirun in children(process.pid) for rank in children(mpirun)
+                                  if has_joined(rank)], 2, process)
+        os.kill(ranks[1], signal.SIGKILL)
+        output, errors = process.communicate(timeout=TIMEOUT)
+        self.assertEqual((process.returncode, output), (3, ""), errors)
+        self.assertRegex(errors, r"\Atrireme: [^\n]*signal 9[^\n]*\n\Z")
 
     def test_more_ranks_than_cores(self):
         (result,) = self.bench("--compare", "mpi", "--ranks", 5, "--sizes", 64, "--memory", "ordinary")

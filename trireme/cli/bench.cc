@@ -1,6 +1,5 @@
 // trireme bench comm: times the collectives over transports, memory, sizes and ranks.
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <sstream>
@@ -213,9 +212,7 @@ int bench_rank(const BenchArguments& arguments, const BenchPlan& plan) {
 
 int bench_comm(const BenchArguments& arguments) {
   const BenchPlan plan = plan_of(arguments);
-  const bool is_launched =
-      std::getenv("WORLD_SIZE") != nullptr || std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
-  if (is_launched) return bench_rank(arguments, plan);
+  if (is_launched()) return bench_rank(arguments, plan);
   for (const int num_ranks : plan.rank_counts) {
     for (const CommCase& what : plan.cases) {
       TRIREME_CHECK(what.operation != CommOperation::kSendRecv || num_ranks > 1,

@@ -126,7 +126,9 @@ std::string capture_mpirun(const std::vector<std::string>& command, int num_rank
   const launch::RankExit exit = launch::run_local_ranks({.num_ranks = 1, .command = words});
   if (exit.rank < 0) return output.text();
   const std::string reason = reason_in(errors.text());
-  throw_failure(exit.signal != 0 ? static_cast<int>(kPeerLost) : exit.code,
+  // Above 128: a signal killed a rank.
+  const bool is_killed = exit.signal != 0 || exit.code > 128;
+  throw_failure(is_killed ? static_cast<int>(kPeerLost) : exit.code,
                 reason.empty() ? concat("mpirun: ", launch::describe(exit)) : reason);
 }
 

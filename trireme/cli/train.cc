@@ -1,7 +1,6 @@
 // trireme train: one rank, N local ranks that it starts itself, or a rank that a launcher started.
 #include <atomic>
 #include <csignal>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -83,7 +82,7 @@ int launch_ranks(const TrainArguments& arguments) {
 int train(const TrainArguments& arguments) {
   const std::vector<train::Override> overrides = parse_overrides(arguments.overrides);
   train::RunConfig config = train::load_config(arguments.config, overrides);
-  const bool launched = std::getenv("WORLD_SIZE") != nullptr;
+  const bool launched = is_launched();
   TRIREME_CHECK(arguments.num_ranks >= 1, "--ranks is ", arguments.num_ranks,
                 "; expected at least 1");
   TRIREME_CHECK(arguments.num_threads >= 0, "--threads is ", arguments.num_threads,
