@@ -1,12 +1,13 @@
-"""`trireme bench comm` beside Open MPI, where the build found it."""
+"""The program with Open MPI, where the build found it: ranks of mpirun, `bench comm` beside MPI."""
 import json
 import os
 import pathlib
 import signal
+import subprocess
 import time
 import unittest
 
-from program import TIMEOUT, ProgramTest, children
+from program import PROGRAM, TIMEOUT, ProgramTest, children
 
 QUICK = ["--seconds", "0.005", "--rounds", "1"]
 
@@ -27,6 +28,28 @@ def wait_for(find, count, process):
             return found
         time.sleep(0.02)
     raise AssertionError(f"{count} were expected, there are {len(found)}")
+
+
+class RanksOfMpirun(ProgramTest):
+    def mpirun(self, *arguments):
+        """The program as two ranks that mpirun starts."""
+        allow = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        result = subprocess.run(["mpirun", "-n", "2", "--oversubscribe", PROGRAM, *map(str, arguments)],
+                                cwd=self.folder, env={**self.environment, **allow}, text=True,
+                                capture_output=True, timeout=TIMEOUT)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
+    def test_bench_measures_them(self):
+        for transport in ("mpi", "shm"):
+            (result,) = json.loads(self.mpirun("bench", "comm", "--json", *QUICK, "--transport", transport,
+                                               "--sizes", 64, "--memory", "ordinary"))
+            self.assertEqual((result["ranks"], result["transport"]), (2, transport))
+
+    def test_train_gives_the_same_bits(self):
+        self.succeed("train", "tiny.toml", "--ranks", 2)
+        self.mpirun("train", "tiny.toml", "--output.folder=mpirun")
+        self.assertEqual(self.curve("mpirun"), self.curve("run"))
 
 
 class BenchBesideMpi(ProgramTest):
