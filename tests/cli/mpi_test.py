@@ -48,8 +48,12 @@ class RanksOfMpirun(ProgramTest):
 
     def test_train_gives_the_same_bits(self):
         self.succeed("train", "tiny.toml", "--ranks", 2)
-        self.mpirun("train", "tiny.toml", "--output.folder=mpirun")
-        self.assertEqual(self.curve("mpirun"), self.curve("run"))
+        for transport in ("auto", "mpi"):
+            self.mpirun("train", "tiny.toml", f"--output.folder={transport}", f"--parallel.transport={transport}")
+            self.assertEqual(self.curve(transport), self.curve("run"))
+
+    def test_mpi_without_mpirun_is_refused(self):
+        self.fail_with(2, ["2 ranks", "mpirun"], "train", "tiny.toml", "--ranks", 2, "--parallel.transport=mpi")
 
 
 class BenchBesideMpi(ProgramTest):

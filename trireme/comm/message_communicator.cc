@@ -13,6 +13,7 @@ namespace trireme::comm {
 namespace {
 
 constexpr int kMostTag = (1 << 29) - 1;
+constexpr int64_t kMostScratchBytes = 64 << 20;
 
 Block block_of(const at::Tensor& flat) { return {flat.data_ptr(), flat.nbytes()}; }
 ConstBlock const_block_of(const at::Tensor& flat) { return {flat.const_data_ptr(), flat.nbytes()}; }
@@ -64,14 +65,28 @@ std::vector<at::Tensor> MessageCommunicator::view_blocks(const at::Tensor& flat)
   return view_even_blocks(flat, size());
 }
 
+std::vector<at::Tensor> MessageCommunicator::with_room(const at::Tensor& mine) {
+  const auto block_bytes = static_cast<int64_t>(mine.nbytes());
+  const int64_t num_bytes = block_bytes * size();
+  at::Tensor room = scratch_;
+  if (!room.defined() || room.numel() < num_bytes) {
+    room = at::empty({num_bytes}, at::kByte);
+    // Fresh memory costs more than the sum over it, so it is kept.
+    if (num_bytes <= kMostScratchBytes) scratch_ = room;
+  }
+  std::vector<at::Tensor> blocks(size());
+  for (int peer = 0; peer < size(); ++peer) {
+    blocks[peer] = peer == rank()
+                       ? mine
+                       : room.narrow(0, peer * block_bytes, block_bytes).view(mine.scalar_type());
+  }
+  return blocks;
+}
+
 void MessageCommunicator::reduce_blocks(const Scope& scope, const at::Tensor& out,
                                         const std::vector<at::Tensor>& blocks, ReduceOp operation) {
-  std::vector<at::Tensor> arrived(size());
-  std::vector<Block> from(size());
-  for (int peer = 0; peer < size(); ++peer) {
-    arrived[peer] = peer == rank() ? blocks[peer] : at::empty_like(blocks[rank()]);
-    from[peer] = block_of(arrived[peer]);
-  }
+  const auto arrived = with_room(blocks[rank()]);
+  const auto from = blocks_of(arrived);
   exchange_.exchange(scope, const_blocks_of(blocks), from);
   reduce_into(out, arrived, operation);
 }
@@ -84,10 +99,7 @@ void MessageCommunicator::gather_blocks(const Scope& scope, const std::vector<at
 // Everyone gets everything: more bytes, one round less.
 void MessageCommunicator::reduce_small(const Scope& scope, const at::Tensor& data,
                                        ReduceOp operation) {
-  std::vector<at::Tensor> all(size());
-  for (int peer = 0; peer < size(); ++peer) {
-    all[peer] = peer == rank() ? data : at::empty_like(data);
-  }
+  const auto all = with_room(data);
   gather_blocks(scope, all);
   reduce_into(data, all, operation);
 }

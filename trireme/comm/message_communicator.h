@@ -67,10 +67,13 @@ class MessageCommunicator : public Communicator {
   void gather_blocks(const Scope& scope, const std::vector<at::Tensor>& blocks);
   void reduce_small(const Scope& scope, const at::Tensor& data, ReduceOp operation);
   std::vector<at::Tensor> view_blocks(const at::Tensor& flat) const;
+  // Every rank's block: this one's own, and room for the others', which are like it.
+  std::vector<at::Tensor> with_room(const at::Tensor& mine);
 
   MessageExchange exchange_;
   int num_splits_ = 0;
-  WorkQueue queue_;  // last: its threads stop before the exchange goes
+  at::Tensor scratch_;  // of with_room(); collectives run one at a time
+  WorkQueue queue_;     // last: its threads stop before the exchange goes
 };
 
 }  // namespace trireme::comm
