@@ -8,6 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/comm/c10d_arguments.h"
 #include "trireme/comm/coalesced.h"
+#include "trireme/comm/sparse.h"
 
 namespace trireme::comm {
 namespace {
@@ -40,6 +41,7 @@ void copy_into(const at::Tensor& target, const at::Tensor& source) {
 }  // namespace
 
 C10dBackend::Result C10dBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  if (tensors.size() == 1 && tensors[0].is_sparse()) return allreduce_sparse(tensors, opts);
   const at::Tensor data = only_tensor("allreduce", tensors);
   const Reduction reduction = reduction_of(opts.reduceOp);
   const at::Tensor prepared = reduction.prepare(data);
@@ -49,6 +51,23 @@ C10dBackend::Result C10dBackend::allreduce(Tensors& tensors, const c10d::Allredu
   comm::Options options = options_of(opts.timeout, opts.asyncOp);
   options.operation = reduction.operation;
   return issue(call, [&](Communicator& group) { return group.all_reduce(prepared, options); });
+}
+
+C10dBackend::Result C10dBackend::allreduce_sparse(Tensors& tensors,
+                                                  const c10d::AllreduceOptions& opts) {
+  TRIREME_CHECK(tensors.size() == 1, "allreduce: got ", tensors.size(), " tensors; expected one");
+  const at::Tensor data = tensors.front();
+  comm::Options options = options_of(opts.timeout, opts.asyncOp);
+  options.operation = reduction_of(opts.reduceOp).operation;
+  const auto finish = std::make_shared<std::function<void()>>();
+  Call call{c10d::OpType::_ALLREDUCE_SPARSE, "trireme:all_reduce", {}, {data}};
+  call.is_async = opts.asyncOp;
+  call.epilogue = [finish] { (*finish)(); };
+  return issue(call, [&](Communicator& group) {
+    SparseAllReduce started = all_reduce_sparse(group, data, options);
+    *finish = std::move(started.finish);
+    return started.work;
+  });
 }
 
 C10dBackend::Result C10dBackend::allreduce_coalesced(Tensors& tensors,

@@ -42,6 +42,8 @@ class C10dBackend : public c10d::Backend {
   c10d::ErrorType getError() override;
 
   Result allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  // Of sparse tensors too, summed or averaged; allreduce takes those as well.
+  Result allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
   Result allreduce_coalesced(Tensors& tensors,
                              const c10d::AllreduceCoalescedOptions& opts) override;
   Result reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override;
