@@ -16,13 +16,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-const ExchangeOptions kOptions{"crew", 4096, 1024, std::chrono::seconds(60)};
+const ExchangeOptions kOptions{"crew", 4096, std::chrono::seconds(60), 1};
 
 // Runs `function` on `size` ranks as threads; what each threw, empty for nothing.
 std::vector<std::string> run(int size, const std::function<void(Exchange&)>& function,
                              const ExchangeOptions& options = kOptions) {
   const auto segment =
-      make_thread_segments()->create("x", 0, Exchange::segment_bytes(size, options));
+      make_thread_segments()->create("x", 0, {Exchange::segment_bytes(size, options)});
   std::vector<std::string> errors(size);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
@@ -111,7 +111,8 @@ TEST(Exchange, TimeoutNamesTheLateRank) {
 }
 
 TEST(Exchange, TimeoutSaysWhenTheLateRankNeverJoined) {
-  const auto segment = make_thread_segments()->create("x", 0, Exchange::segment_bytes(2, kOptions));
+  const auto segment =
+      make_thread_segments()->create("x", 0, {Exchange::segment_bytes(2, kOptions)});
   Exchange exchange(segment, 0, 2, kOptions);
   exchange.begin({"join"}, milliseconds(60));
   EXPECT_ERROR(CommError, exchange.meet(), "waiting for rank 1, which never joined");
@@ -146,7 +147,8 @@ TEST(Exchange, RankThatLeavesAfterItsLastMeetIsMissedByNoOne) {
 }
 
 TEST(Exchange, LossThatTheCallerKnowsOfEndsTheWait) {
-  const auto segment = make_thread_segments()->create("x", 0, Exchange::segment_bytes(3, kOptions));
+  const auto segment =
+      make_thread_segments()->create("x", 0, {Exchange::segment_bytes(3, kOptions)});
   Exchange exchange(segment, 0, 3, kOptions);
   exchange.begin({"join"}, {});
   const auto loss_of = [](int rank) { return rank == 2 ? std::string("rank 2 sank") : ""; };
@@ -170,54 +172,49 @@ TEST(Exchange, AbortReasonReachesAllAndStays) {
   for (const std::string& error : errors) EXPECT_EQ(error, "mutiny");
 }
 
-TEST(Exchange, SendAndReceiveBytesOfAnySizeThroughTheMailbox) {
-  for (const size_t num_bytes : {0, 1, 1023, 1024, 1025, 10000}) {
-    const auto errors = run(3, [&](Exchange& exchange) {
-      std::vector<std::byte> data(num_bytes, std::byte(exchange.rank() + 1));
-      std::vector<std::byte> got(num_bytes);
-      exchange.begin({"send"}, {});
-      if (exchange.rank() < 2) exchange.send(data.data(), num_bytes, exchange.rank() + 1, 5);
-      if (exchange.rank() > 0) {
-        exchange.recv(got.data(), num_bytes, exchange.rank() - 1, 5);
-        EXPECT_EQ(got, std::vector<std::byte>(num_bytes, std::byte(exchange.rank())));
+TEST(Exchange, NotesTravelWithTheMeetOfAnyNumberOfRanks) {
+  for (const int size : {1, 2, 5, 64}) {
+    const auto errors = run(size, [](Exchange& exchange) {
+      exchange.begin({"note"}, {});
+      for (uint64_t i = 0; i < 20; ++i) {
+        for (size_t word = 0; word < exchange.note().size(); ++word)
+          exchange.note()[word] = 100 * exchange.rank() + 10 * i + word;
+        exchange.meet();
+        for (int rank = 0; rank < exchange.size(); ++rank) {
+          for (size_t word = 0; word < exchange.note_of(rank).size(); ++word) {
+            const uint64_t found = exchange.note_of(rank)[word];
+            if (found != 100 * rank + 10 * i + word) throw CommError(concat("read ", found));
+          }
+        }
       }
     });
-    for (const std::string& error : errors) EXPECT_EQ(error, "");
+    for (const std::string& error : errors) EXPECT_EQ(error, "") << size << " ranks";
   }
 }
 
-TEST(Exchange, ReceiverThatExpectsAnotherSizeOrTagTellsBoth) {
-  for (const bool wrong_tag : {false, true}) {
-    const auto errors = run(2, [&](Exchange& exchange) {
-      std::vector<std::byte> data(3000);
-      exchange.begin({"transfer"}, {});
-      if (exchange.rank() == 0) exchange.send(data.data(), 3000, 1, 1);
-      if (exchange.rank() == 1)
-        exchange.recv(data.data(), wrong_tag ? 3000 : 2999, 0, wrong_tag ? 2 : 1);
-    });
-    expect_all(errors, "rank 0 sends 3000 bytes with tag 1, rank 1 expects ");
-    expect_all(errors, wrong_tag ? "3000 with tag 2" : "2999 with tag 1");
-  }
+TEST(Exchange, TimeoutNamesEveryLateRank) {
+  const auto segment =
+      make_thread_segments()->create("x", 0, {Exchange::segment_bytes(4, kOptions)});
+  Exchange exchange(segment, 0, 4, kOptions);
+  Exchange attached(segment, 2, 4, kOptions);
+  exchange.begin({"barrier"}, milliseconds(60));
+  EXPECT_ERROR(CommError, exchange.meet(),
+               "waiting for rank 1, which never joined, rank 2, rank 3, which never joined");
 }
 
-TEST(Exchange, MessageOfARankThatHasLeftStillArrives) {
-  const auto segment = make_thread_segments()->create("x", 0, Exchange::segment_bytes(2, kOptions));
-  Exchange receiver(segment, 1, 2, kOptions);
-  std::byte value{42};
-  {
-    Exchange sender(segment, 0, 2, kOptions);
-    sender.begin({"send"}, {});
-    sender.send(&value, 1, 1, 0);
-  }
-  std::byte got{};
-  receiver.begin({"recv"}, {});
-  receiver.recv(&got, 1, 0, 0);
-  EXPECT_EQ(got, value);
-  EXPECT_ERROR(CommError, receiver.recv(&got, 1, 0, 0), "rank 0 has left the group");
+TEST(Exchange, GroupsHaveNoncesOfTheirOwn) {
+  const auto segments = make_thread_segments();
+  const SegmentSize size{Exchange::segment_bytes(2, kOptions)};
+  const Exchange first(segments->create("x", 0, size), 0, 2, kOptions);
+  const Exchange second(segments->open("x", 1, size), 1, 2, kOptions);
+  const Exchange other(segments->create("y", 0, size), 0, 2, kOptions);
+  EXPECT_EQ(first.nonce(), second.nonce());
+  EXPECT_NE(first.nonce(), other.nonce());
 }
 
 TEST(Exchange, MemoryOfAnotherNumberOfRanksIsRefused) {
-  const auto segment = make_thread_segments()->create("x", 0, Exchange::segment_bytes(3, kOptions));
+  const auto segment =
+      make_thread_segments()->create("x", 0, {Exchange::segment_bytes(3, kOptions)});
   const Exchange exchange(segment, 0, 3, kOptions);
   EXPECT_ERROR(ConfigError, Exchange(segment, 1, 2, kOptions), "is not one of this version");
 }

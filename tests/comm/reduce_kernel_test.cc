@@ -37,7 +37,8 @@ at::Tensor reduce(const std::vector<at::Tensor>& inputs, ReduceOp operation) {
   at::Tensor out = at::empty_like(inputs[0]);
   std::vector<const void*> pointers;
   for (const at::Tensor& input : inputs) pointers.push_back(input.const_data_ptr());
-  reduce_in_rank_order(out.data_ptr(), pointers, out.numel(), out.scalar_type(), operation);
+  void* to = out.data_ptr();
+  reduce_in_rank_order({&to, 1}, pointers, out.numel(), out.scalar_type(), operation);
   return out;
 }
 
@@ -66,7 +67,8 @@ TEST(ReduceKernel, OutputMayBeOneOfTheInputs) {
     const at::Tensor expected = model_of(inputs, ReduceOp::kSum);
     std::vector<const void*> pointers;
     for (const at::Tensor& input : inputs) pointers.push_back(input.const_data_ptr());
-    reduce_in_rank_order(inputs[own].data_ptr(), pointers, 1000, at::kFloat, ReduceOp::kSum);
+    void* to = inputs[own].data_ptr();
+    reduce_in_rank_order({&to, 1}, pointers, 1000, at::kFloat, ReduceOp::kSum);
     harness::assert_same_bits(inputs[own], expected, concat("into input ", own));
   }
 }

@@ -50,7 +50,7 @@ TEST(SharedCommunicator, RefusesSlotsThatCutElements) {
   EXPECT_ERROR(ConfigError,
                run_ranks(
                    2, [](Communicator&) {}, options),
-               "at least 64 a rank");
+               "multiple of 64, at least");
 }
 
 TEST(SharedCommunicator, BadArgumentsAreConfigErrorsAndTheGroupLivesOn) {

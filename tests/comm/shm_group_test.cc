@@ -198,7 +198,7 @@ TEST(ShmGroup, LeavesNoFileBehindWhateverHappens) {
 
 TEST(ShmGroup, NameInUseIsAConfigError) {
   const std::string job = harness::unique_job();
-  const auto segment = make_shm_segments()->create(job, 0, 4096);  // another job is joining
+  const auto segment = make_shm_segments()->create(job, 0, {4096});  // another job is joining
   EXPECT_ERROR(ConfigError, make_shm_group(job, 0, 2), "is in use by another job");
 }
 

@@ -1,17 +1,15 @@
 #include "trireme/comm/exchange.h"
 
 #include <algorithm>
-#include <climits>
 #include <cstdio>
 #include <cstring>
+#include <random>
 #include <thread>
 
 #include <c10/core/ScalarType.h>
-#include <linux/futex.h>
 #include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
+#include "trireme/base/cores.h"
 #include "trireme/base/error.h"
 #include "trireme/comm/reduce_kernel.h"
 
@@ -20,57 +18,51 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kMagic = 0x31656d6572697254;         // "Trireme1"
+constexpr uint64_t kMagic = 0x32656d6572697254;         // "Trireme2"
 constexpr auto kSlice = std::chrono::milliseconds(50);  // between looks at the peers while asleep
+// With a core for each rank a peer is about to arrive, and sleeping costs more than it saves.
+constexpr int kSpins = 2000;
+// With fewer, it may be waiting for this core.
+constexpr int kYields = 50;
 
 size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
-void futex_wait(std::atomic<uint32_t>& word, uint32_t seen) {
-  const timespec slice{0, std::chrono::nanoseconds(kSlice).count()};
-  syscall(SYS_futex, &word, FUTEX_WAIT, seen, &slice, nullptr, 0);
+uint64_t mixed(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15;
+  return hash ^ (hash >> 32);
 }
 
-// Wakes sleepers, if there are any. The store before and the load here are both sequentially
-// consistent, as are the sleeper's increment and its look at the word: one of the two sees the
-// other.
-void wake(std::atomic<uint32_t>& word, const std::atomic<uint32_t>& waiters) {
-  if (waiters.load() != 0) syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
-
-int num_cores() {
-  cpu_set_t cores;
-  return sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
+uint64_t signature_of(const Call& call, uint64_t sequence) {
+  uint64_t name = 0;
+  std::memcpy(&name, call.operation, strnlen(call.operation, sizeof(name)));
+  const auto small = static_cast<uint64_t>(call.dtype) << 48 |
+                     static_cast<uint64_t>(call.reduce_op & 0xff) << 40 |
+                     static_cast<uint32_t>(call.root);
+  return mixed(mixed(mixed(mixed(mixed(sequence, name), strlen(call.operation)), small),
+                     static_cast<uint64_t>(call.elements)),
+               call.block_sizes);
 }
 
 }  // namespace
 
 struct alignas(64) Exchange::Header {
   std::atomic<uint64_t> magic;
+  std::atomic<uint64_t> nonce;
   std::atomic<int32_t> size;
   std::atomic<uint32_t> aborted;  // 0 no, 1 the reason is being written, 2 yes
-  char reason[480];
+  char reason[488];
+  Bell bell;  // rung when all have posted, when a rank leaves and on abort
 };
 
-struct alignas(64) Exchange::Slot {
-  std::atomic<uint32_t> phase;  // meets this rank has reached
-  std::atomic<uint32_t> waiters;
+// What is seldom read.
+struct alignas(64) Exchange::Rank {
   std::atomic<uint32_t> attached;
   std::atomic<uint32_t> left;
-  // The call of the last two meets, by the phase's parity.
-  struct alignas(64) Posted {
-    char operation[24];
-    int32_t dtype, reduce_op, root;
-    int64_t elements;
-    uint64_t block_sizes;
-  } calls[2];
-};
-
-struct alignas(64) Exchange::Mailbox {
-  std::atomic<uint32_t> written;  // pieces
-  std::atomic<uint32_t> read;
-  std::atomic<uint32_t> waiters;
-  int32_t tag;
-  uint64_t total_bytes;
+  // The running call, for the error when another rank's signature differs.
+  char operation[24];
+  int32_t dtype, reduce_op, root;
+  int64_t elements;
+  uint64_t block_sizes;
 };
 
 std::string to_string(const Call& call) {
@@ -85,206 +77,173 @@ std::string to_string(const Call& call) {
 
 size_t Exchange::segment_bytes(int size, const ExchangeOptions& options) {
   const auto ranks = static_cast<size_t>(size);
-  return sizeof(Header) + ranks * (sizeof(Slot) + 2 * options.slot_bytes) +
-         ranks * ranks * (sizeof(Mailbox) + options.mailbox_bytes) + 4096;
+  return round_up(sizeof(Header) + ranks * (sizeof(Rank) + 2 * sizeof(Line)), 4096) +
+         2 * ranks * options.slot_bytes;
 }
 
 Exchange::Exchange(std::shared_ptr<Segment> segment, int rank, int size, ExchangeOptions options)
     : segment_(std::move(segment)), rank_(rank), size_(size), options_(std::move(options)) {
-  static_assert(std::atomic<uint32_t>::is_always_lock_free);
+  static_assert(std::atomic<uint64_t>::is_always_lock_free);
+  std::byte* memory = segment_->data();
+  header_ = reinterpret_cast<Header*>(memory);
+  lines_ = reinterpret_cast<Line*>(memory + sizeof(Header));
+  ranks_ = reinterpret_cast<Rank*>(lines_ + 2 * size);
+  slots_ = memory + segment_bytes(size, options_) - 2 * size * options_.slot_bytes;
   if (header().magic.load() == 0) {  // fresh memory; several ranks may find and fill it
+    uint64_t fresh = 0;
+    std::random_device device;
+    header().nonce.compare_exchange_strong(fresh, uint64_t{device()} << 32 | device() | 1);
     header().size.store(size);
     header().magic.store(kMagic);
   }
   TRIREME_CHECK(header().magic.load() == kMagic && header().size.load() == size,
                 "the shared memory of group ", options_.name, " is not one of this version with ",
                 size, " ranks");
-  // With a core for each rank a peer is about to arrive; with fewer it needs this one's core.
-  spins_ = num_cores() >= size ? 20000 : 50;
-  slot(rank).attached.store(1);
+  has_core_each_ = num_cores() >= std::max(size, options_.host_ranks);
+  peer(rank).attached.store(1);
 }
 
 Exchange::~Exchange() {
-  slot(rank_).left.store(1);
-  wake(slot(rank_).phase, slot(rank_).waiters);
+  peer(rank_).left.store(1);
+  header().bell.ring();
 }
 
-Exchange::Header& Exchange::header() const { return *reinterpret_cast<Header*>(segment_->data()); }
+Exchange::Rank& Exchange::peer(int rank) const { return ranks_[rank]; }
 
-Exchange::Slot& Exchange::slot(int rank) const {
-  return *reinterpret_cast<Slot*>(segment_->data() + sizeof(Header) + rank * sizeof(Slot));
-}
+uint64_t Exchange::nonce() const { return header().nonce.load(); }
 
-std::byte* Exchange::half(int rank, uint32_t phase) const {
-  const size_t begin = round_up(sizeof(Header) + size_ * sizeof(Slot), 4096);
-  return segment_->data() + begin + (2 * rank + phase % 2) * options_.slot_bytes;
-}
-
-Exchange::Mailbox& Exchange::mailbox(int from, int to) const {
-  const size_t stride = sizeof(Mailbox) + options_.mailbox_bytes;
-  return *reinterpret_cast<Mailbox*>(half(size_, 0) + (from * size_ + to) * stride);
-}
+bool Exchange::has_joined(int peer_rank) const { return peer(peer_rank).attached.load() != 0; }
 
 void Exchange::begin(const Call& call, std::chrono::milliseconds timeout) {
   ++sequence_;
   call_ = call;
+  signature_ = signature_of(call, sequence_);
   timeout_ = timeout.count() > 0 ? timeout : options_.timeout;
-  start_ = Clock::now();
+  start_ = {};
+  Rank& self = peer(rank_);
+  std::strncpy(self.operation, call.operation, sizeof(self.operation) - 1);
+  self.dtype = call.dtype;
+  self.reduce_op = call.reduce_op;
+  self.root = call.root;
+  self.elements = call.elements;
+  self.block_sizes = call.block_sizes;
   check_aborted();
 }
 
-std::byte* Exchange::mine() { return half(rank_, phase_); }
-
-const std::byte* Exchange::posted(int rank) const { return half(rank, phase_ - 1); }
-
 void Exchange::meet(const LossOf& loss_of) {
-  auto& call = slot(rank_).calls[phase_ % 2];
-  std::snprintf(call.operation, sizeof(call.operation), "%s", call_.operation);
-  call.dtype = call_.dtype;
-  call.reduce_op = call_.reduce_op;
-  call.root = call_.root;
-  call.elements = call_.elements;
-  call.block_sizes = call_.block_sizes;
+  Line& own = line(rank_, phase_);
+  own.signature = signature_;
   const uint32_t target = ++phase_;
-  slot(rank_).phase.store(target);
-  wake(slot(rank_).phase, slot(rank_).waiters);
-  for (int i = 1; i < size_; ++i) {
-    const int peer = (rank_ + i) % size_;
-    wait_for(
-        slot(peer).phase, slot(peer).waiters, peer,
-        [target](uint32_t phase) { return static_cast<int32_t>(phase - target) >= 0; },
-        [&] { return loss_before(target, loss_of); });
+  own.phase.store(target);
+  // The last to come wakes the others; only it sees all the others' posts and its own.
+  Bell& bell = header().bell;
+  if (bell.sleepers.load() != 0 && all_posted<std::memory_order_seq_cst>(target)) bell.ring();
+  if (!spin(target)) sleep(target, loss_of);
+  for (int other = 0; other < size_; ++other) {
+    if (line(other, target - 1).signature != signature_) report_difference(other);
   }
-  check_calls();
+}
+
+template <std::memory_order order>
+bool Exchange::all_posted(uint32_t target) const {
+  for (int i = 1; i < size_; ++i) {
+    const int other = rank_ + i < size_ ? rank_ + i : rank_ + i - size_;
+    if (line(other, target - 1).phase.load(order) != target) return false;
+  }
+  return true;
+}
+
+bool Exchange::spin(uint32_t target) const {
+  if (all_posted<std::memory_order_acquire>(target)) return true;
+  for (int i = has_core_each_ ? kSpins : kYields; i > 0; --i) {
+    if (has_core_each_) {
+      spin_pause();
+    } else {
+      sched_yield();
+    }
+    if (all_posted<std::memory_order_acquire>(target)) return true;
+  }
+  return false;
+}
+
+// In slices, between which it looks whether those who are missing can still come.
+void Exchange::sleep(uint32_t target, const LossOf& loss_of) {
+  if (start_ == Clock::time_point()) start_ = Clock::now();
+  const auto done = [&] {
+    return all_posted<std::memory_order_seq_cst>(target) || header().aborted.load() != 0;
+  };
+  for (;;) {
+    header().bell.sleep(done, kSlice);
+    // Looked at before the posts: a peer may come and go, but not go and then come.
+    const std::string loss = loss_before(target, loss_of);
+    if (all_posted<std::memory_order_acquire>(target)) return;
+    check_aborted();
+    if (!loss.empty()) fail(loss);
+    if (Clock::now() - start_ > timeout_) time_out(target);
+  }
 }
 
 // Why a rank that has not reached `target` never will; empty when all may. Looks at all of them:
-// the one waited for may be alive and busy while another is dead.
+// one may be alive and busy while another is dead.
 std::string Exchange::loss_before(uint32_t target, const LossOf& loss_of) const {
   for (int i = 1; i < size_; ++i) {
-    const int peer = (rank_ + i) % size_;
-    std::string loss = absence_of(peer);
-    if (loss.empty() && loss_of) loss = loss_of(peer);
-    // Looked at after the loss: a rank that has left may have come before.
-    const bool is_late = static_cast<int32_t>(slot(peer).phase.load() - target) < 0;
+    const int other = (rank_ + i) % size_;
+    if (line(other, target - 1).phase.load() == target) continue;
+    std::string loss = absence_of(other);
+    if (loss.empty() && loss_of) loss = loss_of(other);
+    // Looked at again after the loss: a rank that has left may have come before.
+    const bool is_late = line(other, target - 1).phase.load() != target;
     if (is_late && !loss.empty()) return loss;
   }
   return "";
 }
 
-// Spins, then sleeps in slices; between slices asks `loss` whether the peer can still come.
-void Exchange::wait_for(std::atomic<uint32_t>& word, std::atomic<uint32_t>& waiters, int peer,
-                        const std::function<bool(uint32_t)>& done,
-                        const std::function<std::string()>& loss) {
-  for (int spin = 0; spin < spins_; ++spin) {
-    if (done(word.load(std::memory_order_acquire))) return;
+void Exchange::time_out(uint32_t target) {
+  std::string late;
+  for (int other = 0; other < size_; ++other) {
+    if (other == rank_ || line(other, target - 1).phase.load() == target) continue;
+    late += concat(late.empty() ? "rank " : ", rank ", other,
+                   has_joined(other) ? "" : ", which never joined");
   }
-  waiters.fetch_add(1);
-  const struct Leave {
-    std::atomic<uint32_t>& waiters;
-    ~Leave() { waiters.fetch_sub(1); }
-  } leave{waiters};
-  for (;;) {
-    const uint32_t seen = word.load();
-    if (done(seen)) return;
-    // Looked at before the word: a peer may come and go, but not go and then come.
-    const std::string gone = loss();
-    if (done(word.load())) return;
-    check_aborted();
-    if (!gone.empty()) fail(gone);
-    if (Clock::now() - start_ > timeout_) {
-      fail(concat("timed out after ", static_cast<double>(timeout_.count()) / 1000,
-                  " s waiting for rank ", peer,
-                  slot(peer).attached.load() != 0 ? "" : ", which never joined"));
-    }
-    futex_wait(word, seen);
-  }
+  fail(concat("timed out after ", static_cast<double>(timeout_.count()) / 1000, " s waiting for ",
+              late));
+}
+
+void Exchange::report_difference(int other) {
+  const auto call_of = [](const Rank& rank) {
+    return to_string(
+        {rank.operation, rank.dtype, rank.reduce_op, rank.root, rank.elements, rank.block_sizes});
+  };
+  const int first = std::min(rank_, other);
+  const int second = std::max(rank_, other);
+  fail(concat("the ranks call different operations: rank ", first, " ", call_of(peer(first)),
+              ", rank ", second, " ", call_of(peer(second))));
 }
 
 std::string Exchange::loss_of(int peer) const {
   return header().aborted.load() != 0 ? abort_reason() : absence_of(peer);
 }
 
-// Why `peer` will not come any more; empty when it may.
-std::string Exchange::absence_of(int peer) const {
-  if (slot(peer).left.load() != 0) return concat("rank ", peer, " has left the group");
-  const bool died = slot(peer).attached.load() != 0 && !segment_->is_alive(peer);
-  return died ? concat("rank ", peer, " died") : "";
-}
-
-void Exchange::check_calls() {
-  const uint32_t parity = (phase_ - 1) % 2;
-  const auto& own = slot(rank_).calls[parity];
-  const auto matches = [&](const Slot::Posted& other) {
-    return std::strcmp(own.operation, other.operation) == 0 && own.dtype == other.dtype &&
-           own.reduce_op == other.reduce_op && own.root == other.root &&
-           own.elements == other.elements && own.block_sizes == other.block_sizes;
-  };
-  const auto call_of = [](const Slot::Posted& posted) {
-    return to_string({posted.operation, posted.dtype, posted.reduce_op, posted.root,
-                      posted.elements, posted.block_sizes});
-  };
-  for (int peer = 0; peer < size_; ++peer) {
-    const auto& other = slot(peer).calls[parity];
-    if (matches(other)) continue;
-    fail(concat("the ranks call different operations: rank ", std::min(rank_, peer), " ",
-                call_of(rank_ < peer ? own : other), ", rank ", std::max(rank_, peer), " ",
-                call_of(rank_ < peer ? other : own)));
-  }
-}
-
-void Exchange::send(const std::byte* data, size_t num_bytes, int peer, int tag) {
-  Mailbox& box = mailbox(rank_, peer);
-  auto* space = reinterpret_cast<std::byte*>(&box + 1);
-  size_t offset = 0;
-  do {
-    const size_t piece = std::min(options_.mailbox_bytes, num_bytes - offset);
-    const uint32_t written = box.written.load();
-    wait_for(
-        box.read, box.waiters, peer, [written](uint32_t read) { return read == written; },
-        [&] { return absence_of(peer); });
-    box.tag = tag;
-    box.total_bytes = num_bytes;
-    if (piece > 0) std::memcpy(space, data + offset, piece);
-    box.written.store(written + 1);
-    wake(box.written, box.waiters);
-    offset += piece;
-  } while (offset < num_bytes);
-}
-
-void Exchange::recv(std::byte* data, size_t num_bytes, int peer, int tag) {
-  Mailbox& box = mailbox(peer, rank_);
-  const auto* space = reinterpret_cast<const std::byte*>(&box + 1);
-  size_t offset = 0;
-  do {
-    const uint32_t read = box.read.load();
-    wait_for(
-        box.written, box.waiters, peer, [read](uint32_t written) { return written != read; },
-        [&] { return absence_of(peer); });
-    if (box.tag != tag || box.total_bytes != num_bytes) {
-      fail(concat("rank ", peer, " sends ", box.total_bytes, " bytes with tag ", box.tag, ", rank ",
-                  rank_, " expects ", num_bytes, " with tag ", tag));
-    }
-    const size_t piece = std::min(options_.mailbox_bytes, num_bytes - offset);
-    if (piece > 0) std::memcpy(data + offset, space, piece);
-    box.read.store(read + 1);
-    wake(box.read, box.waiters);
-    offset += piece;
-  } while (offset < num_bytes);
-}
-
-std::string Exchange::where() const {
-  const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
-  char seconds[32];
-  std::snprintf(seconds, sizeof(seconds), "%.1f", elapsed);
-  return concat(call_.operation, " #", sequence_, " of group ", options_.name, " (", size_,
-                " ranks), after ", seconds, " s: ");
+std::string Exchange::absence_of(int other) const {
+  if (peer(other).left.load() != 0) return concat("rank ", other, " has left the group");
+  const bool died = has_joined(other) && !segment_->is_alive(other);
+  return died ? concat("rank ", other, " died") : "";
 }
 
 void Exchange::fail(const std::string& reason) {
-  abort(where() + reason);
+  const auto start = start_ == Clock::time_point() ? Clock::now() : start_;
+  const double elapsed = std::chrono::duration<double>(Clock::now() - start).count();
+  char seconds[32];
+  std::snprintf(seconds, sizeof(seconds), "%.1f", elapsed);
+  fail(concat(call_.operation, " #", sequence_), concat("after ", seconds, " s: ", reason));
+}
+
+void Exchange::fail(const std::string& operation, const std::string& reason) {
+  const std::string text =
+      concat(operation, " of group ", options_.name, " (", size_, " ranks), ", reason);
+  abort(text);
   check_aborted();
-  throw CommError(where() + reason);
+  throw CommError(text);
 }
 
 void Exchange::abort(const std::string& reason) {
@@ -293,9 +252,8 @@ void Exchange::abort(const std::string& reason) {
     std::snprintf(header().reason, sizeof(header().reason), "%s", reason.c_str());
     header().aborted.store(2);
   }
-  for (int rank = 0; rank < size_; ++rank) {
-    wake(slot(rank).phase, slot(rank).waiters);
-  }
+  header().bell.ring();
+  if (wake_others_) wake_others_();
 }
 
 std::string Exchange::abort_reason() const {

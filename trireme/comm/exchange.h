@@ -1,6 +1,7 @@
-// The one synchronisation everything is built from: each rank posts bytes, all wait for all, each
-// reads what it wants of the others. One wait an exchange: a rank posts into the half of its slot
-// that nobody can still be reading, because two exchanges ago everyone had finished with it.
+// The one synchronisation every collective is built from: each rank posts, all wait for all, each
+// reads what it wants of the others. A post is a note of a few words, which travels in the cache
+// line that says "I am here", and room for bytes behind it. There are two of each, used in turn: a
+// rank posts into the one that nobody can still be reading.
 #pragma once
 
 #include <atomic>
@@ -9,8 +10,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <span>
 #include <string>
 
+#include "trireme/comm/bell.h"
 #include "trireme/comm/segment.h"
 
 namespace trireme::comm {
@@ -27,15 +31,18 @@ struct Call {
 std::string to_string(const Call& call);
 
 struct ExchangeOptions {
-  std::string name;          // of the group, for errors
-  size_t slot_bytes = 0;     // one half of a rank's slot
-  size_t mailbox_bytes = 0;  // of each ordered pair of ranks
+  std::string name;       // of the group, for errors
+  size_t slot_bytes = 0;  // room behind a note; a rank has two
   std::chrono::milliseconds timeout{};
+  int host_ranks = 1;  // that compete for the host's cores
 };
 
-// One rank's end. Thread safety: one thread at a time, but abort() may come from any.
+// One rank's end. Thread safety: one thread at a time, but abort() and loss_of() may come from any.
 class Exchange {
  public:
+  using Note = std::array<uint64_t, 6>;
+
+  // `memory` is the group's, segment_bytes() from `segment`'s data on.
   Exchange(std::shared_ptr<Segment> segment, int rank, int size, ExchangeOptions options);
   // Tells the peers that this rank has left; never waits.
   ~Exchange();
@@ -47,63 +54,82 @@ class Exchange {
   int rank() const { return rank_; }
   int size() const { return size_; }
   const ExchangeOptions& options() const { return options_; }
+  // A number that no other group has, drawn by the first to come.
+  uint64_t nonce() const;
   // Counts this group's operations; the same on all ranks when they call the same.
   void begin(const Call& call, std::chrono::milliseconds timeout);
 
-  // Where this rank posts before the next meet().
-  std::byte* mine();
+  // What this rank posts with the next meet().
+  Note& note() { return line(rank_, phase_).note; }
+  std::byte* mine() { return slot(rank_, phase_); }
   // Waits until every rank has posted, and checks that all made the same call.
   // `loss_of`, when given, knows more of why a rank will not come; empty text when it may.
   // Throws: CommError: a peer died, left, is late, or called something else
   using LossOf = std::function<std::string(int rank)>;
   void meet(const LossOf& loss_of = {});
-  // What `rank` posted for the last meet(); valid until the second meet() after it begins.
-  const std::byte* posted(int rank) const;
-
-  // Point to point: `num_bytes` in pieces of a mailbox, with a header that is checked.
-  void send(const std::byte* data, size_t num_bytes, int peer, int tag);
-  void recv(std::byte* data, size_t num_bytes, int peer, int tag);
+  // What `rank` posted for the last meet(); valid until this rank calls the next.
+  const Note& note_of(int rank) const { return line(rank, phase_ - 1).note; }
+  const std::byte* posted(int rank) const { return slot(rank, phase_ - 1); }
 
   // Why `peer` will not come any more: the group was aborted, or it died or left. Empty when it
   // may.
   std::string loss_of(int peer) const;
+  // Why `peer` itself will not come; empty when it may.
+  std::string absence_of(int peer) const;
+  bool has_joined(int peer) const;
 
   // From now on every call on the group throws CommError with `reason`, here and on the peers. The
   // first reason stays.
   void abort(const std::string& reason);
+  // Calls `wake` after each abort, so that others who sleep on the group's memory see it.
+  void on_abort(std::function<void()> wake) { wake_others_ = std::move(wake); }
+  // Throws: CommError when the group was aborted
+  void check_aborted() const;
   // Aborts with `reason`, after the words that say which operation of which group failed, and
   // throws.
   [[noreturn]] void fail(const std::string& reason);
+  [[noreturn]] void fail(const std::string& operation, const std::string& reason);
 
  private:
   struct Header;
-  struct Slot;
-  struct Mailbox;
+  struct Rank;
+  struct alignas(64) Line {
+    std::atomic<uint32_t> phase;  // the meet it is posted for
+    uint64_t signature;           // of the call
+    Note note;
+  };
 
-  Header& header() const;
-  Slot& slot(int rank) const;
-  std::byte* half(int rank, uint32_t phase) const;
-  Mailbox& mailbox(int from, int to) const;
-  void wait_for(std::atomic<uint32_t>& word, std::atomic<uint32_t>& waiters, int peer,
-                const std::function<bool(uint32_t)>& done,
-                const std::function<std::string()>& loss);
+  Header& header() const { return *header_; }
+  Rank& peer(int rank) const;
+  Line& line(int rank, uint32_t phase) const { return lines_[2 * rank + phase % 2]; }
+  std::byte* slot(int rank, uint32_t phase) const {
+    return slots_ + (2 * static_cast<size_t>(rank) + phase % 2) * options_.slot_bytes;
+  }
+  template <std::memory_order order>
+  bool all_posted(uint32_t target) const;
+  bool spin(uint32_t target) const;
+  void sleep(uint32_t target, const LossOf& loss_of);
   std::string loss_before(uint32_t target, const LossOf& loss_of) const;
-  std::string absence_of(int peer) const;
-  void check_calls();
-  void check_aborted() const;
+  [[noreturn]] void time_out(uint32_t target);
+  [[noreturn]] void report_difference(int other);
   std::string abort_reason() const;
-  std::string where() const;
 
   std::shared_ptr<Segment> segment_;
+  Header* header_;
+  Rank* ranks_;
+  Line* lines_;
+  std::byte* slots_;
   int rank_;
   int size_;
   ExchangeOptions options_;
+  bool has_core_each_;
   uint32_t phase_ = 0;  // of the next meet()
   Call call_;
+  uint64_t signature_ = 0;
   uint64_t sequence_ = 0;
   std::chrono::milliseconds timeout_{};
-  std::chrono::steady_clock::time_point start_;
-  int spins_;
+  std::chrono::steady_clock::time_point start_;  // of the first sleep of this operation
+  std::function<void()> wake_others_;
 };
 
 }  // namespace trireme::comm

@@ -1,90 +1,35 @@
 #include "trireme/comm/progress.h"
 
-#include <algorithm>
 #include <exception>
 #include <utility>
 
 namespace trireme::comm {
 
-// An operation and what became of it. Done work of foreground calls has no operation.
-class Progress::Task : public Work {
- public:
-  Task(std::function<void()> operation, std::weak_ptr<std::function<void()>> abort)
-      : operation_(std::move(operation)), abort_(std::move(abort)), done_(operation_ == nullptr) {}
-
-  void execute() {
-    try {
-      operation_();
-    } catch (...) {
-      error_ = std::current_exception();
-    }
-    operation_ = nullptr;  // lets go of the tensors
-    {
-      const std::lock_guard lock(mutex_);
-      done_ = true;
-    }
-    finished_.notify_all();
-  }
-
-  void wait() override {
-    std::unique_lock lock(mutex_);
-    finished_.wait(lock, [this] { return done_; });
-    if (error_) std::rethrow_exception(error_);
-  }
-  bool wait_for(std::chrono::milliseconds limit) override {
-    std::unique_lock lock(mutex_);
-    if (!finished_.wait_for(lock, limit, [this] { return done_; })) return false;
-    if (error_) std::rethrow_exception(error_);
-    return true;
-  }
-  bool poll() override {
-    const std::lock_guard lock(mutex_);
-    return done_;
-  }
-  void abort() override {
-    if (const auto abort = abort_.lock()) (*abort)();
-  }
-  int source() const override { return -1; }
-
- private:
-  std::function<void()> operation_;
-  std::weak_ptr<std::function<void()>> abort_;
-  std::mutex mutex_;
-  std::condition_variable finished_;
-  bool done_;
-  std::exception_ptr error_;
-};
-
 Progress::~Progress() {
+  if (num_pending_.load() != 0) abort_->abort();
   {
     const std::lock_guard lock(mutex_);
-    // A finished task may still be in the queue; leaving after it is no abort.
-    const auto is_running = [](const auto& task) { return !task->poll(); };
-    if (std::ranges::any_of(queue_, is_running)) (*abort_)();
     stop_ = true;
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
 }
 
-WorkPtr Progress::run(const std::function<void()>& operation) {
-  {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return queue_.empty(); });
-  }
-  operation();
-  return std::make_shared<Task>(nullptr, abort_);
+void Progress::wait_until_empty() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return num_pending_.load() == 0; });
 }
 
 WorkPtr Progress::run_in_background(std::function<void()> operation) {
-  auto task = std::make_shared<Task>(std::move(operation), abort_);
+  auto work = std::make_shared<PendingWork>(abort_);
   {
     const std::lock_guard lock(mutex_);
-    queue_.push_back(task);
+    ++num_pending_;
+    queue_.push_back({std::move(operation), work});
     if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
   }
   changed_.notify_all();
-  return task;
+  return work;
 }
 
 void Progress::loop() {
@@ -92,12 +37,21 @@ void Progress::loop() {
   for (;;) {
     changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
     if (queue_.empty()) return;
-    const std::shared_ptr<Task> task = queue_.front();
-    lock.unlock();
-    task->execute();
-    lock.lock();
+    Task task = std::move(queue_.front());
     queue_.pop_front();
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      task.operation();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    task.operation = nullptr;  // lets go of the tensors
+    lock.lock();
+    // Before the work is done: who waits for it may destroy the group, which is no abort then.
+    --num_pending_;
     changed_.notify_all();
+    task.work->finish(error);
   }
 }
 

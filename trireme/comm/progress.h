@@ -1,7 +1,8 @@
-// Runs a group's background operations in the order they were issued, on a thread of its own that
+// Runs a group's background collectives in the order they were issued, on a thread of its own that
 // starts with the first of them.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -10,29 +11,44 @@
 #include <thread>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/comm/pending_work.h"
 
 namespace trireme::comm {
 
+// Thread safety: run() and run_in_background() from one thread at a time.
 class Progress {
  public:
-  // `abort` makes a running operation throw soon; called from any thread.
-  explicit Progress(std::function<void()> abort)
-      : abort_(std::make_shared<std::function<void()>>(std::move(abort))) {}
+  // `abort` makes a running operation throw soon.
+  explicit Progress(std::shared_ptr<AbortSwitch> abort) : abort_(std::move(abort)) {}
   // Aborts what still runs and joins.
   ~Progress();
 
+  // Returns when all background work has run: what follows may run in the calling thread.
+  void drain() {
+    if (num_pending_.load(std::memory_order_acquire) != 0) wait_until_empty();
+  }
   // Runs it here, after all background work, and returns done work. What it throws is thrown.
-  WorkPtr run(const std::function<void()>& operation);
+  template <typename Operation>
+  WorkPtr run(const Operation& operation) {
+    drain();
+    operation();
+    return done_work();
+  }
   WorkPtr run_in_background(std::function<void()> operation);
 
  private:
-  class Task;
+  struct Task {
+    std::function<void()> operation;
+    std::shared_ptr<PendingWork> work;
+  };
+  void wait_until_empty();
   void loop();
 
-  std::shared_ptr<std::function<void()>> abort_;  // work may outlive its group
+  std::shared_ptr<AbortSwitch> abort_;
+  std::atomic<int> num_pending_ = 0;  // queued or running
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::shared_ptr<Task>> queue_;  // the front one runs
+  std::deque<Task> queue_;
   bool stop_ = false;
   std::thread thread_;
 };

@@ -9,6 +9,7 @@
 #include <c10/util/complex.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/multiversion.h"
 
 namespace trireme::comm {
 namespace {
@@ -27,101 +28,125 @@ constexpr auto wide(T value) {
 // One functor an operation; NaN wins minimum and maximum.
 struct Sum {
   template <typename T>
-  T operator()(T a, T b) const {
+  TRIREME_INLINE T operator()(T a, T b) const {
     if constexpr (std::is_integral_v<T>) return static_cast<T>(wide(a) + wide(b));
     return a + b;
   }
-  bool operator()(bool a, bool b) const { return a || b; }
+  TRIREME_INLINE bool operator()(bool a, bool b) const { return a || b; }
 };
 struct Product {
   template <typename T>
-  T operator()(T a, T b) const {
+  TRIREME_INLINE T operator()(T a, T b) const {
     if constexpr (std::is_integral_v<T>) return static_cast<T>(wide(a) * wide(b));
     return a * b;
   }
-  bool operator()(bool a, bool b) const { return a && b; }
+  TRIREME_INLINE bool operator()(bool a, bool b) const { return a && b; }
 };
 struct Min {
   template <typename T>
-  T operator()(T a, T b) const {
+  TRIREME_INLINE T operator()(T a, T b) const {
     return a != a || a < b ? a : b;
   }
 };
 struct Max {
   template <typename T>
-  T operator()(T a, T b) const {
+  TRIREME_INLINE T operator()(T a, T b) const {
     return a != a || a > b ? a : b;
   }
 };
 struct BitAnd {
   template <typename T>
-  T operator()(T a, T b) const {
+  TRIREME_INLINE T operator()(T a, T b) const {
     return a & b;
   }
 };
 struct BitOr {
   template <typename T>
-  T operator()(T a, T b) const {
+  TRIREME_INLINE T operator()(T a, T b) const {
     return a | b;
   }
 };
 struct BitXor {
   template <typename T>
-  T operator()(T a, T b) const {
+  TRIREME_INLINE T operator()(T a, T b) const {
     return a ^ b;
   }
 };
 
+// What a reduction works on. A block's values are all read before the first is written, so outs may
+// be inputs.
+struct Operands {
+  std::span<void* const> outs;
+  std::span<const void* const> inputs;
+  int64_t count;
+};
+
 template <typename T, typename Operation>
-void reduce_block(T* out, std::span<const void* const> inputs, int64_t offset, int64_t count,
-                  Operation operation, int divisor) {
+TRIREME_INLINE void reduce(const Operands& operands, Operation operation, int divisor = 1) {
   constexpr int64_t kBlock = 512;  // stays in the first-level cache
   using A = Accumulator<T>;
   A sums[kBlock];
-  const auto input = [&](size_t r) { return static_cast<const T*>(inputs[r]) + offset; };
-  for (int64_t i = 0; i < count; ++i) sums[i] = static_cast<A>(input(0)[i]);
-  for (size_t r = 1; r < inputs.size(); ++r) {
-    const T* values = input(r);
-    for (int64_t i = 0; i < count; ++i) sums[i] = operation(sums[i], static_cast<A>(values[i]));
-  }
-  if constexpr (!std::is_integral_v<T>) {
-    if (divisor > 1) {
-      for (int64_t i = 0; i < count; ++i) sums[i] = sums[i] / static_cast<A>(divisor);
+  const auto ranks = operands.inputs.size();
+  for (int64_t offset = 0; offset < operands.count; offset += kBlock) {
+    const int64_t n = std::min(kBlock, operands.count - offset);
+    const T* first = static_cast<const T*>(operands.inputs[0]) + offset;
+    const T* second = static_cast<const T*>(operands.inputs[ranks > 1 ? 1 : 0]) + offset;
+    if (ranks == 1) {
+      for (int64_t i = 0; i < n; ++i) sums[i] = static_cast<A>(first[i]);
+    } else {
+      for (int64_t i = 0; i < n; ++i)
+        sums[i] = operation(static_cast<A>(first[i]), static_cast<A>(second[i]));
     }
-  }
-  for (int64_t i = 0; i < count; ++i) out[offset + i] = static_cast<T>(sums[i]);
-}
-
-template <typename T, typename Operation>
-void reduce(void* out, std::span<const void* const> inputs, int64_t count, Operation operation,
-            int divisor = 1) {
-  constexpr int64_t kBlock = 512;
-  for (int64_t offset = 0; offset < count; offset += kBlock) {
-    reduce_block(static_cast<T*>(out), inputs, offset, std::min(kBlock, count - offset), operation,
-                 divisor);
+    for (size_t r = 2; r < ranks; ++r) {
+      const T* values = static_cast<const T*>(operands.inputs[r]) + offset;
+      for (int64_t i = 0; i < n; ++i) sums[i] = operation(sums[i], static_cast<A>(values[i]));
+    }
+    if constexpr (!std::is_integral_v<T>) {
+      if (divisor > 1) {
+        for (int64_t i = 0; i < n; ++i) sums[i] = sums[i] / static_cast<A>(divisor);
+      }
+    }
+    for (void* out : operands.outs) {
+      T* values = static_cast<T*>(out) + offset;
+      for (int64_t i = 0; i < n; ++i) values[i] = static_cast<T>(sums[i]);
+    }
   }
 }
 
 template <typename T>
-void reduce_as(void* out, std::span<const void* const> inputs, int64_t count, ReduceOp operation) {
+TRIREME_INLINE void reduce_as(const Operands& operands, ReduceOp operation) {
   constexpr bool kIsComplex = c10::is_complex<T>::value;
   switch (operation) {
-    case ReduceOp::kSum: return reduce<T>(out, inputs, count, Sum());
-    case ReduceOp::kProduct: return reduce<T>(out, inputs, count, Product());
+    case ReduceOp::kSum: return reduce<T>(operands, Sum());
+    case ReduceOp::kProduct: return reduce<T>(operands, Product());
     case ReduceOp::kAverage:
-      return reduce<T>(out, inputs, count, Sum(), static_cast<int>(inputs.size()));
+      return reduce<T>(operands, Sum(), static_cast<int>(operands.inputs.size()));
     default: break;
   }
   if constexpr (!kIsComplex) {
-    if (operation == ReduceOp::kMin) return reduce<T>(out, inputs, count, Min());
-    if (operation == ReduceOp::kMax) return reduce<T>(out, inputs, count, Max());
+    if (operation == ReduceOp::kMin) return reduce<T>(operands, Min());
+    if (operation == ReduceOp::kMax) return reduce<T>(operands, Max());
   }
   if constexpr (std::is_integral_v<T>) {
-    if (operation == ReduceOp::kBitAnd) return reduce<T>(out, inputs, count, BitAnd());
-    if (operation == ReduceOp::kBitOr) return reduce<T>(out, inputs, count, BitOr());
-    if (operation == ReduceOp::kBitXor) return reduce<T>(out, inputs, count, BitXor());
+    if (operation == ReduceOp::kBitAnd) return reduce<T>(operands, BitAnd());
+    if (operation == ReduceOp::kBitOr) return reduce<T>(operands, BitOr());
+    if (operation == ReduceOp::kBitXor) return reduce<T>(operands, BitXor());
   }
   throw InternalError("operation was not checked");
+}
+
+// What training reduces most is compiled for each instruction set.
+TRIREME_MULTIVERSION void reduce_float(const Operands& operands, ReduceOp operation) {
+  reduce_as<float>(operands, operation);
+}
+TRIREME_MULTIVERSION void reduce_bfloat16(const Operands& operands, ReduceOp operation) {
+  reduce_as<c10::BFloat16>(operands, operation);
+}
+TRIREME_MULTIVERSION void reduce_half(const Operands& operands, ReduceOp operation) {
+  reduce_as<c10::Half>(operands, operation);
+}
+TRIREME_MULTIVERSION void reduce_double(const Operands& operands, ReduceOp operation) {
+  reduce_as<double>(operands, operation);
 }
 
 }  // namespace
@@ -135,9 +160,10 @@ const char* name_of(ReduceOp operation) {
 void check_reducible(c10::ScalarType dtype, ReduceOp operation) {
   using c10::ScalarType;
   static constexpr ScalarType kKnown[] = {
-      ScalarType::Bool,  ScalarType::Byte,   ScalarType::Char,         ScalarType::Short,
-      ScalarType::Int,   ScalarType::Long,   ScalarType::Half,         ScalarType::BFloat16,
-      ScalarType::Float, ScalarType::Double, ScalarType::ComplexFloat, ScalarType::ComplexDouble};
+      ScalarType::Bool,   ScalarType::Byte,         ScalarType::Char,         ScalarType::Short,
+      ScalarType::Int,    ScalarType::Long,         ScalarType::UInt16,       ScalarType::UInt32,
+      ScalarType::UInt64, ScalarType::Half,         ScalarType::BFloat16,     ScalarType::Float,
+      ScalarType::Double, ScalarType::ComplexFloat, ScalarType::ComplexDouble};
   bool supported = std::ranges::find(kKnown, dtype) != std::end(kKnown);
   const bool is_integral = c10::isIntegralType(dtype, /*includeBool=*/true);
   switch (operation) {
@@ -154,24 +180,26 @@ void check_reducible(c10::ScalarType dtype, ReduceOp operation) {
                 " tensors");
 }
 
-void reduce_in_rank_order(void* out, std::span<const void* const> inputs, int64_t count,
-                          c10::ScalarType dtype, ReduceOp operation) {
+void reduce_in_rank_order(std::span<void* const> outs, std::span<const void* const> inputs,
+                          int64_t count, c10::ScalarType dtype, ReduceOp operation) {
   using c10::ScalarType;
+  const Operands operands{outs, inputs, count};
   switch (dtype) {
-    case ScalarType::Bool: return reduce_as<bool>(out, inputs, count, operation);
-    case ScalarType::Byte: return reduce_as<uint8_t>(out, inputs, count, operation);
-    case ScalarType::Char: return reduce_as<int8_t>(out, inputs, count, operation);
-    case ScalarType::Short: return reduce_as<int16_t>(out, inputs, count, operation);
-    case ScalarType::Int: return reduce_as<int32_t>(out, inputs, count, operation);
-    case ScalarType::Long: return reduce_as<int64_t>(out, inputs, count, operation);
-    case ScalarType::Half: return reduce_as<c10::Half>(out, inputs, count, operation);
-    case ScalarType::BFloat16: return reduce_as<c10::BFloat16>(out, inputs, count, operation);
-    case ScalarType::Float: return reduce_as<float>(out, inputs, count, operation);
-    case ScalarType::Double: return reduce_as<double>(out, inputs, count, operation);
-    case ScalarType::ComplexFloat:
-      return reduce_as<c10::complex<float>>(out, inputs, count, operation);
-    case ScalarType::ComplexDouble:
-      return reduce_as<c10::complex<double>>(out, inputs, count, operation);
+    case ScalarType::Bool: return reduce_as<bool>(operands, operation);
+    case ScalarType::Byte: return reduce_as<uint8_t>(operands, operation);
+    case ScalarType::Char: return reduce_as<int8_t>(operands, operation);
+    case ScalarType::Short: return reduce_as<int16_t>(operands, operation);
+    case ScalarType::Int: return reduce_as<int32_t>(operands, operation);
+    case ScalarType::Long: return reduce_as<int64_t>(operands, operation);
+    case ScalarType::UInt16: return reduce_as<uint16_t>(operands, operation);
+    case ScalarType::UInt32: return reduce_as<uint32_t>(operands, operation);
+    case ScalarType::UInt64: return reduce_as<uint64_t>(operands, operation);
+    case ScalarType::Half: return reduce_half(operands, operation);
+    case ScalarType::BFloat16: return reduce_bfloat16(operands, operation);
+    case ScalarType::Float: return reduce_float(operands, operation);
+    case ScalarType::Double: return reduce_double(operands, operation);
+    case ScalarType::ComplexFloat: return reduce_as<c10::complex<float>>(operands, operation);
+    case ScalarType::ComplexDouble: return reduce_as<c10::complex<double>>(operands, operation);
     default: throw InternalError("dtype was not checked");
   }
 }

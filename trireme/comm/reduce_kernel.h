@@ -1,4 +1,4 @@
-// The arithmetic of a reduction: out[i] = op over ranks of inputs[r][i], always in rank order,
+// The arithmetic of a reduction: outs[i] = op over ranks of inputs[r][i], always in rank order,
 // whatever the block it is called on. 16-bit floats accumulate in fp32 and round once.
 #pragma once
 
@@ -15,9 +15,10 @@ namespace trireme::comm {
 // integers)
 void check_reducible(c10::ScalarType dtype, ReduceOp operation);
 
-// inputs: one pointer a rank, each to `count` elements. `out` may be one of them.
-void reduce_in_rank_order(void* out, std::span<const void* const> inputs, int64_t count,
-                          c10::ScalarType dtype, ReduceOp operation);
+// inputs: one pointer a rank, each to `count` elements. The result goes to each of `outs`, which may
+// be inputs too.
+void reduce_in_rank_order(std::span<void* const> outs, std::span<const void* const> inputs,
+                          int64_t count, c10::ScalarType dtype, ReduceOp operation);
 
 const char* name_of(ReduceOp operation);
 

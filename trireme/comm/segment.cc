@@ -1,10 +1,12 @@
 #include "trireme/comm/segment.h"
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -20,41 +22,51 @@ namespace {
 constexpr const char* kFolder = "/dev/shm";
 constexpr const char* kPrefix = "trireme-";
 
+// The first page of a file in /dev/shm.
+struct FileHeader {
+  uint64_t magic;
+  uint64_t committed;
+  uint64_t reserved;
+};
+constexpr uint64_t kMagic = 0x32656d6572697274;  // "trireme2"
+constexpr size_t kHeaderBytes = 4096;
+
 class ThreadSegment : public Segment {
  public:
-  explicit ThreadSegment(size_t num_bytes)
-      : num_bytes_(num_bytes),
-        data_(static_cast<std::byte*>(
-            mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
-    TRIREME_CHECK(data_ != MAP_FAILED, "not enough memory for a group's ", num_bytes, " bytes");
+  explicit ThreadSegment(SegmentSize size)
+      : size_(size),
+        data_(static_cast<std::byte*>(mmap(nullptr, size.total(), PROT_READ | PROT_WRITE,
+                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
+    TRIREME_CHECK(data_ != MAP_FAILED, "not enough memory for a group's ", size.total(), " bytes");
   }
-  ~ThreadSegment() override { munmap(data_, num_bytes_); }
+  ~ThreadSegment() override { munmap(data_, size_.total()); }
   std::byte* data() const override { return data_; }
   bool is_alive(int) const override { return true; }  // a thread does not die alone
+  void commit(size_t, size_t) override {}
   void seal() override {}
-  size_t num_bytes() const { return num_bytes_; }
+  SegmentSize size() const { return size_; }
 
  private:
-  size_t num_bytes_;
+  SegmentSize size_;
   std::byte* data_;
 };
 
 class ThreadSegments : public SegmentFactory {
  public:
-  std::shared_ptr<Segment> create(const std::string& name, int, size_t num_bytes) override {
+  std::shared_ptr<Segment> create(const std::string& name, int, SegmentSize size) override {
     const std::lock_guard lock(mutex_);
     auto& entry = segments_[name];
     TRIREME_CHECK(entry.expired(), "group name \"", name, "\" is in use; choose another");
-    const auto segment = std::make_shared<ThreadSegment>(num_bytes);
+    const auto segment = std::make_shared<ThreadSegment>(size);
     entry = segment;
     return segment;
   }
-  std::shared_ptr<Segment> open(const std::string& name, int, size_t num_bytes) override {
+  std::shared_ptr<Segment> open(const std::string& name, int, SegmentSize size) override {
     const std::lock_guard lock(mutex_);
     const auto found = segments_.find(name);
     auto segment = found == segments_.end() ? nullptr : found->second.lock();
-    TRIREME_CHECK(segment == nullptr || segment->num_bytes() == num_bytes, "group \"", name,
-                  "\" has ", segment ? segment->num_bytes() : 0, " bytes, expected ", num_bytes,
+    TRIREME_CHECK(segment == nullptr || segment->size() == size, "group \"", name, "\" has ",
+                  segment ? segment->size().total() : 0, " bytes, expected ", size.total(),
                   "; give every rank the same options");
     return segment;
   }
@@ -75,102 +87,131 @@ struct flock lock_of(short type, off_t start, off_t length) {
   return lock;
 }
 
+// Commits memory now: a full /dev/shm is an error here, not a SIGBUS later.
+void reserve(int fd, size_t offset, size_t num_bytes) {
+  const int code = posix_fallocate(fd, static_cast<off_t>(offset), static_cast<off_t>(num_bytes));
+  if (code == 0) return;
+  struct statvfs status {};
+  statvfs(kFolder, &status);
+  TRIREME_CHECK(code != ENOSPC && code != ENOMEM, kFolder, " is too small: this group needs ",
+                num_bytes, " bytes more and ", status.f_bavail * status.f_frsize, " of ",
+                status.f_blocks * status.f_frsize, " are free; mount -o remount,size=... ", kFolder,
+                ", or docker run --shm-size=...");
+  throw ConfigError(
+      concat("cannot reserve ", num_bytes, " bytes in ", kFolder, ": ", std::strerror(code)));
+}
+
+// A file descriptor that closes.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&&) = delete;
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
 class ShmSegment : public Segment {
  public:
-  // Takes `fd` over and locks this rank's byte.
-  ShmSegment(int fd, std::string path, int rank, size_t num_bytes)
-      : fd_(fd), path_(std::move(path)), num_bytes_(num_bytes) {
+  // Takes `file` over and locks this rank's byte.
+  ShmSegment(Descriptor file, std::string path, int rank, SegmentSize size)
+      : file_(std::move(file)), path_(std::move(path)), size_(size) {
     struct flock lock = lock_of(F_WRLCK, rank, 1);
-    const bool locked = fcntl(fd_, F_OFD_SETLK, &lock) == 0;
-    void* base =
-        locked ? mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0) : MAP_FAILED;
+    const bool locked = fcntl(file_.get(), F_OFD_SETLK, &lock) == 0;
+    void* base = locked ? mmap(nullptr, kHeaderBytes + size.total(), PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_NORESERVE, file_.get(), 0)
+                        : MAP_FAILED;
     if (base == MAP_FAILED) {
-      close(fd_);
       throw ConfigError(concat("cannot join ", path_, " as rank ", rank, ": ",
                                locked ? std::strerror(errno) : "another process is that rank"));
     }
-    data_ = static_cast<std::byte*>(base);
+    base_ = static_cast<std::byte*>(base);
+    // Where the host gives them; elsewhere ordinary pages do.
+    madvise(data() + size.committed, size.reserved, MADV_HUGEPAGE);
   }
   ~ShmSegment() override {
     if (named_) seal();  // the group never came together
-    munmap(data_, num_bytes_);
-    close(fd_);
+    munmap(base_, kHeaderBytes + size_.total());
   }
-  std::byte* data() const override { return data_; }
+  std::byte* data() const override { return base_ + kHeaderBytes; }
   bool is_alive(int rank) const override {
     struct flock lock = lock_of(F_WRLCK, rank, 1);
-    return fcntl(fd_, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+    return fcntl(file_.get(), F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+  }
+  void commit(size_t offset, size_t num_bytes) override {
+    reserve(file_.get(), kHeaderBytes + offset, num_bytes);
   }
   void seal() override {
     unlink(path_.c_str());
     named_ = false;
   }
-  int descriptor() const { return fd_; }
-  // From here on the name goes with this segment, unless it is sealed before.
-  void own_name() { named_ = true; }
-
- private:
-  int fd_;
-  std::string path_;
-  size_t num_bytes_;
-  std::byte* data_ = nullptr;
-  bool named_ = false;
-};
-
-// Commits the memory now: a full /dev/shm is an error here, not a SIGBUS later.
-void reserve(int fd, size_t num_bytes) {
-  const int code = posix_fallocate(fd, 0, static_cast<off_t>(num_bytes));
-  if (code == 0) return;
-  struct statvfs status {};
-  statvfs(kFolder, &status);
-  close(fd);
-  TRIREME_CHECK(code != ENOSPC && code != ENOMEM, kFolder, " is too small: this group needs ",
-                num_bytes, " bytes and ", status.f_bavail * status.f_frsize,
-                " are free; mount -o remount,size=... ", kFolder, ", or docker run --shm-size=...");
-  throw ConfigError(
-      concat("cannot reserve ", num_bytes, " bytes in ", kFolder, ": ", std::strerror(code)));
-}
-
-class ShmSegments : public SegmentFactory {
- public:
-  std::shared_ptr<Segment> create(const std::string& name, int rank, size_t num_bytes) override {
-    const std::string path = path_of(name);
-    // Nameless until it is complete and locked: no other process sees less, and no sweep takes it.
-    const int fd = ::open(kFolder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    TRIREME_CHECK(fd >= 0, "cannot make shared memory in ", kFolder, ": ", std::strerror(errno));
-    reserve(fd, num_bytes);
-    auto segment = std::make_shared<ShmSegment>(fd, path, rank, num_bytes);
-    const std::string self = concat("/proc/self/fd/", segment->descriptor());
-    if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) != 0) {
+  // Gives it its name, which goes with this segment unless it is sealed before.
+  void publish() {
+    *reinterpret_cast<FileHeader*>(base_) = {kMagic, size_.committed, size_.reserved};
+    const std::string self = concat("/proc/self/fd/", file_.get());
+    if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) != 0) {
       const int code = errno;
-      throw ConfigError(concat("shared-memory name ", path,
+      throw ConfigError(concat("shared-memory name ", path_,
                                code == EEXIST
                                    ? " is in use by another job; choose another TRIREME_JOB"
                                    : concat(" cannot be made: ", std::strerror(code))));
     }
-    segment->own_name();
+    named_ = true;
+  }
+
+ private:
+  Descriptor file_;
+  std::string path_;
+  SegmentSize size_;
+  std::byte* base_ = nullptr;
+  bool named_ = false;
+};
+
+bool is_ours(int fd, FileHeader* header) {
+  return pread(fd, header, sizeof(*header), 0) == sizeof(*header) && header->magic == kMagic;
+}
+
+class ShmSegments : public SegmentFactory {
+ public:
+  std::shared_ptr<Segment> create(const std::string& name, int rank, SegmentSize size) override {
+    // Nameless until it is complete and locked: no other process sees less, and no sweep takes it.
+    Descriptor file(::open(kFolder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+    TRIREME_CHECK(file.get() >= 0, "cannot make shared memory in ", kFolder, ": ",
+                  std::strerror(errno));
+    reserve(file.get(), 0, kHeaderBytes + size.committed);
+    TRIREME_CHECK(ftruncate(file.get(), static_cast<off_t>(kHeaderBytes + size.total())) == 0,
+                  "cannot make ", size.total(), " bytes of shared memory in ", kFolder, ": ",
+                  std::strerror(errno));
+    auto segment = std::make_shared<ShmSegment>(std::move(file), path_of(name), rank, size);
+    segment->publish();
     return segment;
   }
-  std::shared_ptr<Segment> open(const std::string& name, int rank, size_t num_bytes) override {
+  std::shared_ptr<Segment> open(const std::string& name, int rank, SegmentSize size) override {
     const std::string path = path_of(name);
-    const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-    if (fd < 0 && errno == ENOENT) return nullptr;
-    TRIREME_CHECK(fd >= 0, "cannot open ", path, ": ", std::strerror(errno));
+    Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    if (file.get() < 0 && errno == ENOENT) return nullptr;
+    TRIREME_CHECK(file.get() >= 0, "cannot open ", path, ": ", std::strerror(errno));
     // Its creator is dead: what is left of an earlier job. Not locked before this look, so that
     // rank 0's sweep can still take it away.
     struct flock creator = lock_of(F_WRLCK, 0, 1);
-    if (fcntl(fd, F_OFD_GETLK, &creator) == 0 && creator.l_type == F_UNLCK) {
-      close(fd);
-      return nullptr;
-    }
+    if (fcntl(file.get(), F_OFD_GETLK, &creator) == 0 && creator.l_type == F_UNLCK) return nullptr;
+    FileHeader header{};
+    TRIREME_CHECK(is_ours(file.get(), &header), path,
+                  " is not shared memory of this version; choose another TRIREME_JOB");
+    const SegmentSize found{header.committed, header.reserved};
     struct stat status {};
-    fstat(fd, &status);
-    if (static_cast<size_t>(status.st_size) != num_bytes) {
-      close(fd);
-      throw ConfigError(concat(path, " has ", status.st_size, " bytes, expected ", num_bytes,
-                               "; it is not of this job, or the ranks have different options"));
-    }
-    return std::make_shared<ShmSegment>(fd, path, rank, num_bytes);
+    TRIREME_CHECK(fstat(file.get(), &status) == 0 &&
+                      static_cast<size_t>(status.st_size) == kHeaderBytes + found.total(),
+                  path, " is damaged: it has ", status.st_size, " bytes, expected ",
+                  kHeaderBytes + found.total());
+    TRIREME_CHECK(found == size, path, " has ", found.total(), " bytes, expected ", size.total(),
+                  "; it is not of this job, or the ranks have different options");
+    return std::make_shared<ShmSegment>(std::move(file), path, rank, size);
   }
 };
 
@@ -182,16 +223,21 @@ std::shared_ptr<SegmentFactory> make_thread_segments() {
 
 std::shared_ptr<SegmentFactory> make_shm_segments() { return std::make_shared<ShmSegments>(); }
 
+size_t shared_memory_bytes() {
+  struct statvfs status {};
+  return statvfs(kFolder, &status) == 0 ? status.f_blocks * status.f_frsize : 0;
+}
+
 int sweep_orphans() {
   int removed = 0;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(kFolder, ignored)) {
     if (!entry.path().filename().string().starts_with(kPrefix)) continue;
-    const int fd = ::open(entry.path().c_str(), O_RDWR | O_CLOEXEC);
-    if (fd < 0) continue;
+    const Descriptor file(::open(entry.path().c_str(), O_RDWR | O_CLOEXEC));
+    FileHeader header{};
+    if (file.get() < 0 || !is_ours(file.get(), &header)) continue;
     struct flock lock = lock_of(F_WRLCK, 0, 0);  // 0: to the end, whatever the size
-    const bool orphaned = fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
-    close(fd);
+    const bool orphaned = fcntl(file.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
     if (orphaned && unlink(entry.path().c_str()) == 0) ++removed;
   }
   return removed;

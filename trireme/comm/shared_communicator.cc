@@ -9,24 +9,21 @@
 
 #include "trireme/base/error.h"
 #include "trireme/comm/reduce_kernel.h"
-#include "trireme/comm/staged.h"
 
 namespace trireme::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMailboxBytes = 16 << 10;
-
-ExchangeOptions exchange_options(const GroupOptions& options) {
-  return {options.name, options.slot_bytes, kMailboxBytes, options.timeout};
+ExchangeOptions exchange_options(const GroupOptions& options, int host_ranks) {
+  return {options.name, options.slot_bytes, options.timeout, host_ranks};
 }
 
-staged::Bytes bytes_of(const at::Tensor& tensor) {
+collectives::Bytes bytes_of(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
 }
 
-staged::ConstBytes const_bytes_of(const at::Tensor& tensor) {
+collectives::ConstBytes const_bytes_of(const at::Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
 
@@ -36,7 +33,7 @@ class Destination {
  public:
   explicit Destination(at::Tensor tensor)
       : tensor_(std::move(tensor)), flat_(tensor_.contiguous()) {}
-  staged::Bytes bytes() const { return bytes_of(flat_); }
+  collectives::Bytes bytes() const { return bytes_of(flat_); }
   void commit() const {
     if (!flat_.is_same(tensor_)) tensor_.copy_(flat_);
   }
@@ -51,8 +48,8 @@ class Destinations {
   explicit Destinations(const std::vector<at::Tensor>& tensors) {
     for (const at::Tensor& tensor : tensors) items_.emplace_back(tensor);
   }
-  std::vector<staged::Bytes> bytes() const {
-    std::vector<staged::Bytes> spans;
+  std::vector<collectives::Bytes> bytes() const {
+    std::vector<collectives::Bytes> spans;
     for (const Destination& item : items_) spans.push_back(item.bytes());
     return spans;
   }
@@ -73,7 +70,7 @@ struct Sources {
     }
   }
   std::vector<at::Tensor> flat;
-  std::vector<staged::ConstBytes> bytes;
+  std::vector<collectives::ConstBytes> bytes;
 };
 
 // Throws ConfigError unless shared memory can hold it.
@@ -115,28 +112,67 @@ int64_t total_elements(const std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
-SharedCommunicator::SharedCommunicator(std::shared_ptr<SegmentFactory> segments,
-                                       std::shared_ptr<Segment> segment, std::string uid, int rank,
-                                       int size, const GroupOptions& options)
-    : segments_(std::move(segments)),
-      uid_(std::move(uid)),
-      options_(options),
-      exchange_(std::move(segment), rank, size, exchange_options(options)),
-      progress_([this] { exchange_.abort("group " + options_.name + " was aborted"); }) {}
+// A group's segment: the exchange and the envelopes of messages, then, reserved, the messages'
+// pieces and the host's heap.
+struct SharedCommunicator::Memory {
+  SegmentSize size;
+  size_t envelopes;
+  size_t pieces;
+  size_t heap;
+  size_t arena_bytes;
 
-std::unique_ptr<SharedCommunicator> SharedCommunicator::join(
-    std::shared_ptr<SegmentFactory> segments, const std::string& uid, int rank, int size,
-    const GroupOptions& options, const Exchange::LossOf& loss_of) {
+  static Memory of(int num_ranks, const GroupOptions& options, bool has_heap) {
+    const SegmentSize messages = PointToPoint::segment_size(num_ranks);
+    Memory memory{};
+    memory.envelopes = Exchange::segment_bytes(num_ranks, exchange_options(options, num_ranks));
+    memory.pieces = round_up(memory.envelopes + messages.committed, kPage);
+    memory.heap = round_up(memory.pieces + messages.reserved, kHugePage);
+    if (has_heap) {
+      const size_t wanted = options.heap_bytes > 0 ? options.heap_bytes : shared_memory_bytes();
+      memory.arena_bytes = round_up(wanted, kHugePage);
+    }
+    memory.size.committed = memory.pieces;
+    memory.size.reserved = memory.heap + num_ranks * memory.arena_bytes - memory.pieces;
+    return memory;
+  }
+
+ private:
+  static constexpr size_t kPage = 4096;
+  static constexpr size_t kHugePage = 2 << 20;
+  static size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
+};
+
+SharedCommunicator::SharedCommunicator(Host host, std::shared_ptr<Segment> segment, int rank,
+                                       int size, const GroupOptions& options)
+    : host_(std::move(host)),
+      no_heap_(Heap::none()),
+      options_(options),
+      zero_copy_heap_(options.zero_copy ? *host_.heap : *no_heap_),
+      exchange_(segment, rank, size, exchange_options(options, host_.num_ranks)),
+      abort_{std::make_shared<AbortSwitch>(
+          [this] { exchange_.abort("group " + options_.name + " was aborted"); })},
+      point_to_point_(segment, Memory::of(size, options, false).envelopes,
+                      Memory::of(size, options, false).pieces, exchange_, zero_copy_heap_,
+                      abort_.abort),
+      progress_(abort_.abort) {
+  exchange_.on_abort([this] { point_to_point_.wake_all(); });
+}
+
+std::unique_ptr<SharedCommunicator> SharedCommunicator::join(Host host, const std::string& uid,
+                                                             int rank, int size,
+                                                             const GroupOptions& options,
+                                                             const Exchange::LossOf& loss_of) {
   TRIREME_CHECK(size >= 1 && rank >= 0 && rank < size, "rank ", rank, " of ", size,
                 " ranks; expected 0 <= rank < size");
   TRIREME_CHECK(
-      options.slot_bytes % 64 == 0 && options.slot_bytes >= 64 * static_cast<size_t>(size),
-      "slot_bytes is ", options.slot_bytes, "; expected a multiple of 64, at least 64 a rank");
-  const size_t num_bytes = Exchange::segment_bytes(size, exchange_options(options));
+      options.slot_bytes % 64 == 0 && options.slot_bytes >= collectives::least_slot_bytes(size),
+      "slot_bytes is ", options.slot_bytes, "; expected a multiple of 64, at least ",
+      collectives::least_slot_bytes(size));
+  const Memory memory = Memory::of(size, options, host.heap == nullptr);
   std::shared_ptr<Segment> segment;
   const auto deadline = Clock::now() + options.timeout;
-  if (rank == 0) segment = segments->create(uid, rank, num_bytes);
-  while (segment == nullptr && (segment = segments->open(uid, rank, num_bytes)) == nullptr) {
+  if (rank == 0) segment = host.segments->create(uid, rank, memory.size);
+  while (segment == nullptr && (segment = host.segments->open(uid, rank, memory.size)) == nullptr) {
     if (Clock::now() > deadline) {
       throw CommError(concat("joining group ", options.name, ": rank 0 of ", size,
                              " never came within ",
@@ -147,8 +183,11 @@ std::unique_ptr<SharedCommunicator> SharedCommunicator::join(
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  if (host.heap == nullptr)
+    host.heap = Heap::in(segment, memory.heap, memory.arena_bytes, rank, size);
+  if (host.num_ranks == 0) host.num_ranks = size;
   std::unique_ptr<SharedCommunicator> group(
-      new SharedCommunicator(segments, segment, uid, rank, size, options));
+      new SharedCommunicator(std::move(host), segment, rank, size, options));
   group->exchange_.begin({"join"}, options.timeout);
   group->exchange_.meet(loss_of);
   if (rank == 0) segment->seal();
@@ -166,8 +205,8 @@ WorkPtr SharedCommunicator::issue(const Options& options, Operation operation) {
   return progress_.run(without_grad);
 }
 
-void SharedCommunicator::check_root(const char* operation, int root) const {
-  TRIREME_CHECK(root >= 0 && root < size(), operation, ": rank ", root, " is not in group ", name(),
+void SharedCommunicator::check_rank(const char* operation, int rank) const {
+  TRIREME_CHECK(rank >= 0 && rank < size(), operation, ": rank ", rank, " is not in group ", name(),
                 " of ", size(), " ranks");
 }
 
@@ -181,29 +220,34 @@ WorkPtr SharedCommunicator::all_reduce(at::Tensor data, Options options) {
   return issue(options, [this, data, options, call] {
     const Destination destination(data);
     exchange_.begin(call, options.timeout);
-    staged::all_reduce(exchange_, destination.bytes(), {data.scalar_type(), options.operation});
+    collectives::all_reduce(shared(), destination.bytes(), {data.scalar_type(), options.operation});
     destination.commit();
   });
 }
 
 WorkPtr SharedCommunicator::reduce(at::Tensor data, int root, Options options) {
-  check_root("reduce", root);
+  check_rank("reduce", root);
   const Call call = reduce_call("reduce", data, data.numel(), options.operation, root);
   return issue(options, [this, data, root, options, call] {
     const Destination destination(data);
     exchange_.begin(call, options.timeout);
-    staged::reduce(exchange_, destination.bytes(), root, {data.scalar_type(), options.operation});
+    collectives::all_reduce(shared(), destination.bytes(), {data.scalar_type(), options.operation},
+                            root);
     if (rank() == root) destination.commit();
   });
 }
 
 WorkPtr SharedCommunicator::broadcast(at::Tensor data, int root, Options options) {
-  check_root("broadcast", root);
+  check_rank("broadcast", root);
   return issue(options, [this, data, root, options] {
     const Destination destination(data);
     exchange_.begin(call_of("broadcast", data, data.numel(), root), options.timeout);
-    staged::broadcast(exchange_, destination.bytes(), root);
-    if (rank() != root) destination.commit();
+    const bool is_root = rank() == root;
+    std::vector<collectives::Bytes> outputs(is_root ? 0 : size());
+    if (!is_root) outputs[root] = destination.bytes();
+    collectives::share(shared(), outputs,
+                       is_root ? destination.bytes() : collectives::ConstBytes());
+    if (!is_root) destination.commit();
   });
 }
 
@@ -218,7 +262,7 @@ WorkPtr SharedCommunicator::all_gather(std::vector<at::Tensor> outputs, at::Tens
     Call call = call_of("all_gather", input, total_elements(outputs));
     call.block_sizes = hash_sizes(outputs);
     exchange_.begin(call, options.timeout);
-    staged::all_gather(exchange_, destinations.bytes(), const_bytes_of(source));
+    collectives::share(shared(), destinations.bytes(), const_bytes_of(source));
     destinations.commit();
   });
 }
@@ -235,8 +279,8 @@ WorkPtr SharedCommunicator::reduce_scatter(at::Tensor output, std::vector<at::Te
     const Destination destination(output);
     const Sources sources(inputs);
     exchange_.begin(call, options.timeout);
-    staged::reduce_scatter(exchange_, destination.bytes(), sources.bytes,
-                           {output.scalar_type(), options.operation});
+    collectives::reduce_scatter(shared(), destination.bytes(), sources.bytes,
+                                {output.scalar_type(), options.operation});
     destination.commit();
   });
 }
@@ -249,64 +293,68 @@ WorkPtr SharedCommunicator::all_to_all(std::vector<at::Tensor> outputs,
     const Destinations destinations(outputs);
     const Sources sources(inputs);
     exchange_.begin(call_of("all_to_all", inputs[0], -1), options.timeout);
-    staged::all_to_all(exchange_, destinations.bytes(), sources.bytes);
+    collectives::all_to_all(shared(), destinations.bytes(), sources.bytes);
     destinations.commit();
   });
 }
 
 WorkPtr SharedCommunicator::gather(std::vector<at::Tensor> outputs, at::Tensor input, int root,
                                    Options options) {
-  check_root("gather", root);
+  check_rank("gather", root);
   if (rank() == root) check_count("gather", outputs.size());
+  if (rank() != root) outputs.clear();
   return issue(options, [this, outputs, input, root, options] {
     const Destinations destinations(outputs);
     const at::Tensor source = input.contiguous();
     exchange_.begin(call_of("gather", input, -1, root), options.timeout);
-    std::vector<staged::Bytes> to = destinations.bytes();
-    to.resize(size());
-    std::vector<staged::ConstBytes> from(size());
-    from[root] = const_bytes_of(source);
-    staged::all_to_all(exchange_, to, from);
-    if (rank() == root) destinations.commit();
+    collectives::share(shared(), destinations.bytes(), const_bytes_of(source), /*confirm=*/true);
+    destinations.commit();
   });
 }
 
 WorkPtr SharedCommunicator::scatter(at::Tensor output, std::vector<at::Tensor> inputs, int root,
                                     Options options) {
-  check_root("scatter", root);
+  check_rank("scatter", root);
   if (rank() == root) check_count("scatter", inputs.size());
   return issue(options, [this, output, inputs, root, options] {
     const Destination destination(output);
     const Sources sources(inputs);
     exchange_.begin(call_of("scatter", output, -1, root), options.timeout);
-    std::vector<staged::Bytes> to(size());
+    std::vector<collectives::Bytes> to(size());
     to[root] = destination.bytes();
-    std::vector<staged::ConstBytes> from = sources.bytes;
+    std::vector<collectives::ConstBytes> from = sources.bytes;
     from.resize(size());
-    staged::all_to_all(exchange_, to, from);
+    collectives::all_to_all(shared(), to, from);
     destination.commit();
   });
 }
 
 WorkPtr SharedCommunicator::send(at::Tensor data, int peer, Options options) {
-  check_root("send", peer);
-  TRIREME_CHECK(peer != rank(), "send: rank ", peer, " is this rank; expected another");
-  return issue(options, [this, data, peer, options] {
-    const at::Tensor source = data.contiguous();
-    exchange_.begin(call_of("send", data, data.numel(), peer), options.timeout);
-    exchange_.send(const_bytes_of(source).data(), source.nbytes(), peer, options.tag);
-  });
+  check_rank("send", peer);
+  check_tensor("send", data);
+  return transfer(true, data, peer, options);
 }
 
 WorkPtr SharedCommunicator::recv(at::Tensor data, int peer, Options options) {
-  check_root("recv", peer);
-  TRIREME_CHECK(peer != rank(), "recv: rank ", peer, " is this rank; expected another");
-  return issue(options, [this, data, peer, options] {
-    const Destination destination(data);
-    exchange_.begin(call_of("recv", data, data.numel(), peer), options.timeout);
-    exchange_.recv(destination.bytes().data(), destination.bytes().size(), peer, options.tag);
-    destination.commit();
-  });
+  if (peer != kAnySource) check_rank("recv", peer);
+  check_tensor("recv", data);
+  return transfer(false, data, peer, options);
+}
+
+WorkPtr SharedCommunicator::transfer(bool is_send, const at::Tensor& data, int peer,
+                                     const Options& options) {
+  TRIREME_CHECK(peer != rank(), is_send ? "send" : "recv", ": rank ", peer,
+                " is this rank; expected another");
+  const c10::NoGradGuard no_grad;
+  const Destination tensor(data.detach());
+  const auto timeout = options.timeout.count() > 0 ? options.timeout : options_.timeout;
+  // Holds the tensor until it is done; a recv's goes back to where it belongs.
+  const auto on_done = [tensor, is_send] {
+    if (!is_send) tensor.commit();
+  };
+  return point_to_point_.start({is_send, tensor.bytes(), peer, options.tag,
+                                static_cast<int>(data.scalar_type()), timeout, on_done},
+                               options.background);
 }
 
 WorkPtr SharedCommunicator::barrier(Options options) {
@@ -317,7 +365,7 @@ WorkPtr SharedCommunicator::barrier(Options options) {
 }
 
 at::Tensor SharedCommunicator::symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) {
-  return at::empty(sizes, dtype);
+  return host_.heap->empty(sizes, dtype);
 }
 
 std::unique_ptr<Communicator> SharedCommunicator::split(int color, int key,
@@ -327,7 +375,7 @@ std::unique_ptr<Communicator> SharedCommunicator::split(int color, int key,
   std::vector<at::Tensor> all(size());
   for (at::Tensor& other : all) other = at::empty_like(mine);
   all_gather(all, mine, {})->wait();
-  const std::string uid = concat(uid_, ".", num_splits_++, ".", color);
+  const std::string uid = concat(std::hex, exchange_.nonce(), ".", num_splits_++, ".", color);
   if (color < 0) return nullptr;
   std::vector<std::pair<int64_t, int>> members;  // (key, rank)
   for (int other = 0; other < size(); ++other) {
@@ -341,7 +389,7 @@ std::unique_ptr<Communicator> SharedCommunicator::split(int color, int key,
   // A group of one exchanges nothing: small chunks cost it nothing either, and save shared memory.
   if (members.size() == 1) options.slot_bytes = std::min<size_t>(options.slot_bytes, 64 << 10);
   try {
-    return join(segments_, uid, static_cast<int>(self - members.begin()),
+    return join(host_, uid, static_cast<int>(self - members.begin()),
                 static_cast<int>(members.size()), options,
                 [&](int member) { return exchange_.loss_of(members[member].second); });
   } catch (const Error& error) {

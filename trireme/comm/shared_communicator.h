@@ -1,6 +1,6 @@
 // The Communicator of ranks that share memory: `thread` and `shm` are this class over different
-// segments, so they give the same bits. Every operation is a few exchanges (exchange.h) of chunks
-// that fit a slot; ordinary tensors are staged through it.
+// segments, so they give the same bits. Every collective is a few exchanges (exchange.h); symmetric
+// tensors are used where they lie, ordinary ones are staged (collectives.h).
 #pragma once
 
 #include <functional>
@@ -8,8 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "trireme/comm/collectives.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/exchange.h"
+#include "trireme/comm/heap.h"
+#include "trireme/comm/pending_work.h"
+#include "trireme/comm/point_to_point.h"
 #include "trireme/comm/progress.h"
 #include "trireme/comm/segment.h"
 
@@ -18,9 +22,21 @@ namespace trireme::comm {
 struct GroupOptions {
   std::string name = "world";                           // in errors
   std::chrono::milliseconds timeout = kDefaultTimeout;  // of operations that give none
-  // Half a rank's staging slot: larger ones need fewer synchronisations, smaller ones stay in
-  // cache.
+  // Through which ordinary tensors go, two a rank: larger ones need fewer synchronisations, smaller
+  // ones stay in cache.
   size_t slot_bytes = 512 << 10;
+  // How much symmetric memory a rank may allocate; zero means as much as the host has. Only what is
+  // allocated takes memory.
+  size_t heap_bytes = 0;
+  // false: stages every tensor, symmetric or not. The results do not change.
+  bool zero_copy = true;
+};
+
+// What the groups of one host have in common.
+struct Host {
+  std::shared_ptr<SegmentFactory> segments;
+  std::shared_ptr<Heap> heap;  // null: the first group makes it in its segment
+  int num_ranks = 0;           // of the first group; they compete for the cores
 };
 
 class SharedCommunicator : public Communicator {
@@ -29,9 +45,8 @@ class SharedCommunicator : public Communicator {
   // `loss_of`, when given, is asked why a rank will not come; empty text when it may.
   // Collective: all `size` ranks
   // Throws:     ConfigError (name in use, memory), CommError (a rank never came)
-  static std::unique_ptr<SharedCommunicator> join(std::shared_ptr<SegmentFactory> segments,
-                                                  const std::string& uid, int rank, int size,
-                                                  const GroupOptions& options,
+  static std::unique_ptr<SharedCommunicator> join(Host host, const std::string& uid, int rank,
+                                                  int size, const GroupOptions& options,
                                                   const Exchange::LossOf& loss_of = {});
 
   int rank() const override { return exchange_.rank(); }
@@ -57,20 +72,33 @@ class SharedCommunicator : public Communicator {
   std::unique_ptr<Communicator> split(int color, int key, const std::string& name) override;
 
  private:
-  SharedCommunicator(std::shared_ptr<SegmentFactory> segments, std::shared_ptr<Segment> segment,
-                     std::string uid, int rank, int size, const GroupOptions& options);
+  struct Memory;
+  // Work that outlives the group can no longer abort it.
+  struct AbortGuard {
+    std::shared_ptr<AbortSwitch> abort;
+    ~AbortGuard() { abort->disconnect(); }
+  };
+
+  SharedCommunicator(Host host, std::shared_ptr<Segment> segment, int rank, int size,
+                     const GroupOptions& options);
 
   template <typename Operation>
   WorkPtr issue(const Options& options, Operation operation);
-  void check_root(const char* operation, int root) const;
+  WorkPtr transfer(bool is_send, const at::Tensor& data, int peer, const Options& options);
+  void check_rank(const char* operation, int rank) const;
   void check_count(const char* operation, size_t found) const;
+  collectives::Shared shared() { return {exchange_, zero_copy_heap_}; }
 
-  std::shared_ptr<SegmentFactory> segments_;
-  std::string uid_;
+  Host host_;
+  std::shared_ptr<Heap> no_heap_;
   GroupOptions options_;
+  const Heap& zero_copy_heap_;  // the host's, or none
   int num_splits_ = 0;
   Exchange exchange_;
-  Progress progress_;  // last: its thread stops before the exchange goes
+  AbortGuard abort_;
+  // Last: their threads stop before the rest goes.
+  PointToPoint point_to_point_;
+  Progress progress_;
 };
 
 }  // namespace trireme::comm

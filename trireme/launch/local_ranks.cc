@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "trireme/base/cores.h"
 #include "trireme/base/error.h"
 
 extern char** environ;
@@ -24,11 +25,6 @@ using Clock = std::chrono::steady_clock;
 using Environment = std::map<std::string, std::string>;
 
 constexpr int kErrorDescriptor = 3;
-
-int num_cores() {
-  cpu_set_t cores;
-  return sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
-}
 
 Environment inherited_environment() {
   Environment variables;

@@ -1,22 +1,13 @@
-// What the few hand-written loops share: compilation once per x86-64 level (the best is chosen at
-// load time), sums in fixed lanes and an exponential the compiler can vectorise. Bits agree between
-// the levels: lanes are apart in the source and nothing is contracted.
+// What the few hand-written loops share: sums in fixed lanes and an exponential the compiler can
+// vectorise. Bits agree between
+// the instruction sets: lanes are apart in the source and nothing is contracted.
 #pragma once
 
 #include <bit>
 #include <cmath>
 #include <cstdint>
 
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define TRIREME_MULTIVERSION \
-  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define TRIREME_MULTIVERSION
-#endif
-
-// The body of a multiversioned function, shared by its dtypes: must be part of each version.
-#define TRIREME_INLINE inline __attribute__((always_inline))
+#include "trireme/base/multiversion.h"
 
 namespace trireme::model::internal {
 

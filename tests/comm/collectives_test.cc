@@ -1,6 +1,7 @@
 // Properties that hold for every number of ranks, size and slot: same bits as the scalar model.
-#include "trireme/comm/staged.h"
+#include "trireme/comm/collectives.h"
 
+#include <thread>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -11,29 +12,48 @@
 #include "tests/harness/tensors.h"
 #include "trireme/base/error.h"
 #include "trireme/comm/reduce_kernel.h"
+#include "trireme/comm/shared_communicator.h"
 
 namespace trireme::comm {
 namespace {
 
 using harness::assert_same_bits;
 
+// Which operands are symmetric: no rank's, every rank's, or those of even ranks.
+enum class Operands { kOrdinary, kSymmetric, kMixed };
+
 struct World {
   int size;
   size_t slot_bytes;
+  Operands operands;
 };
 
 class Collectives : public testing::TestWithParam<World> {
  protected:
   void run(const harness::RankFunction& function) {
-    GroupOptions options;
-    options.slot_bytes = GetParam().slot_bytes;
-    options.timeout = std::chrono::seconds(60);
-    harness::run_ranks(GetParam().size, function, options);
+    const auto& [size, slot_bytes, operands] = GetParam();
+    const Host host{make_thread_segments(), Heap::of_threads(), size};
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size; ++rank) {
+      GroupOptions options;
+      options.slot_bytes = slot_bytes;
+      options.timeout = std::chrono::seconds(60);
+      options.zero_copy =
+          operands == Operands::kSymmetric || (operands == Operands::kMixed && rank % 2 == 0);
+      threads.emplace_back([&host, &function, rank, options] {
+        try {
+          function(*SharedCommunicator::join(host, "x", rank, GetParam().size, options));
+        } catch (const std::exception& error) {
+          ADD_FAILURE() << "rank " << rank << ": " << error.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
   }
   static int size() { return GetParam().size; }
 };
 
-// 0, 1, odd, around the flat limit (16 KiB), several chunks of 4 and 64 KiB.
+// 0, 1, odd, around the flat limit (8 KiB), several chunks of 4 and 64 KiB.
 constexpr int64_t kCounts[] = {0, 1, 7, 1023, 4097, 40001};
 
 std::vector<at::Tensor> all_values(int size, at::IntArrayRef shape, at::ScalarType dtype) {
@@ -156,7 +176,7 @@ TEST_P(Collectives, SendAndReceiveAroundTheRing) {
     for (const int64_t count : kCounts) {
       at::Tensor got = at::zeros({count});
       const at::Tensor own = values_of(group.rank(), {count}, at::kFloat);
-      // Rank 0 receives first, or all would wait for room in the mailboxes.
+      // Rank 0 receives first, or all would wait for each other.
       if (group.rank() != 0) group.send(own, next)->wait();
       group.recv(got, last)->wait();
       if (group.rank() == 0) group.send(own, next)->wait();
@@ -214,15 +234,20 @@ TEST_P(Collectives, MixedCallsInARowDoNotDisturbEachOther) {
 
 std::vector<World> worlds() {
   std::vector<World> all;
-  for (int size = 1; size <= 8; ++size) all.push_back({size, 4 << 10});
-  for (const int size : {1, 2, 3, 8}) all.push_back({size, 64 << 10});
-  for (const int size : {2, 5}) all.push_back({size, 512 << 10});
+  for (const Operands operands : {Operands::kOrdinary, Operands::kSymmetric, Operands::kMixed}) {
+    for (int size = 1; size <= 9; ++size) all.push_back({size, 4 << 10, operands});
+    for (const int size : {2, 3, 5}) all.push_back({size, 64 << 10, operands});
+  }
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, Collectives, testing::ValuesIn(worlds()), [](const auto& world) {
-  return concat("Ranks", world.param.size, "Slot", world.param.slot_bytes >> 10, "KiB");
-});
+std::string name_of_world(const testing::TestParamInfo<World>& info) {
+  static constexpr const char* kNames[] = {"Ordinary", "Symmetric", "Mixed"};
+  return concat("Ranks", info.param.size, "Slot", info.param.slot_bytes >> 10, "KiB",
+                kNames[static_cast<int>(info.param.operands)]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, Collectives, testing::ValuesIn(worlds()), name_of_world);
 
 }  // namespace
 }  // namespace trireme::comm
