@@ -14,8 +14,10 @@ import torch.distributed as dist
 TIMEOUT = datetime.timedelta(seconds=60)
 
 
-def run(world, function, *args, backend="trireme"):
+def run(world, function, *args, backend="trireme", killed=()):
     """[function(rank, *args) of each rank]; AssertionError with the text of the first rank that failed.
+
+    The ranks of `killed` are those that kill themselves; they give None.
 
     The caller has not used threads of torch's: ranks are forked.
     """
@@ -31,7 +33,7 @@ def run(world, function, *args, backend="trireme"):
             sender.close()
             pipes.append(receiver)
             processes.append(process)
-        return [_result(rank, pipe, processes[rank]) for rank, pipe in enumerate(pipes)]
+        return [_result(rank, pipe, processes[rank], rank in killed) for rank, pipe in enumerate(pipes)]
     finally:
         for process in processes:
             process.join(5)
@@ -55,7 +57,7 @@ def _rank(rank, world, backend, store, sender, function, args):
         os._exit(1)
 
 
-def _result(rank, pipe, process):
+def _result(rank, pipe, process, is_killed):
     limit = TIMEOUT.total_seconds() + 30
     if not pipe.poll(limit):
         raise AssertionError(f"rank {rank} gave nothing within {limit} s")
@@ -63,6 +65,8 @@ def _result(rank, pipe, process):
         succeeded, value = pipe.recv()
     except EOFError:
         process.join()
+        if is_killed and process.exitcode == -signal.SIGKILL:
+            return None
         raise AssertionError(f"rank {rank} ended with {process.exitcode} and gave nothing") from None
     if not succeeded:
         raise AssertionError(f"rank {rank}:\n{value}")
