@@ -32,7 +32,7 @@ class Collectives : public testing::TestWithParam<World> {
  protected:
   void run(const harness::RankFunction& function) {
     const auto& [size, slot_bytes, operands] = GetParam();
-    const Host host{make_thread_segments(), Heap::of_threads(), size};
+    const Host host{"x", make_thread_segments(), Heap::of_threads(), size};
     std::vector<std::thread> threads;
     for (int rank = 0; rank < size; ++rank) {
       GroupOptions options;

@@ -26,6 +26,7 @@ void add_train(CLI::App& app, int& exit_code);
 void add_data(CLI::App& app, int& exit_code);
 void add_generate(CLI::App& app, int& exit_code);
 void add_checkpoint(CLI::App& app, int& exit_code);
+void add_bench(CLI::App& app, int& exit_code);
 
 // The path under which the program can start itself again.
 std::string own_program();

@@ -96,5 +96,6 @@ int main(int argc, char** argv) {
   trireme::cli::add_train(app, exit_code);
   trireme::cli::add_generate(app, exit_code);
   trireme::cli::add_checkpoint(app, exit_code);
+  trireme::cli::add_bench(app, exit_code);
   return trireme::cli::run(app, argc, argv, exit_code);
 }

@@ -14,10 +14,11 @@ namespace {
 template <typename T>
 using Small = c10::SmallVector<T, 16>;
 
-// Below this every rank reduces all of a message: an exchange saved outweighs the arithmetic.
+// Below this every rank reduces all of an ordinary message: an exchange saved outweighs the
+// arithmetic.
 constexpr size_t kFlatBytes = 8 << 10;
-// Below this a copy into the slot is cheaper than the exchange that ends a zero-copy read.
-constexpr size_t kCopyBytes = 8 << 10;
+// Below this a copy into the slot is cheaper than the exchange that ends a zero-copy operation.
+constexpr size_t kCopyBytes = 1 << 10;
 constexpr size_t kAlignment = 64;  // divides every dtype's size, and keeps parts off shared lines
 
 size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
@@ -55,20 +56,35 @@ bool takes_result(const Exchange& exchange, int root) {
   return root == kEveryRank || root == exchange.rank();
 }
 
-// One exchange: a message of a few words travels in the note.
-void all_reduce_flat(Exchange& exchange, Bytes data, const Reduction& reduction, int root) {
-  const bool fits_note = data.size() <= sizeof(Exchange::Note);
-  copy_bytes(fits_note ? reinterpret_cast<std::byte*>(exchange.note().data()) : exchange.mine(),
-             data.data(), data.size());
+// A message of a few words travels in the note; every rank reduces all of it.
+void all_reduce_in_note(Exchange& exchange, Bytes data, const Reduction& reduction, int root) {
+  copy_bytes(reinterpret_cast<std::byte*>(exchange.note().data()), data.data(), data.size());
   exchange.meet();
   if (!takes_result(exchange, root)) return;
   Small<const void*> inputs;
-  for (int rank = 0; rank < exchange.size(); ++rank) {
-    inputs.push_back(fits_note ? static_cast<const void*>(exchange.note_of(rank).data())
-                               : exchange.posted(rank));
-  }
+  for (int rank = 0; rank < exchange.size(); ++rank)
+    inputs.push_back(exchange.note_of(rank).data());
   void* out = data.data();
   reduce_bytes({&out, 1}, inputs, data.size(), reduction);
+}
+
+// Every rank reduces all of it, from slots and, where operands[r] is not null, from where it lies.
+// What others read is not overwritten before they have.
+void all_reduce_flat(Exchange& exchange, std::span<std::byte* const> operands, Bytes data,
+                     const Reduction& reduction, int root) {
+  bool all_staged = true;
+  Small<const void*> inputs;
+  for (int rank = 0; rank < exchange.size(); ++rank) {
+    all_staged &= operands[rank] == nullptr;
+    inputs.push_back(operands[rank] != nullptr ? operands[rank] : exchange.posted(rank));
+  }
+  if (all_staged && !takes_result(exchange, root)) return;
+  std::byte* const result = all_staged ? data.data() : exchange.mine();
+  void* out = result;
+  reduce_bytes({&out, 1}, inputs, data.size(), reduction);
+  if (all_staged) return;
+  exchange.meet();
+  if (takes_result(exchange, root)) copy_bytes(data.data(), result, data.size());
 }
 
 // All operands are symmetric: rank i reduces part i where it lies and writes it where it goes.
@@ -197,20 +213,27 @@ size_t least_slot_bytes(int size) {
 
 void all_reduce(const Shared& shared, Bytes data, const Reduction& reduction, int root) {
   Exchange& exchange = shared.exchange;
-  if (data.size() <= std::min(kFlatBytes, exchange.options().slot_bytes))
-    return all_reduce_flat(exchange, data, reduction, root);
+  if (data.size() <= sizeof(Exchange::Note))
+    return all_reduce_in_note(exchange, data, reduction, root);
+  const bool is_flat = data.size() <= std::min(kFlatBytes, exchange.options().slot_bytes);
   const StagedAllReduce staged(exchange, data, reduction, root);
-  const uint64_t place = shared.heap.place_of(data.data(), data.size());
+  const uint64_t place = place_of(shared, data);
   exchange.note()[0] = place;
-  if (place == Heap::kOrdinary) staged.stage(0);
+  if (place == Heap::kOrdinary && is_flat) {
+    copy_bytes(exchange.mine(), data.data(), data.size());
+  } else if (place == Heap::kOrdinary) {
+    staged.stage(0);
+  }
   exchange.meet();
-  Small<std::byte*> operands;
+  Small<std::byte*> operands;  // null: staged
   for (int rank = 0; rank < exchange.size(); ++rank) {
     const uint64_t other = exchange.note_of(rank)[0];
     operands.push_back(other == Heap::kOrdinary ? nullptr : shared.heap.at(other));
   }
   if (std::ranges::find(operands, nullptr) == operands.end()) {
     all_reduce_in_place(exchange, operands, data.size(), reduction, root);
+  } else if (is_flat) {
+    all_reduce_flat(exchange, operands, data, reduction, root);
   } else {
     staged.run(operands);
   }

@@ -37,7 +37,7 @@ inline constexpr int kEveryRank = -1;
 size_t least_slot_bytes(int size);
 
 // In place, on `root` or every rank.
-// Small: 1 exchange, every rank reduces all of it, n written and p * n read.
+// Small and ordinary: 1 exchange, every rank reduces all of it, n written and p * n read.
 // Symmetric: 2 exchanges; rank i reduces part i and writes it to all: n read, n written.
 // Ordinary: 1 + 2n/s exchanges; the others' parts go through slots: 2n read, 3n written.
 void all_reduce(const Shared& shared, Bytes data, const Reduction& reduction,

@@ -56,6 +56,16 @@ struct PointToPoint::Transfer {
   bool is_done = false;
 
   size_t size() const { return message.data.size(); }
+  // Whether `later` must not start before this one has: sends of a pair share its ring, recvs take
+  // messages in the order of their calls.
+  bool precedes(const Transfer& later) const {
+    const Message& other = later.message;
+    if (message.is_send != other.is_send) return false;
+    const bool same_peer = message.peer == other.peer;
+    if (message.is_send) return same_peer;
+    const bool meets = same_peer || message.peer == kAnySource || other.peer == kAnySource;
+    return meets && message.tag == other.tag;
+  }
 };
 
 SegmentSize PointToPoint::segment_size(int size) {
@@ -151,10 +161,13 @@ void PointToPoint::drive(const std::function<bool()>& is_over) {
 bool PointToPoint::advance_all() {
   bool has_moved = false;
   try {
-    std::vector<bool> is_blocked(exchange_.size());
+    std::vector<const Transfer*> waiting;  // for an envelope or a message; none overtakes them
     for (const TransferPtr& transfer : transfers_) {
-      has_moved |=
-          transfer->message.is_send ? advance_send(*transfer, is_blocked) : advance_recv(*transfer);
+      const auto precedes = [&](const Transfer* earlier) { return earlier->precedes(*transfer); };
+      const bool starts = transfer->envelope == nullptr;
+      if (starts && std::ranges::any_of(waiting, precedes)) continue;
+      has_moved |= transfer->message.is_send ? advance_send(*transfer) : advance_recv(*transfer);
+      if (transfer->envelope == nullptr) waiting.push_back(transfer.get());
     }
   } catch (const std::exception& error) {
     exchange_.abort(error.what());  // no effect when that is why
@@ -171,14 +184,10 @@ bool PointToPoint::advance_all() {
   return has_moved;
 }
 
-// is_blocked: peers whose ring an earlier send waits for; messages do not overtake each other.
-bool PointToPoint::advance_send(Transfer& send, std::vector<bool>& is_blocked) {
+bool PointToPoint::advance_send(Transfer& send) {
   const int peer = send.message.peer;
   const bool posts = send.envelope == nullptr;
-  if (posts && (is_blocked[peer] || !post(send))) {
-    is_blocked[peer] = true;
-    return false;
-  }
+  if (posts && !post(send)) return false;
   Envelope& envelope = *send.envelope;
   bool has_moved = posts;
   if (send.is_symmetric) {

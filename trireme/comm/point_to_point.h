@@ -60,7 +60,7 @@ class PointToPoint {
   std::byte* piece(int from, int to, int index, uint32_t number) const;
   void drive(const std::function<bool()>& is_over);
   bool advance_all();
-  bool advance_send(Transfer& send, std::vector<bool>& is_blocked);
+  bool advance_send(Transfer& send);
   bool advance_recv(Transfer& recv);
   bool post(Transfer& send);
   Envelope* oldest(Envelope* ring, int tag) const;

@@ -375,7 +375,8 @@ std::unique_ptr<Communicator> SharedCommunicator::split(int color, int key,
   std::vector<at::Tensor> all(size());
   for (at::Tensor& other : all) other = at::empty_like(mine);
   all_gather(all, mine, {})->wait();
-  const std::string uid = concat(std::hex, exchange_.nonce(), ".", num_splits_++, ".", color);
+  const std::string uid =
+      concat(host_.job, ".", std::hex, exchange_.nonce(), ".", num_splits_++, ".", color);
   if (color < 0) return nullptr;
   std::vector<std::pair<int64_t, int>> members;  // (key, rank)
   for (int other = 0; other < size(); ++other) {

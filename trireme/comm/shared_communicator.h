@@ -34,6 +34,7 @@ struct GroupOptions {
 
 // What the groups of one host have in common.
 struct Host {
+  std::string job;  // begins the names of all segments
   std::shared_ptr<SegmentFactory> segments;
   std::shared_ptr<Heap> heap;  // null: the first group makes it in its segment
   int num_ranks = 0;           // of the first group; they compete for the cores
@@ -41,7 +42,7 @@ struct Host {
 
 class SharedCommunicator : public Communicator {
  public:
-  // Joins group `uid`: rank 0 creates the segment, the others wait for it to appear. While waiting,
+  // Joins group `uid` of the host's job: rank 0 creates the segment, the others wait for it to appear. While waiting,
   // `loss_of`, when given, is asked why a rank will not come; empty text when it may.
   // Collective: all `size` ranks
   // Throws:     ConfigError (name in use, memory), CommError (a rank never came)

@@ -15,7 +15,8 @@ std::unique_ptr<Communicator> make_shm_group(const std::string& job, int rank, i
   TRIREME_CHECK(!job.empty() && job.size() <= 100 && std::ranges::all_of(job, is_allowed),
                 "job name \"", job, "\"; expected 1 to 100 letters, digits, '.', '_' or '-'");
   if (rank == 0) sweep_orphans();
-  return SharedCommunicator::join({make_shm_segments(), nullptr, size}, job, rank, size, options);
+  return SharedCommunicator::join({job, make_shm_segments(), nullptr, size}, job, rank, size,
+                                  options);
 }
 
 }  // namespace trireme::comm

@@ -11,7 +11,7 @@ namespace trireme::comm {
 std::vector<std::unique_ptr<Communicator>> make_thread_group(int size,
                                                              const GroupOptions& options) {
   TRIREME_CHECK(size >= 1, "a group needs at least one rank, got ", size);
-  const Host host{make_thread_segments(), Heap::of_threads(), size};
+  const Host host{"threads", make_thread_segments(), Heap::of_threads(), size};
   std::vector<std::unique_ptr<Communicator>> ranks(size);
   std::vector<std::exception_ptr> errors(size);
   std::vector<std::atomic<bool>> failed(size);
@@ -20,7 +20,7 @@ std::vector<std::unique_ptr<Communicator>> make_thread_group(int size,
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        ranks[rank] = SharedCommunicator::join(host, "threads", rank, size, options, [&](int peer) {
+        ranks[rank] = SharedCommunicator::join(host, host.job, rank, size, options, [&](int peer) {
           return failed[peer].load() ? concat("rank ", peer, " could not join") : "";
         });
       } catch (...) {

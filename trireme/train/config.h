@@ -34,6 +34,7 @@ struct TrainConfig {
   int64_t evaluate_sequences = 64;
   int64_t bucket_bytes = 4 << 20;
   bool overlap = true;
+  bool symmetric_memory = true;
 };
 
 struct OptimizerConfig {

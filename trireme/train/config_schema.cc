@@ -42,6 +42,8 @@ std::vector<Field> schema(RunConfig& config) {
       {"train.evaluate_sequences", &train.evaluate_sequences, "sequences an evaluation", 1},
       {"train.bucket_bytes", &train.bucket_bytes, "size of a gradient bucket", 1},
       {"train.overlap", &train.overlap, "reduce gradients behind backward"},
+      {"train.symmetric_memory", &train.symmetric_memory,
+       "gradients in shared memory; false where /dev/shm is too small for them"},
 
       {"optimizer.name", &optimizer.name, "optimizer", 0, {"adamw"}},
       {"optimizer.learning_rate", &optimizer.learning_rate, "peak of the schedule", 0},

@@ -146,7 +146,9 @@ Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
       parameters_(named_parameters(model_->module())),
       optimizer_(parameters_, config_.optimizer),
       ddp_(model_->module(), mesh_.group("data"),
-           {.bucket_bytes = config_.train.bucket_bytes, .overlap = config_.train.overlap}) {
+           {.bucket_bytes = config_.train.bucket_bytes,
+            .overlap = config_.train.overlap,
+            .symmetric = config_.train.symmetric_memory}) {
   const RunState state = resume();
   step_ = state.step;
   batches_.emplace(inputs_.training->sampler, batch_options(config_.train.global_batch, state));

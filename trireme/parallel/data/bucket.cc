@@ -16,11 +16,11 @@ Kind kind_of(const at::Tensor& tensor) {
 }
 
 // Allocates the flat tensor and cuts it into one view a parameter.
-void allocate(Bucket& bucket, std::span<const at::Tensor> parameters) {
+void fill(Bucket& bucket, std::span<const at::Tensor> parameters, const Allocate& allocate) {
   int64_t num_elements = 0;
   for (size_t index : bucket.parameters) num_elements += parameters[index].numel();
   const at::Tensor& first = parameters[bucket.parameters.front()];
-  bucket.flat = at::zeros({num_elements}, first.options().requires_grad(false));
+  bucket.flat = allocate(num_elements, first).zero_();
   int64_t offset = 0;
   for (size_t index : bucket.parameters) {
     const at::Tensor& parameter = parameters[index];
@@ -32,7 +32,8 @@ void allocate(Bucket& bucket, std::span<const at::Tensor> parameters) {
 
 }  // namespace
 
-std::vector<Bucket> make_buckets(std::span<const at::Tensor> parameters, int64_t bucket_bytes) {
+std::vector<Bucket> make_buckets(std::span<const at::Tensor> parameters, int64_t bucket_bytes,
+                                 const Allocate& allocate) {
   struct Open {
     Bucket bucket;
     int64_t num_bytes = 0;
@@ -53,7 +54,7 @@ std::vector<Bucket> make_buckets(std::span<const at::Tensor> parameters, int64_t
     if (!rest.bucket.parameters.empty()) buckets.push_back(std::move(rest.bucket));
   }
   std::ranges::sort(buckets, {}, [](const Bucket& bucket) { return bucket.parameters.back(); });
-  for (Bucket& bucket : buckets) allocate(bucket, parameters);
+  for (Bucket& bucket : buckets) fill(bucket, parameters, allocate);
   return buckets;
 }
 

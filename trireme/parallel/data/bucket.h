@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -20,6 +21,9 @@ struct Bucket {
 // `bucket_bytes` (one larger parameter has a bucket of its own). Every parameter of one dtype and
 // device goes to that dtype's open bucket. Buckets are ordered by when their last parameter comes.
 // The result's order and contents depend on shapes and dtypes alone, so all ranks get the same.
-std::vector<Bucket> make_buckets(std::span<const at::Tensor> parameters, int64_t bucket_bytes);
+// `allocate(elements, like)` makes a bucket's memory, of `like`'s dtype and device.
+using Allocate = std::function<at::Tensor(int64_t elements, const at::Tensor& like)>;
+std::vector<Bucket> make_buckets(std::span<const at::Tensor> parameters, int64_t bucket_bytes,
+                                 const Allocate& allocate);
 
 }  // namespace trireme::parallel

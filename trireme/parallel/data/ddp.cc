@@ -82,7 +82,12 @@ DistributedDataParallel::Reducer::Reducer(torch::nn::Module& module, comm::Commu
   std::ranges::reverse(parameters_);
   check_same_module(module);
   broadcast_module(module);
-  buckets_ = make_buckets(parameters_, options_.bucket_bytes);
+  buckets_ = make_buckets(parameters_, options_.bucket_bytes,
+                          [&](int64_t elements, const at::Tensor& like) {
+                            return options_.symmetric && like.is_cpu()
+                                       ? group_.symmetric_empty({elements}, like.scalar_type())
+                                       : at::empty({elements}, like.options().requires_grad(false));
+                          });
   slots_.resize(parameters_.size());
   for (size_t b = 0; b < buckets_.size(); ++b) {
     for (size_t i = 0; i < buckets_[b].parameters.size(); ++i) {

@@ -30,6 +30,9 @@ struct DdpOptions {
   // Reduce on the group's progress thread, behind backward. false: in the thread that runs
   // backward.
   bool overlap = true;
+  // Buckets live in the group's symmetric memory, where reducing them is fastest. On a host with too
+  // little shared memory for the gradients: false.
+  bool symmetric = true;
 };
 
 // Thread safety: one thread drives it. The module and the group must outlive it; while it lives,

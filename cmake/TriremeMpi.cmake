@@ -1,0 +1,10 @@
+# MPI::MPI_CXX, the C interface of Open MPI; TRIREME_MPI_SUMMARY is "on" when it was found.
+set(TRIREME_MPI_SUMMARY "off")
+if(TRIREME_WITH_MPI)
+  set(MPI_CXX_SKIP_MPICXX ON)
+  find_package(MPI QUIET COMPONENTS CXX)
+  set(TRIREME_MPI_SUMMARY "not found (apt-get install libopenmpi-dev openmpi-bin)")
+  if(MPI_CXX_FOUND)
+    set(TRIREME_MPI_SUMMARY "on")
+  endif()
+endif()
