@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <mutex>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -47,11 +48,13 @@ class PackedWork : public Work {
  private:
   void unpack() {
     const c10::NoGradGuard no_grad;
+    const std::lock_guard lock(mutex_);  // waits may come from several threads
     for (const auto& function : std::exchange(unpacks_, {})) function();
   }
 
   std::vector<WorkPtr> works_;
-  std::vector<std::function<void()>> unpacks_;
+  std::mutex mutex_;
+  std::vector<std::function<void()>> unpacks_;  // guarded by mutex_
 };
 
 at::Tensor pack(const std::vector<at::Tensor>& tensors) {

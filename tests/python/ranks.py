@@ -1,0 +1,73 @@
+"""Runs a function on several ranks, each a process of its own in a torch.distributed job."""
+
+import datetime
+import multiprocessing
+import os
+import shutil
+import signal
+import tempfile
+import traceback
+
+import torch
+import torch.distributed as dist
+
+TIMEOUT = datetime.timedelta(seconds=60)
+
+
+def run(world, function, *args, backend="trireme", killed=()):
+    """[function(rank, *args) of each rank]; AssertionError with the text of the first rank that failed.
+
+    The ranks of `killed` are those that kill themselves; they give None.
+
+    The caller has not used threads of torch's: ranks are forked.
+    """
+    folder = tempfile.mkdtemp(prefix="trireme-ranks-")
+    context = multiprocessing.get_context("fork")
+    pipes, processes = [], []
+    try:
+        for rank in range(world):
+            receiver, sender = context.Pipe(duplex=False)
+            process = context.Process(target=_rank, args=(rank, world, backend, os.path.join(folder, "store"), sender,
+                                                          function, args))
+            process.start()
+            sender.close()
+            pipes.append(receiver)
+            processes.append(process)
+        return [_result(rank, pipe, processes[rank], rank in killed) for rank, pipe in enumerate(pipes)]
+    finally:
+        for process in processes:
+            process.join(5)
+            if process.is_alive():
+                os.kill(process.pid, signal.SIGKILL)
+                process.join()
+        shutil.rmtree(folder)
+
+
+def _rank(rank, world, backend, store, sender, function, args):
+    torch.set_num_threads(1)
+    try:
+        if backend == "trireme":
+            import trireme_torch  # noqa: F401
+        dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=world, timeout=TIMEOUT)
+        result = function(rank, *args)
+        dist.destroy_process_group()
+        sender.send((True, result))
+    except BaseException:
+        sender.send((False, traceback.format_exc()))
+        os._exit(1)
+
+
+def _result(rank, pipe, process, is_killed):
+    limit = TIMEOUT.total_seconds() + 30
+    if not pipe.poll(limit):
+        raise AssertionError(f"rank {rank} gave nothing within {limit} s")
+    try:
+        succeeded, value = pipe.recv()
+    except EOFError:
+        process.join()
+        if is_killed and process.exitcode == -signal.SIGKILL:
+            return None
+        raise AssertionError(f"rank {rank} ended with {process.exitcode} and gave nothing") from None
+    if not succeeded:
+        raise AssertionError(f"rank {rank}:\n{value}")
+    return value

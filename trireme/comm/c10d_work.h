@@ -1,0 +1,91 @@
+// comm::Work as a c10d::Work, which is what torch.distributed waits on, and the thread that completes
+// the futures of those that nobody waits on. Neither ever issues an operation.
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "trireme/comm/communicator.h"
+
+namespace trireme::comm {
+
+// Runs `operation`; a CommError comes out as c10::DistBackendError, torch.distributed's own type.
+void as_c10d_errors(const std::function<void()>& operation);
+
+class C10dWatcher;
+
+// Thread safe. May outlive its backend, whose end makes it fail.
+class C10dWork : public c10d::Work {
+ public:
+  struct Description {
+    c10d::OpType type = c10d::OpType::UNKNOWN;
+    const char* title = nullptr;     // of the profiler's event: "trireme:all_reduce"
+    std::vector<at::Tensor> inputs;  // for the profiler
+    std::vector<at::Tensor> outputs;
+    uint64_t sequence = 0;
+  };
+
+  // The profiler's event begins here.
+  C10dWork(int rank, Description description, std::weak_ptr<C10dWatcher> watcher);
+
+  // `work`: the issued operation. `epilogue`, when given, runs once in success, before anyone sees
+  // this completed. Call once, before the work is handed out.
+  void start(WorkPtr work, std::function<void()> epilogue);
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  int sourceRank() const override;
+  std::vector<at::Tensor> result() override { return description_.outputs; }
+  void synchronize() override {}
+  // Throws: c10::DistBackendError when a peer died, or after `timeout`; the operation goes on then
+  bool wait(std::chrono::milliseconds timeout) override;
+  void abort() override;
+  // Completes with the list of outputs.
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  uint64_t getSequencenumber() const override { return description_.sequence; }
+
+  // Blocks for `limit` at most, or until done in success or failure.
+  void wait_briefly(std::chrono::milliseconds limit) noexcept;
+  // Fails it with `reason` unless it is done.
+  void abandon(const std::string& reason);
+
+ private:
+  void settle();
+  void conclude(std::exception_ptr error);
+  void complete(c10::ivalue::Future& future) const;
+
+  Description description_;
+  std::weak_ptr<C10dWatcher> watcher_;
+  WorkPtr work_;
+  std::mutex settling_;  // guards what follows; never held while a future's callbacks run
+  std::function<void()> epilogue_;
+  bool settled_ = false;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+// Completes the futures of the works given to it, on a thread of its own that starts with the first.
+class C10dWatcher {
+ public:
+  C10dWatcher();
+  // Fails what is not done. Waits for callbacks that still run, but not without bound.
+  ~C10dWatcher();
+  C10dWatcher(const C10dWatcher&) = delete;
+  C10dWatcher& operator=(const C10dWatcher&) = delete;
+
+  void watch(c10::intrusive_ptr<C10dWork> work);
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace trireme::comm
