@@ -210,10 +210,12 @@ void HierarchicalCollectives::reduce_block(const at::Tensor& out, int target,
 }
 
 void HierarchicalCollectives::all_gather_blocks(const std::vector<at::Tensor>& blocks) {
+  // A copy, as the gather within the host writes this block while it is still being sent.
+  const at::Tensor mine = blocks[rank()].clone();
   std::vector<WorkPtr> works;
   for (int other = 0; other < hosts_.num_hosts(); ++other) {
     if (other == host() || blocks[rank()].numel() == 0) continue;
-    works.push_back(outer_.send(blocks[rank()], deputy(other, rank()), wire()));
+    works.push_back(outer_.send(mine, deputy(other, rank()), wire()));
   }
   for (const int from : ranks_in_my_care()) {
     if (hosts_.host_of(from) == host() || blocks[from].numel() == 0) continue;
@@ -221,7 +223,7 @@ void HierarchicalCollectives::all_gather_blocks(const std::vector<at::Tensor>& b
   }
   std::vector<at::Tensor> local;
   for (const int other : hosts_.ranks_of(host())) local.push_back(blocks[other]);
-  inner_.all_gather(local, blocks[rank()].clone(), {.timeout = timeout_})->wait();
+  inner_.all_gather(local, mine, {.timeout = timeout_})->wait();
   wait_all(works);
   if (inner_.size() == 1) return;
   // What each rank received from the other hosts, to all of this one.
