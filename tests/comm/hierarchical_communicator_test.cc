@@ -76,8 +76,8 @@ TEST(HierarchicalCommunicator, DifferentCallsFailOnAllRanksAndNameBoth) {
     group.all_reduce(data)->wait();
   };
   // On a host of its own, beside a rank that agrees, and between the others.
-  for (const std::vector<int>& hosts :
-       {std::vector{0, 0, 1}, std::vector{0, 1, 1}, std::vector{0, 1, 2}}) {
+  for (const std::vector<int>& hosts : {std::vector{0, 0, 1}, std::vector{0, 1, 1},
+                                        std::vector{0, 1, 2}, std::vector{0, 0, 1, 1}}) {
     expect_on_all(hosts, call,
                   {"all_reduce(Float, 3 elements) sum", "broadcast(Float, 3 elements"});
   }

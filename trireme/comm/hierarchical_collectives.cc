@@ -72,38 +72,49 @@ void HierarchicalCollectives::agree(const std::string& call, std::chrono::millis
   std::vector<at::Tensor> local;
   for (int i = 0; i < inner_.size(); ++i) local.push_back(at::empty_like(mine));
   inner_.all_gather(local, mine, here)->wait();
-  // For each rank of this host, then for each host, what it calls.
+  // What each host calls: its first rank, and a rank that differs from that one.
   const int num_hosts = hosts_.num_hosts();
-  at::Tensor calls = at::zeros({num_hosts, kCallBytes}, at::kByte);
+  at::Tensor calls = at::zeros({num_hosts, 2, kCallBytes}, at::kByte);
   if (inner_.rank() == 0) {
-    std::vector<WorkPtr> works;
-    // A rank that differs from its host's first speaks for it.
-    at::Tensor spoken = mine;
     for (const at::Tensor& other : local) {
-      if (!at::equal(other, mine)) spoken = other;
+      if (!at::equal(other, mine)) calls[host()][1].copy_(other);
     }
-    calls[host()].copy_(spoken);
-    for (int other = 0; other < num_hosts; ++other) {
-      if (other == host()) continue;
-      const int leader = hosts_.ranks_of(other)[0];
-      works.push_back(outer_.recv(calls[other], leader, wire(kCallTag)));
-      works.push_back(outer_.send(spoken, leader, wire(kCallTag)));
-    }
-    wait_all(works);
+    calls[host()][0].copy_(mine);
+    exchange_with_leaders(calls);
   }
   inner_.broadcast(calls, 0, here)->wait();
-  for (int i = 0; i < inner_.size(); ++i) {
-    if (!at::equal(local[i], mine)) {
-      throw CommError(concat("the ranks call different operations: rank ", rank(), " ", call,
-                             ", rank ", hosts_.ranks_of(host())[i], " ", text_of(local[i])));
-    }
-  }
   for (int other = 0; other < num_hosts; ++other) {
-    if (!at::equal(calls[other], mine)) {
+    for (const int which : {0, 1}) {
+      const std::string theirs = text_of(calls[other][which]);
+      if (theirs.empty() || theirs == text_of(mine)) continue;
+      await_readers();
       throw CommError(concat("the ranks call different operations: rank ", rank(), " ", call,
                              ", a rank on the host of rank ", hosts_.ranks_of(other)[0], " ",
-                             text_of(calls[other])));
+                             theirs));
     }
+  }
+}
+
+// rows[h] of the first rank of each host h, to all of them.
+void HierarchicalCollectives::exchange_with_leaders(const at::Tensor& rows) {
+  std::vector<WorkPtr> works;
+  for (int other = 0; other < hosts_.num_hosts(); ++other) {
+    if (other == host()) continue;
+    const int leader = hosts_.ranks_of(other)[0];
+    works.push_back(outer_.recv(rows[other], leader, wire(kCallTag)));
+    works.push_back(outer_.send(rows[host()], leader, wire(kCallTag)));
+  }
+  wait_all(works);
+}
+
+// Every rank sees the same mismatch; who throws first ends the groups, so that the others must have
+// read the calls by then.
+void HierarchicalCollectives::await_readers() {
+  try {
+    inner_.barrier({.timeout = timeout_})->wait();
+    if (inner_.rank() == 0) exchange_with_leaders(at::zeros({hosts_.num_hosts(), 1}));
+    inner_.barrier({.timeout = timeout_})->wait();
+  } catch (const CommError&) {  // some rank threw: all have read
   }
 }
 
@@ -199,10 +210,12 @@ void HierarchicalCollectives::reduce_block(const at::Tensor& out, int target,
 }
 
 void HierarchicalCollectives::all_gather_blocks(const std::vector<at::Tensor>& blocks) {
+  // A copy, as the gather within the host writes this block while it is still being sent.
+  const at::Tensor mine = blocks[rank()].clone();
   std::vector<WorkPtr> works;
   for (int other = 0; other < hosts_.num_hosts(); ++other) {
     if (other == host() || blocks[rank()].numel() == 0) continue;
-    works.push_back(outer_.send(blocks[rank()], deputy(other, rank()), wire()));
+    works.push_back(outer_.send(mine, deputy(other, rank()), wire()));
   }
   for (const int from : ranks_in_my_care()) {
     if (hosts_.host_of(from) == host() || blocks[from].numel() == 0) continue;
@@ -210,7 +223,7 @@ void HierarchicalCollectives::all_gather_blocks(const std::vector<at::Tensor>& b
   }
   std::vector<at::Tensor> local;
   for (const int other : hosts_.ranks_of(host())) local.push_back(blocks[other]);
-  inner_.all_gather(local, blocks[rank()].clone(), {.timeout = timeout_})->wait();
+  inner_.all_gather(local, mine, {.timeout = timeout_})->wait();
   wait_all(works);
   if (inner_.size() == 1) return;
   // What each rank received from the other hosts, to all of this one.

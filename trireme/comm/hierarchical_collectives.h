@@ -25,7 +25,7 @@ class HierarchicalCollectives {
   static constexpr int kCallTag = 3;
 
   // Begins every collective: waits for all ranks and compares what they call.
-  // Comm: within a host 1 KiB a rank; between two hosts one message of 256 bytes each way
+  // Comm: within a host 1 KiB a rank; between two hosts one message of 512 bytes each way
   // Throws: CommError that names both calls
   void agree(const std::string& call, std::chrono::milliseconds timeout);
 
@@ -60,6 +60,8 @@ class HierarchicalCollectives {
   Options wire(int tag = kDataTag) const {
     return {.timeout = timeout_, .tag = tag, .background = true};
   }
+  void exchange_with_leaders(const at::Tensor& rows);
+  void await_readers();
   std::vector<int> ranks_in_my_care() const;
   std::vector<at::Tensor> gather_contributions(const std::vector<at::Tensor>& blocks);
   void reduce_block(const at::Tensor& out, int target, const std::vector<at::Tensor>& inputs,

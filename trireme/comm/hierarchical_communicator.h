@@ -12,7 +12,7 @@
 //   reduce_scatter  n partial sums; h messages deep        all_gather  (h-1)/h n
 //   broadcast       n, h-1 messages deep                   the rest    what crosses, directly
 // and within a host what inner's all_to_all and all_gather cost. Every collective first compares
-// calls: one message of 256 bytes each way between hosts. A message within a host is announced over
+// calls: one message of 512 bytes each way between hosts. A message within a host is announced over
 // outer, so that a recv may take it from any rank.
 #pragma once
 

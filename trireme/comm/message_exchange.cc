@@ -151,8 +151,9 @@ void MessageExchange::wait(const Scope& scope, ChannelMessage& message, int peer
     in_flight_.erase(&message);
     return failure_;
   };
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-      scope.start + scope.timeout - Clock::now());
+  // Rounded up: a wait that ends is past the timeout.
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(scope.start + scope.timeout - Clock::now());
   try {
     message.wait(std::max(left, std::chrono::milliseconds(1)));
     done();
