@@ -1,5 +1,10 @@
 #include "trireme/cli/bench_launch.h"
 
+#include <sched.h>
+
+#include <set>
+#include <thread>
+
 #include <gtest/gtest.h>
 
 #include "tests/comm/errors.h"
@@ -28,6 +33,29 @@ TEST(BenchLaunch, ExitCodesBecomeTheirExceptions) {
   EXPECT_ERROR(CommError, capture_local_ranks(shell("kill -9 $$"), 1), "killed by signal 9");
   EXPECT_ERROR(InternalError, capture_local_ranks(shell("exit 1"), 1), "exited with code 1");
   EXPECT_ERROR(InternalError, capture_local_ranks({"/no/such/program"}, 1), "cannot start");
+}
+
+int num_cores_of_this_thread() {
+  cpu_set_t cores;
+  sched_getaffinity(0, sizeof(cores), &cores);
+  return CPU_COUNT(&cores);
+}
+
+TEST(BenchLaunch, RanksAreBoundToCoresWhileThereAreEnough) {
+  const int num_cores = num_cores_of_this_thread();
+  std::set<int> used;
+  for (int rank = 0; rank < num_cores; ++rank) {
+    std::thread([&] {
+      bind_to_core(rank, num_cores);
+      EXPECT_EQ(num_cores_of_this_thread(), 1);
+      used.insert(sched_getcpu());
+    }).join();
+  }
+  EXPECT_EQ(used.size(), static_cast<size_t>(num_cores));
+  std::thread([&] {
+    bind_to_core(0, num_cores + 1);
+    EXPECT_EQ(num_cores_of_this_thread(), num_cores);
+  }).join();
 }
 
 TEST(BenchLaunch, ProgramsAreFoundInThePath) {

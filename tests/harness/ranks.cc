@@ -7,6 +7,7 @@
 #include <thread>
 
 #include <ATen/Parallel.h>
+#include <gtest/gtest.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,6 +43,11 @@ void run_ranks(int size, const RankFunction& function, const comm::GroupOptions&
 std::vector<ExitStatus> fork_ranks(int size, const RankFunction& function,
                                    const comm::GroupOptions& options) {
   const std::string job = unique_job();
+  return fork_processes(
+      size, [&](int rank) { function(*comm::make_shm_group(job, rank, size, options)); });
+}
+
+std::vector<ExitStatus> fork_processes(int size, const std::function<void(int rank)>& function) {
   std::vector<pid_t> children;
   std::fflush(nullptr);
   for (int rank = 0; rank < size; ++rank) {
@@ -51,7 +57,8 @@ std::vector<ExitStatus> fork_ranks(int size, const RankFunction& function,
       int status = 0;
       try {
         at::set_num_threads(1);
-        function(*comm::make_shm_group(job, rank, size, options));
+        function(rank);
+        if (testing::Test::HasFailure()) status = 1;
       } catch (const std::exception& error) {
         std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
         status = 1;

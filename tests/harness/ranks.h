@@ -25,6 +25,10 @@ using ExitStatus = int;
 std::vector<ExitStatus> fork_ranks(int size, const RankFunction& function,
                                    const comm::GroupOptions& options = {});
 
+// Runs `function(rank)` on `size` processes; none is left behind. As fork_ranks, but each makes its
+// own group. A rank in which a gtest expectation failed exits with 1.
+std::vector<ExitStatus> fork_processes(int size, const std::function<void(int rank)>& function);
+
 // A group name that no other test uses.
 std::string unique_job();
 

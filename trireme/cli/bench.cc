@@ -1,6 +1,5 @@
 // trireme bench comm: times the collectives over transports, memory, sizes and ranks.
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <sstream>
@@ -18,6 +17,7 @@
 #include "trireme/cli/bench_report.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
+#include "trireme/comm/mpi_group.h"
 #include "trireme/comm/rendezvous.h"
 #include "trireme/comm/thread_group.h"
 
@@ -108,6 +108,7 @@ std::vector<CommResult> run_threads(int num_ranks, const BenchPlan& plan) {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < num_ranks; ++rank) {
       threads.emplace_back([&, rank] {
+        bind_to_core(rank, num_ranks);
         try {
           std::vector<CommResult> own = run_rank(*groups[rank], "thread", plan);
           if (rank == 0) results = std::move(own);
@@ -176,19 +177,28 @@ std::vector<CommResult> run_rounds(const BenchArguments& arguments, const BenchP
   return results;
 }
 
+// MPI knows its ranks by itself, and mpirun binds them. `binds`: nobody else does.
+std::unique_ptr<comm::Communicator> connect(const std::string& transport, bool binds) {
+  if (transport == "mpi") return comm::make_mpi_group();
+  const comm::WorldInfo info = comm::world_info();
+  if (binds) bind_to_core(info.local_rank, info.local_size);
+  return comm::connect_world(info, transport);
+}
+
 // A rank that someone else started (torchrun, mpirun, this program).
 int bench_rank(const BenchArguments& arguments, const BenchPlan& plan) {
   TRIREME_CHECK(plan.peers.empty(), "--compare under a launcher; start the peers by themselves");
-  const comm::WorldInfo info = comm::world_info();
-  TRIREME_CHECK(!arguments.ranks_given || plan.rank_counts == std::vector<int>{info.size},
-                "--ranks is ", arguments.ranks.front(), ", and the launcher started ", info.size,
-                " ranks; leave --ranks out");
   std::vector<CommResult> results;
+  int rank = 0;
   for (const std::string& transport : plan.transports) {
-    const auto group = comm::connect_world(info, transport);
+    const auto group = connect(transport, arguments.lines);
+    TRIREME_CHECK(!arguments.ranks_given || plan.rank_counts == std::vector<int>{group->size()},
+                  "--ranks is ", arguments.ranks.front(), ", and the launcher started ",
+                  group->size(), " ranks; leave --ranks out");
+    rank = group->rank();
     for (const CommResult& result : run_rank(*group, transport, plan)) results.push_back(result);
   }
-  if (info.rank != 0) return kDone;
+  if (rank != 0) return kDone;
   if (arguments.json) {
     std::printf("%s\n", json_list(results).c_str());
     return kDone;
@@ -202,7 +212,7 @@ int bench_rank(const BenchArguments& arguments, const BenchPlan& plan) {
 
 int bench_comm(const BenchArguments& arguments) {
   const BenchPlan plan = plan_of(arguments);
-  if (std::getenv("WORLD_SIZE") != nullptr) return bench_rank(arguments, plan);
+  if (is_launched()) return bench_rank(arguments, plan);
   for (const int num_ranks : plan.rank_counts) {
     for (const CommCase& what : plan.cases) {
       TRIREME_CHECK(what.operation != CommOperation::kSendRecv || num_ranks > 1,
@@ -244,8 +254,9 @@ void add_comm(CLI::App& bench, int& exit_code) {
        "send_recv, barrier; or all");
   list("--sizes", arguments->sizes, "bytes: 4, 64K, 1M, 1G (powers of 1024)");
   list("--transport", arguments->transports,
-       "shm: processes over shared memory; thread: threads of one process; others that this build "
-       "has");
+       "shm: processes over shared memory; thread: threads of one process; gloo: TCP; mpi: Open "
+       "MPI, "
+       "started by mpirun");
   list("--memory", arguments->memories, "ordinary tensors, or symmetric: mapped by all ranks");
   list("--dtype", arguments->dtypes, "fp64, fp32, bf16, fp16, int64, int32, int16, int8, uint8");
   list("--compare", arguments->compare, "peers measured in turn with it: gloo, mpi");
@@ -258,7 +269,8 @@ void add_comm(CLI::App& bench, int& exit_code) {
   command->add_flag("--rank-lines", arguments->lines)->group("");
   command->footer(
       "Each case is checked for right values once, then timed on the same buffers until its time\n"
-      "is used up; ranks meet before each batch, and its time is that of the slowest rank.\n"
+      "is used up; ranks meet before each batch, and its time is that of the slowest rank. Each\n"
+      "rank is bound to a core, as by mpirun, unless there are more ranks than cores.\n"
       "  time, p99   of one operation: median, and 99th percentile\n"
       "  algorithm   bytes / time; bytes is the larger of a rank's input and output\n"
       "  bus         algorithm x the share of the bytes that crosses between ranks: 2(p-1)/p for\n"

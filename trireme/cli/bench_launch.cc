@@ -7,6 +7,7 @@
 #include <sstream>
 #include <thread>
 
+#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -84,6 +85,18 @@ std::filesystem::path find_program(const std::string& name) {
   return {};
 }
 
+void bind_to_core(int rank, int num_ranks) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
+  if (num_ranks > CPU_COUNT(&allowed)) return;
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  for (int core = 0, index = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &allowed) && index++ == rank) CPU_SET(core, &own);
+  }
+  sched_setaffinity(0, sizeof(own), &own);  // when it is refused the times are noisier
+}
+
 std::string capture_local_ranks(const std::vector<std::string>& command, int num_ranks) {
   const OutputCapture output(STDOUT_FILENO);
   const launch::RankExit exit =
@@ -113,7 +126,9 @@ std::string capture_mpirun(const std::vector<std::string>& command, int num_rank
   const launch::RankExit exit = launch::run_local_ranks({.num_ranks = 1, .command = words});
   if (exit.rank < 0) return output.text();
   const std::string reason = reason_in(errors.text());
-  throw_failure(exit.signal != 0 ? static_cast<int>(kPeerLost) : exit.code,
+  // Above 128: a signal killed a rank.
+  const bool is_killed = exit.signal != 0 || exit.code > 128;
+  throw_failure(is_killed ? static_cast<int>(kPeerLost) : exit.code,
                 reason.empty() ? concat("mpirun: ", launch::describe(exit)) : reason);
 }
 

@@ -14,6 +14,10 @@
 
 namespace trireme::cli {
 
+bool is_launched() {
+  return std::getenv("WORLD_SIZE") != nullptr || std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
+}
+
 std::string own_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
 
 namespace {
@@ -85,7 +89,8 @@ int main(int argc, char** argv) {
       "  trireme data prepare --input src --glob '*.py' --tokenizer bpe --vocab-size 4096 --output "
       "data/python\n"
       "  trireme train examples/demo.toml --ranks 2 --train.steps=300\n"
-      "  trireme generate --checkpoint runs/demo --prompt 'def '\n",
+      "  trireme generate --checkpoint runs/demo --prompt 'def '\n"
+      "  trireme doctor runs/demo\n",
       "trireme");
   app.set_version_flag("--version", "trireme " TRIREME_VERSION " (libtorch " TORCH_VERSION ")");
   app.require_subcommand(1);
@@ -97,5 +102,6 @@ int main(int argc, char** argv) {
   trireme::cli::add_generate(app, exit_code);
   trireme::cli::add_checkpoint(app, exit_code);
   trireme::cli::add_bench(app, exit_code);
+  trireme::cli::add_doctor(app, exit_code);
   return trireme::cli::run(app, argc, argv, exit_code);
 }

@@ -1,7 +1,8 @@
 // trireme train: one rank, N local ranks that it starts itself, or a rank that a launcher started.
 #include <atomic>
+#include <chrono>
 #include <csignal>
-#include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "trireme/base/error.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
+#include "trireme/comm/recorder.h"
 #include "trireme/comm/rendezvous.h"
 #include "trireme/comm/thread_group.h"
 #include "trireme/launch/local_ranks.h"
@@ -80,23 +82,40 @@ int launch_ranks(const TrainArguments& arguments) {
   return lost ? kPeerLost : exit.code;
 }
 
+// Every rank records its calls in the run's folder, for `trireme doctor`.
+comm::GroupOptions recorded_options(const train::RunConfig& config, const comm::WorldInfo& rank) {
+  const comm::RecorderOptions options{
+      .folder = std::filesystem::path(config.output.folder) / "recorder",
+      .rank = rank.rank,
+      .world_size = rank.size,
+      .job = rank.job};
+  return {.recorder = std::make_shared<comm::Recorder>(options)};
+}
+
 int train(const TrainArguments& arguments) {
   const std::vector<train::Override> overrides = parse_overrides(arguments.overrides);
   train::RunConfig config = train::load_config(arguments.config, overrides);
-  const bool launched = std::getenv("WORLD_SIZE") != nullptr;
+  const bool launched = is_launched();
   TRIREME_CHECK(arguments.num_ranks >= 1, "--ranks is ", arguments.num_ranks,
                 "; expected at least 1");
   TRIREME_CHECK(arguments.num_threads >= 0, "--threads is ", arguments.num_threads,
                 "; expected at least 1, or 0 for cores / ranks");
-  if (!launched && arguments.num_ranks > 1) {
-    // A wrong config costs one line here, before any rank starts.
-    train::preflight(config, arguments.num_ranks);
-    return launch_ranks(arguments);
+  if (!launched) {
+    // A wrong config costs one line here, before any rank starts or records.
+    train::RunConfig resolved = config;
+    train::preflight(resolved, arguments.num_ranks);
+    if (arguments.num_ranks > 1) return launch_ranks(arguments);
   }
   // OMP_NUM_THREADS, which the launcher sets, is libtorch's own default.
   if (arguments.num_threads > 0) at::set_num_threads(arguments.num_threads);
-  if (!launched) return train_rank(config, *comm::make_thread_group(1).front());
-  const auto world = comm::connect_world(comm::world_info(), config.parallel.transport);
+  if (!launched) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+    const comm::WorldInfo alone{.job = concat(getpid(), "-", now)};
+    return train_rank(config, *comm::make_thread_group(1, recorded_options(config, alone)).front());
+  }
+  const comm::WorldInfo info = comm::world_info();
+  const auto world =
+      comm::connect_world(info, config.parallel.transport, recorded_options(config, info));
   return train_rank(config, *world);
 }
 

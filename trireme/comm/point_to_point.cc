@@ -56,6 +56,12 @@ struct PointToPoint::Transfer {
   bool is_done = false;
 
   size_t size() const { return message.data.size(); }
+  void end(const std::exception_ptr& error) {
+    is_done = true;
+    if (message.on_end) message.on_end(error == nullptr);
+    message.on_end = nullptr;  // lets go of the tensor
+    work->finish(error, error == nullptr ? source : -1);
+  }
   // Whether `later` must not start before this one has: sends of a pair share its ring, recvs take
   // messages in the order of their calls.
   bool precedes(const Transfer& later) const {
@@ -176,9 +182,7 @@ bool PointToPoint::advance_all() {
   }
   std::erase_if(transfers_, [](const TransferPtr& transfer) {
     if (!transfer->is_done) return false;
-    if (transfer->message.on_done) transfer->message.on_done();
-    transfer->message.on_done = nullptr;  // lets go of the tensor
-    transfer->work->finish(nullptr, transfer->source);
+    transfer->end(nullptr);
     return true;
   });
   return has_moved;
@@ -350,9 +354,7 @@ void PointToPoint::look_for_losses() {
 
 void PointToPoint::fail_all(const std::exception_ptr& error) {
   for (const TransferPtr& transfer : std::exchange(transfers_, {})) {
-    transfer->message.on_done = nullptr;
-    transfer->is_done = true;
-    transfer->work->finish(error);
+    transfer->end(error);
   }
 }
 

@@ -30,7 +30,8 @@ struct Message {
   int tag = 0;
   int dtype = 0;  // c10::ScalarType, compared
   std::chrono::milliseconds timeout{};
-  std::function<void()> on_done;  // after success, on whichever thread finishes it; then let go
+  // Called once, on whichever thread ends it; then let go.
+  std::function<void(bool succeeded)> on_end;
 };
 
 // Thread safety: any thread.

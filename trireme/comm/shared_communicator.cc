@@ -1,6 +1,7 @@
 #include "trireme/comm/shared_communicator.h"
 
 #include <algorithm>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -110,6 +111,43 @@ int64_t total_elements(const std::vector<at::Tensor>& tensors) {
   return total;
 }
 
+// What the recorder keeps of a call on `tensor`.
+RecordedCall recorded(const Call& call, const at::Tensor& tensor, const Options& options) {
+  RecordedCall kept{.operation = call.operation,
+                    .elements = call.elements,
+                    .reduce_op = call.reduce_op,
+                    .peer = call.root,
+                    .tag = options.tag,
+                    .is_background = options.background};
+  if (tensor.defined()) {
+    kept.shape = {tensor.sizes().data(), tensor.sizes().size()};
+    kept.dtype = call.dtype;
+  }
+  return kept;
+}
+
+// Runs `function`, and says in `entry` how it ended.
+template <typename Function>
+void run_recorded(const Recorder::Entry& entry, const Function& function) {
+  try {
+    function();
+  } catch (...) {
+    entry.finish(false);
+    throw;
+  }
+  entry.finish(true);
+}
+
+Recorder::Entry record(const GroupOptions& options, int group, const RecordedCall& call) {
+  return options.recorder ? options.recorder->issue(group, call) : Recorder::Entry();
+}
+
+std::vector<int> world_ranks_of(const GroupOptions& options, int size) {
+  std::vector<int> ranks = options.world_ranks;
+  for (int rank = static_cast<int>(ranks.size()); rank < size; ++rank) ranks.push_back(rank);
+  return ranks;
+}
+
 }  // namespace
 
 // A group's segment: the exchange and the envelopes of messages, then, reserved, the messages'
@@ -168,6 +206,19 @@ std::unique_ptr<SharedCommunicator> SharedCommunicator::join(Host host, const st
       options.slot_bytes % 64 == 0 && options.slot_bytes >= collectives::least_slot_bytes(size),
       "slot_bytes is ", options.slot_bytes, "; expected a multiple of 64, at least ",
       collectives::least_slot_bytes(size));
+  const int recorded_group =
+      options.recorder ? options.recorder->add_group(options.name, world_ranks_of(options, size))
+                       : -1;
+  std::unique_ptr<SharedCommunicator> group;
+  run_recorded(record(options, recorded_group, {.operation = "join"}),
+               [&] { group = meet_first(std::move(host), uid, rank, size, options, loss_of); });
+  group->recorded_group_ = recorded_group;
+  return group;
+}
+
+std::unique_ptr<SharedCommunicator> SharedCommunicator::meet_first(
+    Host host, const std::string& uid, int rank, int size, const GroupOptions& options,
+    const Exchange::LossOf& loss_of) {
   const Memory memory = Memory::of(size, options, host.heap == nullptr);
   std::shared_ptr<Segment> segment;
   const auto deadline = Clock::now() + options.timeout;
@@ -195,14 +246,20 @@ std::unique_ptr<SharedCommunicator> SharedCommunicator::join(Host host, const st
 }
 
 template <typename Operation>
-WorkPtr SharedCommunicator::issue(const Options& options, Operation operation) {
-  // Autograd has no say in what is communicated, on whichever thread it runs.
-  auto without_grad = [operation = std::move(operation)] {
-    const c10::NoGradGuard no_grad;
-    operation();
+WorkPtr SharedCommunicator::issue(const Call& call, const at::Tensor& tensor,
+                                  const Options& options, Operation operation) {
+  const auto entry = record(options_, recorded_group_, recorded(call, tensor, options));
+  auto run = [this, call, timeout = options.timeout, is_background = options.background, entry,
+              operation = std::move(operation)] {
+    const c10::NoGradGuard no_grad;  // autograd has no say in what is communicated
+    if (is_background) entry.start();
+    run_recorded(entry, [&] {
+      exchange_.begin(call, timeout);
+      operation();
+    });
   };
-  if (options.background) return progress_.run_in_background(std::move(without_grad));
-  return progress_.run(without_grad);
+  if (options.background) return progress_.run_in_background(std::move(run));
+  return progress_.run(run);
 }
 
 void SharedCommunicator::check_rank(const char* operation, int rank) const {
@@ -217,10 +274,9 @@ void SharedCommunicator::check_count(const char* operation, size_t found) const 
 
 WorkPtr SharedCommunicator::all_reduce(at::Tensor data, Options options) {
   const Call call = reduce_call("all_reduce", data, data.numel(), options.operation);
-  return issue(options, [this, data, options, call] {
+  return issue(call, data, options, [this, data, operation = options.operation] {
     const Destination destination(data);
-    exchange_.begin(call, options.timeout);
-    collectives::all_reduce(shared(), destination.bytes(), {data.scalar_type(), options.operation});
+    collectives::all_reduce(shared(), destination.bytes(), {data.scalar_type(), operation});
     destination.commit();
   });
 }
@@ -228,20 +284,18 @@ WorkPtr SharedCommunicator::all_reduce(at::Tensor data, Options options) {
 WorkPtr SharedCommunicator::reduce(at::Tensor data, int root, Options options) {
   check_rank("reduce", root);
   const Call call = reduce_call("reduce", data, data.numel(), options.operation, root);
-  return issue(options, [this, data, root, options, call] {
+  return issue(call, data, options, [this, data, root, operation = options.operation] {
     const Destination destination(data);
-    exchange_.begin(call, options.timeout);
-    collectives::all_reduce(shared(), destination.bytes(), {data.scalar_type(), options.operation},
-                            root);
+    collectives::all_reduce(shared(), destination.bytes(), {data.scalar_type(), operation}, root);
     if (rank() == root) destination.commit();
   });
 }
 
 WorkPtr SharedCommunicator::broadcast(at::Tensor data, int root, Options options) {
   check_rank("broadcast", root);
-  return issue(options, [this, data, root, options] {
+  const Call call = call_of("broadcast", data, data.numel(), root);
+  return issue(call, data, options, [this, data, root] {
     const Destination destination(data);
-    exchange_.begin(call_of("broadcast", data, data.numel(), root), options.timeout);
     const bool is_root = rank() == root;
     std::vector<collectives::Bytes> outputs(is_root ? 0 : size());
     if (!is_root) outputs[root] = destination.bytes();
@@ -256,12 +310,11 @@ WorkPtr SharedCommunicator::all_gather(std::vector<at::Tensor> outputs, at::Tens
   check_count("all_gather", outputs.size());
   TRIREME_CHECK(outputs[rank()].nbytes() == input.nbytes(), "all_gather: this rank's input has ",
                 input.nbytes(), " bytes and its place in the outputs ", outputs[rank()].nbytes());
-  return issue(options, [this, outputs, input, options] {
+  Call call = call_of("all_gather", input, total_elements(outputs));
+  call.block_sizes = hash_sizes(outputs);
+  return issue(call, input, options, [this, outputs, input] {
     const Destinations destinations(outputs);
     const at::Tensor source = input.contiguous();
-    Call call = call_of("all_gather", input, total_elements(outputs));
-    call.block_sizes = hash_sizes(outputs);
-    exchange_.begin(call, options.timeout);
     collectives::share(shared(), destinations.bytes(), const_bytes_of(source));
     destinations.commit();
   });
@@ -275,12 +328,11 @@ WorkPtr SharedCommunicator::reduce_scatter(at::Tensor output, std::vector<at::Te
                 " bytes and its place in the inputs ", inputs[rank()].nbytes());
   Call call = reduce_call("reduce_scatter", output, total_elements(inputs), options.operation);
   call.block_sizes = hash_sizes(inputs);
-  return issue(options, [this, output, inputs, options, call] {
+  return issue(call, output, options, [this, output, inputs, operation = options.operation] {
     const Destination destination(output);
     const Sources sources(inputs);
-    exchange_.begin(call, options.timeout);
     collectives::reduce_scatter(shared(), destination.bytes(), sources.bytes,
-                                {output.scalar_type(), options.operation});
+                                {output.scalar_type(), operation});
     destination.commit();
   });
 }
@@ -289,10 +341,9 @@ WorkPtr SharedCommunicator::all_to_all(std::vector<at::Tensor> outputs,
                                        std::vector<at::Tensor> inputs, Options options) {
   check_count("all_to_all", outputs.size());
   check_count("all_to_all", inputs.size());
-  return issue(options, [this, outputs, inputs, options] {
+  return issue(call_of("all_to_all", inputs[0], -1), inputs[0], options, [this, outputs, inputs] {
     const Destinations destinations(outputs);
     const Sources sources(inputs);
-    exchange_.begin(call_of("all_to_all", inputs[0], -1), options.timeout);
     collectives::all_to_all(shared(), destinations.bytes(), sources.bytes);
     destinations.commit();
   });
@@ -303,10 +354,9 @@ WorkPtr SharedCommunicator::gather(std::vector<at::Tensor> outputs, at::Tensor i
   check_rank("gather", root);
   if (rank() == root) check_count("gather", outputs.size());
   if (rank() != root) outputs.clear();
-  return issue(options, [this, outputs, input, root, options] {
+  return issue(call_of("gather", input, -1, root), input, options, [this, outputs, input] {
     const Destinations destinations(outputs);
     const at::Tensor source = input.contiguous();
-    exchange_.begin(call_of("gather", input, -1, root), options.timeout);
     collectives::share(shared(), destinations.bytes(), const_bytes_of(source), /*confirm=*/true);
     destinations.commit();
   });
@@ -316,10 +366,10 @@ WorkPtr SharedCommunicator::scatter(at::Tensor output, std::vector<at::Tensor> i
                                     Options options) {
   check_rank("scatter", root);
   if (rank() == root) check_count("scatter", inputs.size());
-  return issue(options, [this, output, inputs, root, options] {
+  if (rank() != root) inputs.clear();
+  return issue(call_of("scatter", output, -1, root), output, options, [this, output, inputs, root] {
     const Destination destination(output);
     const Sources sources(inputs);
-    exchange_.begin(call_of("scatter", output, -1, root), options.timeout);
     std::vector<collectives::Bytes> to(size());
     to[root] = destination.bytes();
     std::vector<collectives::ConstBytes> from = sources.bytes;
@@ -331,37 +381,38 @@ WorkPtr SharedCommunicator::scatter(at::Tensor output, std::vector<at::Tensor> i
 
 WorkPtr SharedCommunicator::send(at::Tensor data, int peer, Options options) {
   check_rank("send", peer);
-  check_tensor("send", data);
-  return transfer(true, data, peer, options);
+  return transfer("send", data, peer, options);
 }
 
 WorkPtr SharedCommunicator::recv(at::Tensor data, int peer, Options options) {
   if (peer != kAnySource) check_rank("recv", peer);
-  check_tensor("recv", data);
-  return transfer(false, data, peer, options);
+  return transfer("recv", data, peer, options);
 }
 
-WorkPtr SharedCommunicator::transfer(bool is_send, const at::Tensor& data, int peer,
+WorkPtr SharedCommunicator::transfer(const char* operation, const at::Tensor& data, int peer,
                                      const Options& options) {
-  TRIREME_CHECK(peer != rank(), is_send ? "send" : "recv", ": rank ", peer,
-                " is this rank; expected another");
+  TRIREME_CHECK(peer != rank(), operation, ": rank ", peer, " is this rank; expected another");
+  const Call call = call_of(operation, data, data.numel(), peer);
+  RecordedCall kept = recorded(call, data, options);
+  kept.is_point_to_point = true;
+  const auto entry = record(options_, recorded_group_, kept);
   const c10::NoGradGuard no_grad;
   const Destination tensor(data.detach());
+  const bool is_send = std::string_view(operation) == "send";
   const auto timeout = options.timeout.count() > 0 ? options.timeout : options_.timeout;
-  // Holds the tensor until it is done; a recv's goes back to where it belongs.
-  const auto on_done = [tensor, is_send] {
-    if (!is_send) tensor.commit();
+  // Holds the tensor until then; a recv's goes back to where it belongs.
+  const auto on_end = [tensor, is_send, entry](bool succeeded) {
+    if (succeeded && !is_send) tensor.commit();
+    entry.finish(succeeded);
   };
-  return point_to_point_.start({is_send, tensor.bytes(), peer, options.tag,
-                                static_cast<int>(data.scalar_type()), timeout, on_done},
-                               options.background);
+  if (options.background) entry.start();
+  return point_to_point_.start(
+      {is_send, tensor.bytes(), peer, options.tag, call.dtype, timeout, on_end},
+      options.background);
 }
 
 WorkPtr SharedCommunicator::barrier(Options options) {
-  return issue(options, [this, options] {
-    exchange_.begin({"barrier"}, options.timeout);
-    exchange_.meet();
-  });
+  return issue({"barrier"}, {}, options, [this] { exchange_.meet(); });
 }
 
 at::Tensor SharedCommunicator::symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) {
@@ -387,6 +438,11 @@ std::unique_ptr<Communicator> SharedCommunicator::split(int color, int key,
   const auto self = std::ranges::find(members, rank(), &std::pair<int64_t, int>::second);
   GroupOptions options = options_;
   options.name = name;
+  const std::vector<int> world_ranks = world_ranks_of(options_, size());
+  options.world_ranks.clear();
+  for (const auto& [member_key, member] : members) {
+    options.world_ranks.push_back(world_ranks[member]);
+  }
   // A group of one exchanges nothing: small chunks cost it nothing either, and save shared memory.
   if (members.size() == 1) options.slot_bytes = std::min<size_t>(options.slot_bytes, 64 << 10);
   try {

@@ -15,6 +15,7 @@
 #include "trireme/comm/pending_work.h"
 #include "trireme/comm/point_to_point.h"
 #include "trireme/comm/progress.h"
+#include "trireme/comm/recorder.h"
 #include "trireme/comm/segment.h"
 
 namespace trireme::comm {
@@ -30,6 +31,9 @@ struct GroupOptions {
   size_t heap_bytes = 0;
   // false: stages every tensor, symmetric or not. The results do not change.
   bool zero_copy = true;
+  // Where this rank's calls are recorded, in its sub-groups too; null: nowhere.
+  std::shared_ptr<Recorder> recorder = nullptr;
+  std::vector<int> world_ranks = {};  // the members, for the recorder; empty: 0, 1, 2, ...
 };
 
 // What the groups of one host have in common.
@@ -83,9 +87,14 @@ class SharedCommunicator : public Communicator {
   SharedCommunicator(Host host, std::shared_ptr<Segment> segment, int rank, int size,
                      const GroupOptions& options);
 
+  static std::unique_ptr<SharedCommunicator> meet_first(Host host, const std::string& uid, int rank,
+                                                        int size, const GroupOptions& options,
+                                                        const Exchange::LossOf& loss_of);
+  // Records `call` on `tensor`, announces it to the exchange and runs `operation`, here or behind.
   template <typename Operation>
-  WorkPtr issue(const Options& options, Operation operation);
-  WorkPtr transfer(bool is_send, const at::Tensor& data, int peer, const Options& options);
+  WorkPtr issue(const Call& call, const at::Tensor& tensor, const Options& options,
+                Operation operation);
+  WorkPtr transfer(const char* operation, const at::Tensor& data, int peer, const Options& options);
   void check_rank(const char* operation, int rank) const;
   void check_count(const char* operation, size_t found) const;
   collectives::Shared shared() { return {exchange_, zero_copy_heap_}; }
@@ -95,6 +104,7 @@ class SharedCommunicator : public Communicator {
   GroupOptions options_;
   const Heap& zero_copy_heap_;  // the host's, or none
   int num_splits_ = 0;
+  int recorded_group_ = -1;
   Exchange exchange_;
   AbortGuard abort_;
   // Last: their threads stop before the rest goes.

@@ -74,7 +74,11 @@ std::vector<Field> schema(RunConfig& config) {
        {"gpipe", "1f1b", "interleaved", "zero-bubble"}},
       {"parallel.context", &parallel.context, "context-parallel ranks", 1},
       {"parallel.expert", &parallel.expert, "expert-parallel ranks", 1},
-      {"parallel.transport", &parallel.transport, "how ranks of one host talk", 0, {"auto", "shm"}},
+      {"parallel.transport",
+       &parallel.transport,
+       "how ranks talk (mpi: started by mpirun)",
+       0,
+       {"auto", "shm", "gloo", "hierarchical", "mpi"}},
 
       {"checkpoint.interval", &checkpoint.interval, "steps; 0: only at the end", 0},
       {"checkpoint.keep", &checkpoint.keep, "newest checkpoints that stay", 1},

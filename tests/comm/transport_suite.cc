@@ -1,0 +1,317 @@
+#include "tests/comm/transport_suite.h"
+
+#include <thread>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/comm/errors.h"
+#include "tests/comm/scalar_model.h"
+#include "tests/harness/tensors.h"
+#include "trireme/base/error.h"
+
+namespace trireme::comm {
+namespace {
+
+using harness::assert_same_bits;
+
+constexpr at::ScalarType kDtypes[] = {at::kDouble, at::kFloat, at::kHalf,        at::kBFloat16,
+                                      at::kLong,   at::kInt,   at::kShort,       at::kChar,
+                                      at::kByte,   at::kBool,  at::kComplexFloat};
+constexpr ReduceOp kOperations[] = {ReduceOp::kSum,   ReduceOp::kProduct, ReduceOp::kMin,
+                                    ReduceOp::kMax,   ReduceOp::kAverage, ReduceOp::kBitAnd,
+                                    ReduceOp::kBitOr, ReduceOp::kBitXor};
+
+bool is_defined(ReduceOp operation, at::ScalarType dtype) {
+  const bool is_integral = at::isIntegralType(dtype, true);
+  switch (operation) {
+    case ReduceOp::kSum:
+    case ReduceOp::kProduct: return true;
+    case ReduceOp::kMin:
+    case ReduceOp::kMax: return !at::isComplexType(dtype);
+    case ReduceOp::kAverage: return !is_integral;
+    default: return is_integral;
+  }
+}
+
+std::vector<at::Tensor> values_of_all(int size, at::IntArrayRef shape, at::ScalarType dtype,
+                                      int salt = 0) {
+  std::vector<at::Tensor> all;
+  for (int rank = 0; rank < size; ++rank) all.push_back(values_of(rank + salt, shape, dtype));
+  return all;
+}
+
+// Rank r's block: r elements more than the others, none for rank 1.
+int64_t uneven_length(int rank) { return rank == 1 ? 0 : 3 + 2 * rank; }
+
+void check_one_reduction(Communicator& group, at::ScalarType dtype, ReduceOp operation,
+                         int64_t count) {
+  const std::string what = concat("rank ", group.rank(), " ", c10::toString(dtype), " op ",
+                                  static_cast<int>(operation), " n=", count);
+  const auto all = values_of_all(group.size(), {count}, dtype);
+  const at::Tensor expected = model_of(all, operation);
+  const at::Tensor mine = all[group.rank()];
+  at::Tensor data = mine.clone();
+  group.all_reduce(data, {.operation = operation})->wait();
+  assert_same_bits(data, expected, "all_reduce " + what);
+  const int root = group.size() - 1;
+  data = mine.clone();
+  group.reduce(data, root, {.operation = operation})->wait();
+  assert_same_bits(data, group.rank() == root ? expected : mine, "reduce " + what);
+}
+
+void check_one_reduce_scatter(Communicator& group, at::ScalarType dtype, ReduceOp operation,
+                              bool is_uneven) {
+  std::vector<at::Tensor> inputs;
+  for (int peer = 0; peer < group.size(); ++peer) {
+    inputs.push_back(
+        values_of(group.rank() + 10 * peer, {is_uneven ? uneven_length(peer) : 5}, dtype));
+  }
+  std::vector<at::Tensor> for_me;
+  for (int peer = 0; peer < group.size(); ++peer) {
+    for_me.push_back(values_of(peer + 10 * group.rank(), inputs[group.rank()].sizes(), dtype));
+  }
+  const at::Tensor output = at::empty_like(inputs[group.rank()]);
+  group.reduce_scatter(output, inputs, {.operation = operation})->wait();
+  assert_same_bits(output, model_of(for_me, operation),
+                   concat("reduce_scatter ", c10::toString(dtype), " uneven=", is_uneven));
+}
+
+}  // namespace
+
+void check_reductions(Communicator& group) {
+  for (const at::ScalarType dtype : kDtypes) {
+    for (const ReduceOp operation : kOperations) {
+      if (!is_defined(operation, dtype)) continue;
+      check_one_reduction(group, dtype, operation, 37);
+      check_one_reduce_scatter(group, dtype, operation, true);
+      check_one_reduce_scatter(group, dtype, operation, false);
+    }
+  }
+  for (const int64_t count : {0, 1, 2, 4097, 300001}) {
+    check_one_reduction(group, at::kFloat, ReduceOp::kSum, count);
+    check_one_reduction(group, at::kBFloat16, ReduceOp::kAverage, count);
+  }
+}
+
+void check_unsupported_pairs(Communicator& group) {
+  for (const at::ScalarType dtype : kDtypes) {
+    for (const ReduceOp operation : kOperations) {
+      if (is_defined(operation, dtype)) continue;
+      const at::Tensor data = at::ones({3}).to(dtype);
+      const std::vector<at::Tensor> blocks(group.size(), data);
+      const Options options{.operation = operation};
+      EXPECT_ERROR(ConfigError, group.all_reduce(data, options), "is not defined on");
+      EXPECT_ERROR(ConfigError, group.reduce(data, 0, options), "is not defined on");
+      EXPECT_ERROR(ConfigError, group.reduce_scatter(data.clone(), blocks, options),
+                   "is not defined on");
+    }
+  }
+  EXPECT_THROW(static_cast<void>(group.all_reduce(at::empty({2}, at::kFloat8_e5m2))), ConfigError);
+  group.barrier()->wait();
+}
+
+void check_moves(Communicator& group) {
+  const int me = group.rank();
+  const int size = group.size();
+  for (const int64_t count : {0, 1, 5, 100003}) {
+    for (int root = 0; root < size; ++root) {
+      at::Tensor data = values_of(me, {count}, at::kDouble);
+      group.broadcast(data, root)->wait();
+      assert_same_bits(data, values_of(root, {count}, at::kDouble), "broadcast");
+    }
+  }
+  for (const auto length_of :
+       {+[](int) -> int64_t { return 4; }, +[](int r) { return uneven_length(r); },
+        +[](int r) -> int64_t { return r == 0 ? 70001 : 1; }}) {
+    const auto block = [&](int from, int to) {  // [length_of(from) + to]
+      return values_of(from * 16 + to, {length_of(from) * (to + 1)}, at::kFloat);
+    };
+    std::vector<at::Tensor> outputs(size), inputs(size);
+    for (int peer = 0; peer < size; ++peer) outputs[peer] = at::empty_like(block(peer, 0));
+    group.all_gather(outputs, block(me, 0))->wait();
+    for (int peer = 0; peer < size; ++peer)
+      assert_same_bits(outputs[peer], block(peer, 0), "all_gather");
+
+    for (int peer = 0; peer < size; ++peer) {
+      inputs[peer] = block(me, peer);
+      outputs[peer] = at::empty_like(block(peer, me));
+    }
+    group.all_to_all(outputs, inputs)->wait();
+    for (int peer = 0; peer < size; ++peer)
+      assert_same_bits(outputs[peer], block(peer, me), "all_to_all");
+
+    for (int root = 0; root < size; ++root) {
+      std::vector<at::Tensor> gathered;
+      for (int peer = 0; peer < size && me == root; ++peer)
+        gathered.push_back(at::empty_like(block(peer, 0)));
+      group.gather(gathered, block(me, 0), root)->wait();
+      for (size_t peer = 0; peer < gathered.size(); ++peer)
+        assert_same_bits(gathered[peer], block(static_cast<int>(peer), 0), "gather");
+
+      std::vector<at::Tensor> scattered;
+      for (int peer = 0; peer < size && me == root; ++peer) scattered.push_back(block(peer, root));
+      at::Tensor mine = at::empty_like(block(me, root));
+      group.scatter(mine, scattered, root)->wait();
+      assert_same_bits(mine, block(me, root), "scatter");
+    }
+  }
+}
+
+void check_strided_tensors(Communicator& group) {
+  const int me = group.rank();
+  const int size = group.size();
+  const auto strided = [](int rank) { return values_of(rank, {4, 6}, at::kFloat).t(); };
+  std::vector<at::Tensor> all;
+  for (int rank = 0; rank < size; ++rank) all.push_back(strided(rank).contiguous());
+  at::Tensor data = strided(me);
+  group.all_reduce(data)->wait();
+  assert_same_bits(data.contiguous(), model_of(all, ReduceOp::kSum), "all_reduce");
+  data = strided(me);
+  group.reduce(data, 0)->wait();
+  assert_same_bits(data.contiguous(), me == 0 ? model_of(all, ReduceOp::kSum) : all[me], "reduce");
+  data = strided(me);
+  group.broadcast(data, size - 1)->wait();
+  assert_same_bits(data.contiguous(), all[size - 1], "broadcast");
+  std::vector<at::Tensor> outputs;
+  for (int rank = 0; rank < size; ++rank) outputs.push_back(at::zeros({4, 6}).t());
+  group.all_gather(outputs, strided(me))->wait();
+  for (int rank = 0; rank < size; ++rank)
+    assert_same_bits(outputs[rank].contiguous(), all[rank], "all_gather");
+  const std::vector<at::Tensor> inputs(size, strided(me));
+  group.all_to_all(outputs, inputs)->wait();
+  for (int rank = 0; rank < size; ++rank)
+    assert_same_bits(outputs[rank].contiguous(), all[rank], "all_to_all");
+  at::Tensor output = at::zeros({4, 6}).t();
+  group.reduce_scatter(output, inputs)->wait();
+  assert_same_bits(output.contiguous(), model_of(all, ReduceOp::kSum), "reduce_scatter");
+}
+
+void check_point_to_point(Communicator& group) {
+  const int me = group.rank();
+  const int size = group.size();
+  for (const int64_t count : {0, 1, 30011}) {
+    std::vector<WorkPtr> works;
+    std::vector<at::Tensor> received(2 * size);
+    for (int peer = 0; peer < size; ++peer) {
+      if (peer == me) continue;
+      for (int tag = 0; tag < 2; ++tag) {
+        works.push_back(group.send(values_of(me + tag, {count}, at::kDouble), peer,
+                                   {.tag = tag, .background = true}));
+      }
+      for (const int tag : {1, 0}) {  // not in the order they are sent in
+        received[2 * peer + tag] = at::empty({count}, at::kDouble);
+        works.push_back(
+            group.recv(received[2 * peer + tag], peer, {.tag = tag, .background = true}));
+      }
+    }
+    for (const WorkPtr& work : works) work->wait();
+    for (int peer = 0; peer < size; ++peer) {
+      for (int tag = 0; tag < 2 && peer != me; ++tag) {
+        assert_same_bits(received[2 * peer + tag], values_of(peer + tag, {count}, at::kDouble),
+                         "recv");
+      }
+    }
+  }
+  if (size < 2 || me > 1) return;
+  // In the foreground: messages with one tag arrive in the order they are sent in.
+  for (int i = 0; i < 5; ++i) {
+    at::Tensor data = at::full({3}, me == 0 ? i : -1);
+    if (me == 0) group.send(data, 1)->wait();
+    if (me == 1) group.recv(data, 0)->wait();
+    EXPECT_EQ(data[2].item<int64_t>(), i);
+  }
+}
+
+void check_any_source(Communicator& group) {
+  const int me = group.rank();
+  const int size = group.size();
+  if (me != 0) {
+    group.send(at::full({4}, me), 0, {.tag = 3})->wait();
+    at::Tensor second = at::full({4}, 10 * me);
+    group.send(second, 0, {.tag = 3, .background = true})->wait();
+  } else {
+    std::vector<int> count(size);
+    for (int i = 0; i < 2 * (size - 1); ++i) {
+      at::Tensor data = at::zeros({4}, at::kLong);
+      const WorkPtr work = group.recv(data, kAnySource, {.tag = 3, .background = i % 2 == 1});
+      work->wait();
+      const int source = work->source();
+      ASSERT_GT(source, 0);
+      ASSERT_LT(source, size);
+      EXPECT_EQ(data[3].item<int64_t>(), count[source]++ == 0 ? source : 10 * source);
+    }
+    for (int peer = 1; peer < size; ++peer) EXPECT_EQ(count[peer], 2);
+  }
+  group.barrier()->wait();
+}
+
+void check_background(Communicator& group) {
+  const int me = group.rank();
+  const int size = group.size();
+  std::vector<at::Tensor> data;
+  std::vector<WorkPtr> works;
+  for (int i = 0; i < 6; ++i) {
+    data.push_back(values_of(me + i, {1000 * i + 1}, at::kFloat));
+    works.push_back(group.all_reduce(data.back(), {.background = true}));
+  }
+  works[5]->wait();
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_TRUE(works[i]->poll());  // those before it are done
+    works[i]->wait();
+    EXPECT_EQ(works[i]->source(), -1);
+    assert_same_bits(data[i],
+                     model_of(values_of_all(size, {1000 * i + 1}, at::kFloat, i), ReduceOp::kSum),
+                     "background all_reduce");
+  }
+  if (size > 1) {  // a wait that gives up does not end the recv
+    at::Tensor message = at::zeros({2});
+    if (me == 0) {
+      const WorkPtr work = group.recv(message, 1, {.background = true});
+      EXPECT_FALSE(work->wait_for(std::chrono::milliseconds(20)));
+      group.barrier()->wait();
+      EXPECT_TRUE(work->wait_for(std::chrono::milliseconds(60000)));
+      EXPECT_TRUE(work->poll());
+      EXPECT_EQ(message[1].item<float>(), 1);
+    } else {
+      group.barrier()->wait();
+      if (me == 1) group.send(at::ones({2}), 0)->wait();
+    }
+  }
+  group.barrier({.background = true})->wait();
+}
+
+void check_split(Communicator& group) {
+  const int me = group.rank();
+  const auto odd = group.split(me % 2, -me, me % 2 == 0 ? "even" : "odd");
+  ASSERT_NE(odd, nullptr);
+  EXPECT_EQ(odd->size(), (group.size() + 1 - me % 2) / 2);
+  EXPECT_EQ(odd->rank(), odd->size() - 1 - me / 2);
+  EXPECT_EQ(odd->name(), me % 2 == 0 ? "even" : "odd");
+  at::Tensor sum = at::full({2}, 1 << me);
+  odd->all_reduce(sum)->wait();
+  int64_t expected = 0;
+  for (int rank = me % 2; rank < group.size(); rank += 2) expected += 1 << rank;
+  EXPECT_EQ(sum[1].item<int64_t>(), expected);
+
+  const auto some = group.split(me == 0 ? -1 : 0, 0, "some");
+  EXPECT_EQ(some == nullptr, me == 0);
+  if (some != nullptr) {
+    EXPECT_EQ(some->rank(), me - 1);
+    some->barrier()->wait();
+    const auto again = some->split(0, 0, "again");  // a split of a split
+    again->barrier()->wait();
+  }
+  group.barrier()->wait();
+}
+
+void check_symmetric_memory(Communicator& group) {
+  at::Tensor data = group.symmetric_empty({3, 5}, at::kFloat);
+  EXPECT_EQ(data.sizes(), (std::vector<int64_t>{3, 5}));
+  data.fill_(1);
+  group.all_reduce(data)->wait();
+  EXPECT_EQ(data.sum().item<float>(), 15 * group.size());
+}
+
+}  // namespace trireme::comm

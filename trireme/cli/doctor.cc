@@ -1,0 +1,171 @@
+// trireme doctor: reads the flight recorder of a run and says what is wrong with it.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/cli/commands.h"
+#include "trireme/comm/diagnosis.h"
+
+namespace trireme::cli {
+namespace {
+
+struct DoctorArguments {
+  std::string run;
+  double late_after = 5;  // seconds
+  size_t num_calls = 0;
+  bool json = false;
+};
+
+const char* name_of(comm::CallState state) {
+  switch (state) {
+    case comm::CallState::kIssued: return "issued";
+    case comm::CallState::kStarted: return "started";
+    case comm::CallState::kDone: return "done";
+    case comm::CallState::kFailed: return "failed";
+  }
+  return "";
+}
+
+const char* name_of(const comm::ObservedRank& rank) {
+  if (rank.ring.closed) return "ended";
+  switch (rank.process) {
+    case comm::ProcessState::kRunning: return "running";
+    case comm::ProcessState::kStopped: return "stopped";
+    case comm::ProcessState::kGone: return "gone";
+    case comm::ProcessState::kUnknown: return "unknown";
+  }
+  return "";
+}
+
+double seconds(std::chrono::nanoseconds duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+// A run's folder, or its recorder/ itself.
+std::filesystem::path recorder_folder(const std::filesystem::path& run) {
+  const std::filesystem::path inner = run / "recorder";
+  TRIREME_CHECK(std::filesystem::is_directory(inner) || run.filename() == "recorder", run.string(),
+                " has no recorder folder; expected the output.folder of a run that "
+                "`trireme train` has started");
+  return std::filesystem::is_directory(inner) ? inner : run;
+}
+
+// The newest calls of a rank, the newest last.
+std::vector<comm::Record> last_calls(const comm::Ring& ring, size_t count) {
+  const size_t num_skipped = ring.records.size() - std::min(count, ring.records.size());
+  return {ring.records.begin() + static_cast<std::ptrdiff_t>(num_skipped), ring.records.end()};
+}
+
+std::string group_of(const comm::Ring& ring, const comm::Record& record) {
+  return record.group < 0 ? "?" : ring.groups[record.group].name;
+}
+
+nlohmann::json to_json(const comm::Ring& ring, const comm::Record& record) {
+  nlohmann::json object = {{"group", group_of(ring, record)},
+                           {"sequence", record.sequence},
+                           {"operation", record.operation},
+                           {"call", comm::to_string(record)},
+                           {"background", record.is_background},
+                           {"state", name_of(record.state)},
+                           {"issued_seconds_ago", seconds(ring.now - record.issued)}};
+  if (record.state >= comm::CallState::kDone) {
+    object["seconds"] = seconds(record.ended - record.issued);
+  }
+  return object;
+}
+
+void print_json(const DoctorArguments& arguments, const std::vector<comm::ObservedRank>& ranks,
+                const std::vector<comm::Finding>& findings) {
+  nlohmann::json object = {{"run", arguments.run},
+                           {"healthy", comm::is_healthy(findings)},
+                           {"findings", nlohmann::json::array()},
+                           {"ranks", nlohmann::json::array()}};
+  for (const comm::Finding& finding : findings) {
+    nlohmann::json line = {
+        {"kind", comm::name_of(finding.kind)}, {"ranks", finding.ranks}, {"text", finding.text}};
+    if (!finding.operation.empty()) {
+      line["group"] = finding.group;
+      line["sequence"] = finding.sequence;
+      line["operation"] = finding.operation;
+      line["waited_seconds"] = seconds(finding.waited);
+    }
+    object["findings"].push_back(line);
+  }
+  for (const comm::ObservedRank& rank : ranks) {
+    nlohmann::json line = {{"rank", rank.ring.rank},
+                           {"host", rank.ring.host},
+                           {"process_id", rank.ring.process_id},
+                           {"process", name_of(rank)},
+                           {"calls", nlohmann::json::array()}};
+    for (const comm::Record& record :
+         last_calls(rank.ring, std::max<size_t>(1, arguments.num_calls)))
+      line["calls"].push_back(to_json(rank.ring, record));
+    object["ranks"].push_back(line);
+  }
+  std::printf("%s\n", object.dump(2).c_str());
+}
+
+void print_calls(const comm::ObservedRank& rank, size_t count) {
+  std::printf("rank %d, process %lld on %s (%s):\n", rank.ring.rank,
+              static_cast<long long>(rank.ring.process_id), rank.ring.host.c_str(), name_of(rank));
+  for (const comm::Record& record : last_calls(rank.ring, count)) {
+    std::printf("  %10.3f s ago  %-7s  %s #%llu  %s%s\n", seconds(rank.ring.now - record.issued),
+                name_of(record.state), group_of(rank.ring, record).c_str(),
+                static_cast<unsigned long long>(record.sequence), comm::to_string(record).c_str(),
+                record.is_background ? " in the background" : "");
+  }
+}
+
+int doctor(const DoctorArguments& arguments) {
+  TRIREME_CHECK(arguments.late_after >= 0, "--late-after is ", arguments.late_after,
+                "; expected seconds from 0 on");
+  const std::vector<comm::ObservedRank> ranks = comm::observe_ranks(recorder_folder(arguments.run));
+  const std::vector<comm::Finding> findings = comm::diagnose(
+      ranks, {.late_after = std::chrono::milliseconds(std::llround(1000 * arguments.late_after))});
+  if (arguments.json) {
+    print_json(arguments, ranks, findings);
+  } else {
+    for (const comm::Finding& finding : findings) std::printf("%s\n", finding.text.c_str());
+    if (arguments.num_calls > 0) {
+      for (const comm::ObservedRank& rank : ranks) print_calls(rank, arguments.num_calls);
+    }
+  }
+  return comm::is_healthy(findings) ? kDone : kPeerLost;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, int& exit_code) {
+  auto arguments = std::make_shared<DoctorArguments>();
+  CLI::App* command = app.add_subcommand(
+      "doctor",
+      "Say what is wrong with a run, while it runs or after it died: which rank is late, dead or\n"
+      "stopped, in what, since when, which call differs between ranks, and who waits for whom.\n"
+      "  trireme doctor runs/demo\n"
+      "  trireme doctor runs/demo --calls 5 --late-after 1\n");
+  command->add_option("run", arguments->run, "a run's folder (its output.folder)")->required();
+  command
+      ->add_option("--late-after", arguments->late_after,
+                   "seconds that others wait before a rank counts as late")
+      ->capture_default_str();
+  command->add_option("--calls", arguments->num_calls, "also list the last calls of every rank")
+      ->capture_default_str();
+  command->add_flag("--json", arguments->json, "print JSON");
+  command->footer(
+      "One finding a line, the most likely culprit first. Every rank writes its calls into\n"
+      "RUN/recorder; reading them disturbs nothing. All times are UTC.\n"
+      "Exit codes: 0 the run is healthy or has finished, 2 there is nothing to read, 3 a rank is\n"
+      "lost, stopped or late, or ranks call different things.");
+  command->callback([arguments, &exit_code] { exit_code = doctor(*arguments); });
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,52 @@
+// Which ranks share a host, and so may share memory. Found by exchanging what each rank's kernel
+// says of itself, never from environment variables or from the size of a group.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include <c10/util/intrusive_ptr.h>
+
+namespace c10d {
+class Store;
+}
+
+namespace trireme::comm {
+
+// Equal for two processes exactly when they run on one kernel (its boot id), see one /dev/shm (its
+// device number, which every container has its own of unless it is shared) and see each other's
+// process ids (their namespace; a peer's death is noticed by its id).
+// Throws: ConfigError when /proc or /dev/shm cannot be read
+std::string host_identity();
+
+// Hosts are numbered by their lowest rank.
+class HostMap {
+ public:
+  // identities[r]: of rank r.
+  explicit HostMap(const std::vector<std::string>& identities);
+
+  int num_hosts() const { return static_cast<int>(ranks_.size()); }
+  int host_of(int rank) const { return host_of_[rank]; }
+  // Its rank among those of its host.
+  int local_rank_of(int rank) const { return local_rank_of_[rank]; }
+  // In rising order.
+  const std::vector<int>& ranks_of(int host) const { return ranks_[host]; }
+  // Whether the ranks of each host follow one another.
+  bool is_contiguous() const;
+
+ private:
+  std::vector<int> host_of_;
+  std::vector<int> local_rank_of_;
+  std::vector<std::vector<int>> ranks_;
+};
+
+// Every rank's text, in rank order.
+// Collective: all `size` ranks
+// Throws:     CommError that names the ranks that did not come within `timeout`
+std::vector<std::string> all_gather_over_store(const c10::intrusive_ptr<c10d::Store>& store,
+                                               const std::string& key, const std::string& mine,
+                                               int rank, int size,
+                                               std::chrono::milliseconds timeout);
+
+}  // namespace trireme::comm

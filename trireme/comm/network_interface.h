@@ -1,0 +1,25 @@
+// Which of this host's network interfaces a connection should use.
+#pragma once
+
+#include <string>
+
+namespace trireme::comm {
+
+struct NetworkInterface {
+  std::string name;     // "eth0"
+  std::string address;  // numeric, of this host: "10.0.0.1"
+  bool is_loopback = false;
+};
+
+// "eth0 (10.0.0.1)"
+std::string to_string(const NetworkInterface& interface);
+
+// The interface that packets to `host` (a name or an address) leave by. Sends nothing.
+// Throws: ConfigError when `host` does not resolve or has no route
+NetworkInterface find_interface_to(const std::string& host);
+
+// The interface called `name`, with its first IPv4 address, or else its first IPv6 address.
+// Throws: ConfigError, naming those that exist
+NetworkInterface find_interface(const std::string& name);
+
+}  // namespace trireme::comm

@@ -1,0 +1,104 @@
+// The bytes of a flight recorder's ring, shared by its writer (recorder.cc) and its reader
+// (ring.cc); docs/recorder-format.md says what each means.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace trireme::comm::internal {
+
+inline constexpr char kRingMagic[8] = {'T', 'R', 'I', 'R', 'I', 'N', 'G', '\0'};
+inline constexpr uint32_t kRingVersion = 1;
+inline constexpr uint32_t kRingHeaderBytes = 4096;
+inline constexpr uint64_t kWriting = ~uint64_t{0};  // a record's stamp while it is filled in
+
+struct RingHeader {
+  char magic[8];
+  uint32_t version;
+  uint32_t header_bytes;
+  uint32_t max_groups;
+  uint32_t max_members;
+  uint32_t max_records;  // a power of two
+  uint32_t record_bytes;
+  int32_t rank;
+  int32_t world_size;
+  int64_t process_id;
+  uint64_t process_start;
+  uint64_t pid_namespace;
+  int64_t wall_offset_ns;  // wall clock minus monotonic clock
+  int64_t created_ns;      // monotonic, as every time below
+  char boot_id[40];
+  char host[72];
+  char job[128];
+  char checksum[16];  // of all bytes before it
+  // From here on the writer changes it.
+  int64_t closed_ns;    // 0: open, or killed
+  uint32_t num_groups;  // complete ones
+  uint32_t num_members;
+  char padding[32];
+  uint64_t next_number;  // on a cache line of its own
+  uint64_t num_dropped;
+};
+static_assert(offsetof(RingHeader, boot_id) == 80 && offsetof(RingHeader, checksum) == 320);
+static_assert(offsetof(RingHeader, closed_ns) == 336 && offsetof(RingHeader, next_number) == 384);
+
+struct GroupSlot {
+  char name[64];
+  uint32_t num_members;
+  uint32_t first_member;  // index into the members
+  uint64_t num_collectives;
+  uint64_t num_point_to_point;
+  char padding[40];
+};
+static_assert(sizeof(GroupSlot) == 128 && offsetof(GroupSlot, num_collectives) == 72);
+
+struct RecordSlot {
+  uint64_t stamp;  // 0: never used; kWriting; else number + 1
+  uint64_t sequence;
+  int64_t issued_ns;
+  int64_t started_ns;  // 0: not yet
+  int64_t ended_ns;    // 0: not yet
+  uint32_t state;      // CallState
+  int32_t group;       // -1: the table was full
+  int32_t peer;
+  int32_t tag;
+  int8_t dtype;
+  int8_t reduce_op;
+  uint8_t flags;
+  uint8_t num_dims;
+  uint32_t reserved;
+  char operation[24];  // ends in a zero
+  int64_t shape[4];
+  int64_t elements;
+};
+static_assert(sizeof(RecordSlot) == 128 && offsetof(RecordSlot, operation) == 64);
+
+inline constexpr uint8_t kBackground = 1;
+inline constexpr uint8_t kPointToPoint = 2;
+inline constexpr size_t kRecordWords = sizeof(RecordSlot) / sizeof(uint64_t);
+
+// Sections follow one another: header, groups, members (int32), records.
+inline constexpr size_t groups_offset() { return kRingHeaderBytes; }
+inline constexpr size_t members_offset(const RingHeader& header) {
+  return groups_offset() + size_t{header.max_groups} * sizeof(GroupSlot);
+}
+inline constexpr size_t records_offset(const RingHeader& header) {
+  return members_offset(header) + size_t{header.max_members} * sizeof(int32_t);
+}
+inline constexpr size_t ring_bytes(const RingHeader& header) {
+  return records_offset(header) + size_t{header.max_records} * sizeof(RecordSlot);
+}
+
+// Readers map the file read-only: a load that is one instruction, never a store.
+static_assert(std::atomic_ref<uint64_t>::is_always_lock_free);
+template <typename T>
+T load(const T& word, std::memory_order order = std::memory_order_acquire) {
+  return std::atomic_ref<T>(const_cast<T&>(word)).load(order);
+}
+template <typename T>
+void store(T& word, T value, std::memory_order order = std::memory_order_release) {
+  std::atomic_ref<T>(word).store(value, order);
+}
+
+}  // namespace trireme::comm::internal

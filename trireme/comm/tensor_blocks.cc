@@ -1,0 +1,94 @@
+#include "trireme/comm/tensor_blocks.h"
+
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme::comm {
+
+void check_cpu_tensor(const char* operation, const at::Tensor& tensor) {
+  TRIREME_CHECK(tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided, operation,
+                ": got ",
+                tensor.defined() ? concat("a tensor on ", tensor.device()) : "an undefined tensor",
+                "; expected a dense CPU tensor");
+}
+
+void check_rank(const char* operation, const Communicator& group, int root) {
+  TRIREME_CHECK(root >= 0 && root < group.size(), operation, ": rank ", root, " is not in group ",
+                group.name(), " of ", group.size(), " ranks");
+}
+
+void check_one_a_rank(const char* operation, const Communicator& group,
+                      const std::vector<at::Tensor>& tensors) {
+  TRIREME_CHECK(tensors.size() == static_cast<size_t>(group.size()), operation, ": got ",
+                tensors.size(), " tensors, expected one for each of the ", group.size(),
+                " ranks of group ", group.name());
+  for (const at::Tensor& tensor : tensors) check_cpu_tensor(operation, tensor);
+}
+
+void check_dtypes(const char* operation, const std::vector<at::Tensor>& tensors,
+                  const at::Tensor& like) {
+  for (const at::Tensor& tensor : tensors) {
+    TRIREME_CHECK(tensor.scalar_type() == like.scalar_type(), operation, ": got tensors of ",
+                  c10::toString(tensor.scalar_type()), " and ", c10::toString(like.scalar_type()),
+                  "; expected one dtype");
+  }
+}
+
+uint64_t hash_of_sizes(const std::vector<at::Tensor>& tensors) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const at::Tensor& tensor : tensors) {
+    hash = (hash ^ static_cast<uint64_t>(tensor.nbytes())) * 0x100000001b3;
+    hash ^= hash >> 29;
+  }
+  return hash | 1;
+}
+
+int64_t total_elements(const std::vector<at::Tensor>& tensors) {
+  int64_t total = 0;
+  for (const at::Tensor& tensor : tensors) total += tensor.numel();
+  return total;
+}
+
+FlatTensor::FlatTensor(at::Tensor tensor)
+    : tensor_(tensor.detach()), contiguous_(tensor_.contiguous()), flat_(contiguous_.view({-1})) {}
+
+void FlatTensor::commit() const {
+  if (!contiguous_.is_same(tensor_)) tensor_.copy_(contiguous_);
+}
+
+FlatTensors::FlatTensors(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    items_.emplace_back(tensor);
+    flat_.push_back(items_.back().flat());
+  }
+}
+
+void FlatTensors::commit() const {
+  for (const FlatTensor& item : items_) item.commit();
+}
+
+at::Tensor flat_of(const at::Tensor& tensor) { return tensor.detach().contiguous().view({-1}); }
+
+std::vector<at::Tensor> flat_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> flat;
+  for (const at::Tensor& tensor : tensors) flat.push_back(flat_of(tensor));
+  return flat;
+}
+
+std::vector<at::Tensor> view_even_blocks(const at::Tensor& flat, int count) {
+  std::vector<at::Tensor> blocks;
+  const int64_t length = flat.numel() / count;
+  const int64_t longer = flat.numel() % count;
+  int64_t begin = 0;
+  for (int64_t block = 0; block < count; ++block) {
+    const int64_t end = begin + length + (block < longer ? 1 : 0);
+    blocks.push_back(flat.narrow(0, begin, end - begin));
+    begin = end;
+  }
+  return blocks;
+}
+
+}  // namespace trireme::comm

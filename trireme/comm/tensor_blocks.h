@@ -1,0 +1,61 @@
+// What transports check of a call's tensors before anything is sent, and the contiguous memory
+// behind them. Never communicates.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "trireme/comm/communicator.h"
+
+namespace trireme::comm {
+
+// Throws: ConfigError unless `tensor` is a dense CPU tensor
+void check_cpu_tensor(const char* operation, const at::Tensor& tensor);
+// Throws: ConfigError unless `root` is a rank of `group`
+void check_rank(const char* operation, const Communicator& group, int root);
+// Throws: ConfigError unless there is one tensor for each rank of `group`, all on the CPU
+void check_one_a_rank(const char* operation, const Communicator& group,
+                      const std::vector<at::Tensor>& tensors);
+// Throws: ConfigError unless all have `like`'s dtype
+void check_dtypes(const char* operation, const std::vector<at::Tensor>& tensors,
+                  const at::Tensor& like);
+
+// For calls whose ranks must agree on each block's size, not only on the sum; never 0.
+uint64_t hash_of_sizes(const std::vector<at::Tensor>& tensors);
+int64_t total_elements(const std::vector<at::Tensor>& tensors);
+
+// Contiguous memory for a tensor that an operation writes: the tensor itself, or a copy that
+// commit() puts back.
+class FlatTensor {
+ public:
+  explicit FlatTensor(at::Tensor tensor);
+  const at::Tensor& flat() const { return flat_; }  // [numel]
+  void commit() const;
+
+ private:
+  at::Tensor tensor_;
+  at::Tensor contiguous_;
+  at::Tensor flat_;
+};
+
+class FlatTensors {
+ public:
+  explicit FlatTensors(const std::vector<at::Tensor>& tensors);
+  const std::vector<at::Tensor>& flat() const { return flat_; }
+  void commit() const;
+
+ private:
+  std::vector<FlatTensor> items_;
+  std::vector<at::Tensor> flat_;
+};
+
+// Contiguous versions, [numel] each, of tensors that an operation reads.
+at::Tensor flat_of(const at::Tensor& tensor);
+std::vector<at::Tensor> flat_of(const std::vector<at::Tensor>& tensors);
+
+// flat [n] cut into `count` blocks whose lengths differ by one at most, longer ones first; views.
+std::vector<at::Tensor> view_even_blocks(const at::Tensor& flat, int count);
+
+}  // namespace trireme::comm
