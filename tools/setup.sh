@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the build needs and is missing: Debian packages, and libtorch from the PyTorch wheel.
-# `setup.sh test` adds the Python packages that tests read our files with (safetensors, tensorboard).
+# `setup.sh test` adds the Python packages that tests read our files with (safetensors, tensorboard) and
+# build and test trireme_torch with (scikit-build-core, expecttest).
 # Prints one line a step; prints nothing when there is nothing to do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,7 +12,7 @@ readonly packages=(
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsentencepiece-dev libprotozero-dev
   libgloo-dev libxxhash-dev libgtest-dev libgmock-dev libbenchmark-dev
   libopenmpi-dev openmpi-bin iproute2
-  clang-format clang-tidy python3-venv
+  clang-format clang-tidy python3-venv python3-dev
 )
 
 die() { echo "setup: $*" >&2; exit 2; }
@@ -89,7 +90,7 @@ install_torch() {
 install_test_packages() {
   local python
   python=$(<build/python)
-  local readers='import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("torch", "numpy", "safetensors", "tensorboard"))))'
+  local readers='import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("torch", "numpy", "safetensors", "tensorboard", "scikit_build_core", "expecttest"))))'
   if ! "$python" -c "$readers" 2>/dev/null; then
     if [[ $python != "$PWD/.venv/bin/python" ]]; then
       local site_of_torch
@@ -99,7 +100,7 @@ install_test_packages() {
       echo "$site_of_torch" >"$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')/torch_of_python.pth"
     fi
     "$python" -c "$readers" 2>/dev/null ||
-      step "pip install numpy safetensors tensorboard (into .venv)" "$python" -m pip install --disable-pip-version-check numpy safetensors tensorboard
+      step "pip install numpy safetensors tensorboard scikit-build-core expecttest (into .venv)" "$python" -m pip install --disable-pip-version-check numpy safetensors tensorboard scikit-build-core expecttest
   fi
   [[ -f build/test-python && $(<build/test-python) == "$python" ]] || echo "$python" >build/test-python
 }

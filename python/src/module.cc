@@ -21,7 +21,7 @@ c10::intrusive_ptr<c10d::Backend> create_backend(const c10::intrusive_ptr<c10d::
   options.name = name;
   options.timeout = timeout;
   return c10::make_intrusive<trireme::comm::C10dBackend>(
-      trireme::comm::make_store_group(*store, rank, size, options), timeout);
+      trireme::comm::make_store_group(store, rank, size, options), timeout);
 }
 
 }  // namespace

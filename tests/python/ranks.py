@@ -33,7 +33,11 @@ def run(world, function, *args, backend="trireme", killed=()):
             sender.close()
             pipes.append(receiver)
             processes.append(process)
-        return [_result(rank, pipe, processes[rank], rank in killed) for rank, pipe in enumerate(pipes)]
+        results = [_result(rank, pipe, processes[rank], rank in killed) for rank, pipe in enumerate(pipes)]
+        failures = [text for succeeded, text in results if not succeeded]
+        if failures:  # a rank that fails takes the others with it: its own error says more than theirs
+            raise AssertionError(next((text for text in failures if "DistBackendError" not in text), failures[0]))
+        return [value for _, value in results]
     finally:
         for process in processes:
             process.join(5)
@@ -58,16 +62,15 @@ def _rank(rank, world, backend, store, sender, function, args):
 
 
 def _result(rank, pipe, process, is_killed):
+    """(whether it succeeded, its result or what went wrong)"""
     limit = TIMEOUT.total_seconds() + 30
     if not pipe.poll(limit):
-        raise AssertionError(f"rank {rank} gave nothing within {limit} s")
+        return False, f"rank {rank} gave nothing within {limit} s"
     try:
         succeeded, value = pipe.recv()
     except EOFError:
         process.join()
         if is_killed and process.exitcode == -signal.SIGKILL:
-            return None
-        raise AssertionError(f"rank {rank} ended with {process.exitcode} and gave nothing") from None
-    if not succeeded:
-        raise AssertionError(f"rank {rank}:\n{value}")
-    return value
+            return True, None
+        return False, f"rank {rank} ended with {process.exitcode} and gave nothing"
+    return succeeded, value if succeeded else f"rank {rank}:\n{value}"

@@ -3,7 +3,8 @@
 #pragma once
 
 #include <memory>
-#include <string>
+
+#include <c10/util/intrusive_ptr.h>
 
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/shared_communicator.h"
@@ -14,17 +15,12 @@ class Store;
 
 namespace trireme::comm {
 
-// The same text for two processes exactly when they can share memory through /dev/shm: the kernel's
-// boot and the mounted file system, so that containers of one machine differ unless they share it.
-// Throws: ConfigError when the host has no /dev/shm
-std::string host_identity();
-
 // One group a store, or one after the other: a later one must not begin before the former is joined.
 // Comm:       through the store: two keys a rank, read by all
 // Collective: all `size` ranks
 // Throws:     ConfigError when the ranks do not share one host's memory, which this build needs;
 //             CommError when a rank never came; what `store` throws
-std::unique_ptr<Communicator> make_store_group(c10d::Store& store, int rank, int size,
-                                               const GroupOptions& options);
+std::unique_ptr<Communicator> make_store_group(const c10::intrusive_ptr<c10d::Store>& store,
+                                               int rank, int size, const GroupOptions& options);
 
 }  // namespace trireme::comm
