@@ -7,6 +7,7 @@ trireme's are. Blocks of gather-like operations must be equal: elements are roun
 of the ranks. What Gloo refuses (sums of bf16 in some versions) is left out, with the reason on stderr.
 """
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -138,7 +139,8 @@ def main():
         dist.destroy_process_group()
     finally:
         if os.environ["RANK"] == "0" and os.path.exists(store):
-            os.unlink(store)
+            with contextlib.suppress(FileNotFoundError):  # the last rank to let go of it removes it
+                os.unlink(store)
 
 
 def tell_launcher(line):

@@ -37,7 +37,14 @@ T reduce_scalars(const std::vector<T>& values, ReduceOp operation) {
   }
   if constexpr (!std::is_integral_v<T>) {
     if (operation == ReduceOp::kAverage && values.size() > 1) {
-      result = result / static_cast<A>(static_cast<int>(values.size()));
+      const auto count = static_cast<int>(values.size());
+      if constexpr (c10::is_complex<T>::value) {  // part by part
+        using Part = typename T::value_type;
+        result = {result.real() / static_cast<Part>(count),
+                  result.imag() / static_cast<Part>(count)};
+      } else {
+        result = result / static_cast<A>(count);
+      }
     }
   }
   return static_cast<T>(result);

@@ -19,6 +19,18 @@ constexpr bool kIsSmallFloat = std::is_same_v<T, c10::Half> || std::is_same_v<T,
 template <typename T>
 using Accumulator = std::conditional_t<kIsSmallFloat<T>, float, T>;
 
+// What a sum is divided by: a real number for complex ones too, which divides their parts exactly.
+template <typename T>
+struct RealOf {
+  using Type = T;
+};
+template <typename T>
+struct RealOf<c10::complex<T>> {
+  using Type = T;
+};
+template <typename T>
+using Real = typename RealOf<T>::Type;
+
 // Unsigned, so that integers wrap around instead of overflowing.
 template <typename T>
 constexpr auto wide(T value) {
@@ -122,7 +134,7 @@ TRIREME_INLINE void reduce(const Operands& operands, Operation operation, int di
     }
     if constexpr (!std::is_integral_v<T>) {
       if (divisor > 1) {
-        for (int64_t i = 0; i < n; ++i) sums[i] = sums[i] / static_cast<A>(divisor);
+        for (int64_t i = 0; i < n; ++i) sums[i] = sums[i] / static_cast<Real<A>>(divisor);
       }
     }
     for (void* out : operands.outs) {
