@@ -2,6 +2,7 @@
 # test.sh PRESET [ctest arguments]: runs every test this machine can run; says which it left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=true  # tests that build hit what the build has made
 preset=${1:-release}
 shift || true
 tree=build/$preset

@@ -85,7 +85,7 @@ class Bench(ProgramTest):
 
     def test_a_python_without_torch_is_refused(self):
         script = self.folder / "python"
-        script.write_text(f"#!/bin/sh\nexec {sys.executable} -S -E \"$@\"\n")
+        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "$@"\n')
         script.chmod(0o755)
         self.fail_with(2, ["no torch", "--python"], "bench", "comm", *QUICK, "--sizes", 4, "--compare", "gloo",
                        "--python", script)

@@ -55,21 +55,10 @@ def reduced(inputs, op):
     return result.to(dtype)
 
 
-def tolerance(dtype, op):
-    """Relative, of each part: a complex average multiplies by a rounded reciprocal, which is two roundings of
-    half an epsilon more; everything else has the bits of the model."""
-    return 2 * torch.finfo(dtype).eps if dtype.is_complex and op == Op.AVG else 0.0
-
-
-def check(actual, expected, what, relative=0.0):
+def check(actual, expected, what):
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         raise AssertionError(f"{what}: {actual.dtype} {tuple(actual.shape)}, expected {expected.dtype} "
                              f"{tuple(expected.shape)}")
-    if relative:
-        ours, exact = torch.view_as_real(actual), torch.view_as_real(expected)
-        if ((ours - exact).abs() > relative * exact.abs()).any():
-            raise AssertionError(f"{what}: {actual} differs from {expected} by more than {relative} of it")
-        return
     bits = [t.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8) for t in (actual, expected)]
     if not torch.equal(*bits):
         raise AssertionError(f"{what}: {actual} differs from {expected}")
@@ -116,8 +105,7 @@ def reduce(rank):
         data = values(rank, count, dtype)
         finish(dist.reduce(data, root, op, async_op=is_async))
         if rank == root:
-            check(data, reduced([values(r, count, dtype) for r in range(world)], op), f"reduce {op} {dtype} {count}",
-                  tolerance(dtype, op))
+            check(data, reduced([values(r, count, dtype) for r in range(world)], op), f"reduce {op} {dtype} {count}")
 
 
 def reduce_scatter(rank):
@@ -127,18 +115,17 @@ def reduce_scatter(rank):
         expected = reduced(everyone, op)[rank * count:(rank + 1) * count]
         output = torch.zeros(count, dtype=dtype)
         finish(dist.reduce_scatter_tensor(output, everyone[rank], op, async_op=is_async))
-        check(output, expected, f"reduce_scatter_tensor {op} {dtype} {count}", tolerance(dtype, op))
+        check(output, expected, f"reduce_scatter_tensor {op} {dtype} {count}")
         output = torch.zeros(count, dtype=dtype)
         finish(dist.reduce_scatter(output, list(everyone[rank].chunk(world)) if count else [output] * world, op,
                                    async_op=is_async))
-        check(output, expected, f"reduce_scatter {op} {dtype} {count}", tolerance(dtype, op))
+        check(output, expected, f"reduce_scatter {op} {dtype} {count}")
         # Uneven: rank r's block has count + r elements.
         sizes = [count + r for r in range(world)]
         everyone = [values(r, sum(sizes), dtype) for r in range(world)]
         output = torch.zeros(sizes[rank], dtype=dtype)
         finish(dist.reduce_scatter(output, list(everyone[rank].split(sizes)), op, async_op=is_async))
-        check(output, reduced(everyone, op).split(sizes)[rank], f"uneven reduce_scatter {op} {dtype} {count}",
-              tolerance(dtype, op))
+        check(output, reduced(everyone, op).split(sizes)[rank], f"uneven reduce_scatter {op} {dtype} {count}")
 
 
 def movers():

@@ -25,15 +25,6 @@ at::ScalarType accumulator_of(at::ScalarType dtype) {
   return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
 }
 
-// The division of reduce_kernel.cc, for its bits.
-void divide(const at::Tensor& sums, int divisor) {
-  AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES(sums.scalar_type(), "divide", [&] {
-    auto* values = sums.mutable_data_ptr<scalar_t>();
-    for (int64_t i = 0; i < sums.numel(); ++i)
-      values[i] = values[i] / static_cast<scalar_t>(divisor);
-  });
-}
-
 // The reduction of `inputs` in their order, in the accumulator's dtype.
 at::Tensor fold(const std::vector<at::Tensor>& inputs, ReduceOp operation) {
   const at::ScalarType dtype = accumulator_of(inputs.back().scalar_type());
@@ -192,7 +183,8 @@ void HierarchicalCollectives::reduce_block(const at::Tensor& out, int target,
     for (const at::Tensor& input : inputs) terms.push_back(input.narrow(0, begin, count));
     const at::Tensor sum = fold(terms, operation);
     if (is_last) {
-      if (operation == ReduceOp::kAverage) divide(sum, outer_.size());
+      if (operation == ReduceOp::kAverage)
+        divide_elements(sum.mutable_data_ptr(), sum.numel(), sum.scalar_type(), outer_.size());
       result.narrow(0, begin, count).copy_(sum);
     } else {
       if (outgoing.size() >= kWindow) {

@@ -180,7 +180,24 @@ TRIREME_MULTIVERSION void reduce_double(const Operands& operands, ReduceOp opera
   reduce_as<double>(operands, operation);
 }
 
+template <typename T>
+void divide_as(void* data, int64_t count, int divisor) {
+  T* values = static_cast<T*>(data);
+  for (int64_t i = 0; i < count; ++i) values[i] = values[i] / static_cast<Real<T>>(divisor);
+}
+
 }  // namespace
+
+void divide_elements(void* data, int64_t count, c10::ScalarType dtype, int divisor) {
+  using c10::ScalarType;
+  switch (dtype) {
+    case ScalarType::Float: return divide_as<float>(data, count, divisor);
+    case ScalarType::Double: return divide_as<double>(data, count, divisor);
+    case ScalarType::ComplexFloat: return divide_as<c10::complex<float>>(data, count, divisor);
+    case ScalarType::ComplexDouble: return divide_as<c10::complex<double>>(data, count, divisor);
+    default: throw InternalError("dtype has no division");
+  }
+}
 
 const char* name_of(ReduceOp operation) {
   static constexpr const char* kNames[] = {"sum",     "product",     "min",        "max",

@@ -20,6 +20,9 @@ void check_reducible(c10::ScalarType dtype, ReduceOp operation);
 void reduce_in_rank_order(std::span<void* const> outs, std::span<const void* const> inputs,
                           int64_t count, c10::ScalarType dtype, ReduceOp operation);
 
+// What an average does to its sum: of float, double or complex numbers, in place, part by part.
+void divide_elements(void* data, int64_t count, c10::ScalarType dtype, int divisor);
+
 const char* name_of(ReduceOp operation);
 
 }  // namespace trireme::comm
