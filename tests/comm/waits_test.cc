@@ -102,6 +102,18 @@ TEST(Waits, CallThatTheRingHasForgottenIsNotAbsent) {
   EXPECT_TRUE(waits_of(ranks).waits[0].absent.empty());
 }
 
+TEST(Waits, RankStoppedInACallThatItsPeersHaveFinishedIsAbsentFromTheNext) {
+  auto ranks = run_of(2);
+  ranks[0].call("all_reduce", 40, 41);
+  ranks[0].call("barrier", 42);
+  ranks[1].call("all_reduce", 40);
+  ranks[1].process(ProcessState::kStopped);
+  ASSERT_EQ(waits_of(ranks).waits.size(), 1u);
+  EXPECT_EQ(waits_of(ranks).waits[0].operation, "barrier");
+  EXPECT_EQ(waits_of(ranks).waits[0].waiting, Ranks{0});
+  EXPECT_EQ(waits_of(ranks).waits[0].absent, Ranks{1});
+}
+
 TEST(Waits, FailedCallWasWaitedForUntilItFailed) {
   auto ranks = run_of(2);
   ranks[0].call("all_reduce", 10);

@@ -84,7 +84,9 @@ void WaitFinder::find_collective_waits(const ObservedGroup& group) {
         wait.since = std::min(wait.since, record->issued);
       }
     }
-    if (!wait.waiting.empty()) result_.waits.push_back(std::move(wait));
+    // Nobody: a rank died or was stopped on its way out of a call that its peers had finished.
+    if (wait.waiting.empty()) continue;
+    result_.waits.push_back(std::move(wait));
     return;
   }
 }
