@@ -1,6 +1,7 @@
 // What a reduction must give, one element at a time in rank order, written without the kernel.
 #pragma once
 
+#include <cmath>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -72,8 +73,12 @@ inline at::Tensor model_of(const std::vector<at::Tensor>& inputs, ReduceOp opera
 inline at::Tensor values_of(int rank, at::IntArrayRef shape, at::ScalarType dtype) {
   int64_t count = 1;
   for (const int64_t length : shape) count *= length;
-  const at::Tensor place = at::arange(count, at::kDouble);
-  at::Tensor wave = at::sin(place * 12.9898 + rank * 78.233 + 1) * 3 + 0.1;
+  // One by one: libtorch's vectorised sine, first called by several threads at once, may come with
+  // half its digits.
+  at::Tensor wave = at::empty({count}, at::kDouble);
+  auto* values = wave.mutable_data_ptr<double>();
+  for (int64_t i = 0; i < count; ++i)
+    values[i] = std::sin(static_cast<double>(i) * 12.9898 + rank * 78.233 + 1) * 3 + 0.1;
   if (at::isIntegralType(dtype, true)) wave = at::round(wave);
   if (dtype == at::kByte) wave = wave.abs();
   return wave.to(dtype).reshape(shape);
