@@ -6,6 +6,7 @@
 #include <c10/util/SmallVector.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/round_up.h"
 #include "trireme/comm/reduce_kernel.h"
 
 namespace trireme::comm::collectives {
@@ -20,8 +21,6 @@ constexpr size_t kFlatBytes = 8 << 10;
 // Below this a copy into the slot is cheaper than the exchange that ends a zero-copy operation.
 constexpr size_t kCopyBytes = 1 << 10;
 constexpr size_t kAlignment = 64;  // divides every dtype's size, and keeps parts off shared lines
-
-size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
 size_t chunk_at(size_t total, size_t offset, size_t limit) {
   return offset >= total ? 0 : std::min(limit, total - offset);

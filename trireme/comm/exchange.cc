@@ -11,6 +11,7 @@
 
 #include "trireme/base/cores.h"
 #include "trireme/base/error.h"
+#include "trireme/base/round_up.h"
 #include "trireme/comm/reduce_kernel.h"
 
 namespace trireme::comm {
@@ -24,8 +25,6 @@ constexpr auto kSlice = std::chrono::milliseconds(50);  // between looks at the 
 constexpr int kSpins = 2000;
 // With fewer, it may be waiting for this core.
 constexpr int kYields = 50;
-
-size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
 uint64_t mixed(uint64_t hash, uint64_t value) {
   hash = (hash ^ value) * 0x9e3779b97f4a7c15;

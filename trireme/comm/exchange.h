@@ -4,14 +4,13 @@
 // rank posts into the one that nobody can still be reading.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <span>
 #include <string>
 
 #include "trireme/comm/bell.h"
@@ -42,7 +41,7 @@ class Exchange {
  public:
   using Note = std::array<uint64_t, 6>;
 
-  // `memory` is the group's, segment_bytes() from `segment`'s data on.
+  // Its memory is the first segment_bytes() of `segment`'s data.
   Exchange(std::shared_ptr<Segment> segment, int rank, int size, ExchangeOptions options);
   // Tells the peers that this rank has left; never waits.
   ~Exchange();

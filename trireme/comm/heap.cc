@@ -7,14 +7,13 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/round_up.h"
 
 namespace trireme::comm {
 namespace {
 
 constexpr uint64_t kAlignment = 64;
 constexpr uint64_t kCommitBytes = 2 << 20;  // a huge page at a time
-
-uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
 }  // namespace
 

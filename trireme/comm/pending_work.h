@@ -30,6 +30,13 @@ class AbortSwitch {
   std::function<void()> abort_;
 };
 
+// A group's member that goes after everything that may abort it: work that outlives the group can no
+// longer reach it.
+struct AbortGuard {
+  std::shared_ptr<AbortSwitch> abort;
+  ~AbortGuard() { abort->disconnect(); }
+};
+
 class PendingWork : public Work {
  public:
   explicit PendingWork(std::shared_ptr<AbortSwitch> abort) : abort_(std::move(abort)) {}

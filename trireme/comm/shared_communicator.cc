@@ -9,7 +9,9 @@
 #include <c10/core/GradMode.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/round_up.h"
 #include "trireme/comm/reduce_kernel.h"
+#include "trireme/comm/tensor_blocks.h"
 
 namespace trireme::comm {
 namespace {
@@ -74,16 +76,8 @@ struct Sources {
   std::vector<collectives::ConstBytes> bytes;
 };
 
-// Throws ConfigError unless shared memory can hold it.
-void check_tensor(const char* operation, const at::Tensor& tensor) {
-  TRIREME_CHECK(tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided, operation,
-                ": got ",
-                tensor.defined() ? concat("a tensor on ", tensor.device()) : "an undefined tensor",
-                "; expected a dense CPU tensor");
-}
-
 Call call_of(const char* operation, const at::Tensor& tensor, int64_t elements, int root = -1) {
-  check_tensor(operation, tensor);
+  check_cpu_tensor(operation, tensor);
   return {operation, static_cast<int>(tensor.scalar_type()), -1, root, elements};
 }
 
@@ -93,22 +87,6 @@ Call reduce_call(const char* operation, const at::Tensor& tensor, int64_t elemen
   check_reducible(tensor.scalar_type(), reduce_op);
   call.reduce_op = static_cast<int>(reduce_op);
   return call;
-}
-
-// For calls whose ranks must agree on each block's size, not only on the sum.
-uint64_t hash_sizes(const std::vector<at::Tensor>& tensors) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const at::Tensor& tensor : tensors) {
-    hash = (hash ^ static_cast<uint64_t>(tensor.nbytes())) * 0x100000001b3;
-    hash ^= hash >> 29;
-  }
-  return hash | 1;
-}
-
-int64_t total_elements(const std::vector<at::Tensor>& tensors) {
-  int64_t total = 0;
-  for (const at::Tensor& tensor : tensors) total += tensor.numel();
-  return total;
 }
 
 // What the recorder keeps of a call on `tensor`.
@@ -177,7 +155,6 @@ struct SharedCommunicator::Memory {
  private:
   static constexpr size_t kPage = 4096;
   static constexpr size_t kHugePage = 2 << 20;
-  static size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 };
 
 SharedCommunicator::SharedCommunicator(Host host, std::shared_ptr<Segment> segment, int rank,
@@ -262,16 +239,6 @@ WorkPtr SharedCommunicator::issue(const Call& call, const at::Tensor& tensor,
   return progress_.run(run);
 }
 
-void SharedCommunicator::check_rank(const char* operation, int rank) const {
-  TRIREME_CHECK(rank >= 0 && rank < size(), operation, ": rank ", rank, " is not in group ", name(),
-                " of ", size(), " ranks");
-}
-
-void SharedCommunicator::check_count(const char* operation, size_t found) const {
-  TRIREME_CHECK(found == static_cast<size_t>(size()), operation, ": got ", found,
-                " tensors, expected one for each of the ", size(), " ranks of group ", name());
-}
-
 WorkPtr SharedCommunicator::all_reduce(at::Tensor data, Options options) {
   const Call call = reduce_call("all_reduce", data, data.numel(), options.operation);
   return issue(call, data, options, [this, data, operation = options.operation] {
@@ -282,7 +249,7 @@ WorkPtr SharedCommunicator::all_reduce(at::Tensor data, Options options) {
 }
 
 WorkPtr SharedCommunicator::reduce(at::Tensor data, int root, Options options) {
-  check_rank("reduce", root);
+  check_rank("reduce", *this, root);
   const Call call = reduce_call("reduce", data, data.numel(), options.operation, root);
   return issue(call, data, options, [this, data, root, operation = options.operation] {
     const Destination destination(data);
@@ -292,7 +259,7 @@ WorkPtr SharedCommunicator::reduce(at::Tensor data, int root, Options options) {
 }
 
 WorkPtr SharedCommunicator::broadcast(at::Tensor data, int root, Options options) {
-  check_rank("broadcast", root);
+  check_rank("broadcast", *this, root);
   const Call call = call_of("broadcast", data, data.numel(), root);
   return issue(call, data, options, [this, data, root] {
     const Destination destination(data);
@@ -307,11 +274,11 @@ WorkPtr SharedCommunicator::broadcast(at::Tensor data, int root, Options options
 
 WorkPtr SharedCommunicator::all_gather(std::vector<at::Tensor> outputs, at::Tensor input,
                                        Options options) {
-  check_count("all_gather", outputs.size());
+  check_one_a_rank("all_gather", *this, outputs);
   TRIREME_CHECK(outputs[rank()].nbytes() == input.nbytes(), "all_gather: this rank's input has ",
                 input.nbytes(), " bytes and its place in the outputs ", outputs[rank()].nbytes());
   Call call = call_of("all_gather", input, total_elements(outputs));
-  call.block_sizes = hash_sizes(outputs);
+  call.block_sizes = hash_of_sizes(outputs);
   return issue(call, input, options, [this, outputs, input] {
     const Destinations destinations(outputs);
     const at::Tensor source = input.contiguous();
@@ -322,12 +289,12 @@ WorkPtr SharedCommunicator::all_gather(std::vector<at::Tensor> outputs, at::Tens
 
 WorkPtr SharedCommunicator::reduce_scatter(at::Tensor output, std::vector<at::Tensor> inputs,
                                            Options options) {
-  check_count("reduce_scatter", inputs.size());
+  check_one_a_rank("reduce_scatter", *this, inputs);
   TRIREME_CHECK(inputs[rank()].nbytes() == output.nbytes(),
                 "reduce_scatter: this rank's output has ", output.nbytes(),
                 " bytes and its place in the inputs ", inputs[rank()].nbytes());
   Call call = reduce_call("reduce_scatter", output, total_elements(inputs), options.operation);
-  call.block_sizes = hash_sizes(inputs);
+  call.block_sizes = hash_of_sizes(inputs);
   return issue(call, output, options, [this, output, inputs, operation = options.operation] {
     const Destination destination(output);
     const Sources sources(inputs);
@@ -339,8 +306,8 @@ WorkPtr SharedCommunicator::reduce_scatter(at::Tensor output, std::vector<at::Te
 
 WorkPtr SharedCommunicator::all_to_all(std::vector<at::Tensor> outputs,
                                        std::vector<at::Tensor> inputs, Options options) {
-  check_count("all_to_all", outputs.size());
-  check_count("all_to_all", inputs.size());
+  check_one_a_rank("all_to_all", *this, outputs);
+  check_one_a_rank("all_to_all", *this, inputs);
   return issue(call_of("all_to_all", inputs[0], -1), inputs[0], options, [this, outputs, inputs] {
     const Destinations destinations(outputs);
     const Sources sources(inputs);
@@ -351,8 +318,8 @@ WorkPtr SharedCommunicator::all_to_all(std::vector<at::Tensor> outputs,
 
 WorkPtr SharedCommunicator::gather(std::vector<at::Tensor> outputs, at::Tensor input, int root,
                                    Options options) {
-  check_rank("gather", root);
-  if (rank() == root) check_count("gather", outputs.size());
+  check_rank("gather", *this, root);
+  if (rank() == root) check_one_a_rank("gather", *this, outputs);
   if (rank() != root) outputs.clear();
   return issue(call_of("gather", input, -1, root), input, options, [this, outputs, input] {
     const Destinations destinations(outputs);
@@ -364,8 +331,8 @@ WorkPtr SharedCommunicator::gather(std::vector<at::Tensor> outputs, at::Tensor i
 
 WorkPtr SharedCommunicator::scatter(at::Tensor output, std::vector<at::Tensor> inputs, int root,
                                     Options options) {
-  check_rank("scatter", root);
-  if (rank() == root) check_count("scatter", inputs.size());
+  check_rank("scatter", *this, root);
+  if (rank() == root) check_one_a_rank("scatter", *this, inputs);
   if (rank() != root) inputs.clear();
   return issue(call_of("scatter", output, -1, root), output, options, [this, output, inputs, root] {
     const Destination destination(output);
@@ -380,12 +347,12 @@ WorkPtr SharedCommunicator::scatter(at::Tensor output, std::vector<at::Tensor> i
 }
 
 WorkPtr SharedCommunicator::send(at::Tensor data, int peer, Options options) {
-  check_rank("send", peer);
+  check_rank("send", *this, peer);
   return transfer("send", data, peer, options);
 }
 
 WorkPtr SharedCommunicator::recv(at::Tensor data, int peer, Options options) {
-  if (peer != kAnySource) check_rank("recv", peer);
+  if (peer != kAnySource) check_rank("recv", *this, peer);
   return transfer("recv", data, peer, options);
 }
 

@@ -78,11 +78,6 @@ class SharedCommunicator : public Communicator {
 
  private:
   struct Memory;
-  // Work that outlives the group can no longer abort it.
-  struct AbortGuard {
-    std::shared_ptr<AbortSwitch> abort;
-    ~AbortGuard() { abort->disconnect(); }
-  };
 
   SharedCommunicator(Host host, std::shared_ptr<Segment> segment, int rank, int size,
                      const GroupOptions& options);
@@ -95,8 +90,6 @@ class SharedCommunicator : public Communicator {
   WorkPtr issue(const Call& call, const at::Tensor& tensor, const Options& options,
                 Operation operation);
   WorkPtr transfer(const char* operation, const at::Tensor& data, int peer, const Options& options);
-  void check_rank(const char* operation, int rank) const;
-  void check_count(const char* operation, size_t found) const;
   collectives::Shared shared() { return {exchange_, zero_copy_heap_}; }
 
   Host host_;

@@ -37,10 +37,6 @@ class WorkQueue {
     std::function<int()> operation;
     std::shared_ptr<PendingWork> work;
   };
-  struct AbortGuard {
-    std::shared_ptr<AbortSwitch> abort;
-    ~AbortGuard() { abort->disconnect(); }
-  };
   void loop();
 
   std::shared_ptr<AbortSwitch> abort_;

@@ -1,6 +1,6 @@
 // What the few hand-written loops share: sums in fixed lanes and an exponential the compiler can
-// vectorise. Bits agree between
-// the instruction sets: lanes are apart in the source and nothing is contracted.
+// vectorise. Bits agree between the instruction sets: lanes are apart in the source and nothing is
+// contracted.
 #pragma once
 
 #include <bit>
