@@ -5,7 +5,7 @@
 
 #include <benchmark/benchmark.h>
 
-#include "trireme/comm/recorder.h"
+#include "trireme/comm/recorder/recorder.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 
 #include <torch/torch.h>
 
-#include "trireme/comm/thread_group.h"
+#include "trireme/comm/shared/thread_group.h"
 #include "trireme/parallel/data/ddp.h"
 
 int main() {

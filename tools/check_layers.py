@@ -29,6 +29,17 @@ ALLOWED = {
     "cli": [*GROUND, *PARALLEL, "model", "dataset", "checkpoint", "train", "plan", "launch"],
 }
 
+# The rooms of a layer that has outgrown one folder, each with those it may include besides itself.
+ROOMS = {
+    "comm": [],
+    "comm/recorder": ["comm"],
+    "comm/shared": ["comm", "comm/recorder"],
+    "comm/message": ["comm"],
+    "comm/c10d": ["comm", "comm/message"],
+    "comm/hierarchical": ["comm", "comm/message"],
+    "comm/rendezvous": ["comm", "comm/shared", "comm/message", "comm/c10d", "comm/hierarchical"],
+}
+
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]trireme/([^">]+)[">]', re.MULTILINE)
 TORCH_H = re.compile(r'^\s*#\s*include\s+["<]torch/torch\.h[">]', re.MULTILINE)
 LAYER = re.compile(r"trireme_add_layer\(\s*(\w+)([^)]*)\)")
@@ -49,6 +60,22 @@ def layer_of(path_in_trireme):
     """"comm/shm/x.h" -> "comm"; "parallel/data/ddp.h" -> "parallel/data"."""
     parts = path_in_trireme.split("/")
     return "/".join(parts[:2] if parts[0] == "parallel" else parts[:1])
+
+
+def check_rooms(report, path, code):
+    room = "/".join(path.parts[1:-1])
+    if layer_of(room) not in ROOMS:
+        return
+    if room not in ROOMS:
+        report.error(path, 1, f"trireme/{room}/ is no known room of {layer_of(room)}",
+                     "move the file, or add the room to tools/check_layers.py")
+        return
+    for match in INCLUDE.finditer(code):
+        target = match.group(1).rpartition("/")[0]
+        if target in ROOMS and target != room and target not in ROOMS[room]:
+            report.error(path, line_of(code, match.start(1)),
+                         f"{room} may not include {target} (trireme/{match.group(1)})",
+                         f"{room} may include: {' '.join(ROOMS[room]) or 'nothing'}")
 
 
 def check_includes(report, path, code, used):
@@ -126,6 +153,7 @@ def main():
                              "include the narrow header, <ATen/core/Tensor.h> where it suffices")
         if path.parts[0] == "trireme":
             check_includes(report, path, code, used)
+            check_rooms(report, path, code)
             if path.parts[1] != "cli":
                 check_silence(report, path, text)
     check_deps(report, root, used)

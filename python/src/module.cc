@@ -1,27 +1,50 @@
 // trireme_torch._C: makes the c10d::Backend of a group, which torch.distributed then calls itself.
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include <pybind11/chrono.h>
+#include <pybind11/functional.h>
 #include <pybind11/pybind11.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "trireme/comm/c10d_backend.h"
-#include "trireme/comm/store_group.h"
+#include "trireme/comm/c10d/c10d_backend.h"
+#include "trireme/comm/c10d/c10d_communicator.h"
+#include "trireme/comm/rendezvous/store_group.h"
 
 namespace {
 
-c10::intrusive_ptr<c10d::Backend> create_backend(const c10::intrusive_ptr<c10d::Store>& store,
-                                                 int rank, int size,
-                                                 std::chrono::milliseconds timeout,
-                                                 const std::string& name) {
-  trireme::comm::GroupOptions options;
+namespace comm = trireme::comm;
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
+
+// torch's own Gloo of one group, on the interface with this address.
+using MakeGloo = std::function<BackendPtr(StorePtr store, int rank, int size,
+                                          std::chrono::milliseconds timeout, std::string address)>;
+
+BackendPtr create_backend(const StorePtr& store, int rank, int size,
+                          std::chrono::milliseconds timeout, const std::string& name,
+                          const std::string& interface, const MakeGloo& make_gloo) {
+  const auto make_gloo_group = [make_gloo](const StorePtr& group_store, int group_rank,
+                                           int group_size, const comm::GlooOptions& gloo) {
+    const auto make_backend = [make_gloo, address = gloo.interface.address](
+                                  const StorePtr& split_store, int split_rank, int split_size,
+                                  std::chrono::milliseconds split_timeout) {
+      return make_gloo(split_store, split_rank, split_size, split_timeout, address);
+    };
+    return comm::make_c10d_group(
+        make_backend, group_store, group_rank, group_size,
+        {gloo.name, "gloo over " + to_string(gloo.interface), gloo.timeout});
+  };
+  comm::GroupOptions options;
   options.name = name;
   options.timeout = timeout;
-  return c10::make_intrusive<trireme::comm::C10dBackend>(
-      trireme::comm::make_store_group(store, rank, size, options), timeout);
+  return c10::make_intrusive<comm::C10dBackend>(
+      comm::make_store_group(store, rank, size, options,
+                             {.interface = interface, .make_gloo = make_gloo_group}),
+      timeout);
 }
 
 }  // namespace
@@ -30,6 +53,6 @@ PYBIND11_MODULE(_C, module) {
   module.def("create_backend", &create_backend,
              "Joins the group of the ranks that meet at `store`; every one of them calls it.",
              pybind11::arg("store"), pybind11::arg("rank"), pybind11::arg("size"),
-             pybind11::arg("timeout"), pybind11::arg("name"),
-             pybind11::call_guard<pybind11::gil_scoped_release>());
+             pybind11::arg("timeout"), pybind11::arg("name"), pybind11::arg("interface"),
+             pybind11::arg("make_gloo"), pybind11::call_guard<pybind11::gil_scoped_release>());
 }

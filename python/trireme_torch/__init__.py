@@ -3,8 +3,10 @@
     import trireme_torch
     torch.distributed.init_process_group("trireme")
 
-Works on CPU tensors, between the ranks of one host.
+Works on CPU tensors: through shared memory within a host, over torch's Gloo between hosts.
 """
+
+import os
 
 import torch
 import torch.distributed
@@ -38,10 +40,22 @@ check_torch(torch.__version__, _build.TORCH_VERSION)
 from trireme_torch import _C  # noqa: E402  (loads only where the versions fit)
 
 
+def _make_gloo(store, rank, size, timeout, address):
+    """torch's own Gloo between the ranks of several hosts, which reach this one at `address`."""
+    if not torch.distributed.is_gloo_available():
+        raise RuntimeError("the ranks are on several hosts, and this torch has no Gloo to join them")
+    gloo = torch.distributed.ProcessGroupGloo
+    options = gloo._Options()
+    options._devices = [gloo.create_device(hostname=address)]
+    options._threads = 1  # it carries messages; no collective of its own runs
+    options._timeout = timeout
+    return gloo(store, rank, size, options)
+
+
 def _create_backend(options, _backend_options):
     """What torch.distributed calls for each group; every rank of the group calls it."""
     return _C.create_backend(options.store, options.group_rank, options.group_size, options.timeout,
-                             options.group_id)
+                             options.group_id, os.environ.get("GLOO_SOCKET_IFNAME", ""), _make_gloo)
 
 
 torch.distributed.Backend.register_backend("trireme", _create_backend, extended_api=True, devices=["cpu"])

@@ -8,7 +8,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "trireme/comm/communicator.h"
-#include "trireme/comm/ring.h"
+#include "trireme/comm/recorder/ring.h"
 
 namespace trireme::comm {
 

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "tests/harness/ranks.h"
-#include "trireme/comm/segment.h"
+#include "trireme/comm/shared/segment.h"
 
 namespace trireme::comm {
 namespace {

@@ -5,12 +5,12 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/comm/hierarchical_ranks.h"
+#include "tests/comm/hierarchical/hierarchical_ranks.h"
 #include "tests/comm/transport_suite.h"
 #include "tests/harness/ranks.h"
 #include "trireme/base/error.h"
 #ifdef TRIREME_HAVE_GLOO
-#include "tests/comm/gloo_ranks.h"
+#include "tests/comm/c10d/gloo_ranks.h"
 #endif
 
 namespace trireme::comm {

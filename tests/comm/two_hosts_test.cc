@@ -11,7 +11,7 @@
 #include "tests/comm/transport_suite.h"
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
-#include "trireme/comm/rendezvous.h"
+#include "trireme/comm/rendezvous/rendezvous.h"
 
 namespace trireme::comm {
 namespace {

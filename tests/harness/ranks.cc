@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
-#include "trireme/comm/shm_group.h"
-#include "trireme/comm/thread_group.h"
+#include "trireme/comm/shared/shm_group.h"
+#include "trireme/comm/shared/thread_group.h"
 
 namespace trireme::harness {
 

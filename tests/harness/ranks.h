@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "trireme/comm/communicator.h"
-#include "trireme/comm/shared_communicator.h"
+#include "trireme/comm/group_options.h"
 
 namespace trireme::harness {
 

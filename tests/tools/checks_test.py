@@ -64,6 +64,13 @@ class Layers(Tree):
         self.write("trireme/parallel/data/ddp.h", '#include "trireme/parallel/tensor/linear.h"\n')
         self.assert_fails("layers", "ddp.h:1: parallel/data may not include parallel/tensor")
 
+    def test_rooms_of_a_layer_have_an_order_too(self):
+        self.write("trireme/comm/group.h", '#include "trireme/base/error.h"\n'
+                   '#include "trireme/comm/shared/heap.h"\n')
+        self.write("trireme/comm/attic/heap.h", "")
+        self.assert_fails("layers", "trireme/comm/group.h:2: comm may not include comm/shared",
+                          "trireme/comm/attic/ is no known room of comm")
+
     def test_include_in_a_comment_or_a_string_is_none(self):
         self.write("trireme/base/error.h", '/*\n#include "trireme/comm/group.h"\n*/\n'
                    '// #include "trireme/comm/group.h"\nconst char* s = R"(std::cout)"; // getenv(\n'
@@ -102,7 +109,7 @@ class Layers(Tree):
         self.assert_passes("layers")
 
     def test_environment_in_the_rendezvous_and_unknown_folders(self):
-        self.write("trireme/comm/rendezvous.cc", 'getenv("RANK");')
+        self.write("trireme/comm/rendezvous/rendezvous.cc", 'getenv("RANK");')
         self.assert_passes("layers")
         self.write("trireme/utils/x.h", "")
         self.assert_fails("layers", "trireme/utils/ is no known layer")

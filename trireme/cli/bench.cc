@@ -17,9 +17,9 @@
 #include "trireme/cli/bench_report.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
-#include "trireme/comm/mpi_group.h"
-#include "trireme/comm/rendezvous.h"
-#include "trireme/comm/thread_group.h"
+#include "trireme/comm/message/mpi_group.h"
+#include "trireme/comm/rendezvous/rendezvous.h"
+#include "trireme/comm/shared/thread_group.h"
 
 namespace trireme::cli {
 namespace {

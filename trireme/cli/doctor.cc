@@ -13,7 +13,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/cli/commands.h"
-#include "trireme/comm/diagnosis.h"
+#include "trireme/comm/recorder/diagnosis.h"
 
 namespace trireme::cli {
 namespace {

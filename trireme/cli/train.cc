@@ -14,9 +14,9 @@
 #include "trireme/base/error.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
-#include "trireme/comm/recorder.h"
-#include "trireme/comm/rendezvous.h"
-#include "trireme/comm/thread_group.h"
+#include "trireme/comm/recorder/recorder.h"
+#include "trireme/comm/rendezvous/rendezvous.h"
+#include "trireme/comm/shared/thread_group.h"
 #include "trireme/launch/local_ranks.h"
 #include "trireme/train/trainer.h"
 

@@ -1,0 +1,190 @@
+#include "trireme/comm/rendezvous/rendezvous_variables.h"
+
+#include <cstdlib>
+#include <map>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "tests/comm/errors.h"
+#include "trireme/base/error.h"
+
+namespace trireme::comm {
+namespace {
+
+// Clears the variables of every launcher, sets those of a job, and puts back what was there.
+class RendezvousVariables : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+      const std::string text = *entry;
+      const std::string name = text.substr(0, text.find('='));
+      for (const char* prefix : {"RANK", "WORLD_SIZE", "LOCAL_", "TRIREME_JOB", "TRIREME_STORE",
+                                 "MASTER_", "OMPI_", "PMIX_", "SLURM_", "TORCHELASTIC_", "GLOO_"}) {
+        if (name.starts_with(prefix)) before_[name] = text.substr(name.size() + 1);
+      }
+    }
+    for (const auto& [name, _] : before_) unsetenv(name.c_str());
+  }
+  void TearDown() override {
+    for (const auto& [name, _] : set_) unsetenv(name.c_str());
+    for (const auto& [name, value] : before_) setenv(name.c_str(), value.c_str(), 1);
+  }
+  void set(const std::map<std::string, std::string>& variables) {
+    for (const auto& [name, value] : variables) {
+      set_[name] = value;
+      setenv(name.c_str(), value.c_str(), 1);
+    }
+  }
+  void set_torchrun() {
+    set({{"RANK", "1"},
+         {"WORLD_SIZE", "4"},
+         {"LOCAL_RANK", "1"},
+         {"LOCAL_WORLD_SIZE", "4"},
+         {"TRIREME_JOB", "galley"}});
+  }
+
+ private:
+  std::map<std::string, std::string> before_, set_;
+};
+
+TEST_F(RendezvousVariables, ReadsTorchrunsVariables) {
+  set_torchrun();
+  const WorldInfo info = world_info();
+  EXPECT_EQ(info.rank, 1);
+  EXPECT_EQ(info.size, 4);
+  EXPECT_EQ(info.local_rank, 1);
+  EXPECT_EQ(info.local_size, 4);
+  EXPECT_EQ(info.job, "galley");
+  EXPECT_EQ(info.store, "");
+  EXPECT_TRUE(info.is_one_host);
+}
+
+TEST_F(RendezvousVariables, MasterAddressAndPortNameAJobWithoutAName) {
+  set_torchrun();
+  unsetenv("TRIREME_JOB");
+  set({{"MASTER_ADDR", "127.0.0.1"}});
+  EXPECT_ERROR(ConfigError, world_info(), "MASTER_PORT are not set");
+  set({{"MASTER_PORT", "29500"}});
+  const WorldInfo info = world_info();
+  EXPECT_EQ(info.job, "127.0.0.1-29500");
+  EXPECT_EQ(info.store, "tcp://127.0.0.1:29500");
+  EXPECT_FALSE(info.is_one_host);
+  EXPECT_FALSE(info.launcher_serves_store);
+  set({{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RESTART_COUNT", "2"}});
+  EXPECT_TRUE(world_info().launcher_serves_store);
+  EXPECT_EQ(world_info().job, "127.0.0.1-29500-restart2");
+  set({{"MASTER_ADDR", "fe80::1"}});
+  EXPECT_EQ(world_info().job, "fe80--1-29500-restart2");
+}
+
+TEST_F(RendezvousVariables, MissingVariablesAreNamed) {
+  set_torchrun();
+  for (const std::string name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}) {
+    const std::string value = std::getenv(name.c_str());
+    unsetenv(name.c_str());
+    EXPECT_ERROR(ConfigError, world_info(), "environment variable " + name + " is not set");
+    setenv(name.c_str(), value.c_str(), 1);
+  }
+}
+
+TEST_F(RendezvousVariables, MalformedValuesAreNamedWithWhatIsExpected) {
+  set_torchrun();
+  for (const std::string value : {"two", "-1", "1x", " 1", "99999999999"}) {
+    setenv("RANK", value.c_str(), 1);
+    EXPECT_ERROR(ConfigError, world_info(),
+                 "RANK is \"" + value + "\"; expected a whole number from 0 on");
+  }
+  setenv("RANK", "4", 1);
+  EXPECT_ERROR(ConfigError, world_info(), "RANK is 4; expected below WORLD_SIZE = 4");
+  setenv("RANK", "0", 1);
+  setenv("WORLD_SIZE", "0", 1);
+  EXPECT_ERROR(ConfigError, world_info(), "WORLD_SIZE is \"0\"; expected a whole number from 1 on");
+}
+
+TEST_F(RendezvousVariables, WithoutALauncherThereIsNoWorldOfOne) {
+  EXPECT_ERROR(ConfigError, world_info(), "environment variable RANK is not set");
+}
+
+TEST_F(RendezvousVariables, AFileMayBeTheStore) {
+  set_torchrun();
+  set({{"TRIREME_STORE", "file:/shared/meet"}, {"GLOO_SOCKET_IFNAME", "ib0"}});
+  EXPECT_EQ(world_info().store, "file:/shared/meet");
+  EXPECT_EQ(world_info().interface, "ib0");
+  unsetenv("TRIREME_JOB");
+  EXPECT_EQ(world_info().job, "-shared-meet");
+  set({{"TRIREME_STORE", "/shared/meet"}});
+  EXPECT_ERROR(ConfigError, world_info(), "TRIREME_STORE is \"/shared/meet\"; expected file:PATH");
+}
+
+TEST_F(RendezvousVariables, ReadsOpenMpis) {
+  set({{"OMPI_COMM_WORLD_RANK", "2"},
+       {"OMPI_COMM_WORLD_SIZE", "4"},
+       {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
+       {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+       {"PMIX_NAMESPACE", "3087007745"}});
+  const WorldInfo info = world_info();
+  EXPECT_EQ(info.rank, 2);
+  EXPECT_EQ(info.size, 4);
+  EXPECT_EQ(info.local_rank, 2);
+  EXPECT_EQ(info.local_size, 4);
+  EXPECT_TRUE(info.store.starts_with("tcp://127.0.0.1:")) << info.store;
+  set({{"PMIX_NAMESPACE", "3087007746"}});
+  EXPECT_NE(world_info().store, info.store);
+  set({{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+  EXPECT_ERROR(ConfigError, world_info(),
+               "mpirun started 2 of 4 ranks on this host; expected the host of rank 0");
+  set({{"MASTER_ADDR", "node1"}, {"MASTER_PORT", "1234"}});
+  EXPECT_EQ(world_info().store, "tcp://node1:1234");
+  unsetenv("OMPI_COMM_WORLD_LOCAL_RANK");
+  EXPECT_ERROR(ConfigError, world_info(), "OMPI_COMM_WORLD_LOCAL_RANK is not set");
+}
+
+TEST_F(RendezvousVariables, ReadsSlurms) {
+  set({{"SLURM_PROCID", "5"},
+       {"SLURM_NTASKS", "7"},
+       {"SLURM_LOCALID", "1"},
+       {"SLURM_NODEID", "2"},
+       {"SLURM_STEP_TASKS_PER_NODE", "2(x3),1"},
+       {"SLURM_STEP_NODELIST", "node[003-010,12],login1"},
+       {"SLURM_JOB_ID", "4711"}});
+  const WorldInfo info = world_info();
+  EXPECT_EQ(info.rank, 5);
+  EXPECT_EQ(info.size, 7);
+  EXPECT_EQ(info.local_rank, 1);
+  EXPECT_EQ(info.local_size, 2);
+  EXPECT_TRUE(info.store.starts_with("tcp://node003:")) << info.store;
+  const int port = std::stoi(info.store.substr(info.store.rfind(':') + 1));
+  EXPECT_GE(port, 16384);
+  EXPECT_LT(port, 32768);
+  EXPECT_EQ(world_info().store, info.store);
+  set({{"SLURM_STEP_ID", "1"}});
+  EXPECT_NE(world_info().store, info.store);
+  set({{"MASTER_PORT", "1234"}, {"SLURM_NODEID", "3"}});
+  for (const auto& [list, host] : std::map<std::string, std::string>{{"one", "one"},
+                                                                     {"one,two", "one"},
+                                                                     {"n[7]", "n7"},
+                                                                     {"n[07,09]-ib,m", "n07-ib"},
+                                                                     {"a,n[1-2]", "a"}}) {
+    set({{"SLURM_STEP_NODELIST", list}});
+    EXPECT_EQ(world_info().store, "tcp://" + host + ":1234");
+  }
+  EXPECT_EQ(world_info().local_size, 1);
+  set({{"SLURM_NODEID", "4"}});
+  EXPECT_ERROR(ConfigError, world_info(), "SLURM_NODEID is 4; expected below the 4 nodes");
+  set({{"SLURM_NODEID", "0"}});
+  for (const std::string text : {"two", "2(x", "2(x3", "2,,1", "-1"}) {
+    set({{"SLURM_STEP_TASKS_PER_NODE", text}});
+    EXPECT_ERROR(ConfigError, world_info(), "SLURM_STEP_TASKS_PER_NODE is \"" + text + "\"");
+  }
+}
+
+TEST_F(RendezvousVariables, TorchrunsComeFirst) {
+  set({{"SLURM_PROCID", "5"}, {"OMPI_COMM_WORLD_RANK", "3"}});
+  set_torchrun();
+  EXPECT_EQ(world_info().rank, 1);
+}
+
+}  // namespace
+}  // namespace trireme::comm

@@ -1,0 +1,211 @@
+#include "trireme/comm/shared/point_to_point.h"
+
+#include <numeric>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/comm/errors.h"
+#include "tests/comm/scalar_model.h"
+#include "tests/harness/ranks.h"
+#include "tests/harness/tensors.h"
+#include "trireme/base/error.h"
+
+namespace trireme::comm {
+namespace {
+
+using harness::assert_same_bits;
+
+// 0, in one piece, just over one and two pieces (32 KiB), many.
+constexpr int64_t kCounts[] = {0, 1, 8192, 8193, 16385, 200001};
+
+class Messages : public testing::TestWithParam<bool> {
+ protected:
+  void run(int size, const harness::RankFunction& function) {
+    GroupOptions options;
+    options.zero_copy = GetParam();
+    options.timeout = std::chrono::seconds(60);
+    harness::run_ranks(size, function, options);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Memory, Messages, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Symmetric" : "Ordinary"; });
+
+TEST_P(Messages, BothWaysAtOnceInTheBackgroundOfAnySize) {
+  run(3, [](Communicator& group) {
+    for (const int64_t count : kCounts) {
+      std::vector<at::Tensor> got;
+      std::vector<WorkPtr> works;
+      for (int peer = 0; peer < group.size(); ++peer) {
+        if (peer == group.rank()) continue;
+        got.push_back(at::zeros({count}));
+        works.push_back(group.recv(got.back(), peer, {.background = true}));
+        works.push_back(
+            group.send(values_of(group.rank(), {count}, at::kFloat), peer, {.background = true}));
+      }
+      for (const WorkPtr& work : works) work->wait();
+      size_t next = 0;
+      for (int peer = 0; peer < group.size(); ++peer) {
+        if (peer == group.rank()) continue;
+        assert_same_bits(got[next++], values_of(peer, {count}, at::kFloat), concat("from ", peer));
+      }
+    }
+  });
+}
+
+TEST_P(Messages, TagsAreMatchedWhateverTheOrder) {
+  run(2, [](Communicator& group) {
+    constexpr int kTags = 3;
+    for (const int64_t count : kCounts) {
+      std::vector<WorkPtr> works;
+      std::vector<at::Tensor> got(kTags);
+      for (int tag = 0; tag < kTags; ++tag) {
+        if (group.rank() == 0) {
+          works.push_back(
+              group.send(values_of(tag, {count}, at::kFloat), 1, {.tag = tag, .background = true}));
+        } else {
+          const int reversed = kTags - 1 - tag;
+          got[reversed] = at::zeros({count});
+          group.recv(got[reversed], 0, {.tag = reversed})->wait();
+        }
+      }
+      for (const WorkPtr& work : works) work->wait();
+      for (int tag = 0; group.rank() == 1 && tag < kTags; ++tag)
+        assert_same_bits(got[tag], values_of(tag, {count}, at::kFloat), concat("tag ", tag));
+    }
+  });
+}
+
+TEST_P(Messages, ManyOfOneTagStayInOrder) {
+  run(2, [](Communicator& group) {
+    std::vector<WorkPtr> works;
+    std::vector<at::Tensor> data;
+    for (int i = 0; i < 50; ++i) {
+      const int64_t count = kCounts[1 + i % 4];
+      data.push_back(group.rank() == 0 ? at::full({count}, i) : at::zeros({count}, at::kLong));
+      data.back() = data.back().to(at::kLong);
+      works.push_back(group.rank() == 0 ? group.send(data.back(), 1, {.background = true})
+                                        : group.recv(data.back(), 0, {.background = true}));
+    }
+    for (int i = 0; i < 50; ++i) {
+      works[i]->wait();
+      EXPECT_TRUE(data[i].eq(i).all().item<bool>());
+    }
+  });
+}
+
+TEST_P(Messages, AnySourceTakesEachMessageOnceAndSaysWhoseItIs) {
+  run(4, [](Communicator& group) {
+    for (const int64_t count : {1, 20000}) {  // its own tag, as ranks run ahead
+      if (group.rank() != 3) {
+        for (int i = 0; i < 5; ++i)
+          group
+              .send(at::full({count}, 10 * group.rank() + i, at::kLong), 3,
+                    {.tag = static_cast<int>(count)})
+              ->wait();
+        continue;
+      }
+      std::vector<int> next(3, 0);
+      for (int i = 0; i < 15; ++i) {
+        at::Tensor got = at::zeros({count}, at::kLong);
+        const WorkPtr work =
+            group.recv(got, kAnySource, {.tag = static_cast<int>(count), .background = i % 2 == 0});
+        work->wait();
+        const int source = work->source();
+        ASSERT_TRUE(source >= 0 && source < 3);
+        EXPECT_TRUE(got.eq(10 * source + next[source]++).all().item<bool>());
+      }
+      EXPECT_EQ(next, (std::vector<int>{5, 5, 5}));
+    }
+  });
+}
+
+TEST_P(Messages, StridedTensorsAreSentAndReceived) {
+  run(2, [](Communicator& group) {
+    const at::Tensor values = values_of(0, {300, 200}, at::kFloat);
+    at::Tensor view = at::zeros({200, 300}).t();
+    if (group.rank() == 0) {
+      view.copy_(values);
+      group.send(view, 1)->wait();
+    } else {
+      group.recv(view, 0)->wait();
+      assert_same_bits(view, values, "strided");
+    }
+  });
+}
+
+TEST_P(Messages, AreIndependentOfCollectivesUnderWay) {
+  run(2, [](Communicator& group) {
+    at::Tensor data = at::ones({100000});
+    at::Tensor token = at::full({60000}, group.rank());
+    // Rank 1 joins the all-reduce only after it has the token.
+    WorkPtr sum;
+    if (group.rank() == 0) sum = group.all_reduce(data, {.background = true});
+    if (group.rank() == 0) group.send(token, 1)->wait();
+    if (group.rank() == 1) group.recv(token, 0)->wait();
+    if (group.rank() == 1) sum = group.all_reduce(data, {.background = true});
+    sum->wait();
+    EXPECT_EQ(data[99999].item<float>(), 2);
+    EXPECT_EQ(token[59999].item<float>(), 0);
+  });
+}
+
+TEST_P(Messages, AnotherSizeOrDtypeIsReportedWithBothSides) {
+  for (const bool other_dtype : {false, true}) {
+    run(2, [&](Communicator& group) {
+      at::Tensor data = at::zeros({group.rank() == 0 || other_dtype ? 50000 : 49999},
+                                  group.rank() == 1 && other_dtype ? at::kInt : at::kFloat);
+      const std::string expected =
+          concat("rank 0 sends 200000 bytes of Float with tag 4, rank 1 expects ",
+                 other_dtype ? "200000 bytes of Int" : "199996 bytes of Float", " with tag 4");
+      if (group.rank() == 0) {
+        EXPECT_ERROR(CommError, group.send(data, 1, {.tag = 4})->wait(), expected);
+      } else {
+        EXPECT_ERROR(CommError, group.recv(data, 0, {.tag = 4})->wait(), expected);
+      }
+    });
+  }
+}
+
+TEST_P(Messages, TimeoutNamesThePeerAndTheTag) {
+  run(2, [](Communicator& group) {
+    at::Tensor data = at::zeros({50000});
+    if (group.rank() == 1) {
+      EXPECT_ERROR(CommError,
+                   group.recv(data, 0, {.timeout = std::chrono::milliseconds(100), .tag = 9}),
+                   "timed out after 0.1 s waiting for rank 0, tag 9");
+    } else {
+      EXPECT_ERROR(CommError, group.barrier(), "recv of group world");
+    }
+  });
+}
+
+TEST_P(Messages, MessageOfARankThatHasLeftStillArrives) {
+  run(2, [](Communicator& world) {
+    auto pair = world.split(0, world.rank(), "pair");
+    at::Tensor data = at::full({100}, 5);
+    if (world.rank() == 0) pair->send(data, 1)->wait();
+    if (world.rank() == 0) pair.reset();
+    world.barrier()->wait();
+    if (world.rank() == 1) {
+      data.zero_();
+      pair->recv(data, 0)->wait();
+      EXPECT_EQ(data[99].item<float>(), 5);
+      EXPECT_ERROR(CommError, pair->recv(data, 0), "rank 0 has left the group");
+    }
+    world.barrier()->wait();
+  });
+}
+
+TEST_P(Messages, AnySourceEndsWhenNobodyIsLeft) {
+  run(3, [](Communicator& world) {
+    auto crew = world.split(0, world.rank(), "crew");
+    if (world.rank() != 0) return;
+    at::Tensor data = at::zeros({1});
+    EXPECT_ERROR(CommError, crew->recv(data, kAnySource), "every other rank has left");
+  });
+}
+
+}  // namespace
+}  // namespace trireme::comm

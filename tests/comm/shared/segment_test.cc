@@ -1,0 +1,250 @@
+#include "trireme/comm/shared/segment.h"
+
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/comm/errors.h"
+#include "tests/harness/ranks.h"
+#include "trireme/base/error.h"
+
+namespace trireme::comm {
+namespace {
+
+constexpr size_t kBytes = 8192;
+constexpr SegmentSize kSize{kBytes};
+
+std::string path_of(const std::string& job) { return "/dev/shm/trireme-" + job; }
+
+// A file in /dev/shm that is gone at the end. A byte is locked, so that the sweep of a test that
+// runs at the same time leaves it alone.
+class ForeignFile {
+ public:
+  ForeignFile(std::string path, size_t num_bytes, off_t locked_byte = 5) : path_(std::move(path)) {
+    std::ofstream(path_) << std::string(num_bytes, 'x');
+    descriptor_ = open(path_.c_str(), O_RDWR);
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_start = locked_byte;
+    lock.l_len = 1;
+    fcntl(descriptor_, F_OFD_SETLK, &lock);
+  }
+  ~ForeignFile() {
+    std::filesystem::remove(path_);
+    close(descriptor_);
+  }
+
+ private:
+  std::string path_;
+  int descriptor_;
+};
+
+// A process that creates `job` as rank 0, says so, and is then killed or waits to be killed.
+class Creator {
+ public:
+  explicit Creator(const std::string& job) {
+    int ready[2];
+    if (pipe(ready) != 0) throw std::runtime_error("no pipe");
+    child_ = fork();
+    if (child_ == 0) {
+      const auto segment = make_shm_segments()->create(job, 0, kSize);
+      if (write(ready[1], "x", 1) != 1) _exit(1);
+      for (;;) pause();
+    }
+    char byte;
+    close(ready[1]);
+    created_ = read(ready[0], &byte, 1) == 1;
+    close(ready[0]);
+  }
+  ~Creator() { kill_now(); }
+  bool created() const { return created_; }
+  void kill_now() {
+    if (child_ <= 0) return;
+    kill(child_, SIGKILL);
+    waitpid(child_, nullptr, 0);
+    child_ = 0;
+  }
+
+ private:
+  pid_t child_ = 0;
+  bool created_ = false;
+};
+
+TEST(ThreadSegments, RanksSeeTheSameZeroedBytes) {
+  const auto segments = make_thread_segments();
+  EXPECT_EQ(segments->open("a", 1, kSize), nullptr);
+  const auto created = segments->create("a", 0, kSize);
+  const auto opened = segments->open("a", 1, kSize);
+  ASSERT_NE(opened, nullptr);
+  EXPECT_EQ(static_cast<int>(created->data()[kBytes - 1]), 0);
+  created->data()[5] = std::byte{7};
+  EXPECT_EQ(static_cast<int>(opened->data()[5]), 7);
+  EXPECT_TRUE(created->is_alive(1));
+}
+
+TEST(ThreadSegments, NameIsFreeAgainWhenAllHaveLetGo) {
+  const auto segments = make_thread_segments();
+  auto created = segments->create("a", 0, kSize);
+  EXPECT_ERROR(ConfigError, segments->create("a", 0, kSize), "in use");
+  EXPECT_ERROR(ConfigError, segments->open("a", 1, {2 * kBytes}), "8192 bytes, expected 16384");
+  created.reset();
+  EXPECT_NE(segments->create("a", 0, kSize), nullptr);
+}
+
+TEST(ThreadSegments, FactoriesAreNamespacesOfTheirOwn) {
+  const auto one = make_thread_segments();
+  const auto created = one->create("a", 0, kSize);
+  EXPECT_EQ(make_thread_segments()->open("a", 1, kSize), nullptr);
+}
+
+TEST(ShmSegments, RanksSeeTheSameZeroedBytes) {
+  const std::string job = harness::unique_job();
+  const auto segments = make_shm_segments();
+  EXPECT_EQ(segments->open(job, 1, kSize), nullptr);
+  const auto created = segments->create(job, 0, kSize);
+  const auto opened = segments->open(job, 1, kSize);
+  ASSERT_NE(opened, nullptr);
+  EXPECT_EQ(static_cast<int>(opened->data()[kBytes - 1]), 0);
+  created->data()[5] = std::byte{7};
+  EXPECT_EQ(static_cast<int>(opened->data()[5]), 7);
+}
+
+TEST(ShmSegments, LivenessFollowsTheAttachedRank) {
+  const std::string job = harness::unique_job();
+  const auto segments = make_shm_segments();
+  const auto created = segments->create(job, 0, kSize);
+  EXPECT_FALSE(created->is_alive(1));
+  auto opened = segments->open(job, 1, kSize);
+  EXPECT_TRUE(created->is_alive(1));
+  EXPECT_TRUE(opened->is_alive(0));
+  opened.reset();
+  EXPECT_FALSE(created->is_alive(1));
+}
+
+TEST(ShmSegments, RefuseAnotherSizeTakenNamesAndTakenRanks) {
+  const std::string job = harness::unique_job();
+  const auto segments = make_shm_segments();
+  const auto created = segments->create(job, 0, kSize);
+  EXPECT_ERROR(ConfigError, segments->open(job, 1, {2 * kBytes}), "8192 bytes, expected 16384");
+  EXPECT_ERROR(ConfigError, segments->create(job, 0, kSize), "is in use by another job");
+  const auto opened = segments->open(job, 1, kSize);
+  EXPECT_ERROR(ConfigError, segments->open(job, 1, kSize), "another process is that rank");
+  EXPECT_NE(segments->open(job, 2, kSize), nullptr);  // the name survived the failed create
+}
+
+TEST(ShmSegments, SealTakesTheNameAwayAndKeepsTheBytes) {
+  const std::string job = harness::unique_job();
+  const auto created = make_shm_segments()->create(job, 0, kSize);
+  const auto opened = make_shm_segments()->open(job, 1, kSize);
+  EXPECT_TRUE(std::filesystem::exists(path_of(job)));
+  created->seal();
+  EXPECT_FALSE(std::filesystem::exists(path_of(job)));
+  created->data()[0] = std::byte{9};
+  EXPECT_EQ(static_cast<int>(opened->data()[0]), 9);
+}
+
+TEST(ShmSegments, UnsealedNameGoesWithItsCreator) {
+  const std::string job = harness::unique_job();
+  auto created = make_shm_segments()->create(job, 0, kSize);
+  auto opened = make_shm_segments()->open(job, 1, kSize);
+  opened.reset();
+  EXPECT_TRUE(std::filesystem::exists(path_of(job)));
+  created.reset();
+  EXPECT_FALSE(std::filesystem::exists(path_of(job)));
+}
+
+TEST(ShmSegments, AskingForMoreThanThereIsSaysHowMuchIsFree) {
+  struct statvfs status {};
+  ASSERT_EQ(statvfs("/dev/shm", &status), 0);
+  const std::string job = harness::unique_job();
+  const size_t too_many = (static_cast<size_t>(status.f_blocks) + (1 << 20)) * status.f_frsize;
+  EXPECT_ERROR(ConfigError, make_shm_segments()->create(job, 0, {too_many}),
+               "/dev/shm is too small: this group needs ");
+  EXPECT_FALSE(std::filesystem::exists(path_of(job)));
+}
+
+TEST(ShmSegments, ForeignFileWithoutALivingCreatorIsNotJoined) {
+  const std::string job = harness::unique_job();
+  const ForeignFile foreign(path_of(job), kBytes);
+  EXPECT_EQ(make_shm_segments()->open(job, 1, kSize), nullptr);
+  EXPECT_ERROR(ConfigError, make_shm_segments()->create(job, 0, kSize), "in use");
+}
+
+TEST(ShmSegments, ForeignOrDamagedFileOfALivingProcessIsRefused) {
+  const std::string job = harness::unique_job();
+  const ForeignFile foreign(path_of(job), kBytes, /*locked_byte=*/0);
+  EXPECT_ERROR(ConfigError, make_shm_segments()->open(job, 1, kSize),
+               "is not shared memory of this version");
+  const std::string other = harness::unique_job();
+  const auto created = make_shm_segments()->create(other, 0, kSize);
+  std::filesystem::resize_file(path_of(other), kBytes + 100);
+  EXPECT_ERROR(ConfigError, make_shm_segments()->open(other, 1, kSize), "is damaged");
+}
+
+TEST(ShmSegments, ReservedPartTakesMemoryOnlyWhenCommitted) {
+  const std::string job = harness::unique_job();
+  const SegmentSize size{4096, size_t{1} << 40};  // more than any host has
+  const auto created = make_shm_segments()->create(job, 0, size);
+  const auto opened = make_shm_segments()->open(job, 1, size);
+  const auto blocks = [&] {
+    struct stat status {};
+    EXPECT_EQ(stat(path_of(job).c_str(), &status), 0);
+    return status.st_blocks * 512;
+  };
+  EXPECT_LE(blocks(), 3 * 4096);
+  created->commit(size_t{1} << 39, 65536);
+  EXPECT_GE(blocks(), 65536);
+  created->data()[(size_t{1} << 39) + 65535] = std::byte{3};
+  EXPECT_EQ(static_cast<int>(opened->data()[(size_t{1} << 39) + 65535]), 3);
+  EXPECT_ERROR(ConfigError, opened->commit(4096, size_t{1} << 40), "/dev/shm is too small");
+}
+
+TEST(ShmSegments, WhatADeadCreatorLeftIsNotJoinedAndIsSwept) {
+  const std::string job = harness::unique_job();
+  Creator creator(job);
+  ASSERT_TRUE(creator.created());
+  sweep_orphans();
+  EXPECT_TRUE(std::filesystem::exists(path_of(job))) << "a live segment was swept";
+  EXPECT_NE(make_shm_segments()->open(job, 1, kSize), nullptr);
+  creator.kill_now();
+  EXPECT_EQ(make_shm_segments()->open(job, 1, kSize), nullptr);
+  sweep_orphans();
+  EXPECT_FALSE(std::filesystem::exists(path_of(job)));
+}
+
+TEST(ShmSegments, OrphanIsKeptWhileAnotherRankLives) {
+  const std::string job = harness::unique_job();
+  Creator creator(job);
+  auto opened = make_shm_segments()->open(job, 3, kSize);
+  creator.kill_now();
+  sweep_orphans();
+  EXPECT_TRUE(std::filesystem::exists(path_of(job)));
+  opened.reset();
+  sweep_orphans();
+  EXPECT_FALSE(std::filesystem::exists(path_of(job)));
+}
+
+TEST(ShmSegments, SweepLeavesFilesWithItsPrefixThatAreNotItsOwn) {
+  const std::string path = path_of(harness::unique_job());
+  std::ofstream(path) << std::string(kBytes, 'x');
+  sweep_orphans();
+  EXPECT_TRUE(std::filesystem::remove(path));
+}
+
+TEST(ShmSegments, SweepLeavesOtherFilesAlone) {
+  const std::string path = "/dev/shm/other-" + harness::unique_job();
+  std::ofstream(path) << "x";
+  sweep_orphans();
+  EXPECT_TRUE(std::filesystem::remove(path));
+}
+
+}  // namespace
+}  // namespace trireme::comm

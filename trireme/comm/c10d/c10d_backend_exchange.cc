@@ -1,0 +1,225 @@
+// The part of C10dBackend that reduces nothing: how calls are issued, all-to-all, gather, scatter,
+// point to point, barriers, and the group's life.
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+
+#include "trireme/base/error.h"
+#include "trireme/comm/c10d/c10d_arguments.h"
+#include "trireme/comm/c10d/c10d_backend.h"
+
+namespace trireme::comm {
+
+C10dBackend::C10dBackend(std::unique_ptr<Communicator> group, std::chrono::milliseconds timeout)
+    : Backend(group->rank(), group->size()),
+      group_(std::move(group)),
+      watcher_(std::make_shared<C10dWatcher>()),
+      timeout_(timeout),
+      group_name_(group_->name()) {
+  init();
+}
+
+C10dBackend::~C10dBackend() = default;
+
+comm::Options C10dBackend::options_of(std::chrono::milliseconds timeout, bool is_async) const {
+  const std::lock_guard lock(state_);
+  comm::Options options;
+  options.timeout = timeout.count() > 0 ? timeout : timeout_;
+  options.background = is_async;
+  return options;
+}
+
+C10dBackend::Result C10dBackend::issue(const Call& call,
+                                       const std::function<WorkPtr(Communicator&)>& operation) {
+  const std::lock_guard issuing(issuing_);
+  TRIREME_CHECK(group_ != nullptr, call.title, ": group ", group_name_,
+                " has been shut down; make a new one with init_process_group or new_group");
+  C10dWork::Description description{call.type, call.title, call.inputs, call.outputs};
+  {
+    const std::lock_guard lock(state_);
+    if (error_ != nullptr) std::rethrow_exception(error_);
+    if (call.is_collective) description.sequence = ++sequence_;
+  }
+  auto result = c10::make_intrusive<C10dWork>(rank_, std::move(description), watcher_);
+  try {
+    as_c10d_errors([&] {
+      WorkPtr work = operation(*group_);
+      if (call.is_collective && call.is_async) {
+        std::erase_if(pending_, [](const auto& old) { return old.expired(); });
+        pending_.push_back(work);
+      }
+      result->start(std::move(work), call.epilogue);
+    });
+  } catch (const c10::DistBackendError&) {
+    const std::lock_guard lock(state_);
+    error_ = std::current_exception();
+    throw;
+  }
+  return result;
+}
+
+C10dBackend::Result C10dBackend::alltoall(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllToAllOptions& opts) {
+  check_sendable("alltoall", outputs);
+  check_sendable("alltoall", inputs);
+  Call call{c10d::OpType::ALLTOALL, "trireme:all_to_all", inputs, outputs};
+  call.is_async = opts.asyncOp;
+  return issue(call, [&](Communicator& group) {
+    return group.all_to_all(outputs, inputs, options_of(opts.timeout, opts.asyncOp));
+  });
+}
+
+C10dBackend::Result C10dBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                               std::vector<int64_t>& output_sizes,
+                                               std::vector<int64_t>& input_sizes,
+                                               const c10d::AllToAllOptions& opts) {
+  constexpr const char* kOperation = "all_to_all_single";
+  check_sendable(kOperation, {output, input});
+  TRIREME_CHECK(output.scalar_type() == input.scalar_type(), kOperation, ": got a ",
+                c10::toString(input.scalar_type()), " input and a ",
+                c10::toString(output.scalar_type()), " output; expected one dtype");
+  const OutputBlocks to(output, block_elements(kOperation, output, size_, output_sizes));
+  const Tensors from = input_blocks(input, block_elements(kOperation, input, size_, input_sizes));
+  Call call{c10d::OpType::ALLTOALL_BASE, "trireme:all_to_all", {input}, {output}};
+  call.is_async = opts.asyncOp;
+  call.epilogue = to.commit;
+  return issue(call, [&](Communicator& group) {
+    return group.all_to_all(to.blocks, from, options_of(opts.timeout, opts.asyncOp));
+  });
+}
+
+C10dBackend::Result C10dBackend::gather(TensorLists& outputs, Tensors& inputs,
+                                        const c10d::GatherOptions& opts) {
+  const at::Tensor input = only_tensor("gather", inputs);
+  const auto root = static_cast<int>(opts.rootRank);
+  TRIREME_CHECK(rank_ == root || outputs.empty(), "gather: got outputs on rank ", rank_,
+                "; expected them on the root alone, rank ", root);
+  const Tensors list = rank_ == root ? only_list("gather", outputs, size_) : Tensors();
+  Call call{c10d::OpType::GATHER, "trireme:gather", {input}, list};
+  call.is_async = opts.asyncOp;
+  return issue(call, [&](Communicator& group) {
+    return group.gather(list, input, root, options_of(opts.timeout, opts.asyncOp));
+  });
+}
+
+C10dBackend::Result C10dBackend::scatter(Tensors& outputs, TensorLists& inputs,
+                                         const c10d::ScatterOptions& opts) {
+  const at::Tensor output = only_tensor("scatter", outputs);
+  const auto root = static_cast<int>(opts.rootRank);
+  TRIREME_CHECK(rank_ == root || inputs.empty(), "scatter: got inputs on rank ", rank_,
+                "; expected them on the root alone, rank ", root);
+  const Tensors list = rank_ == root ? only_list("scatter", inputs, size_) : Tensors();
+  Call call{c10d::OpType::SCATTER, "trireme:scatter", list, {output}};
+  call.is_async = opts.asyncOp;
+  return issue(call, [&](Communicator& group) {
+    return group.scatter(output, list, root, options_of(opts.timeout, opts.asyncOp));
+  });
+}
+
+C10dBackend::Result C10dBackend::send(Tensors& tensors, int peer, int tag) {
+  const at::Tensor data = only_tensor("send", tensors);
+  const Call call{c10d::OpType::SEND, "trireme:send", {data}, {}, {}, true, false};
+  comm::Options options = options_of(c10d::kUnsetTimeout, true);
+  options.tag = tag;
+  return issue(call, [&](Communicator& group) { return group.send(data, peer, options); });
+}
+
+C10dBackend::Result C10dBackend::receive(c10d::OpType type, const Tensors& tensors, int peer,
+                                         int tag) {
+  const at::Tensor data = only_tensor("recv", tensors);
+  const char* title = peer == kAnySource ? "trireme:recvAnySource" : "trireme:recv";
+  const Call call{type, title, {data}, {data}, {}, true, false};
+  comm::Options options = options_of(c10d::kUnsetTimeout, true);
+  options.tag = tag;
+  return issue(call, [&](Communicator& group) { return group.recv(data, peer, options); });
+}
+
+C10dBackend::Result C10dBackend::recv(Tensors& tensors, int peer, int tag) {
+  return receive(c10d::OpType::RECV, tensors, peer, tag);
+}
+
+C10dBackend::Result C10dBackend::recvAnysource(Tensors& tensors, int tag) {
+  return receive(c10d::OpType::RECVANYSOURCE, tensors, kAnySource, tag);
+}
+
+C10dBackend::Result C10dBackend::barrier(const c10d::BarrierOptions& opts) {
+  Call call{c10d::OpType::BARRIER, "trireme:barrier", {}, {}};
+  call.is_async = opts.asyncOp;
+  return issue(call, [&](Communicator& group) {
+    return group.barrier(options_of(opts.timeout, opts.asyncOp));
+  });
+}
+
+void C10dBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
+  const Call call{c10d::OpType::BARRIER, "trireme:monitored_barrier", {}, {}, {}, false};
+  issue(call, [&](Communicator& group) { return group.barrier(options_of(opts.timeout, false)); });
+}
+
+c10::intrusive_ptr<C10dBackend::Options> C10dBackend::getBackendOptions() {
+  const std::lock_guard lock(state_);
+  return c10::make_intrusive<Options>(kName, timeout_);
+}
+
+void C10dBackend::setTimeout(std::chrono::milliseconds timeout) {
+  TRIREME_CHECK(timeout.count() > 0, "timeout of group ", group_name_, " is ", timeout.count(),
+                " ms; expected more than 0");
+  const std::lock_guard lock(state_);
+  timeout_ = timeout;
+}
+
+uint64_t C10dBackend::getSequenceNumberForGroup() {
+  const std::lock_guard lock(state_);
+  return sequence_;
+}
+
+c10d::ErrorType C10dBackend::getError() {
+  const std::lock_guard lock(state_);
+  return error_ == nullptr ? c10d::ErrorType::SUCCESS : c10d::ErrorType::COMM_ERROR;
+}
+
+at::Tensor C10dBackend::allocateTensor(long size, at::TensorOptions options) {
+  TRIREME_CHECK(options.device().is_cpu(), "allocate_tensor: got device ", options.device(),
+                "; the trireme backend allocates CPU tensors");
+  const c10::ScalarType dtype = c10::typeMetaToScalarType(options.dtype());
+  const std::lock_guard issuing(issuing_);
+  if (group_ == nullptr) return at::empty({size}, options);
+  try {
+    return group_->symmetric_empty({size}, dtype);
+  } catch (const ConfigError&) {
+    // The heap is full: the same results, more slowly.
+    return at::empty({size}, options);
+  }
+}
+
+bool C10dBackend::supportsTensorAlloc(c10::DeviceIndex index) { return index < 0; }
+
+void C10dBackend::abort() {
+  const std::unique_lock issuing(issuing_, std::try_to_lock);
+  // Otherwise a synchronous call is running, whose own timeout ends it.
+  if (!issuing.owns_lock() || group_ == nullptr) return;
+  try {
+    comm::Options options;
+    options.background = true;
+    group_->barrier(options)->abort();
+  } catch (const CommError&) {
+    // Dead already.
+  }
+}
+
+void C10dBackend::shutdown() {
+  const std::lock_guard issuing(issuing_);
+  // Whoever dropped a work still expects its result on the peers.
+  for (const auto& pending : pending_) {
+    try {
+      if (const WorkPtr work = pending.lock()) work->wait();
+    } catch (const Error&) {
+      // Its owner hears of it.
+    }
+  }
+  pending_.clear();
+  group_.reset();
+  watcher_.reset();
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,294 @@
+#include "trireme/comm/hierarchical/hierarchical_collectives.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
+
+#include "trireme/base/error.h"
+#include "trireme/comm/reduce_kernel.h"
+#include "trireme/comm/tensor_blocks.h"
+
+namespace trireme::comm {
+namespace {
+
+constexpr int64_t kCallBytes = 256;
+// Long enough that a message costs little beside its bytes, short enough that hosts overlap.
+constexpr int64_t kChunkBytes = 1 << 20;
+// Messages under way at once on one stream.
+constexpr size_t kWindow = 4;
+
+at::ScalarType accumulator_of(at::ScalarType dtype) {
+  return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
+}
+
+// The reduction of `inputs` in their order, in the accumulator's dtype.
+at::Tensor fold(const std::vector<at::Tensor>& inputs, ReduceOp operation) {
+  const at::ScalarType dtype = accumulator_of(inputs.back().scalar_type());
+  std::vector<at::Tensor> wide;
+  std::vector<const void*> data;
+  for (const at::Tensor& input : inputs) {
+    wide.push_back(input.to(dtype));
+    data.push_back(wide.back().const_data_ptr());
+  }
+  const at::Tensor out = at::empty({inputs.back().numel()}, dtype);
+  void* const outs[] = {out.data_ptr()};
+  // An average is a sum until all have been added.
+  const ReduceOp step = operation == ReduceOp::kAverage ? ReduceOp::kSum : operation;
+  reduce_in_rank_order(outs, data, out.numel(), dtype, step);
+  return out;
+}
+
+void wait_all(std::vector<WorkPtr>& works) {
+  for (const WorkPtr& work : works) work->wait();
+  works.clear();
+}
+
+std::string text_of(const at::Tensor& bytes) {
+  const auto* text = static_cast<const char*>(bytes.const_data_ptr());
+  return {text, strnlen(text, kCallBytes)};
+}
+
+}  // namespace
+
+void HierarchicalCollectives::agree(const std::string& call, std::chrono::milliseconds timeout) {
+  timeout_ = timeout;
+  const Options here{.timeout = timeout};
+  at::Tensor mine = at::zeros({kCallBytes}, at::kByte);
+  std::memcpy(mine.data_ptr(), call.data(),
+              std::min(call.size(), static_cast<size_t>(kCallBytes) - 1));
+  std::vector<at::Tensor> local;
+  for (int i = 0; i < inner_.size(); ++i) local.push_back(at::empty_like(mine));
+  inner_.all_gather(local, mine, here)->wait();
+  // What each host calls: its first rank, and a rank that differs from that one.
+  const int num_hosts = hosts_.num_hosts();
+  at::Tensor calls = at::zeros({num_hosts, 2, kCallBytes}, at::kByte);
+  if (inner_.rank() == 0) {
+    for (const at::Tensor& other : local) {
+      if (!at::equal(other, mine)) calls[host()][1].copy_(other);
+    }
+    calls[host()][0].copy_(mine);
+    exchange_with_leaders(calls);
+  }
+  inner_.broadcast(calls, 0, here)->wait();
+  for (int other = 0; other < num_hosts; ++other) {
+    for (const int which : {0, 1}) {
+      const std::string theirs = text_of(calls[other][which]);
+      if (theirs.empty() || theirs == text_of(mine)) continue;
+      await_readers();
+      throw CommError(concat("the ranks call different operations: rank ", rank(), " ", call,
+                             ", a rank on the host of rank ", hosts_.ranks_of(other)[0], " ",
+                             theirs));
+    }
+  }
+}
+
+// rows[h] of the first rank of each host h, to all of them.
+void HierarchicalCollectives::exchange_with_leaders(const at::Tensor& rows) {
+  std::vector<WorkPtr> works;
+  for (int other = 0; other < hosts_.num_hosts(); ++other) {
+    if (other == host()) continue;
+    const int leader = hosts_.ranks_of(other)[0];
+    works.push_back(outer_.recv(rows[other], leader, wire(kCallTag)));
+    works.push_back(outer_.send(rows[host()], leader, wire(kCallTag)));
+  }
+  wait_all(works);
+}
+
+// Every rank sees the same mismatch; who throws first ends the groups, so that the others must have
+// read the calls by then.
+void HierarchicalCollectives::await_readers() {
+  try {
+    inner_.barrier({.timeout = timeout_})->wait();
+    if (inner_.rank() == 0) exchange_with_leaders(at::zeros({hosts_.num_hosts(), 1}));
+    inner_.barrier({.timeout = timeout_})->wait();
+  } catch (const CommError&) {  // some rank threw: all have read
+  }
+}
+
+std::vector<int> HierarchicalCollectives::ranks_in_my_care() const {
+  std::vector<int> ranks;
+  for (int other = 0; other < outer_.size(); ++other) {
+    if (deputy(host(), other) == rank()) ranks.push_back(other);
+  }
+  return ranks;
+}
+
+// What each rank of this host adds to the blocks in this rank's care, one tensor a rank.
+std::vector<at::Tensor> HierarchicalCollectives::gather_contributions(
+    const std::vector<at::Tensor>& blocks) {
+  std::vector<at::Tensor> to, from;
+  for (const int local : hosts_.ranks_of(host())) {
+    std::vector<at::Tensor> in_its_care;
+    for (int other = 0; other < outer_.size(); ++other) {
+      if (deputy(host(), other) == local) in_its_care.push_back(blocks[other]);
+    }
+    to.push_back(at::cat(in_its_care));
+  }
+  for (int i = 0; i < inner_.size(); ++i) from.push_back(at::empty_like(to[inner_.rank()]));
+  inner_.all_to_all(from, to, {.timeout = timeout_})->wait();
+  return from;
+}
+
+void HierarchicalCollectives::reduce_blocks(const at::Tensor& out,
+                                            const std::vector<at::Tensor>& blocks,
+                                            ReduceOp operation) {
+  const int last = hosts_.num_hosts() - 1;
+  const auto contributions = gather_contributions(blocks);
+  std::vector<WorkPtr> arriving;
+  if (host() != last && out.numel() > 0) {
+    arriving.push_back(outer_.recv(out, deputy(last, rank()), wire()));
+  }
+  std::vector<Outgoing> outgoing;
+  int64_t begin = 0;
+  for (const int target : ranks_in_my_care()) {
+    const int64_t length = blocks[target].numel();
+    std::vector<at::Tensor> inputs;
+    for (const at::Tensor& each : contributions) inputs.push_back(each.narrow(0, begin, length));
+    begin += length;
+    if (length > 0) reduce_block(out, target, inputs, operation, outgoing);
+  }
+  for (const Outgoing& each : outgoing) each.work->wait();
+  wait_all(arriving);
+}
+
+// One block's stop at this host: the partial sum of the hosts before, plus this host's ranks, goes
+// on to the next host, or, from the last one, to the rank whose block it is.
+void HierarchicalCollectives::reduce_block(const at::Tensor& out, int target,
+                                           const std::vector<at::Tensor>& inputs,
+                                           ReduceOp operation, std::vector<Outgoing>& outgoing) {
+  const at::ScalarType dtype = inputs[0].scalar_type();
+  const at::ScalarType wide = accumulator_of(dtype);
+  const bool is_last = host() == hosts_.num_hosts() - 1;
+  const int64_t length = inputs[0].numel();
+  const int64_t chunk = kChunkBytes / static_cast<int64_t>(c10::elementSize(wide));
+  const at::Tensor result = is_last ? at::empty({length}, dtype) : at::Tensor();
+  std::deque<Outgoing> partials;  // on their way here
+  int64_t requested = 0;
+  for (int64_t begin = 0; begin < length; begin += chunk) {
+    const int64_t count = std::min(chunk, length - begin);
+    std::vector<at::Tensor> terms;
+    if (host() > 0) {
+      for (; requested < length && partials.size() < kWindow; requested += chunk) {
+        const at::Tensor room = at::empty({std::min(chunk, length - requested)}, wide);
+        partials.push_back({room, outer_.recv(room, deputy(host() - 1, target), wire())});
+      }
+      partials.front().work->wait();
+      terms.push_back(partials.front().data);
+      partials.pop_front();
+    }
+    for (const at::Tensor& input : inputs) terms.push_back(input.narrow(0, begin, count));
+    const at::Tensor sum = fold(terms, operation);
+    if (is_last) {
+      if (operation == ReduceOp::kAverage)
+        divide_elements(sum.mutable_data_ptr(), sum.numel(), sum.scalar_type(), outer_.size());
+      result.narrow(0, begin, count).copy_(sum);
+    } else {
+      if (outgoing.size() >= kWindow) {
+        outgoing.front().work->wait();
+        outgoing.erase(outgoing.begin());
+      }
+      outgoing.push_back({sum, outer_.send(sum, deputy(host() + 1, target), wire())});
+    }
+  }
+  if (is_last && target == rank()) {
+    out.copy_(result);
+  } else if (is_last) {
+    outgoing.push_back({result, outer_.send(result, target, wire())});
+  }
+}
+
+void HierarchicalCollectives::all_gather_blocks(const std::vector<at::Tensor>& blocks) {
+  // A copy, as the gather within the host writes this block while it is still being sent.
+  const at::Tensor mine = blocks[rank()].clone();
+  std::vector<WorkPtr> works;
+  for (int other = 0; other < hosts_.num_hosts(); ++other) {
+    if (other == host() || blocks[rank()].numel() == 0) continue;
+    works.push_back(outer_.send(mine, deputy(other, rank()), wire()));
+  }
+  for (const int from : ranks_in_my_care()) {
+    if (hosts_.host_of(from) == host() || blocks[from].numel() == 0) continue;
+    works.push_back(outer_.recv(blocks[from], from, wire()));
+  }
+  std::vector<at::Tensor> local;
+  for (const int other : hosts_.ranks_of(host())) local.push_back(blocks[other]);
+  inner_.all_gather(local, mine, {.timeout = timeout_})->wait();
+  wait_all(works);
+  if (inner_.size() == 1) return;
+  // What each rank received from the other hosts, to all of this one.
+  std::vector<std::vector<int>> in_care(inner_.size());
+  std::vector<at::Tensor> packs;
+  for (int other = 0; other < outer_.size(); ++other) {
+    if (hosts_.host_of(other) == host()) continue;
+    in_care[hosts_.local_rank_of(deputy(host(), other))].push_back(other);
+  }
+  for (const auto& ranks : in_care) {
+    int64_t length = 0;
+    for (const int other : ranks) length += blocks[other].numel();
+    packs.push_back(at::empty({length}, blocks[0].options()));
+  }
+  const auto copy = [&](int local_rank, bool into_pack) {
+    int64_t begin = 0;
+    for (const int other : in_care[local_rank]) {
+      const at::Tensor part = packs[local_rank].narrow(0, begin, blocks[other].numel());
+      (into_pack ? part : blocks[other]).copy_(into_pack ? blocks[other] : part);
+      begin += part.numel();
+    }
+  };
+  copy(inner_.rank(), true);
+  inner_.all_gather(packs, packs[inner_.rank()].clone(), {.timeout = timeout_})->wait();
+  for (int i = 0; i < inner_.size(); ++i) {
+    if (i != inner_.rank()) copy(i, false);
+  }
+}
+
+void HierarchicalCollectives::broadcast(const at::Tensor& data, int root) {
+  const int num_hosts = hosts_.num_hosts();
+  const int place = (host() - hosts_.host_of(root) + num_hosts) % num_hosts;  // in the chain
+  const auto neighbour = [&](int step) {
+    return deputy((host() + step + num_hosts) % num_hosts, root);
+  };
+  const int mine = deputy(host(), root);
+  if (rank() == mine) {
+    const int64_t chunk = kChunkBytes / static_cast<int64_t>(data.element_size());
+    std::deque<WorkPtr> leaving;
+    for (int64_t begin = 0; begin < data.numel(); begin += chunk) {
+      const at::Tensor part = data.narrow(0, begin, std::min(chunk, data.numel() - begin));
+      if (place > 0) outer_.recv(part, neighbour(-1), wire())->wait();
+      if (place + 1 == num_hosts) continue;
+      if (leaving.size() >= kWindow) {
+        leaving.front()->wait();
+        leaving.pop_front();
+      }
+      leaving.push_back(outer_.send(part, neighbour(1), wire()));
+    }
+    for (const WorkPtr& work : leaving) work->wait();
+  }
+  inner_.broadcast(data, hosts_.local_rank_of(mine), {.timeout = timeout_})->wait();
+}
+
+void HierarchicalCollectives::exchange(const std::vector<at::Tensor>& to,
+                                       const std::vector<at::Tensor>& from, c10::ScalarType dtype) {
+  const auto is_moved = [](const std::vector<at::Tensor>& list, int peer) {
+    return list[peer].defined() && list[peer].numel() > 0;
+  };
+  std::vector<WorkPtr> works;
+  for (int peer = 0; peer < outer_.size(); ++peer) {
+    if (hosts_.host_of(peer) == host()) continue;
+    if (is_moved(from, peer)) works.push_back(outer_.recv(from[peer], peer, wire()));
+    if (is_moved(to, peer)) works.push_back(outer_.send(to[peer], peer, wire()));
+  }
+  const at::Tensor nothing = at::empty({0}, dtype);
+  std::vector<at::Tensor> local_to, local_from;
+  for (const int peer : hosts_.ranks_of(host())) {
+    local_to.push_back(is_moved(to, peer) ? to[peer] : nothing);
+    local_from.push_back(is_moved(from, peer) ? from[peer] : nothing);
+  }
+  inner_.all_to_all(local_from, local_to, {.timeout = timeout_})->wait();
+  wait_all(works);
+}
+
+}  // namespace trireme::comm

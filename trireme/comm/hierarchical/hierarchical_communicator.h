@@ -1,0 +1,91 @@
+// A group of ranks on several hosts, made of two groups: `inner` within this host (shm) and `outer`
+// between all ranks (gloo). Data goes within a host through inner and crosses once to each other
+// host.
+//
+// Numerics: a sum is taken host by host, within a host rank by rank, in one running sum that the
+// hosts pass on; 16-bit floats are summed in fp32 and rounded once. When the ranks of each host
+// follow one another, as launchers place them, that is rank order: the bits of `shm`, `thread` and
+// `gloo`, however the ranks are spread over hosts. Otherwise the order is still fixed, by placement.
+//
+// Cost for h hosts of l ranks, n bytes of data: per host and direction across
+//   all_reduce      n partial sums (2n for 16-bit floats) and (h-1)/h n results; 2h-2 messages deep
+//   reduce_scatter  n partial sums; h messages deep        all_gather  (h-1)/h n
+//   broadcast       n, h-1 messages deep                   the rest    what crosses, directly
+// and within a host what inner's all_to_all and all_gather cost. Every collective first compares
+// calls: one message of 512 bytes each way between hosts. A message within a host is announced over
+// outer, so that a recv may take it from any rank.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "trireme/comm/communicator.h"
+#include "trireme/comm/hierarchical/hierarchical_collectives.h"
+#include "trireme/comm/hierarchical/host_identity.h"
+#include "trireme/comm/work_queue.h"
+
+namespace trireme::comm {
+
+// inner: the ranks of this host, in rank order. outer: all ranks, in rank order. Both must let
+// several threads send and recv, as all of ours do. On one host it is `inner` itself.
+// Collective: all ranks
+// Throws:     ConfigError when the groups do not fit `hosts`
+std::unique_ptr<Communicator> make_hierarchical_group(std::unique_ptr<Communicator> inner,
+                                                      std::unique_ptr<Communicator> outer,
+                                                      const HostMap& hosts,
+                                                      const std::string& name);
+
+// Dense CPU tensors. Tags are 0 to 2^26 - 1.
+class HierarchicalCommunicator : public Communicator {
+ public:
+  HierarchicalCommunicator(std::unique_ptr<Communicator> inner, std::unique_ptr<Communicator> outer,
+                           const HostMap& hosts, std::string name);
+  ~HierarchicalCommunicator() override;
+
+  int rank() const override { return outer_->rank(); }
+  int size() const override { return outer_->size(); }
+  const std::string& name() const override { return name_; }
+  const Communicator& inner() const { return *inner_; }
+  const Communicator& outer() const { return *outer_; }
+
+  WorkPtr all_reduce(at::Tensor data, Options options) override;
+  WorkPtr reduce(at::Tensor data, int root, Options options) override;
+  WorkPtr broadcast(at::Tensor data, int root, Options options) override;
+  WorkPtr all_gather(std::vector<at::Tensor> outputs, at::Tensor input, Options options) override;
+  WorkPtr reduce_scatter(at::Tensor output, std::vector<at::Tensor> inputs,
+                         Options options) override;
+  WorkPtr all_to_all(std::vector<at::Tensor> outputs, std::vector<at::Tensor> inputs,
+                     Options options) override;
+  WorkPtr gather(std::vector<at::Tensor> outputs, at::Tensor input, int root,
+                 Options options) override;
+  WorkPtr scatter(at::Tensor output, std::vector<at::Tensor> inputs, int root,
+                  Options options) override;
+  WorkPtr send(at::Tensor data, int peer, Options options) override;
+  WorkPtr recv(at::Tensor data, int peer, Options options) override;
+  WorkPtr barrier(Options options) override;
+  at::Tensor symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) override;
+  std::unique_ptr<Communicator> split(int color, int key, const std::string& name) override;
+
+ private:
+  template <typename Operation>
+  WorkPtr issue(const std::string& call, const Options& options, Operation operation);
+  template <typename Operation>
+  auto guarded(const std::string& what, Operation&& operation);
+  Communicator& path_to(int peer) const;
+  int rank_on_path(int peer) const;
+  void abort();
+
+  const std::unique_ptr<Communicator> inner_;
+  const std::unique_ptr<Communicator> outer_;
+  const HostMap hosts_;
+  const std::string name_;
+  HierarchicalCollectives collectives_;
+  std::mutex mutex_;
+  uint64_t sequence_ = 0;       // of collectives
+  std::vector<uint64_t> sent_;  // messages to each peer
+  WorkQueue queue_;             // last: its threads stop before the groups go
+};
+
+}  // namespace trireme::comm

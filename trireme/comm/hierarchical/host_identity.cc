@@ -1,0 +1,85 @@
+#include "trireme/comm/hierarchical/host_identity.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include <sys/stat.h>
+#include <unistd.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/comm/message/message_exchange.h"
+
+namespace trireme::comm {
+namespace {
+
+std::string boot_id() {
+  constexpr const char* kPath = "/proc/sys/kernel/random/boot_id";
+  std::string id;
+  std::ifstream file(kPath);
+  TRIREME_CHECK(std::getline(file, id) && !id.empty(), kPath,
+                " cannot be read; expected the kernel's boot id, by which hosts are told apart");
+  return id;
+}
+
+}  // namespace
+
+std::string host_identity() {
+  struct stat shm {};
+  TRIREME_CHECK(stat("/dev/shm", &shm) == 0, "/dev/shm cannot be read (", std::strerror(errno),
+                "); expected a tmpfs that the ranks of this host share");
+  char pids[64] = "";
+  TRIREME_CHECK(readlink("/proc/self/ns/pid", pids, sizeof(pids) - 1) > 0,
+                "/proc/self/ns/pid cannot be read (", std::strerror(errno), ")");
+  return concat(boot_id(), " shm:", shm.st_dev, " ", pids);
+}
+
+HostMap::HostMap(const std::vector<std::string>& identities) {
+  std::vector<std::string> known;
+  for (size_t rank = 0; rank < identities.size(); ++rank) {
+    const auto found = std::ranges::find(known, identities[rank]);
+    const auto host = static_cast<size_t>(found - known.begin());
+    if (found == known.end()) {
+      known.push_back(identities[rank]);
+      ranks_.emplace_back();
+    }
+    host_of_.push_back(static_cast<int>(host));
+    local_rank_of_.push_back(static_cast<int>(ranks_[host].size()));
+    ranks_[host].push_back(static_cast<int>(rank));
+  }
+}
+
+bool HostMap::is_contiguous() const { return std::ranges::is_sorted(host_of_); }
+
+std::vector<std::string> all_gather_over_store(const c10::intrusive_ptr<c10d::Store>& store,
+                                               const std::string& key, const std::string& mine,
+                                               int rank, int size,
+                                               std::chrono::milliseconds timeout) {
+  const auto key_of = [&](int peer) { return concat(key, "/", peer); };
+  try {
+    store->set(key_of(rank), mine);
+    std::vector<std::string> keys;
+    for (int peer = 0; peer < size; ++peer) keys.push_back(key_of(peer));
+    store->wait(keys, timeout);
+    std::vector<std::string> all;
+    for (const std::string& each : keys) all.push_back(store->get_to_str(each));
+    return all;
+  } catch (const std::exception& error) {
+    std::string missing;
+    try {
+      for (int peer = 0; peer < size; ++peer) {
+        if (!store->check({key_of(peer)})) missing += concat(" ", peer);
+      }
+    } catch (const std::exception&) {  // the store is gone: its first words say so
+    }
+    if (missing.empty()) {
+      throw CommError(concat("rank ", rank, " of ", size, " lost the store: ", words_of(error)));
+    }
+    throw CommError(concat("rank ", rank, " of ", size, ": these ranks did not come within ",
+                           static_cast<double>(timeout.count()) / 1000, " s:", missing));
+  }
+}
+
+}  // namespace trireme::comm

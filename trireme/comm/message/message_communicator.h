@@ -1,0 +1,79 @@
+// The Communicator of ranks that exchange messages: gloo is this class over a MessageChannel. The
+// transport moves bytes only; sums are ours, in rank order and with 16-bit floats accumulated in
+// fp32, so every supported (operation, dtype) gives the bits of `shm` and `thread`, whatever the
+// transport's own reductions can do.
+//
+// Cost per rank for p ranks and n bytes, in rounds of messages (a round is one message each way
+// between any two ranks that have something to say):
+//   every collective  1 round of 96 bytes first (message_exchange.h); a barrier is nothing else
+//   all_reduce        up to kSmallBytes: 1 round, (p-1) n; above: 2 rounds, 2(p-1)/p n
+//   reduce_scatter    1 round, (p-1)/p n, and as much scratch memory
+//   reduce            2 rounds, (p-1)/p n, n more at the root
+//   broadcast         up to kSmallBytes, or 2 ranks: 1 round; above: 2 rounds, 2(p-1)/p n
+//   all_gather, all_to_all, gather, scatter   1 round, as communicator.h states; uneven blocks cost
+//                     their own bytes, nothing is padded
+//   send, recv        a message of 96 bytes before the data
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "trireme/comm/communicator.h"
+#include "trireme/comm/message/message_channel.h"
+#include "trireme/comm/message/message_exchange.h"
+#include "trireme/comm/work_queue.h"
+
+namespace trireme::comm {
+
+// Dense CPU tensors. Tags are 0 to 2^29 - 1.
+class MessageCommunicator : public Communicator {
+ public:
+  static constexpr int64_t kSmallBytes = 16 << 10;
+
+  MessageCommunicator(std::unique_ptr<MessageChannel> channel, const std::string& name,
+                      std::chrono::milliseconds timeout);
+
+  int rank() const override { return exchange_.channel().rank(); }
+  int size() const override { return exchange_.channel().size(); }
+  const std::string& name() const override { return exchange_.name(); }
+  const MessageChannel& channel() const { return exchange_.channel(); }
+
+  WorkPtr all_reduce(at::Tensor data, Options options) override;
+  WorkPtr reduce(at::Tensor data, int root, Options options) override;
+  WorkPtr broadcast(at::Tensor data, int root, Options options) override;
+  WorkPtr all_gather(std::vector<at::Tensor> outputs, at::Tensor input, Options options) override;
+  WorkPtr reduce_scatter(at::Tensor output, std::vector<at::Tensor> inputs,
+                         Options options) override;
+  WorkPtr all_to_all(std::vector<at::Tensor> outputs, std::vector<at::Tensor> inputs,
+                     Options options) override;
+  WorkPtr gather(std::vector<at::Tensor> outputs, at::Tensor input, int root,
+                 Options options) override;
+  WorkPtr scatter(at::Tensor output, std::vector<at::Tensor> inputs, int root,
+                  Options options) override;
+  WorkPtr send(at::Tensor data, int peer, Options options) override;
+  WorkPtr recv(at::Tensor data, int peer, Options options) override;
+  WorkPtr barrier(Options options) override;
+  at::Tensor symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) override;
+  std::unique_ptr<Communicator> split(int color, int key, const std::string& name) override;
+
+ private:
+  using Scope = MessageExchange::Scope;
+
+  template <typename Operation>
+  WorkPtr issue(const Options& options, Operation operation);
+  // Moves blocks[r] of every rank to rank r and reduces there: `out` is block rank()'s result.
+  void reduce_blocks(const Scope& scope, const at::Tensor& out,
+                     const std::vector<at::Tensor>& blocks, ReduceOp operation);
+  void gather_blocks(const Scope& scope, const std::vector<at::Tensor>& blocks);
+  void reduce_small(const Scope& scope, const at::Tensor& data, ReduceOp operation);
+  std::vector<at::Tensor> view_blocks(const at::Tensor& flat) const;
+  // Every rank's block: this one's own, and room for the others', which are like it.
+  std::vector<at::Tensor> with_room(const at::Tensor& mine);
+
+  MessageExchange exchange_;
+  int num_splits_ = 0;
+  at::Tensor scratch_;  // of with_room(); collectives run one at a time
+  WorkQueue queue_;     // last: its threads stop before the exchange goes
+};
+
+}  // namespace trireme::comm

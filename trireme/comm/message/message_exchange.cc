@@ -1,0 +1,305 @@
+#include "trireme/comm/message/message_exchange.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <c10/core/ScalarType.h>
+#include <c10/util/Exception.h>
+
+#include "trireme/base/error.h"
+#include "trireme/comm/communicator.h"
+#include "trireme/comm/reduce_kernel.h"
+
+namespace trireme::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Tags: collectives use two; the rest says whether a message announces a send or carries its data.
+constexpr int kMeetTag = 0;
+constexpr int kDataTag = 1;
+constexpr int kHeadTag = 1 << 29;
+constexpr int kBodyTag = 1 << 30;
+
+// What travels before data.
+struct Note {
+  char operation[24];
+  uint64_t sequence;
+  int64_t elements;
+  uint64_t block_sizes;
+  uint64_t num_bytes;  // that follow for the reader
+  int32_t dtype, reduce_op, root, has_bytes;
+  uint64_t reserved[3];
+};
+static_assert(sizeof(Note) == 96);
+
+Note note_of(const MessageCall& call, uint64_t sequence) {
+  Note note{};
+  std::strncpy(note.operation, call.operation, sizeof(note.operation) - 1);
+  note.sequence = sequence;
+  note.elements = call.elements;
+  note.block_sizes = call.block_sizes;
+  note.dtype = call.dtype;
+  note.reduce_op = call.reduce_op;
+  note.root = call.root;
+  return note;
+}
+
+bool is_same_call(const Note& a, const Note& b) {
+  return std::strcmp(a.operation, b.operation) == 0 && a.elements == b.elements &&
+         a.block_sizes == b.block_sizes && a.dtype == b.dtype && a.reduce_op == b.reduce_op &&
+         a.root == b.root;
+}
+
+std::string to_string(const Note& note) {
+  std::string text = note.operation;
+  if (note.dtype < 0) return text;
+  text += concat("(", c10::toString(static_cast<c10::ScalarType>(note.dtype)));
+  if (note.elements >= 0) text += concat(", ", note.elements, " elements");
+  if (note.block_sizes != 0) text += concat(" in blocks ", std::hex, note.block_sizes);
+  if (note.reduce_op >= 0) text += concat(", ", name_of(static_cast<ReduceOp>(note.reduce_op)));
+  if (note.root >= 0) text += concat(", root ", note.root);
+  return text + ")";
+}
+
+double seconds(Clock::duration duration) {
+  return static_cast<double>(
+             std::chrono::duration_cast<std::chrono::milliseconds>(duration).count()) /
+         1000;
+}
+
+}  // namespace
+
+std::string words_of(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  const std::string text =
+      torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+MessageExchange::MessageExchange(std::unique_ptr<MessageChannel> channel, std::string name,
+                                 std::chrono::milliseconds timeout)
+    : channel_(std::move(channel)),
+      name_(std::move(name)),
+      timeout_(timeout),
+      sent_(channel_->size()) {}
+
+MessageExchange::Scope MessageExchange::scope_of(const MessageCall& call, const std::string& which,
+                                                 std::chrono::milliseconds timeout) {
+  const Scope scope{concat(to_string(note_of(call, 0)), " ", which), Clock::now(),
+                    timeout.count() > 0 ? timeout : timeout_};
+  if (const std::string reason = failure(); !reason.empty()) {
+    throw CommError(concat(where(scope), reason));
+  }
+  return scope;
+}
+
+std::string MessageExchange::where(const Scope& scope) const {
+  return concat(scope.what, " of group ", name_, " (rank ", channel_->rank(), " of ",
+                channel_->size(), ", ", channel_->transport(), "): ");
+}
+
+std::string MessageExchange::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void MessageExchange::abort(const std::string& reason) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_.empty()) return;
+    failure_ = reason;
+  }
+  // The word first: whoever sees the connections break finds it.
+  channel_->leave_word(reason);
+  {
+    const std::lock_guard lock(mutex_);
+    for (ChannelMessage* message : in_flight_) message->cancel();
+  }
+  channel_->close();
+}
+
+void MessageExchange::fail(const Scope& scope, const std::string& reason) {
+  abort(where(scope) + reason);
+  throw CommError(where(scope) + reason);
+}
+
+ChannelMessagePtr MessageExchange::post(const Scope& scope, int peer,
+                                        const std::function<ChannelMessagePtr()>& start) {
+  try {
+    return start();
+  } catch (const std::exception& error) {
+    if (const std::string reason = failure(); !reason.empty()) {
+      throw CommError(where(scope) + reason);
+    }
+    const std::string word = channel_->word_left();
+    fail(scope,
+         concat("no connection to rank ", peer, ": ", word.empty() ? words_of(error) : word));
+  }
+}
+
+void MessageExchange::wait(const Scope& scope, ChannelMessage& message, int peer) {
+  const std::string who = peer == kAnySource ? "any rank" : concat("rank ", peer);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_.empty()) throw CommError(where(scope) + failure_);
+    in_flight_.insert(&message);
+  }
+  const auto done = [&] {
+    const std::lock_guard lock(mutex_);
+    in_flight_.erase(&message);
+    return failure_;
+  };
+  // Rounded up: a wait that ends is past the timeout.
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(scope.start + scope.timeout - Clock::now());
+  try {
+    message.wait(std::max(left, std::chrono::milliseconds(1)));
+    done();
+  } catch (const std::exception& error) {
+    if (const std::string reason = done(); !reason.empty()) {
+      throw CommError(where(scope) + reason);
+    }
+    const auto elapsed = Clock::now() - scope.start;
+    if (const std::string word = channel_->word_left(); !word.empty()) {
+      fail(scope, concat("a peer gave up: ", word));
+    }
+    if (elapsed >= scope.timeout) {
+      fail(scope, concat("timed out after ", seconds(elapsed), " s waiting for ", who));
+    }
+    fail(scope, concat("lost ", who, " after ", seconds(elapsed), " s: ", channel_->transport(),
+                       " says: ", words_of(error)));
+  }
+}
+
+MessageExchange::Scope MessageExchange::meet(const MessageCall& call,
+                                             std::chrono::milliseconds timeout,
+                                             std::span<const ConstBlock> to,
+                                             std::span<const Block> from) {
+  const Scope scope = scope_of(call, concat("#", ++sequence_), timeout);
+  const int rank = channel_->rank();
+  const int size = channel_->size();
+  std::vector<Note> mine(size, note_of(call, sequence_));
+  std::vector<Note> theirs(size);
+  std::vector<ChannelMessagePtr> arriving(size);
+  std::vector<ChannelMessagePtr> leaving(size);
+  for (int peer = 0; peer < size; ++peer) {
+    if (!to.empty()) mine[peer].has_bytes = 1;
+    if (!to.empty()) mine[peer].num_bytes = to[peer].num_bytes;
+    if (peer == rank) continue;
+    arriving[peer] = post(
+        scope, peer, [&] { return channel_->recv(&theirs[peer], sizeof(Note), peer, kMeetTag); });
+    leaving[peer] = post(scope, peer,
+                         [&] { return channel_->send(&mine[peer], sizeof(Note), peer, kMeetTag); });
+  }
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer != rank) wait(scope, *arriving[peer], peer);
+  }
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer != rank) wait(scope, *leaving[peer], peer);
+  }
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer == rank) continue;
+    if (!is_same_call(mine[peer], theirs[peer])) {
+      const bool is_first = rank < peer;
+      fail(scope,
+           concat("the ranks call different operations: rank ", std::min(rank, peer), " ",
+                  to_string(is_first ? mine[peer] : theirs[peer]), ", rank ", std::max(rank, peer),
+                  " ", to_string(is_first ? theirs[peer] : mine[peer])));
+    }
+    if (!from.empty() && theirs[peer].num_bytes != from[peer].num_bytes) {
+      fail(scope, concat("rank ", peer, " sends ", theirs[peer].num_bytes, " bytes to rank ", rank,
+                         ", which expects ", from[peer].num_bytes));
+    }
+  }
+  return scope;
+}
+
+void MessageExchange::exchange(const Scope& scope, std::span<const ConstBlock> to,
+                               std::span<const Block> from) {
+  const int rank = channel_->rank();
+  std::vector<std::pair<int, ChannelMessagePtr>> messages;
+  // Nearest neighbours first, so that not all ranks begin with the same peer.
+  for (int step = 1; step < channel_->size(); ++step) {
+    const int source = (rank + channel_->size() - step) % channel_->size();
+    const int target = (rank + step) % channel_->size();
+    if (source < static_cast<int>(from.size()) && from[source].num_bytes > 0) {
+      messages.emplace_back(source, post(scope, source, [&] {
+                              return channel_->recv(from[source].data, from[source].num_bytes,
+                                                    source, kDataTag);
+                            }));
+    }
+    if (target < static_cast<int>(to.size()) && to[target].num_bytes > 0) {
+      messages.emplace_back(target, post(scope, target, [&] {
+                              return channel_->send(to[target].data, to[target].num_bytes, target,
+                                                    kDataTag);
+                            }));
+    }
+  }
+  for (auto& [peer, message] : messages) wait(scope, *message, peer);
+}
+
+std::shared_ptr<MessageExchange::Pending> MessageExchange::begin_send(
+    const MessageCall& call, ConstBlock data, int peer, int tag,
+    std::chrono::milliseconds timeout) {
+  auto pending = std::make_shared<Pending>();
+  uint64_t sequence;
+  {
+    const std::lock_guard lock(mutex_);
+    sequence = ++sent_[peer];
+  }
+  pending->scope = scope_of(call, concat("#", sequence, " to rank ", peer), timeout);
+  pending->peer = peer;
+  const auto note = std::make_shared<Note>(note_of(call, sequence));
+  note->num_bytes = data.num_bytes;
+  pending->note = note;
+  pending->head = post(pending->scope, peer, [&] {
+    return channel_->send(note.get(), sizeof(Note), peer, kHeadTag | tag);
+  });
+  if (data.num_bytes > 0) {
+    pending->body = post(pending->scope, peer, [&] {
+      return channel_->send(data.data, data.num_bytes, peer,
+                            static_cast<int>(kBodyTag | sequence % kBodyTag));
+    });
+  }
+  return pending;
+}
+
+void MessageExchange::finish_send(Pending& pending) {
+  wait(pending.scope, *pending.head, pending.peer);
+  if (pending.body != nullptr) wait(pending.scope, *pending.body, pending.peer);
+}
+
+std::shared_ptr<MessageExchange::Pending> MessageExchange::begin_recv(
+    const MessageCall& call, int peer, int tag, std::chrono::milliseconds timeout) {
+  auto pending = std::make_shared<Pending>();
+  pending->scope = scope_of(call, concat("with tag ", tag), timeout);
+  pending->peer = peer;
+  const auto note = std::make_shared<Note>();
+  pending->note = note;
+  pending->head = post(pending->scope, peer, [&] {
+    return channel_->recv(note.get(), sizeof(Note), peer, kHeadTag | tag);
+  });
+  return pending;
+}
+
+int MessageExchange::finish_recv(Pending& pending, const MessageCall& call, Block data) {
+  const auto& note = *static_cast<const Note*>(pending.note.get());
+  wait(pending.scope, *pending.head, pending.peer);
+  const int source = pending.peer == kAnySource ? pending.head->source() : pending.peer;
+  if (note.num_bytes != data.num_bytes || note.dtype != call.dtype) {
+    fail(pending.scope, concat("rank ", source, " sends ", to_string(note), ", rank ",
+                               channel_->rank(), " expects ", to_string(note_of(call, 0))));
+  }
+  if (data.num_bytes > 0) {
+    pending.body = post(pending.scope, source, [&] {
+      return channel_->recv(data.data, data.num_bytes, source,
+                            static_cast<int>(kBodyTag | note.sequence % kBodyTag));
+    });
+    wait(pending.scope, *pending.body, source);
+  }
+  return source;
+}
+
+}  // namespace trireme::comm

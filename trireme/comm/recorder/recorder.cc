@@ -1,0 +1,246 @@
+#include "trireme/comm/recorder/recorder.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/file.h"
+#include "trireme/comm/recorder/ring_layout.h"
+
+namespace trireme::comm {
+namespace {
+
+using internal::GroupSlot;
+using internal::load;
+using internal::RecordSlot;
+using internal::RingHeader;
+using internal::store;
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+int64_t monotonic_ns() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Cut to fit, always ended by a zero; what follows stays zero.
+template <size_t size>
+void copy_text(char (&to)[size], std::string_view text) {
+  std::memcpy(to, text.data(), std::min(size - 1, text.size()));
+}
+
+RingHeader make_header(const RecorderOptions& options) {
+  RingHeader header{};
+  std::memcpy(header.magic, internal::kRingMagic, sizeof(header.magic));
+  header.version = internal::kRingVersion;
+  header.header_bytes = internal::kRingHeaderBytes;
+  header.max_groups = 256;
+  // Whole pages; every rank is in a handful of groups of each size.
+  header.max_members = static_cast<uint32_t>((options.world_size * 16 + 16384) / 1024 * 1024);
+  header.max_records =
+      static_cast<uint32_t>(std::bit_ceil(std::max<size_t>(8, options.num_records)));
+  header.record_bytes = sizeof(RecordSlot);
+  header.rank = options.rank;
+  header.world_size = options.world_size;
+  const ProcessIdentity self = own_identity();
+  header.process_id = self.process_id;
+  header.process_start = self.process_start;
+  header.pid_namespace = self.pid_namespace;
+  header.created_ns = monotonic_ns();
+  header.wall_offset_ns =
+      std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count() -
+      header.created_ns;
+  copy_text(header.boot_id, self.boot_id);
+  copy_text(header.host, self.host);
+  copy_text(header.job, options.job);
+  const auto fixed = std::as_bytes(std::span(&header, 1)).first(offsetof(RingHeader, checksum));
+  std::memcpy(header.checksum, checksum(fixed).data(), sizeof(header.checksum));
+  return header;
+}
+
+[[noreturn]] void fail(const std::filesystem::path& path, int code) {
+  throw Error(concat("cannot make the recorder's ring ", path.string(), ": ", std::strerror(code)));
+}
+
+void* map(size_t num_bytes, int flags, int fd) {
+  // Populated: no call pays for a page's first touch.
+  return mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, flags | MAP_POPULATE, fd, 0);
+}
+
+// A ring's file appears under its name when it is complete; the one it replaces stays whole for a
+// process that still writes it. The space is taken now: a full disk is an error here, no SIGBUS
+// later.
+void* map_file(const std::filesystem::path& path, const RingHeader& header) {
+  const size_t num_bytes = internal::ring_bytes(header);
+  std::error_code error;
+  std::filesystem::create_directories(path.parent_path(), error);
+  if (error) fail(path, error.value());
+  const std::filesystem::path temporary = path.string() + ".tmp";
+  ::unlink(temporary.c_str());
+  const int fd = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (fd < 0) fail(path, errno);
+  int code = posix_fallocate(fd, 0, static_cast<off_t>(num_bytes));
+  void* base = code == 0 ? map(num_bytes, MAP_SHARED, fd) : MAP_FAILED;
+  if (code == 0 && base == MAP_FAILED) code = errno;
+  if (code == 0) {
+    std::memcpy(base, &header, sizeof(header));
+    if (::rename(temporary.c_str(), path.c_str()) != 0) code = errno;
+  }
+  ::close(fd);
+  if (code == 0) return base;
+  if (base != MAP_FAILED) munmap(base, num_bytes);
+  ::unlink(temporary.c_str());
+  fail(path, code);
+}
+
+}  // namespace
+
+// The ring's bytes, mapped.
+class Recorder::Memory {
+ public:
+  Memory(const RecorderOptions& options, const RingHeader& header)
+      : num_bytes_(internal::ring_bytes(header)) {
+    void* base = nullptr;
+    if (options.folder.empty()) {
+      base = map(num_bytes_, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+      if (base == MAP_FAILED) throw Error(concat("no memory for a ring's ", num_bytes_, " bytes"));
+      std::memcpy(base, &header, sizeof(header));
+    } else {
+      base = map_file(options.folder / ring_name(options.rank), header);
+    }
+    base_ = static_cast<std::byte*>(base);
+    groups = reinterpret_cast<GroupSlot*>(base_ + internal::groups_offset());
+    members = reinterpret_cast<int32_t*>(base_ + internal::members_offset(header));
+    records = reinterpret_cast<RecordSlot*>(base_ + internal::records_offset(header));
+    mask = header.max_records - 1;
+  }
+  ~Memory() { munmap(base_, num_bytes_); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  RingHeader& header() const { return *reinterpret_cast<RingHeader*>(base_); }
+  std::span<const std::byte> bytes() const { return {base_, num_bytes_}; }
+
+  GroupSlot* groups;
+  int32_t* members;
+  RecordSlot* records;
+  uint64_t mask;
+
+ private:
+  size_t num_bytes_;
+  std::byte* base_;
+};
+
+Recorder::Recorder(const RecorderOptions& options)
+    : memory_(std::make_unique<Memory>(options, make_header(options))) {}
+
+Recorder::~Recorder() { store(memory_->header().closed_ns, monotonic_ns()); }
+
+int Recorder::add_group(std::string_view name, std::span<const int> world_ranks) {
+  const std::lock_guard lock(groups_mutex_);
+  RingHeader& header = memory_->header();
+  const uint32_t id = header.num_groups;
+  if (id == header.max_groups || world_ranks.size() > header.max_members - header.num_members) {
+    return -1;
+  }
+  GroupSlot& group = memory_->groups[id];
+  copy_text(group.name, name);
+  group.num_members = static_cast<uint32_t>(world_ranks.size());
+  group.first_member = header.num_members;
+  std::ranges::copy(world_ranks, memory_->members + header.num_members);
+  header.num_members += group.num_members;
+  store(header.num_groups, id + 1);
+  return static_cast<int>(id);
+}
+
+// A slot that no other call uses, marked as being written; null when there is none. The slot's
+// stamp decides: it takes a number only in place of a smaller one. The header's next number only says
+// where to look first, so threads may overwrite each other's.
+RecordSlot* Recorder::claim(uint64_t& number) noexcept {
+  RingHeader& header = memory_->header();
+  number = load(header.next_number, kRelaxed);
+  for (uint64_t attempt = 0; attempt < 4 * (memory_->mask + 1); ++attempt, ++number) {
+    RecordSlot& record = memory_->records[number & memory_->mask];
+    uint64_t stamp = load(record.stamp);
+    if (stamp == internal::kWriting) continue;
+    if (stamp > number) {  // this thread slept while others went on: goes on after them
+      number = stamp - 1;
+      continue;
+    }
+    const bool is_finished = load(record.state) >= static_cast<uint32_t>(CallState::kDone);
+    if (stamp != 0 && !is_finished) continue;
+    if (std::atomic_ref(record.stamp).compare_exchange_strong(stamp, internal::kWriting)) {
+      if (load(header.next_number, kRelaxed) <= number) {
+        store(header.next_number, number + 1, kRelaxed);
+      }
+      return &record;
+    }
+  }
+  std::atomic_ref(header.num_dropped).fetch_add(1, kRelaxed);
+  return nullptr;
+}
+
+Recorder::Entry Recorder::issue(int group, const RecordedCall& call) noexcept {
+  uint64_t sequence = 0;
+  if (group >= 0) {
+    GroupSlot& slot = memory_->groups[group];
+    uint64_t& count = call.is_point_to_point ? slot.num_point_to_point : slot.num_collectives;
+    sequence = load(count, kRelaxed) + 1;
+    store(count, sequence);
+  }
+  uint64_t number = 0;
+  RecordSlot* const record = claim(number);
+  if (record == nullptr) return {};
+  // Each field is visible only after the stamp that says the record is being written.
+  const int64_t now = monotonic_ns();
+  store(record->sequence, sequence);
+  store(record->issued_ns, now);
+  store(record->started_ns, call.is_background ? 0 : now);
+  store(record->ended_ns, int64_t{0});
+  store(record->state,
+        static_cast<uint32_t>(call.is_background ? CallState::kIssued : CallState::kStarted));
+  store(record->group, int32_t{group});
+  store(record->peer, int32_t{call.peer});
+  store(record->tag, int32_t{call.tag});
+  store(record->dtype, static_cast<int8_t>(call.dtype));
+  store(record->reduce_op, static_cast<int8_t>(call.reduce_op));
+  store(record->flags,
+        static_cast<uint8_t>((call.is_background ? internal::kBackground : 0) |
+                             (call.is_point_to_point ? internal::kPointToPoint : 0)));
+  store(record->num_dims, static_cast<uint8_t>(std::min<size_t>(call.shape.size(), 255)));
+  std::array<uint64_t, 3> operation{};
+  std::memcpy(operation.data(), call.operation.data(), std::min<size_t>(call.operation.size(), 23));
+  auto* const words = reinterpret_cast<uint64_t*>(record->operation);
+  for (size_t i = 0; i < operation.size(); ++i) store(words[i], operation[i]);
+  for (size_t i = 0; i < std::size(record->shape); ++i) {
+    store(record->shape[i], i < call.shape.size() ? call.shape[i] : 0);
+  }
+  store(record->elements, call.elements);
+  store(record->stamp, number + 1);
+  return Entry(record);
+}
+
+void Recorder::Entry::start() const {
+  if (record_ == nullptr) return;
+  store(record_->started_ns, monotonic_ns(), kRelaxed);
+  store(record_->state, static_cast<uint32_t>(CallState::kStarted));
+}
+
+void Recorder::Entry::finish(bool succeeded) const {
+  if (record_ == nullptr) return;
+  store(record_->ended_ns, monotonic_ns(), kRelaxed);
+  store(record_->state, static_cast<uint32_t>(succeeded ? CallState::kDone : CallState::kFailed));
+}
+
+std::span<const std::byte> Recorder::bytes() const { return memory_->bytes(); }
+
+Ring Recorder::snapshot() const { return parse_ring(bytes(), "the recorder's memory"); }
+
+}  // namespace trireme::comm

@@ -1,0 +1,266 @@
+#include "trireme/comm/recorder/ring.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/file.h"
+#include "trireme/comm/communicator.h"
+#include "trireme/comm/recorder/ring_layout.h"
+
+namespace trireme::comm {
+namespace {
+
+using internal::GroupSlot;
+using internal::load;
+using internal::RecordSlot;
+using internal::RingHeader;
+
+constexpr int kNumReduceOps = static_cast<int>(ReduceOp::kBitXor) + 1;
+
+template <size_t size>
+std::string text_of(const char (&text)[size]) {
+  return {text, strnlen(text, size)};
+}
+
+// The header's fixed part, checked.
+const RingHeader& check_header(std::span<const std::byte> bytes, const std::string& source) {
+  TRIREME_CHECK(bytes.size() >= internal::kRingHeaderBytes &&
+                    std::memcmp(bytes.data(), internal::kRingMagic, 8) == 0,
+                source, " is no recorder's ring; expected a file that `trireme train` wrote");
+  const auto& header = *reinterpret_cast<const RingHeader*>(bytes.data());
+  TRIREME_CHECK(header.version <= internal::kRingVersion, source, " has format ", header.version,
+                "; this program reads up to ", internal::kRingVersion,
+                ": use the version that wrote it");
+  const std::string found(header.checksum, sizeof(header.checksum));
+  const std::string expected = checksum(bytes.first(offsetof(RingHeader, checksum)));
+  TRIREME_CHECK(found == expected, source, " is corrupt: its header's checksum is ", expected,
+                ", expected ", found);
+  const bool is_sane = header.header_bytes == internal::kRingHeaderBytes &&
+                       header.record_bytes == sizeof(RecordSlot) &&
+                       std::has_single_bit(header.max_records);
+  TRIREME_CHECK(is_sane && bytes.size() == internal::ring_bytes(header), source,
+                " is corrupt: ", bytes.size(), " bytes, expected ", internal::ring_bytes(header));
+  return header;
+}
+
+// Turns the rank's monotonic times into wall-clock ones.
+struct Clock {
+  int64_t offset_ns;
+  WallTime at(int64_t monotonic_ns) const {
+    return monotonic_ns == 0 ? WallTime{}
+                             : WallTime(std::chrono::nanoseconds(monotonic_ns + offset_ns));
+  }
+};
+
+// False for values that no writer writes: after a crash of the machine anything may be there.
+bool is_possible(const RecordSlot& values, CallState state) {
+  constexpr int64_t kLatest = int64_t{1} << 60;  // 36 years after boot
+  const auto is_time = [](int64_t ns) { return ns >= 0 && ns < kLatest; };
+  return state <= CallState::kFailed && values.group >= -1 && values.reduce_op < kNumReduceOps &&
+         values.peer >= -1 && is_time(values.issued_ns) && is_time(values.started_ns) &&
+         is_time(values.ended_ns);
+}
+
+// False when the slot is empty or its writer is busy with it.
+bool read_record(const RecordSlot& slot, const Clock& clock, Record& record, uint64_t& num_torn) {
+  const uint64_t stamp = load(slot.stamp);
+  if (stamp == 0) return false;
+  // The state first: times that it promises are there.
+  const auto state = static_cast<CallState>(load(slot.state));
+  std::array<uint64_t, internal::kRecordWords> words;
+  const auto* from = reinterpret_cast<const uint64_t*>(&slot);
+  for (size_t i = 0; i < words.size(); ++i) words[i] = load(from[i]);
+  const auto values = std::bit_cast<RecordSlot>(words);
+  if (stamp == internal::kWriting || load(slot.stamp) != stamp || !is_possible(values, state)) {
+    ++num_torn;
+    return false;
+  }
+  const bool has_ended = state >= CallState::kDone;
+  const auto num_lengths = std::min<size_t>(values.num_dims, std::size(values.shape));
+  record = {.number = stamp - 1,
+            .sequence = values.sequence,
+            .group = values.group,
+            .operation = text_of(values.operation),
+            .shape = {values.shape, values.shape + num_lengths},
+            .num_dims = values.num_dims,
+            .elements = values.elements,
+            .dtype = values.dtype,
+            .reduce_op = values.reduce_op,
+            .peer = values.peer,
+            .tag = values.tag,
+            .is_point_to_point = (values.flags & internal::kPointToPoint) != 0,
+            .is_background = (values.flags & internal::kBackground) != 0,
+            .state = state,
+            .issued = clock.at(values.issued_ns),
+            .started = clock.at(state == CallState::kIssued ? 0 : values.started_ns),
+            .ended = clock.at(has_ended ? values.ended_ns : 0)};
+  return true;
+}
+
+std::vector<RecordedGroup> read_groups(std::span<const std::byte> bytes, const RingHeader& header,
+                                       const std::string& source) {
+  const auto* slots = reinterpret_cast<const GroupSlot*>(bytes.data() + internal::groups_offset());
+  const auto* members =
+      reinterpret_cast<const int32_t*>(bytes.data() + internal::members_offset(header));
+  const uint32_t num_groups = load(header.num_groups);
+  TRIREME_CHECK(num_groups <= header.max_groups, source, " is corrupt: ", num_groups,
+                " groups, expected at most ", header.max_groups);
+  std::vector<RecordedGroup> groups;
+  for (const GroupSlot& slot : std::span(slots, num_groups)) {
+    TRIREME_CHECK(slot.num_members <= header.max_members &&
+                      slot.first_member <= header.max_members - slot.num_members,
+                  source, " is corrupt: group ", groups.size(), " has members ", slot.first_member,
+                  " to ", uint64_t{slot.first_member} + slot.num_members, ", expected at most ",
+                  header.max_members);
+    const int32_t* first = members + slot.first_member;
+    groups.push_back({text_of(slot.name),
+                      {first, first + slot.num_members},
+                      load(slot.num_collectives),
+                      load(slot.num_point_to_point)});
+  }
+  return groups;
+}
+
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// A process's state letter and start time out of /proc; nothing when there is no such process.
+struct ProcessStat {
+  char state;
+  uint64_t start;
+};
+std::optional<ProcessStat> process_stat(int64_t process_id) {
+  const std::string line = first_line(concat("/proc/", process_id, "/stat").c_str());
+  const size_t name_end = line.rfind(')');  // the name may hold anything
+  if (name_end == std::string::npos) return std::nullopt;
+  std::istringstream fields(line.substr(name_end + 1));
+  ProcessStat stat{};
+  std::string skipped;
+  fields >> stat.state;  // field 3
+  for (int field = 4; field < 22; ++field) fields >> skipped;
+  fields >> stat.start;
+  return fields ? std::optional(stat) : std::nullopt;
+}
+
+}  // namespace
+
+std::string ring_name(int rank) {
+  char name[32];
+  std::snprintf(name, sizeof(name), "rank-%05d.ring", rank);
+  return name;
+}
+
+Ring parse_ring(std::span<const std::byte> bytes, const std::string& source) {
+  const RingHeader& header = check_header(bytes, source);
+  const Clock clock{header.wall_offset_ns};
+  Ring ring{.rank = header.rank,
+            .world_size = header.world_size,
+            .job = text_of(header.job),
+            .host = text_of(header.host),
+            .boot_id = text_of(header.boot_id),
+            .pid_namespace = header.pid_namespace,
+            .process_id = header.process_id,
+            .process_start = header.process_start,
+            .created = clock.at(header.created_ns)};
+  const auto* slots =
+      reinterpret_cast<const RecordSlot*>(bytes.data() + internal::records_offset(header));
+  Record record;
+  for (const RecordSlot& slot : std::span(slots, header.max_records)) {
+    if (read_record(slot, clock, record, ring.num_torn)) ring.records.push_back(record);
+  }
+  std::ranges::sort(ring.records, {}, &Record::number);
+  // After the records: a group's counts are never behind them.
+  ring.groups = read_groups(bytes, header, source);
+  std::erase_if(ring.records, [&](const Record& found) {
+    return found.group >= static_cast<int>(ring.groups.size());
+  });
+  ring.num_dropped = load(header.num_dropped);
+  if (const int64_t closed_ns = load(header.closed_ns); closed_ns != 0) {
+    ring.closed = clock.at(closed_ns);
+  }
+  // One host's ranks share a monotonic clock; others are met by the time of day.
+  const bool is_here = own_identity().boot_id == ring.boot_id;
+  ring.now =
+      is_here
+          ? clock.at(std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch())
+                         .count())
+          : WallTime(std::chrono::system_clock::now());
+  return ring;
+}
+
+Ring read_ring(const std::filesystem::path& path) {
+  const MappedFile file(path);
+  return parse_ring(file.bytes(), path.string());
+}
+
+std::vector<Ring> read_rings(const std::filesystem::path& folder) {
+  std::error_code error;
+  TRIREME_CHECK(std::filesystem::is_directory(folder, error), folder.string(),
+                " is no folder; expected a run's recorder/, which `trireme train` makes");
+  std::vector<Ring> rings;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == ".ring") rings.push_back(read_ring(entry.path()));
+  }
+  TRIREME_CHECK(!rings.empty(), folder.string(),
+                " holds no ring; expected rank-00000.ring, which `trireme train` makes");
+  const Ring newest = std::ranges::max(rings, {}, &Ring::created);
+  std::erase_if(rings, [&](const Ring& ring) {
+    return ring.job != newest.job || ring.world_size != newest.world_size;
+  });
+  std::ranges::sort(rings, {}, &Ring::rank);
+  return rings;
+}
+
+ProcessIdentity own_identity() {
+  char host[72] = {};
+  gethostname(host, sizeof(host) - 1);
+  struct stat status {};
+  ::stat("/proc/self/ns/pid", &status);
+  const int64_t self = getpid();
+  const std::optional<ProcessStat> stat = process_stat(self);
+  return {host, first_line("/proc/sys/kernel/random/boot_id"), status.st_ino, self,
+          stat ? stat->start : 0};
+}
+
+ProcessState process_state(const Ring& ring) {
+  const ProcessIdentity here = own_identity();
+  if (ring.boot_id != here.boot_id) {
+    return ring.host == here.host ? ProcessState::kGone : ProcessState::kUnknown;
+  }
+  if (ring.pid_namespace != here.pid_namespace) return ProcessState::kUnknown;
+  const std::optional<ProcessStat> stat = process_stat(ring.process_id);
+  if (!stat || stat->start != ring.process_start || stat->state == 'Z' || stat->state == 'X') {
+    return ProcessState::kGone;
+  }
+  return stat->state == 'T' || stat->state == 't' ? ProcessState::kStopped : ProcessState::kRunning;
+}
+
+std::vector<ObservedRank> observe_ranks(const std::filesystem::path& folder) {
+  std::vector<ObservedRank> ranks;
+  for (Ring& ring : read_rings(folder)) {
+    const ProcessState process = process_state(ring);
+    // It may have closed its ring after that was read: what a gone process left is final.
+    if (process == ProcessState::kGone && !ring.closed) {
+      Ring last = read_ring(folder / ring_name(ring.rank));
+      if (last.job == ring.job) ring = std::move(last);
+    }
+    ranks.push_back({std::move(ring), process});
+  }
+  return ranks;
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,247 @@
+#include "trireme/comm/recorder/waits.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <tuple>
+
+namespace trireme::comm {
+namespace {
+
+// Where two ranks' records of one place must agree.
+bool same_call(const Record& a, const Record& b) {
+  const bool same_size = a.elements < 0 || b.elements < 0 || a.elements == b.elements;
+  return same_size && std::tie(a.operation, a.dtype, a.reduce_op, a.peer) ==
+                          std::tie(b.operation, b.dtype, b.reduce_op, b.peer);
+}
+
+class WaitFinder {
+ public:
+  WaitFinder(const ObservedRun& run, std::chrono::milliseconds late_after)
+      : run_(run), late_after_(late_after) {}
+
+  Waits find() {
+    for (const ObservedGroup& group : run_.groups()) find_collective_waits(group);
+    for (const auto& [rank, observed] : run_.ranks()) find_message_waits(rank);
+    keep_what_matters();
+    std::ranges::stable_sort(result_.waits, {}, &Wait::since);
+    return std::move(result_);
+  }
+
+ private:
+  static bool is_done(const Record& record) { return record.state == CallState::kDone; }
+  // A call that was still open when its rank ended by itself has failed too.
+  WallTime failure_of(int rank, const Record& record) const {
+    if (record.state == CallState::kFailed) return record.ended;
+    return run_.ring(rank).closed.value_or(WallTime::max());
+  }
+
+  void find_collective_waits(const ObservedGroup& group);
+  bool find_mismatch(const ObservedGroup& group, uint64_t sequence,
+                     const std::map<int, const Record*>& records);
+  bool is_absent(const ObservedGroup& group, int rank, uint64_t sequence, const Record* record,
+                 WallTime gave_up) const;
+  void find_message_waits(int rank);
+  bool has_match(int rank, const Record& record, int peer, const ObservedGroup& group) const;
+  bool matters(const Wait& wait) const;
+  void keep_what_matters();
+
+  const ObservedRun& run_;
+  std::chrono::milliseconds late_after_;
+  Waits result_;
+};
+
+void WaitFinder::find_collective_waits(const ObservedGroup& group) {
+  std::map<uint64_t, std::map<int, const Record*>> calls;
+  for (const auto& [rank, index] : group.index_of) {
+    for (const Record& record : run_.ring(rank).records) {
+      if (record.group == index && !record.is_point_to_point) {
+        calls[record.sequence][rank] = &record;
+      }
+    }
+  }
+  for (const auto& [sequence, records] : calls) {
+    // What follows a mismatch or an open call is its consequence.
+    if (find_mismatch(group, sequence, records)) return;
+    const auto open = std::ranges::find_if(
+        records, [](const auto& item) { return item.second->state != CallState::kDone; });
+    if (open == records.end()) continue;
+    Wait wait;
+    wait.group = group.name;
+    wait.sequence = sequence;
+    wait.operation = open->second->operation;
+    for (const auto& [rank, record] : records) {
+      if (!is_done(*record)) wait.gave_up = std::min(wait.gave_up, failure_of(rank, *record));
+    }
+    for (const int member : group.members) {
+      const auto found = records.find(member);
+      const Record* record = found == records.end() ? nullptr : found->second;
+      if (is_absent(group, member, sequence, record, wait.gave_up)) {
+        wait.absent.push_back(member);
+      } else if (record != nullptr && !is_done(*record)) {
+        wait.waiting.push_back(member);
+        wait.since = std::min(wait.since, record->issued);
+      }
+    }
+    // Nobody: a rank died or was stopped on its way out of a call that its peers had finished.
+    if (wait.waiting.empty()) continue;
+    result_.waits.push_back(std::move(wait));
+    return;
+  }
+}
+
+bool WaitFinder::is_absent(const ObservedGroup& group, int rank, uint64_t sequence,
+                           const Record* record, WallTime gave_up) const {
+  if (!run_.has_ring(rank) || !group.index_of.contains(rank)) return true;
+  // Without a record: not called yet, or so long ago that the ring has forgotten it.
+  if (record == nullptr) {
+    return run_.ring(rank).groups[group.index_of.at(rank)].num_collectives < sequence;
+  }
+  if (is_done(*record)) return false;
+  if (record->state == CallState::kFailed) return record->issued > gave_up;
+  return run_.is_dead(rank) || run_.is_stopped(rank) || record->state == CallState::kIssued ||
+         record->issued > gave_up;
+}
+
+bool WaitFinder::find_mismatch(const ObservedGroup& group, uint64_t sequence,
+                               const std::map<int, const Record*>& records) {
+  Mismatch found{.group = group.name, .sequence = sequence, .calls = {}};
+  for (const auto& [rank, record] : records) {
+    const auto same = std::ranges::find_if(
+        found.calls, [&](const auto& call) { return same_call(call.first, *record); });
+    if (same != found.calls.end()) {
+      same->second.push_back(rank);
+    } else {
+      found.calls.push_back({*record, {rank}});
+    }
+  }
+  if (found.calls.size() < 2) return false;
+  std::ranges::stable_sort(found.calls, {}, [](const auto& call) { return call.second.size(); });
+  result_.mismatches.push_back(std::move(found));
+  return true;
+}
+
+// A peer has made the other half of a message's call, and it is open there too.
+bool WaitFinder::has_match(int rank, const Record& record, int peer,
+                           const ObservedGroup& group) const {
+  if (!run_.has_ring(peer) || !group.index_of.contains(peer)) return false;
+  return std::ranges::any_of(run_.ring(peer).records, [&](const Record& other) {
+    const bool is_ours = other.peer < 0 || (other.peer < std::ssize(group.members) &&
+                                            group.members[other.peer] == rank);
+    return other.is_point_to_point && other.group == group.index_of.at(peer) && is_ours &&
+           other.tag == record.tag && other.operation != record.operation && !is_done(other);
+  });
+}
+
+void WaitFinder::find_message_waits(int rank) {
+  std::set<std::tuple<int, std::string, int, int>> seen;  // the oldest of each channel
+  for (const Record& record : run_.ring(rank).records) {
+    if (!record.is_point_to_point || is_done(record) || run_.is_dead(rank) || run_.is_stopped(rank))
+      continue;
+    const ObservedGroup* const group = run_.group_of(rank, record);
+    if (group == nullptr || record.peer >= std::ssize(group->members)) continue;
+    if (!seen.insert({record.group, record.operation, record.peer, record.tag}).second) continue;
+    std::vector<int> peers = group->members;
+    if (record.peer >= 0) peers = {group->members[record.peer]};
+    std::erase(peers, rank);
+    Wait wait;
+    wait.group = group->name;
+    wait.sequence = record.sequence;
+    wait.operation = record.operation;
+    wait.waiting = {rank};
+    wait.since = record.issued;
+    wait.gave_up = failure_of(rank, record);
+    std::ranges::copy_if(peers, std::back_inserter(wait.absent), [&](int peer) {
+      return (run_.has_ring(peer) && (run_.is_dead(peer) || run_.is_stopped(peer))) ||
+             !has_match(rank, record, peer, *group);
+    });
+    // Any source: one sender is enough.
+    if (record.peer < 0 && wait.absent.size() < peers.size()) wait.absent.clear();
+    result_.waits.push_back(std::move(wait));
+  }
+}
+
+// Waiting a little is what ranks do; these waits have a reason to be told.
+bool WaitFinder::matters(const Wait& wait) const {
+  return wait.has_given_up() || run_.now() - wait.since >= late_after_ ||
+         std::ranges::any_of(wait.absent, [this](int rank) {
+           return run_.has_ring(rank) && (run_.has_ended(rank) || run_.is_stopped(rank));
+         });
+}
+
+// A short wait matters too when it holds up a rank that others have waited for long.
+void WaitFinder::keep_what_matters() {
+  std::set<int> awaited;
+  std::vector<Wait> kept;
+  for (bool grows = true; grows;) {
+    grows = std::erase_if(result_.waits, [&](Wait& wait) {
+              const bool holds_up = std::ranges::any_of(
+                  wait.waiting, [&](int rank) { return awaited.contains(rank); });
+              if (!matters(wait) && !(holds_up && !wait.absent.empty())) return false;
+              awaited.insert(wait.absent.begin(), wait.absent.end());
+              kept.push_back(std::move(wait));
+              return true;
+            }) > 0;
+  }
+  result_.waits = std::move(kept);
+}
+
+}  // namespace
+
+ObservedRun::ObservedRun(const std::vector<ObservedRank>& ranks) {
+  for (const ObservedRank& rank : ranks) ranks_.emplace(rank.ring.rank, &rank);
+  const bool is_live = std::ranges::any_of(
+      ranks, [this](const ObservedRank& rank) { return !has_ended(rank.ring.rank); });
+  for (const auto& [rank, observed] : ranks_) {
+    now_ = std::max(now_, is_live ? observed->ring.now : last_event(rank));
+  }
+  join_groups();
+}
+
+bool ObservedRun::is_dead(int rank) const {
+  return has_ring(rank) && !ring(rank).closed && ranks_.at(rank)->process == ProcessState::kGone;
+}
+
+bool ObservedRun::is_stopped(int rank) const {
+  return has_ring(rank) && !ring(rank).closed && ranks_.at(rank)->process == ProcessState::kStopped;
+}
+
+WallTime ObservedRun::last_event(int rank) const {
+  WallTime last = ring(rank).closed.value_or(ring(rank).created);
+  for (const Record& record : ring(rank).records) {
+    last = std::max({last, record.issued, record.started, record.ended});
+  }
+  return last;
+}
+
+// The k-th group of a name and members in one ring is the k-th of them in every ring.
+void ObservedRun::join_groups() {
+  std::map<std::tuple<std::string, std::vector<int>, int>, ObservedGroup> joined;
+  for (const auto& [rank, observed] : ranks_) {
+    std::map<std::pair<std::string, std::vector<int>>, int> seen;
+    const auto& groups = observed->ring.groups;
+    for (size_t i = 0; i < groups.size(); ++i) {
+      const int nth = seen[{groups[i].name, groups[i].world_ranks}]++;
+      ObservedGroup& group = joined[{groups[i].name, groups[i].world_ranks, nth}];
+      group.name = groups[i].name;
+      group.members = groups[i].world_ranks;
+      group.index_of[rank] = static_cast<int>(i);
+    }
+  }
+  for (auto& [key, group] : joined) groups_.push_back(std::move(group));
+}
+
+const ObservedGroup* ObservedRun::group_of(int rank, const Record& record) const {
+  const auto found = std::ranges::find_if(groups_, [&](const ObservedGroup& group) {
+    const auto index = group.index_of.find(rank);
+    return index != group.index_of.end() && index->second == record.group;
+  });
+  return found == groups_.end() ? nullptr : &*found;
+}
+
+Waits find_waits(const ObservedRun& run, std::chrono::milliseconds late_after) {
+  return WaitFinder(run, late_after).find();
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,193 @@
+#include "trireme/comm/rendezvous/rendezvous_variables.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <vector>
+
+#include "trireme/base/error.h"
+
+namespace trireme::comm {
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+int number(const char* name, int minimum, const char* setter) {
+  const std::string text = variable(name);
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  TRIREME_CHECK(
+      !text.empty() && error == std::errc() && end == text.data() + text.size() && value >= minimum,
+      "environment variable ", name, " is ", text.empty() ? "not set" : "\"" + text + "\"",
+      "; expected a whole number from ", minimum, " on (", setter, " set it)");
+  return value;
+}
+
+// The first of `names` that is set.
+std::string first_of(std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (std::string value = variable(name); !value.empty()) return value;
+  }
+  return "";
+}
+
+// A port above those that services use and below those that clients get, the same for all ranks of
+// a job and rarely that of another.
+std::string port_of(const std::string& job_number) {
+  uint32_t hash = 2166136261;
+  for (const char c : job_number) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619;
+  return std::to_string(16384 + hash % 16384);
+}
+
+// "node[003-010,12],login1" -> "node003".
+std::string first_host(const std::string& list) {
+  const size_t bracket = list.find('[');
+  const size_t comma = list.find(',');
+  if (bracket == std::string::npos || comma < bracket) return list.substr(0, comma);
+  const size_t end = list.find_first_of(",-]", bracket);
+  const size_t close = list.find(']', bracket);
+  TRIREME_CHECK(end != std::string::npos && close != std::string::npos, "SLURM_STEP_NODELIST is \"",
+                list, "\"; expected hosts as in node[003-010,12]");
+  const size_t next = list.find(',', close);
+  const size_t suffix = next == std::string::npos ? std::string::npos : next - close - 1;
+  return list.substr(0, bracket) + list.substr(bracket + 1, end - bracket - 1) +
+         list.substr(close + 1, suffix);
+}
+
+// "2(x3),1" is 2, 2, 2, 1; the entry of node `index`.
+int tasks_of_node(const std::string& text, int index) {
+  std::vector<int> counts;
+  const char* at = text.c_str();
+  while (*at != '\0') {
+    char* end = nullptr;
+    const long count = std::strtol(at, &end, 10);
+    long repeats = 1;
+    bool is_valid = end != at && count >= 0;
+    if (is_valid && end[0] == '(' && end[1] == 'x') {
+      at = end + 2;
+      repeats = std::strtol(at, &end, 10);
+      is_valid = end != at && repeats > 0 && repeats < 1 << 20 && *end++ == ')';
+    }
+    TRIREME_CHECK(is_valid && (*end == ',' || *end == '\0'), "SLURM_STEP_TASKS_PER_NODE is \"",
+                  text, "\"; expected counts as in 2(x3),1");
+    counts.insert(counts.end(), static_cast<size_t>(repeats), static_cast<int>(count));
+    at = *end == ',' ? end + 1 : end;
+  }
+  TRIREME_CHECK(index < static_cast<int>(counts.size()), "SLURM_NODEID is ", index,
+                "; expected below the ", counts.size(),
+                " nodes of SLURM_STEP_TASKS_PER_NODE = ", text);
+  return counts[index];
+}
+
+struct Address {
+  std::string host;
+  std::string port;
+};
+
+// MASTER_ADDR and MASTER_PORT where they are set.
+Address overridden(Address address) {
+  if (const std::string host = variable("MASTER_ADDR"); !host.empty()) address.host = host;
+  if (!variable("MASTER_PORT").empty()) {
+    address.port = std::to_string(number("MASTER_PORT", 1, "the launcher has"));
+  }
+  return address;
+}
+
+Address read_torchrun(WorldInfo& info) {
+  constexpr const char* kSetter = "torchrun and `trireme train --ranks N`";
+  info.rank = number("RANK", 0, kSetter);
+  info.size = number("WORLD_SIZE", 1, kSetter);
+  info.local_rank = number("LOCAL_RANK", 0, kSetter);
+  info.local_size = number("LOCAL_WORLD_SIZE", 1, kSetter);
+  info.launcher_serves_store = variable("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  return overridden({});
+}
+
+Address read_open_mpi(WorldInfo& info) {
+  constexpr const char* kSetter = "mpirun has";
+  info.rank = number("OMPI_COMM_WORLD_RANK", 0, kSetter);
+  info.size = number("OMPI_COMM_WORLD_SIZE", 1, kSetter);
+  info.local_rank = number("OMPI_COMM_WORLD_LOCAL_RANK", 0, kSetter);
+  info.local_size = number("OMPI_COMM_WORLD_LOCAL_SIZE", 1, kSetter);
+  const std::string job = first_of({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"});
+  const Address address = overridden(
+      {info.local_size == info.size ? "127.0.0.1" : "", job.empty() ? "" : port_of(job)});
+  TRIREME_CHECK(!address.host.empty(),
+                "environment variable MASTER_ADDR is not set and mpirun "
+                "started ",
+                info.local_size, " of ", info.size,
+                " ranks on this host; expected the "
+                "host of rank 0, as in mpirun -x MASTER_ADDR=HOST");
+  return address;
+}
+
+Address read_slurm(WorldInfo& info) {
+  constexpr const char* kSetter = "srun has";
+  info.rank = number("SLURM_PROCID", 0, kSetter);
+  info.size = number("SLURM_NTASKS", 1, kSetter);
+  info.local_rank = number("SLURM_LOCALID", 0, kSetter);
+  const std::string tasks = first_of({"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
+  info.local_size =
+      tasks.empty() ? info.size : tasks_of_node(tasks, number("SLURM_NODEID", 0, kSetter));
+  const std::string hosts =
+      first_of({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"});
+  const std::string job = first_of({"SLURM_JOB_ID", "SLURM_JOBID"});
+  const std::string step = first_of({"SLURM_STEP_ID", "SLURM_STEPID"});
+  return overridden({first_host(hosts), job.empty() ? "" : port_of(job + "." + step)});
+}
+
+Address read_launcher(WorldInfo& info) {
+  const auto is_set = [](std::initializer_list<const char*> names) {
+    return !first_of(names).empty();
+  };
+  if (is_set({"RANK", "WORLD_SIZE", "LOCAL_RANK"})) return read_torchrun(info);
+  if (is_set({"OMPI_COMM_WORLD_RANK"})) return read_open_mpi(info);
+  if (is_set({"SLURM_PROCID"})) return read_slurm(info);
+  return read_torchrun(info);  // names what is missing
+}
+
+// As part of a name in /dev/shm.
+std::string as_name(std::string text) {
+  for (char& c : text) {
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '_') c = '-';
+  }
+  return text.substr(0, 80);
+}
+
+}  // namespace
+
+WorldInfo world_info() {
+  WorldInfo info;
+  const Address address = read_launcher(info);
+  TRIREME_CHECK(info.rank < info.size, "environment variable RANK is ", info.rank,
+                "; expected below WORLD_SIZE = ", info.size);
+  const bool has_address = !address.host.empty() && !address.port.empty();
+  info.store = variable("TRIREME_STORE");
+  TRIREME_CHECK(
+      info.store.empty() || (info.store.starts_with("file:") && info.store.size() > 5),
+      "environment variable TRIREME_STORE is \"", info.store,
+      "\"; expected file:PATH, a new file that all ranks see (for TCP set MASTER_ADDR and "
+      "MASTER_PORT instead)");
+  const bool is_file = !info.store.empty();
+  if (!is_file && has_address) info.store = "tcp://" + address.host + ":" + address.port;
+  info.job = variable("TRIREME_JOB");
+  info.is_one_host = !info.job.empty() && info.local_size == info.size;
+  TRIREME_CHECK(!info.job.empty() || !info.store.empty(),
+                "environment variables TRIREME_JOB, MASTER_ADDR and MASTER_PORT are not set; "
+                "expected the first, or the other two");
+  if (info.job.empty()) {
+    info.job = as_name(is_file ? info.store.substr(5) : address.host + "-" + address.port);
+    // torchrun's agent keeps the store when it starts the ranks again.
+    const std::string restarts = variable("TORCHELASTIC_RESTART_COUNT");
+    if (!restarts.empty() && restarts != "0") info.job += "-restart" + as_name(restarts);
+  }
+  info.interface = variable("GLOO_SOCKET_IFNAME");
+  return info;
+}
+
+}  // namespace trireme::comm

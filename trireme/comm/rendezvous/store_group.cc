@@ -1,0 +1,121 @@
+#include "trireme/comm/rendezvous/store_group.h"
+
+#include <cstdint>
+#include <cstdio>
+#include <random>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/comm/hierarchical/hierarchical_communicator.h"
+#include "trireme/comm/hierarchical/host_identity.h"
+#include "trireme/comm/shared/shm_group.h"
+
+namespace trireme::comm {
+namespace {
+
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+// Unlike every other job's on these hosts, now and before.
+std::string unique_job_name() {
+  std::random_device random;
+  char name[64];
+  std::snprintf(name, sizeof(name), "c10d-%08x%08x", random(), random());
+  return name;
+}
+
+// What one rank knows of the group it is joining.
+struct Meeting {
+  StorePtr store;
+  int rank;
+  int size;
+  std::chrono::milliseconds timeout;
+
+  std::vector<std::string> all_gather(const std::string& key, const std::string& mine) const {
+    return all_gather_over_store(store, key, mine, rank, size, timeout);
+  }
+};
+
+std::string agree_on_job(const Meeting& meeting, const std::string& job) {
+  if (!job.empty()) return job;
+  if (meeting.rank == 0) {
+    const std::string name = unique_job_name();
+    meeting.store->set("job", std::vector<uint8_t>(name.begin(), name.end()));
+  }
+  const std::vector<uint8_t> name = meeting.store->get("job");
+  return {name.begin(), name.end()};
+}
+
+// The interface that this rank's peers connect to.
+NetworkInterface interface_of(StorePtr store, const std::string& name, const HostMap& hosts) {
+  if (!name.empty()) return find_interface(name);
+  if (hosts.num_hosts() == 1) return find_interface_to("127.0.0.1");
+  if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get())) {
+    store = prefixed->getUnderlyingNonPrefixStore();
+  }
+  const auto* tcp = dynamic_cast<const c10d::TCPStore*>(store.get());
+  TRIREME_CHECK(tcp != nullptr, "the ranks are on ", hosts.num_hosts(),
+                " hosts and meet at a store which names no network; set GLOO_SOCKET_IFNAME to the "
+                "interface to use");
+  return find_interface_to(tcp->getHost());
+}
+
+// Throws the same on every rank when one of them cannot be reached.
+NetworkInterface agree_on_interface(const Meeting& meeting, const std::string& name,
+                                    const HostMap& hosts) {
+  NetworkInterface mine;
+  std::string problem;
+  try {
+    mine = interface_of(meeting.store, name, hosts);
+    if (mine.is_loopback && hosts.num_hosts() > 1) {
+      problem = concat("rank ", meeting.rank, " would use interface ", to_string(mine),
+                       ", which the other hosts do not reach: MASTER_ADDR leads there; set "
+                       "MASTER_ADDR to a network address of rank 0's host, or GLOO_SOCKET_IFNAME");
+    }
+  } catch (const ConfigError& error) {
+    problem = concat("rank ", meeting.rank, ": ", error.what());
+  }
+  for (const std::string& each : meeting.all_gather("interface", problem + " ")) {
+    TRIREME_CHECK(each == " ", each.substr(0, each.size() - 1));
+  }
+  return mine;
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_store_group(const StorePtr& store, int rank, int size,
+                                               const GroupOptions& options,
+                                               const StoreGroupOptions& how) {
+  TRIREME_CHECK(size >= 1 && rank >= 0 && rank < size, "rank ", rank, " of ", size,
+                " ranks; expected 0 <= rank < size");
+  // A job that makes its group anew finds the former's keys, so each round has its own.
+  const int64_t arrivals = store->add("trireme/arrivals", 1);
+  const auto round =
+      c10::make_intrusive<c10d::PrefixStore>(concat("trireme/", (arrivals - 1) / size), store);
+  const Meeting meeting{round, rank, size, options.timeout};
+  const HostMap hosts(meeting.all_gather("host", host_identity()));
+  const int host = hosts.host_of(rank);
+  const auto make_shm = [&] {
+    const std::string job = agree_on_job(meeting, how.job);
+    return make_shm_group(concat(job, ".host", host), hosts.local_rank_of(rank),
+                          static_cast<int>(hosts.ranks_of(host).size()), options);
+  };
+  TRIREME_CHECK(how.transport != "shm" || hosts.num_hosts() == 1,
+                "transport \"shm\" connects the ranks of one host, and these are on ",
+                hosts.num_hosts(), "; expected auto, hierarchical or gloo");
+  if (how.transport != "gloo" && hosts.num_hosts() == 1) return make_shm();
+  TRIREME_CHECK(how.make_gloo || has_gloo(), "the ranks are on ", hosts.num_hosts(),
+                " hosts and transport \"", how.transport,
+                "\" needs Gloo, which this build is without; install libgloo-dev and build with "
+                "TRIREME_WITH_GLOO=ON");
+  const GlooOptions gloo{options.name, options.timeout,
+                         agree_on_interface(meeting, how.interface, hosts)};
+  const auto make_gloo = how.make_gloo ? how.make_gloo : make_gloo_group;
+  auto outer = make_gloo(c10::make_intrusive<c10d::PrefixStore>("gloo", round), rank, size, gloo);
+  if (how.transport == "gloo") return outer;
+  return make_hierarchical_group(make_shm(), std::move(outer), hosts, options.name);
+}
+
+}  // namespace trireme::comm

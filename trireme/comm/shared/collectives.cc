@@ -1,0 +1,411 @@
+#include "trireme/comm/shared/collectives.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <c10/util/SmallVector.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/round_up.h"
+#include "trireme/comm/reduce_kernel.h"
+
+namespace trireme::comm::collectives {
+namespace {
+
+template <typename T>
+using Small = c10::SmallVector<T, 16>;
+
+// Below this every rank reduces all of an ordinary message: an exchange saved outweighs the
+// arithmetic.
+constexpr size_t kFlatBytes = 8 << 10;
+// Below this a copy into the slot is cheaper than the exchange that ends a zero-copy operation.
+constexpr size_t kCopyBytes = 1 << 10;
+constexpr size_t kAlignment = 64;  // divides every dtype's size, and keeps parts off shared lines
+
+size_t chunk_at(size_t total, size_t offset, size_t limit) {
+  return offset >= total ? 0 : std::min(limit, total - offset);
+}
+
+size_t num_chunks(size_t total, size_t limit) {
+  return std::max<size_t>(1, (total + limit - 1) / limit);
+}
+
+void copy_bytes(std::byte* to, const std::byte* from, size_t num_bytes) {
+  if (num_bytes > 0 && to != from) std::memcpy(to, from, num_bytes);
+}
+
+// Rank `rank`'s part of a chunk: aligned pieces of equal size, the last ones shorter or empty.
+struct Part {
+  size_t begin, size;
+};
+Part part_of(size_t num_bytes, int size, int rank) {
+  const auto ranks = static_cast<size_t>(size);
+  const size_t unit = round_up((num_bytes + ranks - 1) / ranks, kAlignment);
+  const size_t begin = std::min(num_bytes, unit * static_cast<size_t>(rank));
+  return {begin, std::min(unit, num_bytes - begin)};
+}
+
+void reduce_bytes(std::span<void* const> outs, std::span<const void* const> inputs,
+                  size_t num_bytes, const Reduction& reduction) {
+  const auto count = static_cast<int64_t>(num_bytes / c10::elementSize(reduction.dtype));
+  reduce_in_rank_order(outs, inputs, count, reduction.dtype, reduction.operation);
+}
+
+bool takes_result(const Exchange& exchange, int root) {
+  return root == kEveryRank || root == exchange.rank();
+}
+
+// A message of a few words travels in the note; every rank reduces all of it.
+void all_reduce_in_note(Exchange& exchange, Bytes data, const Reduction& reduction, int root) {
+  copy_bytes(reinterpret_cast<std::byte*>(exchange.note().data()), data.data(), data.size());
+  exchange.meet();
+  if (!takes_result(exchange, root)) return;
+  Small<const void*> inputs;
+  for (int rank = 0; rank < exchange.size(); ++rank)
+    inputs.push_back(exchange.note_of(rank).data());
+  void* out = data.data();
+  reduce_bytes({&out, 1}, inputs, data.size(), reduction);
+}
+
+// Every rank reduces all of it, from slots and, where operands[r] is not null, from where it lies.
+// What others read is not overwritten before they have.
+void all_reduce_flat(Exchange& exchange, std::span<std::byte* const> operands, Bytes data,
+                     const Reduction& reduction, int root) {
+  bool all_staged = true;
+  Small<const void*> inputs;
+  for (int rank = 0; rank < exchange.size(); ++rank) {
+    all_staged &= operands[rank] == nullptr;
+    inputs.push_back(operands[rank] != nullptr ? operands[rank] : exchange.posted(rank));
+  }
+  if (all_staged && !takes_result(exchange, root)) return;
+  std::byte* const result = all_staged ? data.data() : exchange.mine();
+  void* out = result;
+  reduce_bytes({&out, 1}, inputs, data.size(), reduction);
+  if (all_staged) return;
+  exchange.meet();
+  if (takes_result(exchange, root)) copy_bytes(data.data(), result, data.size());
+}
+
+// All operands are symmetric: rank i reduces part i where it lies and writes it where it goes.
+void all_reduce_in_place(Exchange& exchange, std::span<std::byte* const> operands, size_t num_bytes,
+                         const Reduction& reduction, int root) {
+  const Part part = part_of(num_bytes, exchange.size(), exchange.rank());
+  Small<const void*> inputs;
+  Small<void*> outs;
+  for (int rank = 0; rank < exchange.size(); ++rank) {
+    inputs.push_back(operands[rank] + part.begin);
+    if (root == kEveryRank || root == rank) outs.push_back(operands[rank] + part.begin);
+  }
+  reduce_bytes(outs, inputs, part.size, reduction);
+  exchange.meet();
+}
+
+// Some operands are ordinary. Between two exchanges a rank reduces its part of chunk k, posts it,
+// and stages chunk k + 1; after the second it copies chunk k's other parts out.
+class StagedAllReduce {
+ public:
+  StagedAllReduce(Exchange& exchange, Bytes data, const Reduction& reduction, int root)
+      : exchange_(exchange),
+        data_(data),
+        reduction_(reduction),
+        root_(root),
+        chunk_bytes_(exchange.options().slot_bytes / 2 / kAlignment * kAlignment) {}
+
+  // Posts the other ranks' parts of chunk k.
+  void stage(size_t k) const {
+    for (int rank = 0; rank < exchange_.size(); ++rank) {
+      if (rank == exchange_.rank()) continue;
+      const Part part = part_of(chunk(k), exchange_.size(), rank);
+      copy_bytes(exchange_.mine() + part.begin, data_.data() + k * chunk_bytes_ + part.begin,
+                 part.size);
+    }
+  }
+  // operands[r] is null when rank r stages.
+  void run(std::span<std::byte* const> operands) const {
+    const bool stages = operands[exchange_.rank()] == nullptr;
+    const size_t count = num_chunks(data_.size(), chunk_bytes_);
+    for (size_t k = 0; k < count; ++k) {
+      reduce(k, operands);
+      if (stages && k + 1 < count) stage(k + 1);
+      exchange_.meet();
+      if (takes_result(exchange_, root_)) copy_out(k);
+    }
+  }
+
+ private:
+  size_t chunk(size_t k) const { return chunk_at(data_.size(), k * chunk_bytes_, chunk_bytes_); }
+
+  void reduce(size_t k, std::span<std::byte* const> operands) const {
+    const Part part = part_of(chunk(k), exchange_.size(), exchange_.rank());
+    const size_t offset = k * chunk_bytes_ + part.begin;
+    Small<const void*> inputs;
+    for (int rank = 0; rank < exchange_.size(); ++rank) {
+      const bool is_own = rank == exchange_.rank();
+      inputs.push_back(is_own                      ? data_.data() + offset
+                       : operands[rank] != nullptr ? operands[rank] + offset
+                                                   : exchange_.posted(rank) + part.begin);
+    }
+    Small<void*> outs;
+    if (root_ != exchange_.rank()) outs.push_back(exchange_.mine() + chunk_bytes_);
+    if (takes_result(exchange_, root_)) outs.push_back(data_.data() + offset);
+    reduce_bytes(outs, inputs, part.size, reduction_);
+  }
+  void copy_out(size_t k) const {
+    for (int rank = 0; rank < exchange_.size(); ++rank) {
+      if (rank == exchange_.rank()) continue;
+      const Part part = part_of(chunk(k), exchange_.size(), rank);
+      copy_bytes(data_.data() + k * chunk_bytes_ + part.begin,
+                 exchange_.posted(rank) + chunk_bytes_, part.size);
+    }
+  }
+
+  Exchange& exchange_;
+  Bytes data_;
+  Reduction reduction_;
+  int root_;
+  size_t chunk_bytes_;  // staged in a slot's first half; the reduced part goes into the second
+};
+
+// What a rank says of one block.
+struct Entry {
+  uint64_t place = Heap::kOrdinary;
+  uint64_t size = 0;
+  uint64_t expected = 0;  // of the block that comes from the rank the entry is for
+};
+
+// In front of a slot: the poster's entry for each rank. The rest is divided among the ranks.
+class Table {
+ public:
+  explicit Table(Exchange& exchange)
+      : exchange_(exchange),
+        head_(round_up(exchange.size() * sizeof(Entry), kAlignment)),
+        share_((exchange.options().slot_bytes - head_) / exchange.size() / kAlignment *
+               kAlignment) {}
+  size_t share() const { return share_; }
+  Entry& mine(int rank) const { return reinterpret_cast<Entry*>(exchange_.mine())[rank]; }
+  const Entry& of(int poster, int rank) const {
+    return reinterpret_cast<const Entry*>(exchange_.posted(poster))[rank];
+  }
+  std::byte* space_for(int rank) const { return exchange_.mine() + head_ + rank * share_; }
+  const std::byte* posted_by(int poster) const {
+    return exchange_.posted(poster) + head_ + exchange_.rank() * share_;
+  }
+
+ private:
+  Exchange& exchange_;
+  size_t head_;
+  size_t share_;
+};
+
+// The place of a block worth reading where it lies.
+uint64_t place_of(const Shared& shared, ConstBytes block) {
+  return block.size() > kCopyBytes ? shared.heap.place_of(block.data(), block.size())
+                                   : Heap::kOrdinary;
+}
+
+}  // namespace
+
+size_t least_slot_bytes(int size) {
+  const auto ranks = static_cast<size_t>(size);
+  return round_up(ranks * sizeof(Entry), kAlignment) + ranks * kAlignment;
+}
+
+void all_reduce(const Shared& shared, Bytes data, const Reduction& reduction, int root) {
+  Exchange& exchange = shared.exchange;
+  if (data.size() <= sizeof(Exchange::Note))
+    return all_reduce_in_note(exchange, data, reduction, root);
+  const bool is_flat = data.size() <= std::min(kFlatBytes, exchange.options().slot_bytes);
+  const StagedAllReduce staged(exchange, data, reduction, root);
+  const uint64_t place = place_of(shared, data);
+  exchange.note()[0] = place;
+  if (place == Heap::kOrdinary && is_flat) {
+    copy_bytes(exchange.mine(), data.data(), data.size());
+  } else if (place == Heap::kOrdinary) {
+    staged.stage(0);
+  }
+  exchange.meet();
+  Small<std::byte*> operands;  // null: staged
+  for (int rank = 0; rank < exchange.size(); ++rank) {
+    const uint64_t other = exchange.note_of(rank)[0];
+    operands.push_back(other == Heap::kOrdinary ? nullptr : shared.heap.at(other));
+  }
+  if (std::ranges::find(operands, nullptr) == operands.end()) {
+    all_reduce_in_place(exchange, operands, data.size(), reduction, root);
+  } else if (is_flat) {
+    all_reduce_flat(exchange, operands, data, reduction, root);
+  } else {
+    staged.run(operands);
+  }
+}
+
+void reduce_scatter(const Shared& shared, Bytes output, std::span<const ConstBytes> inputs,
+                    const Reduction& reduction) {
+  Exchange& exchange = shared.exchange;
+  const Table table(exchange);
+  const int self = exchange.rank();
+  size_t longest = 0;
+  uint64_t num_symmetric = 0;
+  uint64_t num_staged = 0;
+  for (int rank = 0; rank < exchange.size(); ++rank) {
+    longest = std::max(longest, inputs[rank].size());
+    const uint64_t place = place_of(shared, inputs[rank]);
+    table.mine(rank).place = place;
+    if (rank == self || inputs[rank].empty()) continue;
+    ++(place == Heap::kOrdinary ? num_staged : num_symmetric);
+  }
+  exchange.note()[0] = num_symmetric;
+  exchange.note()[1] = num_staged;
+  Small<uint64_t> places;
+  for (int rank = 0; rank < exchange.size(); ++rank) places.push_back(table.mine(rank).place);
+  const auto stage = [&](size_t offset) {
+    for (int rank = 0; rank < exchange.size(); ++rank) {
+      if (rank == self || places[rank] != Heap::kOrdinary) continue;
+      copy_bytes(table.space_for(rank), inputs[rank].data() + offset,
+                 chunk_at(inputs[rank].size(), offset, table.share()));
+    }
+  };
+  stage(0);
+  exchange.meet();
+
+  bool all_symmetric = true;
+  bool any_symmetric = false;
+  Small<const std::byte*> operands;  // null: staged
+  for (int rank = 0; rank < exchange.size(); ++rank) {
+    any_symmetric |= exchange.note_of(rank)[0] > 0;
+    all_symmetric &= exchange.note_of(rank)[1] == 0;
+    const uint64_t place = table.of(rank, self).place;
+    operands.push_back(rank == self               ? inputs[self].data()
+                       : place != Heap::kOrdinary ? shared.heap.at(place)
+                                                  : nullptr);
+  }
+  const size_t step = all_symmetric ? std::max<size_t>(longest, 1) : table.share();
+  for (size_t offset = 0;;) {
+    Small<const void*> sources;
+    for (int rank = 0; rank < exchange.size(); ++rank) {
+      sources.push_back(operands[rank] != nullptr ? operands[rank] + offset
+                                                  : table.posted_by(rank));
+    }
+    void* out = output.data() + offset;
+    reduce_bytes({&out, 1}, sources, chunk_at(output.size(), offset, step), reduction);
+    offset += step;
+    if (offset >= longest) break;
+    stage(offset);
+    exchange.meet();
+  }
+  if (any_symmetric) exchange.meet();
+}
+
+void share(const Shared& shared, std::span<const Bytes> outputs, ConstBytes input, bool confirm) {
+  Exchange& exchange = shared.exchange;
+  constexpr size_t kInlineBytes = sizeof(Exchange::Note) - 2 * sizeof(uint64_t);
+  const size_t slot = exchange.options().slot_bytes;
+  Exchange::Note& note = exchange.note();
+  note[0] = place_of(shared, input);
+  note[1] = input.size();
+  const bool stages = note[0] == Heap::kOrdinary;
+  if (input.size() <= kInlineBytes) {
+    copy_bytes(reinterpret_cast<std::byte*>(&note[2]), input.data(), input.size());
+  } else if (stages) {
+    copy_bytes(exchange.mine(), input.data(), chunk_at(input.size(), 0, slot));
+  }
+  exchange.meet();
+
+  size_t longest = 0;  // of the staged inputs
+  bool any_symmetric = false;
+  std::string mismatch;
+  for (int rank = 0; rank < exchange.size(); ++rank) {
+    const auto& [place, size, inlined, _1, _2, _3] = exchange.note_of(rank);
+    any_symmetric |= place != Heap::kOrdinary;
+    if (place == Heap::kOrdinary) longest = std::max<size_t>(longest, size);
+    if (outputs.empty()) continue;
+    const Bytes output = outputs[rank];
+    if (output.size() != size) {
+      mismatch = concat("rank ", rank, " sends ", size, " bytes to rank ", exchange.rank(),
+                        ", which expects ", output.size());
+      continue;
+    }
+    copy_bytes(output.data(),
+               place != Heap::kOrdinary ? shared.heap.at(place)
+               : size <= kInlineBytes   ? reinterpret_cast<const std::byte*>(&inlined)
+                                        : exchange.posted(rank),
+               place != Heap::kOrdinary ? size : chunk_at(size, 0, slot));
+  }
+  if (!mismatch.empty()) exchange.fail(mismatch);
+  Small<bool> is_staged;
+  for (int rank = 0; rank < exchange.size(); ++rank)
+    is_staged.push_back(exchange.note_of(rank)[0] == Heap::kOrdinary);
+  for (size_t offset = slot; offset < longest; offset += slot) {
+    if (stages)
+      copy_bytes(exchange.mine(), input.data() + offset, chunk_at(input.size(), offset, slot));
+    exchange.meet();
+    for (int rank = 0; rank < exchange.size(); ++rank) {
+      if (outputs.empty() || !is_staged[rank]) continue;
+      copy_bytes(outputs[rank].data() + offset, exchange.posted(rank),
+                 chunk_at(outputs[rank].size(), offset, slot));
+    }
+  }
+  if (any_symmetric || confirm) exchange.meet();
+}
+
+void all_to_all(const Shared& shared, std::span<const Bytes> outputs,
+                std::span<const ConstBytes> inputs) {
+  Exchange& exchange = shared.exchange;
+  const Table table(exchange);
+  const int size = exchange.size();
+  const int self = exchange.rank();
+  Small<bool> is_staged;
+  for (int rank = 0; rank < size; ++rank) {
+    const uint64_t place = rank == self ? Heap::kOrdinary : place_of(shared, inputs[rank]);
+    table.mine(rank) = {place, inputs[rank].size(), outputs[rank].size()};
+    is_staged.push_back(rank != self && place == Heap::kOrdinary);
+  }
+  const auto stage = [&](size_t offset) {
+    for (int rank = 0; rank < size; ++rank) {
+      if (!is_staged[rank]) continue;
+      copy_bytes(table.space_for(rank), inputs[rank].data() + offset,
+                 chunk_at(inputs[rank].size(), offset, table.share()));
+    }
+  };
+  stage(0);
+  exchange.meet();
+
+  size_t longest = 0;  // of the staged blocks
+  bool any_symmetric = false;
+  for (int from = 0; from < size; ++from) {
+    for (int to = 0; to < size; ++to) {
+      const Entry& entry = table.of(from, to);
+      const uint64_t expected = table.of(to, from).expected;
+      if (entry.size != expected) {  // every rank sees it
+        exchange.fail(concat("rank ", from, " sends ", entry.size, " bytes to rank ", to,
+                             ", which expects ", expected));
+      }
+      if (from == to) continue;
+      any_symmetric |= entry.place != Heap::kOrdinary;
+      if (entry.place == Heap::kOrdinary) longest = std::max<size_t>(longest, entry.size);
+    }
+  }
+  Small<bool> comes_staged;
+  for (int from = 0; from < size; ++from) {
+    const Entry& entry = table.of(from, self);
+    comes_staged.push_back(from != self && entry.place == Heap::kOrdinary);
+    if (from == self) {
+      copy_bytes(outputs[self].data(), inputs[self].data(), outputs[self].size());
+    } else if (!comes_staged[from]) {
+      copy_bytes(outputs[from].data(), shared.heap.at(entry.place), outputs[from].size());
+    }
+  }
+  for (size_t offset = 0;;) {
+    for (int from = 0; from < size; ++from) {
+      if (!comes_staged[from]) continue;
+      copy_bytes(outputs[from].data() + offset, table.posted_by(from),
+                 chunk_at(outputs[from].size(), offset, table.share()));
+    }
+    offset += table.share();
+    if (offset >= longest) break;
+    stage(offset);
+    exchange.meet();
+  }
+  if (any_symmetric) exchange.meet();
+}
+
+}  // namespace trireme::comm::collectives

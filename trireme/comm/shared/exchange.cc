@@ -1,0 +1,269 @@
+#include "trireme/comm/shared/exchange.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include <c10/core/ScalarType.h>
+#include <sched.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/round_up.h"
+#include "trireme/comm/reduce_kernel.h"
+
+namespace trireme::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr uint64_t kMagic = 0x32656d6572697254;         // "Trireme2"
+constexpr auto kSlice = std::chrono::milliseconds(50);  // between looks at the peers while asleep
+// With a core for each rank a peer is about to arrive, and sleeping costs more than it saves.
+constexpr int kSpins = 2000;
+// With fewer, it may be waiting for this core.
+constexpr int kYields = 50;
+
+uint64_t mixed(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15;
+  return hash ^ (hash >> 32);
+}
+
+uint64_t signature_of(const Call& call, uint64_t sequence) {
+  uint64_t name = 0;
+  std::memcpy(&name, call.operation, strnlen(call.operation, sizeof(name)));
+  const auto small = static_cast<uint64_t>(call.dtype) << 48 |
+                     static_cast<uint64_t>(call.reduce_op & 0xff) << 40 |
+                     static_cast<uint32_t>(call.root);
+  return mixed(mixed(mixed(mixed(mixed(sequence, name), strlen(call.operation)), small),
+                     static_cast<uint64_t>(call.elements)),
+               call.block_sizes);
+}
+
+}  // namespace
+
+struct alignas(64) Exchange::Header {
+  std::atomic<uint64_t> magic;
+  std::atomic<uint64_t> nonce;
+  std::atomic<int32_t> size;
+  std::atomic<uint32_t> aborted;  // 0 no, 1 the reason is being written, 2 yes
+  char reason[488];
+  Bell bell;  // rung when all have posted, when a rank leaves and on abort
+};
+
+// What is seldom read.
+struct alignas(64) Exchange::Rank {
+  std::atomic<uint32_t> attached;
+  std::atomic<uint32_t> left;
+  // The running call, for the error when another rank's signature differs.
+  char operation[24];
+  int32_t dtype, reduce_op, root;
+  int64_t elements;
+  uint64_t block_sizes;
+};
+
+std::string to_string(const Call& call) {
+  std::string text =
+      concat(call.operation, "(", c10::toString(static_cast<c10::ScalarType>(call.dtype)));
+  if (call.elements >= 0) text += concat(", ", call.elements, " elements");
+  if (call.block_sizes != 0) text += concat(" in blocks ", std::hex, call.block_sizes);
+  if (call.reduce_op >= 0) text += concat(", ", name_of(static_cast<ReduceOp>(call.reduce_op)));
+  if (call.root >= 0) text += concat(", root ", call.root);
+  return text + ")";
+}
+
+size_t Exchange::segment_bytes(int size, const ExchangeOptions& options) {
+  const auto ranks = static_cast<size_t>(size);
+  return round_up(sizeof(Header) + ranks * (sizeof(Rank) + 2 * sizeof(Line)), 4096) +
+         2 * ranks * options.slot_bytes;
+}
+
+Exchange::Exchange(std::shared_ptr<Segment> segment, int rank, int size, ExchangeOptions options)
+    : segment_(std::move(segment)), rank_(rank), size_(size), options_(std::move(options)) {
+  static_assert(std::atomic<uint64_t>::is_always_lock_free);
+  std::byte* memory = segment_->data();
+  header_ = reinterpret_cast<Header*>(memory);
+  lines_ = reinterpret_cast<Line*>(memory + sizeof(Header));
+  ranks_ = reinterpret_cast<Rank*>(lines_ + 2 * size);
+  slots_ = memory + segment_bytes(size, options_) - 2 * size * options_.slot_bytes;
+  if (header().magic.load() == 0) {  // fresh memory; several ranks may find and fill it
+    uint64_t fresh = 0;
+    std::random_device device;
+    header().nonce.compare_exchange_strong(fresh, uint64_t{device()} << 32 | device() | 1);
+    header().size.store(size);
+    header().magic.store(kMagic);
+  }
+  TRIREME_CHECK(header().magic.load() == kMagic && header().size.load() == size,
+                "the shared memory of group ", options_.name, " is not one of this version with ",
+                size, " ranks");
+  peer(rank).attached.store(1);
+}
+
+Exchange::~Exchange() {
+  peer(rank_).left.store(1);
+  header().bell.ring();
+}
+
+Exchange::Rank& Exchange::peer(int rank) const { return ranks_[rank]; }
+
+uint64_t Exchange::nonce() const { return header().nonce.load(); }
+
+bool Exchange::has_joined(int peer_rank) const { return peer(peer_rank).attached.load() != 0; }
+
+void Exchange::begin(const Call& call, std::chrono::milliseconds timeout) {
+  ++sequence_;
+  call_ = call;
+  signature_ = signature_of(call, sequence_);
+  timeout_ = timeout.count() > 0 ? timeout : options_.timeout;
+  start_ = {};
+  Rank& self = peer(rank_);
+  std::strncpy(self.operation, call.operation, sizeof(self.operation) - 1);
+  self.dtype = call.dtype;
+  self.reduce_op = call.reduce_op;
+  self.root = call.root;
+  self.elements = call.elements;
+  self.block_sizes = call.block_sizes;
+  check_aborted();
+}
+
+void Exchange::meet(const LossOf& loss_of) {
+  Line& own = line(rank_, phase_);
+  own.signature = signature_;
+  const uint32_t target = ++phase_;
+  own.phase.store(target);
+  // The last to come wakes the others; only it sees all the others' posts and its own.
+  Bell& bell = header().bell;
+  if (bell.sleepers.load() != 0 && all_posted<std::memory_order_seq_cst>(target)) bell.ring();
+  if (!spin(target)) sleep(target, loss_of);
+  for (int other = 0; other < size_; ++other) {
+    if (line(other, target - 1).signature != signature_) report_difference(other);
+  }
+}
+
+template <std::memory_order order>
+bool Exchange::all_posted(uint32_t target) const {
+  for (int i = 1; i < size_; ++i) {
+    const int other = rank_ + i < size_ ? rank_ + i : rank_ + i - size_;
+    if (line(other, target - 1).phase.load(order) != target) return false;
+  }
+  return true;
+}
+
+bool Exchange::spin(uint32_t target) const {
+  if (all_posted<std::memory_order_acquire>(target)) return true;
+  for (int i = options_.has_core_each ? kSpins : kYields; i > 0; --i) {
+    if (options_.has_core_each) {
+      spin_pause();
+    } else {
+      sched_yield();
+    }
+    if (all_posted<std::memory_order_acquire>(target)) return true;
+  }
+  return false;
+}
+
+// In slices, between which it looks whether those who are missing can still come.
+void Exchange::sleep(uint32_t target, const LossOf& loss_of) {
+  if (start_ == Clock::time_point()) start_ = Clock::now();
+  const auto done = [&] {
+    return all_posted<std::memory_order_seq_cst>(target) || header().aborted.load() != 0;
+  };
+  for (;;) {
+    header().bell.sleep(done, kSlice);
+    // Looked at before the posts: a peer may come and go, but not go and then come.
+    const std::string loss = loss_before(target, loss_of);
+    if (all_posted<std::memory_order_acquire>(target)) return;
+    check_aborted();
+    if (!loss.empty()) fail(loss);
+    if (Clock::now() - start_ > timeout_) time_out(target);
+  }
+}
+
+// Why a rank that has not reached `target` never will; empty when all may. Looks at all of them:
+// one may be alive and busy while another is dead.
+std::string Exchange::loss_before(uint32_t target, const LossOf& loss_of) const {
+  for (int i = 1; i < size_; ++i) {
+    const int other = (rank_ + i) % size_;
+    if (line(other, target - 1).phase.load() == target) continue;
+    std::string loss = absence_of(other);
+    if (loss.empty() && loss_of) loss = loss_of(other);
+    // Looked at again after the loss: a rank that has left may have come before.
+    const bool is_late = line(other, target - 1).phase.load() != target;
+    if (is_late && !loss.empty()) return loss;
+  }
+  return "";
+}
+
+void Exchange::time_out(uint32_t target) {
+  std::string late;
+  for (int other = 0; other < size_; ++other) {
+    if (other == rank_ || line(other, target - 1).phase.load() == target) continue;
+    late += concat(late.empty() ? "rank " : ", rank ", other,
+                   has_joined(other) ? "" : ", which never joined");
+  }
+  fail(concat("timed out after ", static_cast<double>(timeout_.count()) / 1000, " s waiting for ",
+              late));
+}
+
+void Exchange::report_difference(int other) {
+  const auto call_of = [](const Rank& rank) {
+    return to_string(
+        {rank.operation, rank.dtype, rank.reduce_op, rank.root, rank.elements, rank.block_sizes});
+  };
+  const int first = std::min(rank_, other);
+  const int second = std::max(rank_, other);
+  fail(concat("the ranks call different operations: rank ", first, " ", call_of(peer(first)),
+              ", rank ", second, " ", call_of(peer(second))));
+}
+
+std::string Exchange::loss_of(int peer) const {
+  return header().aborted.load() != 0 ? abort_reason() : absence_of(peer);
+}
+
+std::string Exchange::absence_of(int other) const {
+  if (peer(other).left.load() != 0) return concat("rank ", other, " has left the group");
+  const bool died = has_joined(other) && !segment_->is_alive(other);
+  return died ? concat("rank ", other, " died") : "";
+}
+
+void Exchange::fail(const std::string& reason) {
+  const auto start = start_ == Clock::time_point() ? Clock::now() : start_;
+  const double elapsed = std::chrono::duration<double>(Clock::now() - start).count();
+  char seconds[32];
+  std::snprintf(seconds, sizeof(seconds), "%.1f", elapsed);
+  fail(concat(call_.operation, " #", sequence_), concat("after ", seconds, " s: ", reason));
+}
+
+void Exchange::fail(const std::string& operation, const std::string& reason) {
+  const std::string text =
+      concat(operation, " of group ", options_.name, " (", size_, " ranks), ", reason);
+  abort(text);
+  check_aborted();
+  throw CommError(text);
+}
+
+void Exchange::abort(const std::string& reason) {
+  uint32_t free = 0;
+  if (header().aborted.compare_exchange_strong(free, 1)) {
+    std::snprintf(header().reason, sizeof(header().reason), "%s", reason.c_str());
+    header().aborted.store(2);
+  }
+  header().bell.ring();
+  if (wake_others_) wake_others_();
+}
+
+std::string Exchange::abort_reason() const {
+  // A peer is writing the reason, or died with it half written.
+  for (int i = 0; i < 100 && header().aborted.load() != 2; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return header().aborted.load() == 2 ? std::string(header().reason)
+                                      : concat("group ", options_.name, " was aborted by a peer");
+}
+
+void Exchange::check_aborted() const {
+  if (header().aborted.load() != 0) throw CommError(abort_reason());
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,99 @@
+#include "trireme/comm/shared/heap.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/round_up.h"
+
+namespace trireme::comm {
+namespace {
+
+constexpr uint64_t kAlignment = 64;
+constexpr uint64_t kCommitBytes = 2 << 20;  // a huge page at a time
+
+}  // namespace
+
+std::shared_ptr<Heap> Heap::of_threads() { return std::shared_ptr<Heap>(new Heap()); }
+
+std::shared_ptr<Heap> Heap::none() {
+  auto heap = of_threads();
+  heap->extent_ = 0;
+  return heap;
+}
+
+std::shared_ptr<Heap> Heap::in(std::shared_ptr<Segment> segment, size_t offset, size_t arena_bytes,
+                               int rank, int size) {
+  auto heap = std::shared_ptr<Heap>(new Heap());
+  heap->base_ = reinterpret_cast<uint64_t>(segment->data()) + offset;
+  heap->extent_ = arena_bytes * static_cast<uint64_t>(size);
+  heap->segment_ = std::move(segment);
+  heap->segment_offset_ = offset;
+  heap->arena_begin_ = arena_bytes * static_cast<uint64_t>(rank);
+  heap->arena_end_ = heap->arena_begin_ + arena_bytes;
+  heap->committed_ = heap->arena_begin_;
+  if (arena_bytes > 0) heap->free_[heap->arena_begin_] = arena_bytes;
+  return heap;
+}
+
+at::Tensor Heap::empty(at::IntArrayRef sizes, c10::ScalarType dtype) {
+  if (segment_ == nullptr) return at::empty(sizes, dtype);
+  uint64_t elements = 1;
+  for (const int64_t size : sizes) {
+    TRIREME_CHECK(size >= 0, "symmetric tensor: got a size of ", size, ", expected 0 or more");
+    elements *= static_cast<uint64_t>(size);
+  }
+  const uint64_t place = allocate(elements * c10::elementSize(dtype));
+  // The deleter's copy keeps the mapping: a tensor may outlive every group.
+  const auto give_back = [heap = shared_from_this(), place](void*) { heap->free(place); };
+  return at::from_blob(at(place), sizes, give_back, at::TensorOptions().dtype(dtype));
+}
+
+// Best fit.
+uint64_t Heap::allocate(uint64_t num_bytes) {
+  const uint64_t wanted = round_up(std::max<uint64_t>(num_bytes, 1), kAlignment);
+  const std::lock_guard lock(mutex_);
+  auto best = free_.end();
+  for (auto block = free_.begin(); block != free_.end(); ++block) {
+    const bool fits = block->second >= wanted;
+    if (fits && (best == free_.end() || block->second < best->second)) best = block;
+  }
+  TRIREME_CHECK(best != free_.end(), "symmetric memory is full: a tensor of ", num_bytes,
+                " bytes does not fit into this rank's heap of ", arena_end_ - arena_begin_,
+                "; raise GroupOptions::heap_bytes, or free tensors");
+  const auto [place, size] = *best;
+  const uint64_t end = std::min(round_up(place + wanted, kCommitBytes), arena_end_);
+  if (end > committed_) {
+    segment_->commit(segment_offset_ + committed_, end - committed_);
+    committed_ = end;
+  }
+  free_.erase(best);
+  if (size > wanted) free_[place + wanted] = size - wanted;
+  used_[place] = wanted;
+  return place;
+}
+
+void Heap::free(uint64_t place) {
+  const std::lock_guard lock(mutex_);
+  const auto used = used_.find(place);
+  uint64_t size = used->second;
+  used_.erase(used);
+  auto next = free_.lower_bound(place);
+  if (next != free_.end() && place + size == next->first) {
+    size += next->second;
+    next = free_.erase(next);
+  }
+  if (next != free_.begin()) {
+    const auto previous = std::prev(next);
+    if (previous->first + previous->second == place) {
+      previous->second += size;
+      return;
+    }
+  }
+  free_[place] = size;
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,361 @@
+#include "trireme/comm/shared/point_to_point.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include <c10/core/GradMode.h>
+#include <c10/core/ScalarType.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kEnvelopes = 4;  // messages of a pair that may wait for their recvs
+constexpr uint32_t kPieces = 2;
+constexpr size_t kPieceBytes = 32 << 10;
+constexpr int kSpins = 200;
+constexpr auto kSlice = std::chrono::milliseconds(50);
+
+std::string text_of(const char* dtype, size_t num_bytes, int tag) {
+  return concat(num_bytes, " bytes of ", dtype, " with tag ", tag);
+}
+
+const char* name_of(int32_t dtype) { return c10::toString(static_cast<c10::ScalarType>(dtype)); }
+
+}  // namespace
+
+// Written by the sender while it is free, given back by the receiver.
+struct alignas(64) PointToPoint::Envelope {
+  std::atomic<uint32_t> is_ready;
+  std::atomic<uint32_t> uses;     // counts how often it was given back
+  std::atomic<uint32_t> written;  // pieces
+  std::atomic<uint32_t> read;
+  uint64_t number;  // orders the pair's messages
+  uint64_t num_bytes;
+  uint64_t place;
+  int32_t tag;
+  int32_t dtype;
+  uint32_t is_taken;  // the receiver's own mark
+};
+
+struct PointToPoint::Transfer {
+  Message message;
+  std::shared_ptr<PendingWork> work;
+  Clock::time_point deadline;
+  int source = -1;               // of a recv, once matched
+  Envelope* envelope = nullptr;  // once posted or matched
+  int index = 0;                 // of the envelope in its ring
+  uint32_t use = 0;              // of the envelope
+  size_t offset = 0;             // bytes moved
+  bool is_symmetric = false;     // of a send: the receiver reads it where it lies
+  bool is_done = false;
+
+  size_t size() const { return message.data.size(); }
+  void end(const std::exception_ptr& error) {
+    is_done = true;
+    if (message.on_end) message.on_end(error == nullptr);
+    message.on_end = nullptr;  // lets go of the tensor
+    work->finish(error, error == nullptr ? source : -1);
+  }
+  // Whether `later` must not start before this one has: sends of a pair share its ring, recvs take
+  // messages in the order of their calls.
+  bool precedes(const Transfer& later) const {
+    const Message& other = later.message;
+    if (message.is_send != other.is_send) return false;
+    const bool same_peer = message.peer == other.peer;
+    if (message.is_send) return same_peer;
+    const bool meets = same_peer || message.peer == kAnySource || other.peer == kAnySource;
+    return meets && message.tag == other.tag;
+  }
+};
+
+SegmentSize PointToPoint::segment_size(int size) {
+  const auto pairs = static_cast<size_t>(size) * static_cast<size_t>(size);
+  return {static_cast<size_t>(size) * sizeof(Bell) + pairs * kEnvelopes * sizeof(Envelope),
+          pairs * kEnvelopes * kPieces * kPieceBytes};
+}
+
+PointToPoint::PointToPoint(std::shared_ptr<Segment> segment, size_t committed, size_t reserved,
+                           Exchange& exchange, const Heap& heap, std::shared_ptr<AbortSwitch> abort)
+    : segment_(std::move(segment)),
+      exchange_(exchange),
+      heap_(heap),
+      abort_(std::move(abort)),
+      bells_(reinterpret_cast<Bell*>(segment_->data() + committed)),
+      envelopes_(reinterpret_cast<Envelope*>(bells_ + exchange.size())),
+      pieces_offset_(reserved),
+      next_number_(exchange.size(), 0),
+      has_pieces_(exchange.size(), 0) {}
+
+PointToPoint::~PointToPoint() {
+  bool is_idle = false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_idle = transfers_.empty();
+    stop_ = true;
+  }
+  if (!is_idle) abort_->abort();
+  bells_[exchange_.rank()].ring();
+  if (thread_.joinable()) thread_.join();
+  fail_all(std::make_exception_ptr(CommError(
+      concat("group ", exchange_.options().name, " was destroyed with messages under way"))));
+}
+
+void PointToPoint::wake_all() {
+  for (int rank = 0; rank < exchange_.size(); ++rank) bells_[rank].ring();
+}
+
+PointToPoint::Envelope* PointToPoint::ring(int from, int to) const {
+  return envelopes_ + (from * exchange_.size() + to) * kEnvelopes;
+}
+
+std::byte* PointToPoint::piece(int from, int to, int index, uint32_t number) const {
+  const size_t envelope = (static_cast<size_t>(from) * exchange_.size() + to) * kEnvelopes + index;
+  return segment_->data() + pieces_offset_ + (envelope * kPieces + number % kPieces) * kPieceBytes;
+}
+
+WorkPtr PointToPoint::start(Message message, bool background) {
+  exchange_.check_aborted();
+  auto transfer = std::make_shared<Transfer>();
+  transfer->deadline = Clock::now() + message.timeout;
+  transfer->message = std::move(message);
+  transfer->work = std::make_shared<PendingWork>(abort_);
+  {
+    const std::lock_guard lock(mutex_);
+    transfers_.push_back(transfer);
+    if (background && !thread_.joinable()) {
+      thread_ = std::thread([this] { drive([] { return false; }); });
+    }
+  }
+  if (background) {
+    bells_[exchange_.rank()].ring();
+  } else {
+    drive([&] { return transfer->is_done; });
+    transfer->work->wait();
+  }
+  return transfer->work;
+}
+
+// Moves what can be moved until `is_over()`, asked under the lock, or the destructor runs.
+void PointToPoint::drive(const std::function<bool()>& is_over) {
+  const c10::NoGradGuard no_grad;
+  bool is_finished = false;
+  const auto step = [&] {
+    const std::lock_guard lock(mutex_);
+    const bool has_moved = !is_over() && advance_all();
+    is_finished = is_over() || stop_;
+    return has_moved || is_finished;
+  };
+  for (int idle = 0; !is_finished;) {
+    if (step()) {
+      idle = 0;
+    } else if (++idle < kSpins) {
+      spin_pause();
+    } else if (!bells_[exchange_.rank()].sleep(step, kSlice)) {
+      const std::lock_guard lock(mutex_);
+      look_for_losses();
+    }
+  }
+}
+
+// One round over all transfers, in the order of their calls. True when any moved.
+bool PointToPoint::advance_all() {
+  bool has_moved = false;
+  try {
+    std::vector<const Transfer*> waiting;  // for an envelope or a message; none overtakes them
+    for (const TransferPtr& transfer : transfers_) {
+      const auto precedes = [&](const Transfer* earlier) { return earlier->precedes(*transfer); };
+      const bool starts = transfer->envelope == nullptr;
+      if (starts && std::ranges::any_of(waiting, precedes)) continue;
+      has_moved |= transfer->message.is_send ? advance_send(*transfer) : advance_recv(*transfer);
+      if (transfer->envelope == nullptr) waiting.push_back(transfer.get());
+    }
+  } catch (const std::exception& error) {
+    exchange_.abort(error.what());  // no effect when that is why
+    fail_all(std::current_exception());
+    return true;
+  }
+  std::erase_if(transfers_, [](const TransferPtr& transfer) {
+    if (!transfer->is_done) return false;
+    transfer->end(nullptr);
+    return true;
+  });
+  return has_moved;
+}
+
+bool PointToPoint::advance_send(Transfer& send) {
+  const int peer = send.message.peer;
+  const bool posts = send.envelope == nullptr;
+  if (posts && !post(send)) return false;
+  Envelope& envelope = *send.envelope;
+  bool has_moved = posts;
+  if (send.is_symmetric) {
+    send.is_done = envelope.uses.load() != send.use;  // the receiver has copied it
+    return has_moved || send.is_done;
+  }
+  while (send.offset < send.size() && envelope.written.load() - envelope.read.load() < kPieces) {
+    const size_t size = std::min(kPieceBytes, send.size() - send.offset);
+    const uint32_t number = envelope.written.load();
+    std::memcpy(piece(exchange_.rank(), peer, send.index, number),
+                send.message.data.data() + send.offset, size);
+    envelope.written.store(number + 1);
+    send.offset += size;
+    has_moved = true;
+  }
+  send.is_done = send.offset == send.size();
+  if (posts) envelope.is_ready.store(1);  // with its first pieces
+  if (has_moved) bells_[peer].ring();
+  return has_moved;
+}
+
+// Takes a free envelope and fills it in.
+bool PointToPoint::post(Transfer& send) {
+  const int peer = send.message.peer;
+  Envelope* ring = this->ring(exchange_.rank(), peer);
+  Envelope* free = std::find_if(ring, ring + kEnvelopes,
+                                [](const Envelope& e) { return e.is_ready.load() == 0; });
+  if (free == ring + kEnvelopes) return false;
+  send.envelope = free;
+  send.index = static_cast<int>(free - ring);
+  send.use = free->uses.load();
+  free->place = heap_.place_of(send.message.data.data(), send.size());
+  if (send.size() <= kPieceBytes) free->place = Heap::kOrdinary;  // buffered: nobody waits
+  send.is_symmetric = free->place != Heap::kOrdinary;
+  free->number = next_number_[peer]++;
+  free->num_bytes = send.size();
+  free->tag = send.message.tag;
+  free->dtype = send.message.dtype;
+  free->is_taken = 0;
+  free->written.store(0);
+  free->read.store(0);
+  const uint32_t bit = 1u << send.index;
+  if (!send.is_symmetric && send.size() > 0 && (has_pieces_[peer] & bit) == 0) {
+    const std::byte* memory = piece(exchange_.rank(), peer, send.index, 0);
+    segment_->commit(memory - segment_->data(), kPieces * kPieceBytes);
+    has_pieces_[peer] |= bit;
+  }
+  if (send.is_symmetric) {
+    free->is_ready.store(1);
+    bells_[peer].ring();
+  }
+  return true;
+}
+
+bool PointToPoint::advance_recv(Transfer& recv) {
+  bool has_moved = false;
+  if (recv.envelope == nullptr) {
+    if (!match(recv)) return false;
+    has_moved = true;
+  }
+  Envelope& envelope = *recv.envelope;
+  std::byte* out = recv.message.data.data();
+  if (envelope.place != Heap::kOrdinary) {
+    std::memcpy(out, heap_.at(envelope.place), recv.size());
+    recv.offset = recv.size();
+  }
+  while (recv.offset < recv.size() && envelope.read.load() != envelope.written.load()) {
+    const uint32_t number = envelope.read.load();
+    const size_t size = std::min(kPieceBytes, recv.size() - recv.offset);
+    std::memcpy(out + recv.offset, piece(recv.source, exchange_.rank(), recv.index, number), size);
+    envelope.read.store(number + 1);
+    recv.offset += size;
+    has_moved = true;
+  }
+  if (recv.offset == recv.size()) {
+    recv.is_done = has_moved = true;
+    envelope.uses.fetch_add(1);  // before it can be used again
+    envelope.is_ready.store(0);
+  }
+  if (has_moved) bells_[recv.source].ring();
+  return has_moved;
+}
+
+// The oldest message in a ring with `tag` that no recv has taken; null when there is none.
+PointToPoint::Envelope* PointToPoint::oldest(Envelope* ring, int tag) const {
+  Envelope* best = nullptr;
+  // Twice: a message may have come behind the look that found a later one, but before that one.
+  for (int look = 0; look < 2; ++look) {
+    for (Envelope* found = ring; found != ring + kEnvelopes; ++found) {
+      if (found->is_ready.load() == 0 || found->is_taken != 0 || found->tag != tag) continue;
+      if (best == nullptr || found->number < best->number) best = found;
+    }
+    if (best == nullptr) return nullptr;
+  }
+  return best;
+}
+
+// Takes the oldest message of the wanted rank, or of the first rank that has one, with the tag.
+bool PointToPoint::match(Transfer& recv) {
+  const Message& message = recv.message;
+  const int size = exchange_.size();
+  for (int i = 0; i < (message.peer == kAnySource ? size : 1) && recv.envelope == nullptr; ++i) {
+    recv.source = message.peer == kAnySource ? (next_source_ + i) % size : message.peer;
+    Envelope* const ring = this->ring(recv.source, exchange_.rank());
+    recv.envelope = oldest(ring, message.tag);
+    if (recv.envelope != nullptr) recv.index = static_cast<int>(recv.envelope - ring);
+  }
+  if (recv.envelope == nullptr) {
+    recv.source = -1;
+    return false;
+  }
+  recv.envelope->is_taken = 1;
+  next_source_ = (recv.source + 1) % size;
+  const Envelope& envelope = *recv.envelope;
+  if (envelope.num_bytes != recv.size() || envelope.dtype != message.dtype) {
+    exchange_.fail("recv",
+                   concat("rank ", recv.source, " sends ",
+                          text_of(name_of(envelope.dtype), envelope.num_bytes, envelope.tag),
+                          ", rank ", exchange_.rank(), " expects ",
+                          text_of(name_of(message.dtype), recv.size(), message.tag)));
+  }
+  return true;
+}
+
+// Fails everything when a transfer's peer will not come any more, or has not come in time.
+void PointToPoint::look_for_losses() {
+  std::vector<std::string> absences;
+  for (int rank = 0; rank < exchange_.size(); ++rank)
+    absences.push_back(rank == exchange_.rank() ? "" : exchange_.absence_of(rank));
+  // Once more after that look: a peer may have sent before it left.
+  if (transfers_.empty() || advance_all()) return;
+  try {
+    exchange_.check_aborted();
+    for (const TransferPtr& transfer : transfers_) {
+      const Message& message = transfer->message;
+      const char* operation = message.is_send ? "send" : "recv";
+      const int peer = transfer->source >= 0 ? transfer->source : message.peer;
+      std::string absence;
+      if (peer != kAnySource) {
+        absence = absences[peer];
+      } else if (std::ranges::count(absences, "") == 1) {
+        absence = "every other rank has left the group";
+      } else {
+        const auto died = std::ranges::find_if(
+            absences, [](const std::string& text) { return text.ends_with(" died"); });
+        if (died != absences.end()) absence = *died;
+      }
+      if (!absence.empty()) exchange_.fail(operation, absence);
+      if (Clock::now() > transfer->deadline) {
+        exchange_.fail(
+            operation,
+            concat("timed out after ", message.timeout.count() / 1000.0, " s waiting for ",
+                   peer == kAnySource ? "any rank" : concat("rank ", peer), ", tag ", message.tag));
+      }
+    }
+  } catch (...) {
+    fail_all(std::current_exception());
+  }
+}
+
+void PointToPoint::fail_all(const std::exception_ptr& error) {
+  for (const TransferPtr& transfer : std::exchange(transfers_, {})) {
+    transfer->end(error);
+  }
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,89 @@
+// Messages between two ranks that share memory, side by side and independent of the collectives.
+// A sender writes an envelope into the ring of its pair; the receiver takes the oldest with the tag
+// it wants. Symmetric data is copied once, by the receiver, from where it lies; ordinary data goes
+// through the envelope's pieces, so a send of at most two pieces does not wait for its recv.
+// Comm: n bytes are written and read once more than the copy itself when the data is ordinary.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "trireme/comm/communicator.h"
+#include "trireme/comm/pending_work.h"
+#include "trireme/comm/shared/exchange.h"
+#include "trireme/comm/shared/heap.h"
+
+namespace trireme::comm {
+
+struct Message {
+  bool is_send = false;
+  std::span<std::byte> data;  // read by a send, written by a recv
+  int peer = kAnySource;
+  int tag = 0;
+  int dtype = 0;  // c10::ScalarType, compared
+  std::chrono::milliseconds timeout{};
+  // Called once, on whichever thread ends it; then let go.
+  std::function<void(bool succeeded)> on_end;
+};
+
+// Thread safety: any thread.
+class PointToPoint {
+ public:
+  static SegmentSize segment_size(int size);
+
+  // Its memory is `segment`'s from `committed` and from `reserved` on; `exchange` is the group's.
+  PointToPoint(std::shared_ptr<Segment> segment, size_t committed, size_t reserved,
+               Exchange& exchange, const Heap& heap, std::shared_ptr<AbortSwitch> abort);
+  // Aborts what is still under way.
+  ~PointToPoint();
+  PointToPoint(const PointToPoint&) = delete;
+  PointToPoint& operator=(const PointToPoint&) = delete;
+
+  // Foreground: returns done work, or throws what went wrong. Background: at once.
+  WorkPtr start(Message message, bool background);
+  // Makes sleepers here look at the group's state.
+  void wake_all();
+
+ private:
+  struct Envelope;
+  struct Transfer;
+  using TransferPtr = std::shared_ptr<Transfer>;
+
+  Envelope* ring(int from, int to) const;
+  std::byte* piece(int from, int to, int index, uint32_t number) const;
+  void drive(const std::function<bool()>& is_over);
+  bool advance_all();
+  bool advance_send(Transfer& send);
+  bool advance_recv(Transfer& recv);
+  bool post(Transfer& send);
+  Envelope* oldest(Envelope* ring, int tag) const;
+  bool match(Transfer& recv);
+  void look_for_losses();
+  void fail_all(const std::exception_ptr& error);
+
+  std::shared_ptr<Segment> segment_;
+  Exchange& exchange_;
+  const Heap& heap_;
+  std::shared_ptr<AbortSwitch> abort_;
+  Bell* bells_;  // one a rank
+  Envelope* envelopes_;
+  size_t pieces_offset_;
+
+  std::mutex mutex_;
+  std::list<TransferPtr> transfers_;   // in the order of their calls
+  std::vector<uint64_t> next_number_;  // of the messages to each peer
+  std::vector<uint32_t> has_pieces_;   // a bit an envelope to each peer: its memory is there
+  int next_source_ = 0;                // where an any-source recv looks first
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace trireme::comm

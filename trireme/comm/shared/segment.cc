@@ -1,0 +1,246 @@
+#include "trireme/comm/shared/segment.h"
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme::comm {
+namespace {
+
+constexpr const char* kFolder = "/dev/shm";
+constexpr const char* kPrefix = "trireme-";
+
+// The first page of a file in /dev/shm.
+struct FileHeader {
+  uint64_t magic;
+  uint64_t committed;
+  uint64_t reserved;
+};
+constexpr uint64_t kMagic = 0x32656d6572697274;  // "trireme2"
+constexpr size_t kHeaderBytes = 4096;
+
+class ThreadSegment : public Segment {
+ public:
+  explicit ThreadSegment(SegmentSize size)
+      : size_(size),
+        data_(static_cast<std::byte*>(mmap(nullptr, size.total(), PROT_READ | PROT_WRITE,
+                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
+    TRIREME_CHECK(data_ != MAP_FAILED, "not enough memory for a group's ", size.total(), " bytes");
+  }
+  ~ThreadSegment() override { munmap(data_, size_.total()); }
+  std::byte* data() const override { return data_; }
+  bool is_alive(int) const override { return true; }  // a thread does not die alone
+  void commit(size_t, size_t) override {}
+  void seal() override {}
+  SegmentSize size() const { return size_; }
+
+ private:
+  SegmentSize size_;
+  std::byte* data_;
+};
+
+class ThreadSegments : public SegmentFactory {
+ public:
+  std::shared_ptr<Segment> create(const std::string& name, int, SegmentSize size) override {
+    const std::lock_guard lock(mutex_);
+    auto& entry = segments_[name];
+    TRIREME_CHECK(entry.expired(), "group name \"", name, "\" is in use; choose another");
+    const auto segment = std::make_shared<ThreadSegment>(size);
+    entry = segment;
+    return segment;
+  }
+  std::shared_ptr<Segment> open(const std::string& name, int, SegmentSize size) override {
+    const std::lock_guard lock(mutex_);
+    const auto found = segments_.find(name);
+    auto segment = found == segments_.end() ? nullptr : found->second.lock();
+    TRIREME_CHECK(segment == nullptr || segment->size() == size, "group \"", name, "\" has ",
+                  segment ? segment->size().total() : 0, " bytes, expected ", size.total(),
+                  "; give every rank the same options");
+    return segment;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::weak_ptr<ThreadSegment>> segments_;
+};
+
+std::string path_of(const std::string& name) { return std::string(kFolder) + "/" + kPrefix + name; }
+
+struct flock lock_of(short type, off_t start, off_t length) {
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = start;
+  lock.l_len = length;
+  return lock;
+}
+
+// Commits memory now: a full /dev/shm is an error here, not a SIGBUS later.
+void reserve(int fd, size_t offset, size_t num_bytes) {
+  const int code = posix_fallocate(fd, static_cast<off_t>(offset), static_cast<off_t>(num_bytes));
+  if (code == 0) return;
+  struct statvfs status {};
+  statvfs(kFolder, &status);
+  TRIREME_CHECK(code != ENOSPC && code != ENOMEM, kFolder, " is too small: this group needs ",
+                num_bytes, " bytes more and ", status.f_bavail * status.f_frsize, " of ",
+                status.f_blocks * status.f_frsize, " are free; mount -o remount,size=... ", kFolder,
+                ", or docker run --shm-size=...");
+  throw ConfigError(
+      concat("cannot reserve ", num_bytes, " bytes in ", kFolder, ": ", std::strerror(code)));
+}
+
+// A file descriptor that closes.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&&) = delete;
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+class ShmSegment : public Segment {
+ public:
+  // Takes `file` over and locks this rank's byte.
+  ShmSegment(Descriptor file, std::string path, int rank, SegmentSize size)
+      : file_(std::move(file)), path_(std::move(path)), size_(size) {
+    struct flock lock = lock_of(F_WRLCK, rank, 1);
+    const bool locked = fcntl(file_.get(), F_OFD_SETLK, &lock) == 0;
+    void* base = locked ? mmap(nullptr, kHeaderBytes + size.total(), PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_NORESERVE, file_.get(), 0)
+                        : MAP_FAILED;
+    if (base == MAP_FAILED) {
+      throw ConfigError(concat("cannot join ", path_, " as rank ", rank, ": ",
+                               locked ? std::strerror(errno) : "another process is that rank"));
+    }
+    base_ = static_cast<std::byte*>(base);
+    // Where the host gives them; elsewhere ordinary pages do.
+    madvise(data() + size.committed, size.reserved, MADV_HUGEPAGE);
+  }
+  ~ShmSegment() override {
+    if (named_) seal();  // the group never came together
+    munmap(base_, kHeaderBytes + size_.total());
+  }
+  std::byte* data() const override { return base_ + kHeaderBytes; }
+  bool is_alive(int rank) const override {
+    struct flock lock = lock_of(F_WRLCK, rank, 1);
+    return fcntl(file_.get(), F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+  }
+  void commit(size_t offset, size_t num_bytes) override {
+    reserve(file_.get(), kHeaderBytes + offset, num_bytes);
+  }
+  void seal() override {
+    unlink(path_.c_str());
+    named_ = false;
+  }
+  // Gives it its name, which goes with this segment unless it is sealed before.
+  void publish() {
+    *reinterpret_cast<FileHeader*>(base_) = {kMagic, size_.committed, size_.reserved};
+    const std::string self = concat("/proc/self/fd/", file_.get());
+    if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) != 0) {
+      const int code = errno;
+      throw ConfigError(concat("shared-memory name ", path_,
+                               code == EEXIST
+                                   ? " is in use by another job; choose another TRIREME_JOB"
+                                   : concat(" cannot be made: ", std::strerror(code))));
+    }
+    named_ = true;
+  }
+
+ private:
+  Descriptor file_;
+  std::string path_;
+  SegmentSize size_;
+  std::byte* base_ = nullptr;
+  bool named_ = false;
+};
+
+bool is_ours(int fd, FileHeader* header) {
+  return pread(fd, header, sizeof(*header), 0) == sizeof(*header) && header->magic == kMagic;
+}
+
+class ShmSegments : public SegmentFactory {
+ public:
+  std::shared_ptr<Segment> create(const std::string& name, int rank, SegmentSize size) override {
+    // Nameless until it is complete and locked: no other process sees less, and no sweep takes it.
+    Descriptor file(::open(kFolder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+    TRIREME_CHECK(file.get() >= 0, "cannot make shared memory in ", kFolder, ": ",
+                  std::strerror(errno));
+    reserve(file.get(), 0, kHeaderBytes + size.committed);
+    TRIREME_CHECK(ftruncate(file.get(), static_cast<off_t>(kHeaderBytes + size.total())) == 0,
+                  "cannot make ", size.total(), " bytes of shared memory in ", kFolder, ": ",
+                  std::strerror(errno));
+    auto segment = std::make_shared<ShmSegment>(std::move(file), path_of(name), rank, size);
+    segment->publish();
+    return segment;
+  }
+  std::shared_ptr<Segment> open(const std::string& name, int rank, SegmentSize size) override {
+    const std::string path = path_of(name);
+    Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    if (file.get() < 0 && errno == ENOENT) return nullptr;
+    TRIREME_CHECK(file.get() >= 0, "cannot open ", path, ": ", std::strerror(errno));
+    // Its creator is dead: what is left of an earlier job. Not locked before this look, so that
+    // rank 0's sweep can still take it away.
+    struct flock creator = lock_of(F_WRLCK, 0, 1);
+    if (fcntl(file.get(), F_OFD_GETLK, &creator) == 0 && creator.l_type == F_UNLCK) return nullptr;
+    FileHeader header{};
+    TRIREME_CHECK(is_ours(file.get(), &header), path,
+                  " is not shared memory of this version; choose another TRIREME_JOB");
+    const SegmentSize found{header.committed, header.reserved};
+    struct stat status {};
+    TRIREME_CHECK(fstat(file.get(), &status) == 0 &&
+                      static_cast<size_t>(status.st_size) == kHeaderBytes + found.total(),
+                  path, " is damaged: it has ", status.st_size, " bytes, expected ",
+                  kHeaderBytes + found.total());
+    TRIREME_CHECK(found == size, path, " has ", found.total(), " bytes, expected ", size.total(),
+                  "; it is not of this job, or the ranks have different options");
+    return std::make_shared<ShmSegment>(std::move(file), path, rank, size);
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<SegmentFactory> make_thread_segments() {
+  return std::make_shared<ThreadSegments>();
+}
+
+std::shared_ptr<SegmentFactory> make_shm_segments() { return std::make_shared<ShmSegments>(); }
+
+size_t shared_memory_bytes() {
+  struct statvfs status {};
+  return statvfs(kFolder, &status) == 0 ? status.f_blocks * status.f_frsize : 0;
+}
+
+int sweep_orphans() {
+  int removed = 0;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder, ignored)) {
+    if (!entry.path().filename().string().starts_with(kPrefix)) continue;
+    const Descriptor file(::open(entry.path().c_str(), O_RDWR | O_CLOEXEC));
+    FileHeader header{};
+    if (file.get() < 0 || !is_ours(file.get(), &header)) continue;
+    struct flock lock = lock_of(F_WRLCK, 0, 0);  // 0: to the end, whatever the size
+    const bool orphaned = fcntl(file.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+    if (orphaned && unlink(entry.path().c_str()) == 0) ++removed;
+  }
+  return removed;
+}
+
+}  // namespace trireme::comm

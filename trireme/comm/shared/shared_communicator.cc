@@ -1,0 +1,442 @@
+#include "trireme/comm/shared/shared_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include "trireme/base/cores.h"
+#include "trireme/base/error.h"
+#include "trireme/base/round_up.h"
+#include "trireme/comm/reduce_kernel.h"
+#include "trireme/comm/tensor_blocks.h"
+
+namespace trireme::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+ExchangeOptions exchange_options(const GroupOptions& options) {
+  return {options.name, options.slot_bytes, options.timeout};
+}
+
+// The first meeting of a group: each rank posts where it may run.
+std::vector<CoreSet> meet_at_first(Exchange& exchange, std::chrono::milliseconds timeout,
+                                   const Exchange::LossOf& loss_of) {
+  exchange.begin({"join"}, timeout);
+  new (exchange.mine()) CoreSet(allowed_cores());
+  exchange.meet(loss_of);
+  std::vector<CoreSet> sets(exchange.size());
+  for (int rank = 0; rank < exchange.size(); ++rank) {
+    std::memcpy(&sets[rank], exchange.posted(rank), sizeof(CoreSet));
+  }
+  return sets;
+}
+
+collectives::Bytes bytes_of(const at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+collectives::ConstBytes const_bytes_of(const at::Tensor& tensor) {
+  return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
+}
+
+// Tensors that an operation writes, as contiguous memory: the tensor itself, or a copy that goes
+// back at the end.
+class Destination {
+ public:
+  explicit Destination(at::Tensor tensor)
+      : tensor_(std::move(tensor)), flat_(tensor_.contiguous()) {}
+  collectives::Bytes bytes() const { return bytes_of(flat_); }
+  void commit() const {
+    if (!flat_.is_same(tensor_)) tensor_.copy_(flat_);
+  }
+
+ private:
+  at::Tensor tensor_;
+  at::Tensor flat_;
+};
+
+class Destinations {
+ public:
+  explicit Destinations(const std::vector<at::Tensor>& tensors) {
+    for (const at::Tensor& tensor : tensors) items_.emplace_back(tensor);
+  }
+  std::vector<collectives::Bytes> bytes() const {
+    std::vector<collectives::Bytes> spans;
+    for (const Destination& item : items_) spans.push_back(item.bytes());
+    return spans;
+  }
+  void commit() const {
+    for (const Destination& item : items_) item.commit();
+  }
+
+ private:
+  std::vector<Destination> items_;
+};
+
+// Contiguous versions of tensors that an operation reads.
+struct Sources {
+  explicit Sources(const std::vector<at::Tensor>& tensors) {
+    for (const at::Tensor& tensor : tensors) {
+      flat.push_back(tensor.contiguous());
+      bytes.push_back(const_bytes_of(flat.back()));
+    }
+  }
+  std::vector<at::Tensor> flat;
+  std::vector<collectives::ConstBytes> bytes;
+};
+
+Call call_of(const char* operation, const at::Tensor& tensor, int64_t elements, int root = -1) {
+  check_cpu_tensor(operation, tensor);
+  return {operation, static_cast<int>(tensor.scalar_type()), -1, root, elements};
+}
+
+Call reduce_call(const char* operation, const at::Tensor& tensor, int64_t elements,
+                 ReduceOp reduce_op, int root = -1) {
+  Call call = call_of(operation, tensor, elements, root);
+  check_reducible(tensor.scalar_type(), reduce_op);
+  call.reduce_op = static_cast<int>(reduce_op);
+  return call;
+}
+
+// What the recorder keeps of a call on `tensor`.
+RecordedCall recorded(const Call& call, const at::Tensor& tensor, const Options& options) {
+  RecordedCall kept{.operation = call.operation,
+                    .elements = call.elements,
+                    .reduce_op = call.reduce_op,
+                    .peer = call.root,
+                    .tag = options.tag,
+                    .is_background = options.background};
+  if (tensor.defined()) {
+    kept.shape = {tensor.sizes().data(), tensor.sizes().size()};
+    kept.dtype = call.dtype;
+  }
+  return kept;
+}
+
+// Runs `function`, and says in `entry` how it ended.
+template <typename Function>
+void run_recorded(const Recorder::Entry& entry, const Function& function) {
+  try {
+    function();
+  } catch (...) {
+    entry.finish(false);
+    throw;
+  }
+  entry.finish(true);
+}
+
+Recorder::Entry record(const GroupOptions& options, int group, const RecordedCall& call) {
+  return options.recorder ? options.recorder->issue(group, call) : Recorder::Entry();
+}
+
+std::vector<int> world_ranks_of(const GroupOptions& options, int size) {
+  std::vector<int> ranks = options.world_ranks;
+  for (int rank = static_cast<int>(ranks.size()); rank < size; ++rank) ranks.push_back(rank);
+  return ranks;
+}
+
+}  // namespace
+
+// A group's segment: the exchange and the envelopes of messages, then, reserved, the messages'
+// pieces and the host's heap.
+struct SharedCommunicator::Memory {
+  SegmentSize size;
+  size_t envelopes;
+  size_t pieces;
+  size_t heap;
+  size_t arena_bytes;
+
+  static Memory of(int num_ranks, const GroupOptions& options, bool has_heap) {
+    const SegmentSize messages = PointToPoint::segment_size(num_ranks);
+    Memory memory{};
+    memory.envelopes = Exchange::segment_bytes(num_ranks, exchange_options(options));
+    memory.pieces = round_up(memory.envelopes + messages.committed, kPage);
+    memory.heap = round_up(memory.pieces + messages.reserved, kHugePage);
+    if (has_heap) {
+      const size_t wanted = options.heap_bytes > 0 ? options.heap_bytes : shared_memory_bytes();
+      memory.arena_bytes = round_up(wanted, kHugePage);
+    }
+    memory.size.committed = memory.pieces;
+    memory.size.reserved = memory.heap + num_ranks * memory.arena_bytes - memory.pieces;
+    return memory;
+  }
+
+ private:
+  static constexpr size_t kPage = 4096;
+  static constexpr size_t kHugePage = 2 << 20;
+};
+
+SharedCommunicator::SharedCommunicator(Host host, std::shared_ptr<Segment> segment, int rank,
+                                       int size, const GroupOptions& options)
+    : host_(std::move(host)),
+      no_heap_(Heap::none()),
+      options_(options),
+      zero_copy_heap_(options.zero_copy ? *host_.heap : *no_heap_),
+      exchange_(segment, rank, size, exchange_options(options)),
+      abort_{std::make_shared<AbortSwitch>(
+          [this] { exchange_.abort("group " + options_.name + " was aborted"); })},
+      point_to_point_(segment, Memory::of(size, options, false).envelopes,
+                      Memory::of(size, options, false).pieces, exchange_, zero_copy_heap_,
+                      abort_.abort),
+      progress_(abort_.abort) {
+  exchange_.on_abort([this] { point_to_point_.wake_all(); });
+}
+
+std::unique_ptr<SharedCommunicator> SharedCommunicator::join(Host host, const std::string& uid,
+                                                             int rank, int size,
+                                                             const GroupOptions& options,
+                                                             const Exchange::LossOf& loss_of) {
+  TRIREME_CHECK(size >= 1 && rank >= 0 && rank < size, "rank ", rank, " of ", size,
+                " ranks; expected 0 <= rank < size");
+  TRIREME_CHECK(
+      options.slot_bytes % 64 == 0 && options.slot_bytes >= collectives::least_slot_bytes(size),
+      "slot_bytes is ", options.slot_bytes, "; expected a multiple of 64, at least ",
+      collectives::least_slot_bytes(size));
+  const int recorded_group =
+      options.recorder ? options.recorder->add_group(options.name, world_ranks_of(options, size))
+                       : -1;
+  std::unique_ptr<SharedCommunicator> group;
+  run_recorded(record(options, recorded_group, {.operation = "join"}),
+               [&] { group = meet_first(std::move(host), uid, rank, size, options, loss_of); });
+  group->recorded_group_ = recorded_group;
+  return group;
+}
+
+std::unique_ptr<SharedCommunicator> SharedCommunicator::meet_first(
+    Host host, const std::string& uid, int rank, int size, const GroupOptions& options,
+    const Exchange::LossOf& loss_of) {
+  const Memory memory = Memory::of(size, options, host.heap == nullptr);
+  std::shared_ptr<Segment> segment;
+  const auto deadline = Clock::now() + options.timeout;
+  if (rank == 0) segment = host.segments->create(uid, rank, memory.size);
+  while (segment == nullptr && (segment = host.segments->open(uid, rank, memory.size)) == nullptr) {
+    if (Clock::now() > deadline) {
+      throw CommError(concat("joining group ", options.name, ": rank 0 of ", size,
+                             " never came within ",
+                             static_cast<double>(options.timeout.count()) / 1000, " s"));
+    }
+    if (const std::string loss = loss_of ? loss_of(0) : ""; !loss.empty()) {
+      throw CommError(concat("joining group ", options.name, ": ", loss));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  if (host.heap == nullptr)
+    host.heap = Heap::in(segment, memory.heap, memory.arena_bytes, rank, size);
+  std::unique_ptr<SharedCommunicator> group(
+      new SharedCommunicator(std::move(host), segment, rank, size, options));
+  const std::vector<CoreSet> cores = meet_at_first(group->exchange_, options.timeout, loss_of);
+  std::optional<bool>& has_core_each = group->host_.has_core_each;
+  if (!has_core_each) has_core_each = have_core_each(cores);
+  group->exchange_.set_has_core_each(*has_core_each);
+  if (rank == 0) segment->seal();
+  return group;
+}
+
+template <typename Operation>
+WorkPtr SharedCommunicator::issue(const Call& call, const at::Tensor& tensor,
+                                  const Options& options, Operation operation) {
+  const auto entry = record(options_, recorded_group_, recorded(call, tensor, options));
+  auto run = [this, call, timeout = options.timeout, is_background = options.background, entry,
+              operation = std::move(operation)] {
+    const c10::NoGradGuard no_grad;  // autograd has no say in what is communicated
+    if (is_background) entry.start();
+    run_recorded(entry, [&] {
+      exchange_.begin(call, timeout);
+      operation();
+    });
+  };
+  if (options.background) return progress_.run_in_background(std::move(run));
+  return progress_.run(run);
+}
+
+WorkPtr SharedCommunicator::all_reduce(at::Tensor data, Options options) {
+  const Call call = reduce_call("all_reduce", data, data.numel(), options.operation);
+  return issue(call, data, options, [this, data, operation = options.operation] {
+    const Destination destination(data);
+    collectives::all_reduce(shared(), destination.bytes(), {data.scalar_type(), operation});
+    destination.commit();
+  });
+}
+
+WorkPtr SharedCommunicator::reduce(at::Tensor data, int root, Options options) {
+  check_rank("reduce", *this, root);
+  const Call call = reduce_call("reduce", data, data.numel(), options.operation, root);
+  return issue(call, data, options, [this, data, root, operation = options.operation] {
+    const Destination destination(data);
+    collectives::all_reduce(shared(), destination.bytes(), {data.scalar_type(), operation}, root);
+    if (rank() == root) destination.commit();
+  });
+}
+
+WorkPtr SharedCommunicator::broadcast(at::Tensor data, int root, Options options) {
+  check_rank("broadcast", *this, root);
+  const Call call = call_of("broadcast", data, data.numel(), root);
+  return issue(call, data, options, [this, data, root] {
+    const Destination destination(data);
+    const bool is_root = rank() == root;
+    std::vector<collectives::Bytes> outputs(is_root ? 0 : size());
+    if (!is_root) outputs[root] = destination.bytes();
+    collectives::share(shared(), outputs,
+                       is_root ? destination.bytes() : collectives::ConstBytes());
+    if (!is_root) destination.commit();
+  });
+}
+
+WorkPtr SharedCommunicator::all_gather(std::vector<at::Tensor> outputs, at::Tensor input,
+                                       Options options) {
+  check_one_a_rank("all_gather", *this, outputs);
+  TRIREME_CHECK(outputs[rank()].nbytes() == input.nbytes(), "all_gather: this rank's input has ",
+                input.nbytes(), " bytes and its place in the outputs ", outputs[rank()].nbytes());
+  Call call = call_of("all_gather", input, total_elements(outputs));
+  call.block_sizes = hash_of_sizes(outputs);
+  return issue(call, input, options, [this, outputs, input] {
+    const Destinations destinations(outputs);
+    const at::Tensor source = input.contiguous();
+    collectives::share(shared(), destinations.bytes(), const_bytes_of(source));
+    destinations.commit();
+  });
+}
+
+WorkPtr SharedCommunicator::reduce_scatter(at::Tensor output, std::vector<at::Tensor> inputs,
+                                           Options options) {
+  check_one_a_rank("reduce_scatter", *this, inputs);
+  TRIREME_CHECK(inputs[rank()].nbytes() == output.nbytes(),
+                "reduce_scatter: this rank's output has ", output.nbytes(),
+                " bytes and its place in the inputs ", inputs[rank()].nbytes());
+  Call call = reduce_call("reduce_scatter", output, total_elements(inputs), options.operation);
+  call.block_sizes = hash_of_sizes(inputs);
+  return issue(call, output, options, [this, output, inputs, operation = options.operation] {
+    const Destination destination(output);
+    const Sources sources(inputs);
+    collectives::reduce_scatter(shared(), destination.bytes(), sources.bytes,
+                                {output.scalar_type(), operation});
+    destination.commit();
+  });
+}
+
+WorkPtr SharedCommunicator::all_to_all(std::vector<at::Tensor> outputs,
+                                       std::vector<at::Tensor> inputs, Options options) {
+  check_one_a_rank("all_to_all", *this, outputs);
+  check_one_a_rank("all_to_all", *this, inputs);
+  return issue(call_of("all_to_all", inputs[0], -1), inputs[0], options, [this, outputs, inputs] {
+    const Destinations destinations(outputs);
+    const Sources sources(inputs);
+    collectives::all_to_all(shared(), destinations.bytes(), sources.bytes);
+    destinations.commit();
+  });
+}
+
+WorkPtr SharedCommunicator::gather(std::vector<at::Tensor> outputs, at::Tensor input, int root,
+                                   Options options) {
+  check_rank("gather", *this, root);
+  if (rank() == root) check_one_a_rank("gather", *this, outputs);
+  if (rank() != root) outputs.clear();
+  return issue(call_of("gather", input, -1, root), input, options, [this, outputs, input] {
+    const Destinations destinations(outputs);
+    const at::Tensor source = input.contiguous();
+    collectives::share(shared(), destinations.bytes(), const_bytes_of(source), /*confirm=*/true);
+    destinations.commit();
+  });
+}
+
+WorkPtr SharedCommunicator::scatter(at::Tensor output, std::vector<at::Tensor> inputs, int root,
+                                    Options options) {
+  check_rank("scatter", *this, root);
+  if (rank() == root) check_one_a_rank("scatter", *this, inputs);
+  if (rank() != root) inputs.clear();
+  return issue(call_of("scatter", output, -1, root), output, options, [this, output, inputs, root] {
+    const Destination destination(output);
+    const Sources sources(inputs);
+    std::vector<collectives::Bytes> to(size());
+    to[root] = destination.bytes();
+    std::vector<collectives::ConstBytes> from = sources.bytes;
+    from.resize(size());
+    collectives::all_to_all(shared(), to, from);
+    destination.commit();
+  });
+}
+
+WorkPtr SharedCommunicator::send(at::Tensor data, int peer, Options options) {
+  check_rank("send", *this, peer);
+  return transfer("send", data, peer, options);
+}
+
+WorkPtr SharedCommunicator::recv(at::Tensor data, int peer, Options options) {
+  if (peer != kAnySource) check_rank("recv", *this, peer);
+  return transfer("recv", data, peer, options);
+}
+
+WorkPtr SharedCommunicator::transfer(const char* operation, const at::Tensor& data, int peer,
+                                     const Options& options) {
+  TRIREME_CHECK(peer != rank(), operation, ": rank ", peer, " is this rank; expected another");
+  const Call call = call_of(operation, data, data.numel(), peer);
+  RecordedCall kept = recorded(call, data, options);
+  kept.is_point_to_point = true;
+  const auto entry = record(options_, recorded_group_, kept);
+  const c10::NoGradGuard no_grad;
+  const Destination tensor(data.detach());
+  const bool is_send = std::string_view(operation) == "send";
+  const auto timeout = options.timeout.count() > 0 ? options.timeout : options_.timeout;
+  // Holds the tensor until then; a recv's goes back to where it belongs.
+  const auto on_end = [tensor, is_send, entry](bool succeeded) {
+    if (succeeded && !is_send) tensor.commit();
+    entry.finish(succeeded);
+  };
+  if (options.background) entry.start();
+  return point_to_point_.start(
+      {is_send, tensor.bytes(), peer, options.tag, call.dtype, timeout, on_end},
+      options.background);
+}
+
+WorkPtr SharedCommunicator::barrier(Options options) {
+  return issue({"barrier"}, {}, options, [this] { exchange_.meet(); });
+}
+
+at::Tensor SharedCommunicator::symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) {
+  return host_.heap->empty(sizes, dtype);
+}
+
+std::unique_ptr<Communicator> SharedCommunicator::split(int color, int key,
+                                                        const std::string& name) {
+  // Every rank's (color, key), so that each finds its group's members without a leader.
+  at::Tensor mine = at::tensor(std::vector<int64_t>{color, key});
+  std::vector<at::Tensor> all(size());
+  for (at::Tensor& other : all) other = at::empty_like(mine);
+  all_gather(all, mine, {})->wait();
+  const std::string uid =
+      concat(host_.job, ".", std::hex, exchange_.nonce(), ".", num_splits_++, ".", color);
+  if (color < 0) return nullptr;
+  std::vector<std::pair<int64_t, int>> members;  // (key, rank)
+  for (int other = 0; other < size(); ++other) {
+    const auto* values = all[other].const_data_ptr<int64_t>();
+    if (values[0] == color) members.emplace_back(values[1], other);
+  }
+  std::ranges::sort(members);
+  const auto self = std::ranges::find(members, rank(), &std::pair<int64_t, int>::second);
+  GroupOptions options = options_;
+  options.name = name;
+  const std::vector<int> world_ranks = world_ranks_of(options_, size());
+  options.world_ranks.clear();
+  for (const auto& [member_key, member] : members) {
+    options.world_ranks.push_back(world_ranks[member]);
+  }
+  // A group of one exchanges nothing: small chunks cost it nothing either, and save shared memory.
+  if (members.size() == 1) options.slot_bytes = std::min<size_t>(options.slot_bytes, 64 << 10);
+  try {
+    return join(host_, uid, static_cast<int>(self - members.begin()),
+                static_cast<int>(members.size()), options,
+                [&](int member) { return exchange_.loss_of(members[member].second); });
+  } catch (const Error& error) {
+    exchange_.abort(concat("splitting ", name, " off group ", options_.name, ": ", error.what()));
+    throw;
+  }
+}
+
+}  // namespace trireme::comm

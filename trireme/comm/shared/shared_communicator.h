@@ -1,0 +1,95 @@
+// The Communicator of ranks that share memory: `thread` and `shm` are this class over different
+// segments, so they give the same bits. Every collective is a few exchanges (exchange.h); symmetric
+// tensors are used where they lie, ordinary ones are staged (collectives.h).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/comm/communicator.h"
+#include "trireme/comm/group_options.h"
+#include "trireme/comm/pending_work.h"
+#include "trireme/comm/progress.h"
+#include "trireme/comm/recorder/recorder.h"
+#include "trireme/comm/shared/collectives.h"
+#include "trireme/comm/shared/exchange.h"
+#include "trireme/comm/shared/heap.h"
+#include "trireme/comm/shared/point_to_point.h"
+#include "trireme/comm/shared/segment.h"
+
+namespace trireme::comm {
+
+// What the groups of one host have in common.
+struct Host {
+  std::string job;  // begins the names of all segments
+  std::shared_ptr<SegmentFactory> segments;
+  std::shared_ptr<Heap> heap;  // null: the first group makes it in its segment
+  // Whether all ranks of the first group can run at once; it finds out, its sub-groups believe it.
+  std::optional<bool> has_core_each = std::nullopt;
+};
+
+class SharedCommunicator : public Communicator {
+ public:
+  // Joins group `uid` of the host's job: rank 0 creates the segment, the others wait for it to appear. While waiting,
+  // `loss_of`, when given, is asked why a rank will not come; empty text when it may.
+  // Collective: all `size` ranks
+  // Throws:     ConfigError (name in use, memory), CommError (a rank never came)
+  static std::unique_ptr<SharedCommunicator> join(Host host, const std::string& uid, int rank,
+                                                  int size, const GroupOptions& options,
+                                                  const Exchange::LossOf& loss_of = {});
+
+  int rank() const override { return exchange_.rank(); }
+  int size() const override { return exchange_.size(); }
+  const std::string& name() const override { return options_.name; }
+
+  WorkPtr all_reduce(at::Tensor data, Options options) override;
+  WorkPtr reduce(at::Tensor data, int root, Options options) override;
+  WorkPtr broadcast(at::Tensor data, int root, Options options) override;
+  WorkPtr all_gather(std::vector<at::Tensor> outputs, at::Tensor input, Options options) override;
+  WorkPtr reduce_scatter(at::Tensor output, std::vector<at::Tensor> inputs,
+                         Options options) override;
+  WorkPtr all_to_all(std::vector<at::Tensor> outputs, std::vector<at::Tensor> inputs,
+                     Options options) override;
+  WorkPtr gather(std::vector<at::Tensor> outputs, at::Tensor input, int root,
+                 Options options) override;
+  WorkPtr scatter(at::Tensor output, std::vector<at::Tensor> inputs, int root,
+                  Options options) override;
+  WorkPtr send(at::Tensor data, int peer, Options options) override;
+  WorkPtr recv(at::Tensor data, int peer, Options options) override;
+  WorkPtr barrier(Options options) override;
+  at::Tensor symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) override;
+  std::unique_ptr<Communicator> split(int color, int key, const std::string& name) override;
+
+ private:
+  struct Memory;
+
+  SharedCommunicator(Host host, std::shared_ptr<Segment> segment, int rank, int size,
+                     const GroupOptions& options);
+
+  static std::unique_ptr<SharedCommunicator> meet_first(Host host, const std::string& uid, int rank,
+                                                        int size, const GroupOptions& options,
+                                                        const Exchange::LossOf& loss_of);
+  // Records `call` on `tensor`, announces it to the exchange and runs `operation`, here or behind.
+  template <typename Operation>
+  WorkPtr issue(const Call& call, const at::Tensor& tensor, const Options& options,
+                Operation operation);
+  WorkPtr transfer(const char* operation, const at::Tensor& data, int peer, const Options& options);
+  collectives::Shared shared() { return {exchange_, zero_copy_heap_}; }
+
+  Host host_;
+  std::shared_ptr<Heap> no_heap_;
+  GroupOptions options_;
+  const Heap& zero_copy_heap_;  // the host's, or none
+  int num_splits_ = 0;
+  int recorded_group_ = -1;
+  Exchange exchange_;
+  AbortGuard abort_;
+  // Last: their threads stop before the rest goes.
+  PointToPoint point_to_point_;
+  Progress progress_;
+};
+
+}  // namespace trireme::comm

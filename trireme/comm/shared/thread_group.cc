@@ -1,0 +1,40 @@
+#include "trireme/comm/shared/thread_group.h"
+
+#include <atomic>
+#include <exception>
+#include <thread>
+
+#include "trireme/base/error.h"
+#include "trireme/comm/shared/shared_communicator.h"
+
+namespace trireme::comm {
+
+std::vector<std::unique_ptr<Communicator>> make_thread_group(int size,
+                                                             const GroupOptions& options) {
+  TRIREME_CHECK(size >= 1, "a group needs at least one rank, got ", size);
+  const Host host{"threads", make_thread_segments(), Heap::of_threads()};
+  std::vector<std::unique_ptr<Communicator>> ranks(size);
+  std::vector<std::exception_ptr> errors(size);
+  std::vector<std::atomic<bool>> failed(size);
+  std::vector<std::thread> threads;
+  // Joining waits for all, so each rank joins on a thread of its own.
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        ranks[rank] = SharedCommunicator::join(host, host.job, rank, size, options, [&](int peer) {
+          return failed[peer].load() ? concat("rank ", peer, " could not join") : "";
+        });
+      } catch (...) {
+        errors[rank] = std::current_exception();
+        failed[rank].store(true);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+  return ranks;
+}
+
+}  // namespace trireme::comm
