@@ -3,10 +3,12 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <pybind11/chrono.h>
 #include <pybind11/functional.h>
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -26,7 +28,8 @@ using MakeGloo = std::function<BackendPtr(StorePtr store, int rank, int size,
 
 BackendPtr create_backend(const StorePtr& store, int rank, int size,
                           std::chrono::milliseconds timeout, const std::string& name,
-                          const std::string& interface, const MakeGloo& make_gloo) {
+                          const std::vector<int>& world_ranks, const std::string& interface,
+                          const MakeGloo& make_gloo) {
   const auto make_gloo_group = [make_gloo](const StorePtr& group_store, int group_rank,
                                            int group_size, const comm::GlooOptions& gloo) {
     const auto make_backend = [make_gloo, address = gloo.interface.address](
@@ -41,6 +44,7 @@ BackendPtr create_backend(const StorePtr& store, int rank, int size,
   comm::GroupOptions options;
   options.name = name;
   options.timeout = timeout;
+  options.world_ranks = world_ranks;
   return c10::make_intrusive<comm::C10dBackend>(
       comm::make_store_group(store, rank, size, options,
                              {.interface = interface, .make_gloo = make_gloo_group}),
@@ -53,6 +57,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("create_backend", &create_backend,
              "Joins the group of the ranks that meet at `store`; every one of them calls it.",
              pybind11::arg("store"), pybind11::arg("rank"), pybind11::arg("size"),
-             pybind11::arg("timeout"), pybind11::arg("name"), pybind11::arg("interface"),
-             pybind11::arg("make_gloo"), pybind11::call_guard<pybind11::gil_scoped_release>());
+             pybind11::arg("timeout"), pybind11::arg("name"), pybind11::arg("world_ranks"),
+             pybind11::arg("interface"), pybind11::arg("make_gloo"),
+             pybind11::call_guard<pybind11::gil_scoped_release>());
 }

@@ -55,7 +55,8 @@ def _make_gloo(store, rank, size, timeout, address):
 def _create_backend(options, _backend_options):
     """What torch.distributed calls for each group; every rank of the group calls it."""
     return _C.create_backend(options.store, options.group_rank, options.group_size, options.timeout,
-                             options.group_id, os.environ.get("GLOO_SOCKET_IFNAME", ""), _make_gloo)
+                             options.group_id, list(options.global_ranks_in_group or []),
+                             os.environ.get("GLOO_SOCKET_IFNAME", ""), _make_gloo)
 
 
 torch.distributed.Backend.register_backend("trireme", _create_backend, extended_api=True, devices=["cpu"])

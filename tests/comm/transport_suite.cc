@@ -306,6 +306,33 @@ void check_split(Communicator& group) {
   group.barrier()->wait();
 }
 
+void check_abort(Communicator& group) {
+  const auto doomed = group.split(0, group.rank(), "doomed");
+  doomed->barrier()->wait();
+  if (group.rank() == 0) {
+    // The last rank to come never comes; nobody but abort() can end the others' wait.
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    doomed->abort("enough of this");
+    doomed->abort("and of that");
+  }
+  EXPECT_ERROR(CommError, doomed->all_reduce(at::ones({5}))->wait(), "enough of this");
+  EXPECT_ERROR(CommError, doomed->barrier()->wait(), "enough of this");
+
+  const auto other = group.split(0, group.rank(), "other");
+  other->barrier()->wait();
+  if (group.rank() == group.size() - 1) {  // in a synchronous call while another thread aborts
+    std::thread watchdog([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      other->abort("the watchdog barked");
+    });
+    if (group.size() > 1) {
+      EXPECT_ERROR(CommError, other->recv(at::ones({5}), 0)->wait(), "the watchdog barked");
+    }
+    watchdog.join();
+  }
+  group.barrier()->wait();
+}
+
 void check_symmetric_memory(Communicator& group) {
   at::Tensor data = group.symmetric_empty({3, 5}, at::kFloat);
   EXPECT_EQ(data.sizes(), (std::vector<int64_t>{3, 5}));

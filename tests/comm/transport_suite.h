@@ -23,6 +23,8 @@ void check_any_source(Communicator& group);
 void check_background(Communicator& group);
 // Groups by color, reversed by key, and none for a negative color; each does an all_reduce.
 void check_split(Communicator& group);
+// abort() ends what others wait for, with its reason; `group` itself stays.
+void check_abort(Communicator& group);
 void check_symmetric_memory(Communicator& group);
 
 }  // namespace trireme::comm

@@ -57,6 +57,7 @@ TEST_P(Transports, MovesBlocksOfAnySizes) { run(check_moves); }
 TEST_P(Transports, SendsAndReceives) { run(check_point_to_point); }
 TEST_P(Transports, ReceivesFromWhoeverSends) { run(check_any_source); }
 TEST_P(Transports, Splits) { run(check_split); }
+TEST_P(Transports, AbortEndsWhatOthersWaitFor) { run(check_abort); }
 TEST_P(Transports, HasSymmetricMemory) { run(check_symmetric_memory); }
 
 // Transports and placements that keep rank order.

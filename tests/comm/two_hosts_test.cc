@@ -37,6 +37,7 @@ void check_everything(Communicator& world) {
   check_any_source(world);
   check_background(world);
   check_split(world);
+  check_abort(world);
   check_symmetric_memory(world);
   world.barrier()->wait();
 }

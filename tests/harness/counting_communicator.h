@@ -117,6 +117,7 @@ class CountingCommunicator : public comm::Communicator {
     return inner_->barrier(options);
   }
 
+  void abort(const std::string& reason) override { inner_->abort(reason); }
   at::Tensor symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) override {
     return inner_->symmetric_empty(sizes, dtype);
   }

@@ -49,6 +49,7 @@ class LonelyRank : public comm::Communicator {
   WorkPtr send(at::Tensor, int, Options) override { return nullptr; }
   WorkPtr recv(at::Tensor, int, Options) override { return nullptr; }
   WorkPtr barrier(Options) override { return nullptr; }
+  void abort(const std::string&) override {}
   at::Tensor symmetric_empty(at::IntArrayRef, c10::ScalarType) override { return {}; }
 
  private:

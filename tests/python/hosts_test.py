@@ -7,6 +7,8 @@ root and iproute2 are needed).
 
 import json
 import os
+import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,6 +19,7 @@ import torch.distributed as dist
 
 import programs_test
 
+ADDRESS = "10.231.78.1"  # of the first host
 PORT = 29511
 INTERFACE = "oar1"
 LIMIT = 240  # seconds for one job
@@ -66,7 +69,7 @@ def lose_a_rank(folder):
     rank, world = dist.get_rank(), dist.get_world_size()
     dist.barrier()
     if rank == world - 1:
-        os._exit(9)
+        os.kill(os.getpid(), signal.SIGKILL)
     try:
         dist.all_reduce(torch.ones(10))
         error = "none"
@@ -77,7 +80,7 @@ def lose_a_rank(folder):
 
 
 class Hosts:
-    """Two namespaces, gone at the end; spaces[0] has ADDRESS of rank 0."""
+    """Two namespaces, gone at the end; the first has ADDRESS."""
 
     def __enter__(self):
         self.spaces = [f"trireme-{os.getpid()}-py{host}" for host in (0, 1)]
@@ -100,19 +103,29 @@ class Hosts:
         subprocess.run(["ip", *arguments], check=True)
 
     def torchrun(self, ranks_of, mode, folder):
-        """Its exit codes, one for each host that has ranks."""
+        """Exit codes of torchrun on each host that has ranks."""
         hosts = [host for host, ranks in enumerate(ranks_of) if ranks > 0]
+        return self.execute(folder, {
+            host: [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(len(hosts)), "--node-rank", str(node),
+                   "--nproc-per-node", str(ranks_of[host]), "--master-addr", ADDRESS, "--master-port", str(PORT),
+                   os.path.abspath(__file__), mode, folder]
+            for node, host in enumerate(hosts)})
+
+    def plain(self, ranks_of, mode, folder):
+        """The same without a launcher that ends a host's ranks when one of them dies: it is this script again."""
+        return self.execute(folder, {
+            host: [sys.executable, os.path.abspath(__file__), "start", mode, folder, str(sum(ranks_of[:host])),
+                   str(ranks), str(sum(ranks_of))]
+            for host, ranks in enumerate(ranks_of)})
+
+    def execute(self, folder, commands):
         nodes = []
-        for node, host in enumerate(hosts):
-            command = ["ip", "netns", "exec", self.spaces[host], "unshare", "--mount", "sh", "-c",
-                       'mount -t tmpfs -o size=256m tmpfs /dev/shm && exec "$@"', "sh", sys.executable,
-                       "-m", "torch.distributed.run", "--nnodes", str(len(hosts)), "--node-rank", str(node),
-                       "--nproc-per-node", str(ranks_of[host]), "--master-addr", "10.231.78.1",
-                       "--master-port", str(PORT), os.path.abspath(__file__), mode, folder]
-            # Its output goes to a file: a launcher with a full pipe would never end.
+        for host, command in commands.items():
+            within = ["ip", "netns", "exec", self.spaces[host], "unshare", "--mount", "sh", "-c",
+                      'mount -t tmpfs -o size=256m tmpfs /dev/shm && exec "$@"', "sh", *command]
             with open(os.path.join(folder, f"host{host}.log"), "w") as log:
                 environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-                nodes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT))
+                nodes.append(subprocess.Popen(within, env=environment, stdout=log, stderr=subprocess.STDOUT))
         try:
             return [node.wait(LIMIT) for node in nodes]
         finally:
@@ -121,24 +134,34 @@ class Hosts:
                 node.wait()
 
 
-def run(hosts, ranks_of, mode, expected_code=0):
+def start(mode, folder, first, ranks, world):
+    """Starts `ranks` ranks of this host, waits for all, and fails when one ends unlike those that die by plan."""
+    processes = []
+    for rank in range(int(first), int(first) + int(ranks)):
+        environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": world, "MASTER_ADDR": ADDRESS,
+                       "MASTER_PORT": str(PORT)}
+        processes.append(subprocess.Popen([sys.executable, os.path.abspath(__file__), mode, folder], env=environment))
+    codes = [process.wait(LIMIT) for process in processes]
+    sys.exit(any(code not in (0, -signal.SIGKILL) for code in codes))
+
+
+def run(hosts, ranks_of, start):
+    """What each rank wrote; `start` is a method of Hosts and its arguments before the folder."""
     with tempfile.TemporaryDirectory(prefix="trireme-hosts-") as folder:
-        codes = hosts.torchrun(ranks_of, mode, folder)
-        if any((code == 0) != (expected_code == 0) for code in codes):
-            logs = "\n".join(open(os.path.join(folder, name)).read()[-3000:]
-                             for name in sorted(os.listdir(folder)) if name.endswith(".log"))
-            raise AssertionError(f"torchrun on {ranks_of} ended with {codes}:\n{logs}")
-        return [json.load(open(os.path.join(folder, name)))
-                for name in sorted(os.listdir(folder)) if name.endswith(".json")]
+        codes = start[0](hosts, ranks_of, *start[1:], folder)
+        logs = [path.read_text()[-3000:] for path in sorted(pathlib.Path(folder).glob("*.log"))]
+        if any(codes):
+            raise AssertionError(f"{start[1]} on {ranks_of} ended with {codes}:\n" + "\n".join(logs))
+        return [json.loads(path.read_text()) for path in sorted(pathlib.Path(folder).glob("*.json"))]
 
 
 class TwoHosts(unittest.TestCase):
     def test_programs_give_the_bits_of_one_host(self):
         with Hosts() as hosts:
-            expected = run(hosts, [4, 0], "work")
+            expected = run(hosts, [4, 0], (Hosts.torchrun, "work"))
             self.assertEqual(len(expected), 4)
             for spread in ([2, 2], [1, 3]):
-                found = run(hosts, spread, "work")
+                found = run(hosts, spread, (Hosts.torchrun, "work"))
                 for rank in range(4):
                     for program in PROGRAMS:
                         name = program.__name__
@@ -146,15 +169,14 @@ class TwoHosts(unittest.TestCase):
 
     def test_a_dead_rank_is_an_error_on_both_hosts(self):
         with Hosts() as hosts:
-            errors = run(hosts, [2, 2], "lose_a_rank", expected_code=1)
+            errors = run(hosts, [2, 2], (Hosts.plain, "lose_a_rank"))
             self.assertEqual(len(errors), 3)
             for error in errors:
-                self.assertRegex(error, "all_reduce")
-                self.assertRegex(error, "rank 3")
+                self.assertRegex(error, r"all_reduce.*rank 3")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        {"work": work, "lose_a_rank": lose_a_rank}[sys.argv[1]](sys.argv[2])
+    if len(sys.argv) > 2:
+        {"work": work, "lose_a_rank": lose_a_rank, "start": start}[sys.argv[1]](*sys.argv[2:])
         sys.exit()
     sys.exit(unittest.main(verbosity=1))

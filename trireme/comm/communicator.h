@@ -102,6 +102,10 @@ class Communicator {
   // Throws: ConfigError when the heap is full, saying how large it must be
   virtual at::Tensor symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) = 0;
 
+  // From now on every call on the group throws CommError with `reason`, here and on the peers; calls
+  // that wait do so soon. The first reason stays. From any thread, while others wait on the group.
+  virtual void abort(const std::string& reason) = 0;
+
   // A new group of the ranks that gave the same `color`, ordered by (key, rank). A negative color
   // takes part in the call and gets nullptr. `name` appears in errors. Collective: every rank of
   // this group.

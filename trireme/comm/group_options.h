@@ -26,7 +26,8 @@ struct GroupOptions {
   bool zero_copy = true;
   // Where this rank's calls are recorded, in its sub-groups too; null: nowhere.
   std::shared_ptr<Recorder> recorder = nullptr;
-  std::vector<int> world_ranks = {};  // the members, for the recorder; empty: 0, 1, 2, ...
+  std::vector<int> world_ranks =
+      {};  // of the members, for errors and the recorder; empty: 0, 1, ...
 };
 
 }  // namespace trireme::comm

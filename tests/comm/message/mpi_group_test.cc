@@ -32,6 +32,7 @@ TEST_F(MpiGroup, SendsAndReceives) { check_point_to_point(*world_); }
 TEST_F(MpiGroup, ReceivesFromWhoeverSends) { check_any_source(*world_); }
 TEST_F(MpiGroup, WorksInTheBackground) { check_background(*world_); }
 TEST_F(MpiGroup, Splits) { check_split(*world_); }
+TEST_F(MpiGroup, AbortEndsWhatOthersWaitFor) { check_abort(*world_); }
 TEST_F(MpiGroup, HasSymmetricMemory) { check_symmetric_memory(*world_); }
 
 TEST_F(MpiGroup, ConnectWorldGivesTheSameRanks) {

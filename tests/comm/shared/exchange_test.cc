@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-const ExchangeOptions kOptions{"crew", 4096, std::chrono::seconds(60), true};
+const ExchangeOptions kOptions{"crew", 4096, std::chrono::seconds(60), {}, true};
 
 // Runs `function` on `size` ranks as threads; what each threw, empty for nothing.
 std::vector<std::string> run(int size, const std::function<void(Exchange&)>& function,

@@ -120,6 +120,18 @@ TEST(SharedCommunicator, TimeoutOfOneCallNamesTheLateRank) {
   });
 }
 
+TEST(SharedCommunicator, ErrorsOfASubGroupNameTheRanksOfTheWorldToo) {
+  run_ranks(4, [](Communicator& world) {
+    const auto pair = world.split(world.rank() / 2, 0, "pair");
+    Options options;
+    options.timeout = std::chrono::milliseconds(100);
+    if (world.rank() == 2) {
+      EXPECT_ERROR(CommError, pair->barrier(options), "waiting for rank 1 (world rank 3)");
+    }
+    world.barrier()->wait();
+  });
+}
+
 TEST(SharedCommunicator, AbortOfWorkEndsItHereAndOnThePeers) {
   run_ranks(2, [](Communicator& group) {
     at::Tensor data = rank_tensor(0);

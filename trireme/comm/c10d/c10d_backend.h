@@ -102,7 +102,7 @@ class C10dBackend : public c10d::Backend {
   Result receive(c10d::OpType type, const Tensors& tensors, int peer, int tag);
 
   std::mutex issuing_;  // guards the next three; held while a synchronous call runs
-  std::unique_ptr<Communicator> group_;
+  std::shared_ptr<Communicator> group_;  // and state_ to change it
   std::shared_ptr<C10dWatcher> watcher_;
   std::vector<std::weak_ptr<comm::Work>> pending_;  // background collectives, by age
 

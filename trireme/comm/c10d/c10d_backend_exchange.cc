@@ -195,16 +195,13 @@ at::Tensor C10dBackend::allocateTensor(long size, at::TensorOptions options) {
 bool C10dBackend::supportsTensorAlloc(c10::DeviceIndex index) { return index < 0; }
 
 void C10dBackend::abort() {
-  const std::unique_lock issuing(issuing_, std::try_to_lock);
-  // Otherwise a synchronous call is running, whose own timeout ends it.
-  if (!issuing.owns_lock() || group_ == nullptr) return;
-  try {
-    comm::Options options;
-    options.background = true;
-    group_->barrier(options)->abort();
-  } catch (const CommError&) {
-    // Dead already.
+  // Not issuing_, which a running synchronous call holds.
+  std::shared_ptr<Communicator> group;
+  {
+    const std::lock_guard state(state_);
+    group = group_;
   }
+  if (group != nullptr) group->abort("group " + group_name_ + " was aborted");
 }
 
 void C10dBackend::shutdown() {
@@ -218,7 +215,12 @@ void C10dBackend::shutdown() {
     }
   }
   pending_.clear();
-  group_.reset();
+  std::shared_ptr<Communicator> group;
+  {
+    const std::lock_guard state(state_);
+    group = std::move(group_);
+  }
+  group.reset();
   watcher_.reset();
 }
 

@@ -250,6 +250,7 @@ class NativeCommunicator : public Communicator {
     return issue(
         "barrier", options, [&] { return C10dWorks{backend_->barrier()}; }, nullptr);
   }
+  void abort(const std::string&) override { backend_->abort(); }  // its errors have its own words
   at::Tensor symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) override {
     return at::empty(sizes, at::TensorOptions().dtype(dtype).device(options_.device));
   }

@@ -71,16 +71,6 @@ class SendWork : public Work {
   at::Tensor announcement_;
 };
 
-// Through the only way the interface has: work that nobody answers, given up.
-void abort_group(Communicator& group) {
-  if (group.size() == 1) return;
-  try {
-    const Options options{.tag = HierarchicalCollectives::kCallTag, .background = true};
-    group.recv(at::empty({0}), kAnySource, options)->abort();
-  } catch (const Error&) {  // it is dead already
-  }
-}
-
 }  // namespace
 
 std::unique_ptr<Communicator> make_hierarchical_group(std::unique_ptr<Communicator> inner,
@@ -106,13 +96,13 @@ HierarchicalCommunicator::HierarchicalCommunicator(std::unique_ptr<Communicator>
       name_(std::move(name)),
       collectives_(*inner_, *outer_, hosts_),
       sent_(outer_->size()),
-      queue_([this] { abort(); }) {}
+      queue_([this] { abort("group " + name_ + " was aborted"); }) {}
 
 HierarchicalCommunicator::~HierarchicalCommunicator() = default;
 
-void HierarchicalCommunicator::abort() {
-  abort_group(*outer_);
-  abort_group(*inner_);
+void HierarchicalCommunicator::abort(const std::string& reason) {
+  outer_->abort(reason);
+  inner_->abort(reason);
 }
 
 Communicator& HierarchicalCommunicator::path_to(int peer) const {
@@ -129,9 +119,10 @@ auto HierarchicalCommunicator::guarded(const std::string& what, Operation&& oper
   try {
     return operation();
   } catch (const CommError& error) {
-    abort();
-    throw CommError(concat(what, " of group ", name_, " (rank ", rank(), " of ", size(),
-                           ", hierarchical): ", error.what()));
+    const std::string reason = concat(what, " of group ", name_, " (rank ", rank(), " of ", size(),
+                                      ", hierarchical): ", error.what());
+    abort(reason);
+    throw CommError(reason);
   }
 }
 

@@ -65,6 +65,7 @@ class HierarchicalCommunicator : public Communicator {
   WorkPtr send(at::Tensor data, int peer, Options options) override;
   WorkPtr recv(at::Tensor data, int peer, Options options) override;
   WorkPtr barrier(Options options) override;
+  void abort(const std::string& reason) override;
   at::Tensor symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) override;
   std::unique_ptr<Communicator> split(int color, int key, const std::string& name) override;
 
@@ -75,7 +76,6 @@ class HierarchicalCommunicator : public Communicator {
   auto guarded(const std::string& what, Operation&& operation);
   Communicator& path_to(int peer) const;
   int rank_on_path(int peer) const;
-  void abort();
 
   const std::unique_ptr<Communicator> inner_;
   const std::unique_ptr<Communicator> outer_;

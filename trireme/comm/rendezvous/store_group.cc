@@ -99,8 +99,14 @@ std::unique_ptr<Communicator> make_store_group(const StorePtr& store, int rank, 
   const int host = hosts.host_of(rank);
   const auto make_shm = [&] {
     const std::string job = agree_on_job(meeting, how.job);
+    const std::vector<int>& local_ranks = hosts.ranks_of(host);
+    GroupOptions local = options;
+    local.world_ranks = local_ranks;
+    for (int& member : local.world_ranks) {
+      if (!options.world_ranks.empty()) member = options.world_ranks.at(member);
+    }
     return make_shm_group(concat(job, ".host", host), hosts.local_rank_of(rank),
-                          static_cast<int>(hosts.ranks_of(host).size()), options);
+                          static_cast<int>(local_ranks.size()), local);
   };
   TRIREME_CHECK(how.transport != "shm" || hosts.num_hosts() == 1,
                 "transport \"shm\" connects the ranks of one host, and these are on ",

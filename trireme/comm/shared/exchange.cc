@@ -109,6 +109,12 @@ Exchange::Rank& Exchange::peer(int rank) const { return ranks_[rank]; }
 
 uint64_t Exchange::nonce() const { return header().nonce.load(); }
 
+std::string Exchange::title_of(int rank) const {
+  const std::vector<int>& world = options_.world_ranks;
+  const bool is_known = rank < static_cast<int>(world.size()) && world[rank] != rank;
+  return concat("rank ", rank, is_known ? concat(" (world rank ", world[rank], ")") : "");
+}
+
 bool Exchange::has_joined(int peer_rank) const { return peer(peer_rank).attached.load() != 0; }
 
 void Exchange::begin(const Call& call, std::chrono::milliseconds timeout) {
@@ -199,7 +205,7 @@ void Exchange::time_out(uint32_t target) {
   std::string late;
   for (int other = 0; other < size_; ++other) {
     if (other == rank_ || line(other, target - 1).phase.load() == target) continue;
-    late += concat(late.empty() ? "rank " : ", rank ", other,
+    late += concat(late.empty() ? "" : ", ", title_of(other),
                    has_joined(other) ? "" : ", which never joined");
   }
   fail(concat("timed out after ", static_cast<double>(timeout_.count()) / 1000, " s waiting for ",
@@ -213,8 +219,8 @@ void Exchange::report_difference(int other) {
   };
   const int first = std::min(rank_, other);
   const int second = std::max(rank_, other);
-  fail(concat("the ranks call different operations: rank ", first, " ", call_of(peer(first)),
-              ", rank ", second, " ", call_of(peer(second))));
+  fail(concat("the ranks call different operations: ", title_of(first), " ", call_of(peer(first)),
+              ", ", title_of(second), " ", call_of(peer(second))));
 }
 
 std::string Exchange::loss_of(int peer) const {
@@ -222,9 +228,9 @@ std::string Exchange::loss_of(int peer) const {
 }
 
 std::string Exchange::absence_of(int other) const {
-  if (peer(other).left.load() != 0) return concat("rank ", other, " has left the group");
+  if (peer(other).left.load() != 0) return title_of(other) + " has left the group";
   const bool died = has_joined(other) && !segment_->is_alive(other);
-  return died ? concat("rank ", other, " died") : "";
+  return died ? title_of(other) + " died" : "";
 }
 
 void Exchange::fail(const std::string& reason) {

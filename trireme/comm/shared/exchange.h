@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "trireme/comm/shared/bell.h"
 #include "trireme/comm/shared/segment.h"
@@ -33,6 +34,7 @@ struct ExchangeOptions {
   std::string name;       // of the group, for errors
   size_t slot_bytes = 0;  // room behind a note; a rank has two
   std::chrono::milliseconds timeout{};
+  std::vector<int> world_ranks = {};  // of the members, for errors; empty: 0, 1, 2, ...
   // Whether each of the ranks that compete for the host's cores has one of its own; without, waiting
   // gives the core away at once.
   bool has_core_each = false;
@@ -79,6 +81,8 @@ class Exchange {
   // Why `peer` itself will not come; empty when it may.
   std::string absence_of(int peer) const;
   bool has_joined(int peer) const;
+  // "rank 1", with its rank in the world where that is another.
+  std::string title_of(int rank) const;
 
   // From now on every call on the group throws CommError with `reason`, here and on the peers. The
   // first reason stays.

@@ -308,9 +308,9 @@ bool PointToPoint::match(Transfer& recv) {
   const Envelope& envelope = *recv.envelope;
   if (envelope.num_bytes != recv.size() || envelope.dtype != message.dtype) {
     exchange_.fail("recv",
-                   concat("rank ", recv.source, " sends ",
-                          text_of(name_of(envelope.dtype), envelope.num_bytes, envelope.tag),
-                          ", rank ", exchange_.rank(), " expects ",
+                   concat(exchange_.title_of(recv.source), " sends ",
+                          text_of(name_of(envelope.dtype), envelope.num_bytes, envelope.tag), ", ",
+                          exchange_.title_of(exchange_.rank()), " expects ",
                           text_of(name_of(message.dtype), recv.size(), message.tag)));
   }
   return true;
@@ -341,10 +341,10 @@ void PointToPoint::look_for_losses() {
       }
       if (!absence.empty()) exchange_.fail(operation, absence);
       if (Clock::now() > transfer->deadline) {
-        exchange_.fail(
-            operation,
-            concat("timed out after ", message.timeout.count() / 1000.0, " s waiting for ",
-                   peer == kAnySource ? "any rank" : concat("rank ", peer), ", tag ", message.tag));
+        exchange_.fail(operation, concat("timed out after ", message.timeout.count() / 1000.0,
+                                         " s waiting for ",
+                                         peer == kAnySource ? "any rank" : exchange_.title_of(peer),
+                                         ", tag ", message.tag));
       }
     }
   } catch (...) {

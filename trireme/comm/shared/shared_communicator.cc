@@ -22,7 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 ExchangeOptions exchange_options(const GroupOptions& options) {
-  return {options.name, options.slot_bytes, options.timeout};
+  return {options.name, options.slot_bytes, options.timeout, options.world_ranks};
 }
 
 // The first meeting of a group: each rank posts where it may run.

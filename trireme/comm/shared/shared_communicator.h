@@ -60,6 +60,7 @@ class SharedCommunicator : public Communicator {
   WorkPtr send(at::Tensor data, int peer, Options options) override;
   WorkPtr recv(at::Tensor data, int peer, Options options) override;
   WorkPtr barrier(Options options) override;
+  void abort(const std::string& reason) override { exchange_.abort(reason); }
   at::Tensor symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) override;
   std::unique_ptr<Communicator> split(int color, int key, const std::string& name) override;
 
