@@ -16,6 +16,7 @@
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
 #include "trireme/comm/c10d/gloo_group.h"
+#include "trireme/comm/c10d/nccl_group.h"
 
 namespace trireme::comm {
 namespace {
@@ -70,6 +71,17 @@ void expect_world(const std::string& store, const std::string& transport,
     world->barrier()->wait();
   });
   EXPECT_EQ(statuses, (std::vector<harness::ExitStatus>{0, 0, 0}));
+}
+
+TEST(Rendezvous, OffersNcclWhereTheBuildHasIt) {
+  const harness::TemporaryFolder folder;
+  std::string error;
+  try {
+    connect_world(info_of(0, 1, "file:" + (folder / "store").string()), "nccl");
+  } catch (const std::exception& caught) {  // NCCL's own, on a machine without a GPU
+    error = caught.what();
+  }
+  EXPECT_EQ(contains(error, "this build has no NCCL"), !has_nccl()) << error;
 }
 
 TEST(Rendezvous, ConnectsAWorldOfOneHostWithoutAStore) {

@@ -83,9 +83,9 @@ std::unique_ptr<Communicator> connect_world(const WorldInfo& info, const std::st
                   world->size(), "; start the ranks of transport mpi with mpirun");
     return world;
   }
-  static constexpr const char* kTransports[] = {"auto", "shm", "gloo", "hierarchical"};
+  static constexpr const char* kTransports[] = {"auto", "shm", "gloo", "hierarchical", "nccl"};
   TRIREME_CHECK(std::ranges::find(kTransports, transport) != std::end(kTransports), "transport \"",
-                transport, "\" is unknown; expected auto, shm, gloo, hierarchical or mpi");
+                transport, "\" is unknown; expected auto, shm, gloo, hierarchical, nccl or mpi");
   const bool may_need_no_store = transport == "auto" || transport == "shm";
   if (may_need_no_store && (info.store.empty() || info.is_one_host)) {
     TRIREME_CHECK(info.local_size == info.size, "the job has ", info.size, " ranks, of which ",

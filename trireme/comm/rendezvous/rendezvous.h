@@ -28,6 +28,7 @@ c10::intrusive_ptr<c10d::Store> connect_store(const WorldInfo& info,
 //   shm           all ranks share a host
 //   gloo          TCP between all ranks, on any hosts
 //   hierarchical  shm within each host, gloo across them
+//   nccl          the ranks' current CUDA devices, whose tensors alone it takes (nccl_group.h)
 //   mpi           all ranks were started by mpirun (mpi_group.h)
 // Who shares a host is found by exchanging identities over the store (host_identity.h). Without a
 // store, or when the launcher started all ranks here under one name, auto and shm need none.

@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/comm/c10d/nccl_group.h"
 #include "trireme/comm/hierarchical/hierarchical_communicator.h"
 #include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/comm/shared/shm_group.h"
@@ -94,6 +95,10 @@ std::unique_ptr<Communicator> make_store_group(const StorePtr& store, int rank, 
   const int64_t arrivals = store->add("trireme/arrivals", 1);
   const auto round =
       c10::make_intrusive<c10d::PrefixStore>(concat("trireme/", (arrivals - 1) / size), store);
+  if (how.transport == "nccl") {
+    return make_nccl_group(c10::make_intrusive<c10d::PrefixStore>("nccl", round), rank, size,
+                           {options.name, options.timeout});
+  }
   const Meeting meeting{round, rank, size, options.timeout};
   const HostMap hosts(meeting.all_gather("host", host_identity()));
   const int host = hosts.host_of(rank);

@@ -19,7 +19,7 @@ class Store;
 namespace trireme::comm {
 
 struct StoreGroupOptions {
-  std::string transport = "auto";  // auto, shm, gloo or hierarchical, as in rendezvous.h
+  std::string transport = "auto";  // auto, shm, gloo, hierarchical or nccl: rendezvous.h
   // Begins the names in /dev/shm, unique on each host; empty: one that rank 0 makes up.
   std::string job = {};
   // What the other hosts connect to; empty: the interface that routes to the TCPStore's host.

@@ -109,14 +109,15 @@ class StagedAllReduce {
         data_(data),
         reduction_(reduction),
         root_(root),
-        chunk_bytes_(exchange.options().slot_bytes / 2 / kAlignment * kAlignment) {}
+        room_(exchange.options().slot_bytes / exchange.size() / kAlignment * kAlignment),
+        chunk_bytes_(room_ * exchange.size()) {}
 
   // Posts the other ranks' parts of chunk k.
   void stage(size_t k) const {
     for (int rank = 0; rank < exchange_.size(); ++rank) {
       if (rank == exchange_.rank()) continue;
       const Part part = part_of(chunk(k), exchange_.size(), rank);
-      copy_bytes(exchange_.mine() + part.begin, data_.data() + k * chunk_bytes_ + part.begin,
+      copy_bytes(exchange_.mine() + rank * room_, data_.data() + k * chunk_bytes_ + part.begin,
                  part.size);
     }
   }
@@ -133,6 +134,7 @@ class StagedAllReduce {
   }
 
  private:
+  size_t own_room() const { return exchange_.rank() * room_; }
   size_t chunk(size_t k) const { return chunk_at(data_.size(), k * chunk_bytes_, chunk_bytes_); }
 
   void reduce(size_t k, std::span<std::byte* const> operands) const {
@@ -143,10 +145,10 @@ class StagedAllReduce {
       const bool is_own = rank == exchange_.rank();
       inputs.push_back(is_own                      ? data_.data() + offset
                        : operands[rank] != nullptr ? operands[rank] + offset
-                                                   : exchange_.posted(rank) + part.begin);
+                                                   : exchange_.posted(rank) + own_room());
     }
     Small<void*> outs;
-    if (root_ != exchange_.rank()) outs.push_back(exchange_.mine() + chunk_bytes_);
+    if (root_ != exchange_.rank()) outs.push_back(exchange_.mine() + own_room());
     if (takes_result(exchange_, root_)) outs.push_back(data_.data() + offset);
     reduce_bytes(outs, inputs, part.size, reduction_);
   }
@@ -155,7 +157,7 @@ class StagedAllReduce {
       if (rank == exchange_.rank()) continue;
       const Part part = part_of(chunk(k), exchange_.size(), rank);
       copy_bytes(data_.data() + k * chunk_bytes_ + part.begin,
-                 exchange_.posted(rank) + chunk_bytes_, part.size);
+                 exchange_.posted(rank) + rank * room_, part.size);
     }
   }
 
@@ -163,8 +165,29 @@ class StagedAllReduce {
   Bytes data_;
   Reduction reduction_;
   int root_;
-  size_t chunk_bytes_;  // staged in a slot's first half; the reduced part goes into the second
+  size_t room_;  // in a slot, for what goes to each rank; in this rank's own is what it reduced
+  size_t chunk_bytes_;
 };
+
+// All of a rank's inputs travel in its note.
+void reduce_scatter_in_note(Exchange& exchange, Bytes output, std::span<const ConstBytes> inputs,
+                            const Reduction& reduction) {
+  auto* mine = reinterpret_cast<std::byte*>(exchange.note().data());
+  size_t own_begin = 0;
+  for (int rank = 0; rank < exchange.size(); ++rank) {
+    if (rank < exchange.rank()) own_begin += inputs[rank].size();
+    copy_bytes(mine, inputs[rank].data(), inputs[rank].size());
+    mine += inputs[rank].size();
+  }
+  exchange.meet();
+  Small<const void*> sources;
+  for (int rank = 0; rank < exchange.size(); ++rank) {
+    sources.push_back(reinterpret_cast<const std::byte*>(exchange.note_of(rank).data()) +
+                      own_begin);
+  }
+  void* out = output.data();
+  reduce_bytes({&out, 1}, sources, output.size(), reduction);
+}
 
 // What a rank says of one block.
 struct Entry {
@@ -241,6 +264,10 @@ void all_reduce(const Shared& shared, Bytes data, const Reduction& reduction, in
 void reduce_scatter(const Shared& shared, Bytes output, std::span<const ConstBytes> inputs,
                     const Reduction& reduction) {
   Exchange& exchange = shared.exchange;
+  size_t total = 0;  // the same on all ranks, or else the call's signatures differ
+  for (const ConstBytes input : inputs) total += input.size();
+  if (total <= sizeof(Exchange::Note))
+    return reduce_scatter_in_note(exchange, output, inputs, reduction);
   const Table table(exchange);
   const int self = exchange.rank();
   size_t longest = 0;

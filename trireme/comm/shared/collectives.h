@@ -39,11 +39,11 @@ size_t least_slot_bytes(int size);
 // In place, on `root` or every rank.
 // Small and ordinary: 1 exchange, every rank reduces all of it, n written and p * n read.
 // Symmetric: 2 exchanges; rank i reduces part i and writes it to all: n read, n written.
-// Ordinary: 1 + 2n/s exchanges; the others' parts go through slots: 2n read, 3n written.
+// Ordinary: 1 + n/s exchanges; the others' parts go through slots: 2n read, 3n written.
 void all_reduce(const Shared& shared, Bytes data, const Reduction& reduction,
                 int root = kEveryRank);
 
-// inputs[r] has rank r's output's size. Symmetric inputs: 2 exchanges, n read and n/p written; else
+// inputs[r] has rank r's output's size. Small: 1 exchange. Symmetric inputs: 2 exchanges, n read and n/p written; else
 // n/s exchanges.
 void reduce_scatter(const Shared& shared, Bytes output, std::span<const ConstBytes> inputs,
                     const Reduction& reduction);

@@ -9,6 +9,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/SmallVector.h>
 
 #include "trireme/base/cores.h"
 #include "trireme/base/error.h"
@@ -37,6 +38,10 @@ std::vector<CoreSet> meet_at_first(Exchange& exchange, std::chrono::milliseconds
   }
   return sets;
 }
+
+// One a rank; without an allocation for few ranks.
+template <typename T>
+using Few = c10::SmallVector<T, 8>;
 
 collectives::Bytes bytes_of(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
@@ -67,8 +72,8 @@ class Destinations {
   explicit Destinations(const std::vector<at::Tensor>& tensors) {
     for (const at::Tensor& tensor : tensors) items_.emplace_back(tensor);
   }
-  std::vector<collectives::Bytes> bytes() const {
-    std::vector<collectives::Bytes> spans;
+  Few<collectives::Bytes> bytes() const {
+    Few<collectives::Bytes> spans;
     for (const Destination& item : items_) spans.push_back(item.bytes());
     return spans;
   }
@@ -77,7 +82,7 @@ class Destinations {
   }
 
  private:
-  std::vector<Destination> items_;
+  Few<Destination> items_;
 };
 
 // Contiguous versions of tensors that an operation reads.
@@ -88,8 +93,8 @@ struct Sources {
       bytes.push_back(const_bytes_of(flat.back()));
     }
   }
-  std::vector<at::Tensor> flat;
-  std::vector<collectives::ConstBytes> bytes;
+  Few<at::Tensor> flat;
+  Few<collectives::ConstBytes> bytes;
 };
 
 Call call_of(const char* operation, const at::Tensor& tensor, int64_t elements, int root = -1) {
@@ -281,7 +286,7 @@ WorkPtr SharedCommunicator::broadcast(at::Tensor data, int root, Options options
   return issue(call, data, options, [this, data, root] {
     const Destination destination(data);
     const bool is_root = rank() == root;
-    std::vector<collectives::Bytes> outputs(is_root ? 0 : size());
+    Few<collectives::Bytes> outputs(is_root ? 0 : size());
     if (!is_root) outputs[root] = destination.bytes();
     collectives::share(shared(), outputs,
                        is_root ? destination.bytes() : collectives::ConstBytes());
@@ -296,7 +301,7 @@ WorkPtr SharedCommunicator::all_gather(std::vector<at::Tensor> outputs, at::Tens
                 input.nbytes(), " bytes and its place in the outputs ", outputs[rank()].nbytes());
   Call call = call_of("all_gather", input, total_elements(outputs));
   call.block_sizes = hash_of_sizes(outputs);
-  return issue(call, input, options, [this, outputs, input] {
+  return issue(call, input, options, [this, outputs = std::move(outputs), input] {
     const Destinations destinations(outputs);
     const at::Tensor source = input.contiguous();
     collectives::share(shared(), destinations.bytes(), const_bytes_of(source));
@@ -312,25 +317,28 @@ WorkPtr SharedCommunicator::reduce_scatter(at::Tensor output, std::vector<at::Te
                 " bytes and its place in the inputs ", inputs[rank()].nbytes());
   Call call = reduce_call("reduce_scatter", output, total_elements(inputs), options.operation);
   call.block_sizes = hash_of_sizes(inputs);
-  return issue(call, output, options, [this, output, inputs, operation = options.operation] {
-    const Destination destination(output);
-    const Sources sources(inputs);
-    collectives::reduce_scatter(shared(), destination.bytes(), sources.bytes,
-                                {output.scalar_type(), operation});
-    destination.commit();
-  });
+  return issue(call, output, options,
+               [this, output, inputs = std::move(inputs), operation = options.operation] {
+                 const Destination destination(output);
+                 const Sources sources(inputs);
+                 collectives::reduce_scatter(shared(), destination.bytes(), sources.bytes,
+                                             {output.scalar_type(), operation});
+                 destination.commit();
+               });
 }
 
 WorkPtr SharedCommunicator::all_to_all(std::vector<at::Tensor> outputs,
                                        std::vector<at::Tensor> inputs, Options options) {
   check_one_a_rank("all_to_all", *this, outputs);
   check_one_a_rank("all_to_all", *this, inputs);
-  return issue(call_of("all_to_all", inputs[0], -1), inputs[0], options, [this, outputs, inputs] {
-    const Destinations destinations(outputs);
-    const Sources sources(inputs);
-    collectives::all_to_all(shared(), destinations.bytes(), sources.bytes);
-    destinations.commit();
-  });
+  const at::Tensor first = inputs[0];
+  return issue(call_of("all_to_all", first, -1), first, options,
+               [this, outputs = std::move(outputs), inputs = std::move(inputs)] {
+                 const Destinations destinations(outputs);
+                 const Sources sources(inputs);
+                 collectives::all_to_all(shared(), destinations.bytes(), sources.bytes);
+                 destinations.commit();
+               });
 }
 
 WorkPtr SharedCommunicator::gather(std::vector<at::Tensor> outputs, at::Tensor input, int root,
@@ -338,12 +346,14 @@ WorkPtr SharedCommunicator::gather(std::vector<at::Tensor> outputs, at::Tensor i
   check_rank("gather", *this, root);
   if (rank() == root) check_one_a_rank("gather", *this, outputs);
   if (rank() != root) outputs.clear();
-  return issue(call_of("gather", input, -1, root), input, options, [this, outputs, input] {
-    const Destinations destinations(outputs);
-    const at::Tensor source = input.contiguous();
-    collectives::share(shared(), destinations.bytes(), const_bytes_of(source), /*confirm=*/true);
-    destinations.commit();
-  });
+  return issue(call_of("gather", input, -1, root), input, options,
+               [this, outputs = std::move(outputs), input] {
+                 const Destinations destinations(outputs);
+                 const at::Tensor source = input.contiguous();
+                 collectives::share(shared(), destinations.bytes(), const_bytes_of(source),
+                                    /*confirm=*/true);
+                 destinations.commit();
+               });
 }
 
 WorkPtr SharedCommunicator::scatter(at::Tensor output, std::vector<at::Tensor> inputs, int root,
@@ -351,16 +361,17 @@ WorkPtr SharedCommunicator::scatter(at::Tensor output, std::vector<at::Tensor> i
   check_rank("scatter", *this, root);
   if (rank() == root) check_one_a_rank("scatter", *this, inputs);
   if (rank() != root) inputs.clear();
-  return issue(call_of("scatter", output, -1, root), output, options, [this, output, inputs, root] {
-    const Destination destination(output);
-    const Sources sources(inputs);
-    std::vector<collectives::Bytes> to(size());
-    to[root] = destination.bytes();
-    std::vector<collectives::ConstBytes> from = sources.bytes;
-    from.resize(size());
-    collectives::all_to_all(shared(), to, from);
-    destination.commit();
-  });
+  return issue(call_of("scatter", output, -1, root), output, options,
+               [this, output, inputs = std::move(inputs), root] {
+                 const Destination destination(output);
+                 const Sources sources(inputs);
+                 Few<collectives::Bytes> to(size());
+                 to[root] = destination.bytes();
+                 Few<collectives::ConstBytes> from = sources.bytes;
+                 from.resize(size());
+                 collectives::all_to_all(shared(), to, from);
+                 destination.commit();
+               });
 }
 
 WorkPtr SharedCommunicator::send(at::Tensor data, int peer, Options options) {
