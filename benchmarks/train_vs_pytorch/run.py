@@ -2,7 +2,8 @@
 
 Prints, for 1 and 2 ranks and 8 and 1 sequences a rank: tokens/s, peak resident memory of the
 largest rank, seconds from the launcher's start to the end of the first step, and their ratios;
-writes a dated note to benchmarks/results/.
+and, for several ranks, their tokens/s over those of as many trireme processes that do not
+communicate, in the same rounds. Writes a dated note to benchmarks/results/.
 """
 
 import argparse
@@ -55,10 +56,8 @@ def run_pytorch(args, data, ranks, batch, threads):
     return json.loads(outputs[0][0].splitlines()[-1])
 
 
-def run_trireme(args, data, ranks, batch, threads):
-    with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
-        config = Path(folder) / "bench.toml"
-        config.write_text(f"""
+def config_text(args, data, ranks, batch, output):
+    return f"""
 [model]
 family = "llama"
 layers = 6
@@ -83,32 +82,62 @@ weight_decay = 0.1
 [checkpoint]
 interval = 0
 [output]
-folder = {json.dumps(folder + "/run")}
-""")
-        metrics = Path(folder) / "run" / "metrics.jsonl"
-        command = [args.trireme, "train", str(config), "--ranks", str(ranks), "--threads", str(threads)]
-        log, first = Path(folder) / "log", None
-        with log.open("w") as output:
-            start = time.time()
-            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-            while process.poll() is None:
-                if first is None and metrics.exists() and metrics.stat().st_size > 0:
-                    first = time.time() - start
-                time.sleep(0.002 if first is None else 0.05)
-        if process.returncode != 0 or first is None:
-            sys.exit(f"{' '.join(command)} failed:\n{log.read_text()}")
-        steps = [json.loads(line) for line in metrics.read_text().splitlines()]
-        seconds = statistics.median(step["step_seconds"] for step in steps[args.warmup:])
-        return {"tokens_per_second": batch * ranks * 256 / seconds,
+folder = {json.dumps(output)}
+"""
+
+
+class Job:
+    """A run of `trireme train`."""
+
+    def __init__(self, args, data, ranks, batch, threads, folder):
+        self.args, self.tokens_per_step, self.first = args, batch * ranks * 256, None
+        self.metrics = folder / "run" / "metrics.jsonl"
+        self.log = folder / "log"
+        folder.mkdir()
+        (folder / "bench.toml").write_text(config_text(args, data, ranks, batch, str(folder / "run")))
+        self.command = [args.trireme, "train", str(folder / "bench.toml"), "--ranks", str(ranks),
+                        "--threads", str(threads)]
+        self.start = time.time()
+        with self.log.open("w") as output:
+            self.process = subprocess.Popen(self.command, stdout=output, stderr=subprocess.STDOUT)
+
+    def is_running(self):
+        if self.first is None and self.metrics.exists() and self.metrics.stat().st_size > 0:
+            self.first = time.time() - self.start
+        return self.process.poll() is None
+
+    def result(self):
+        if self.process.returncode != 0 or self.first is None:
+            sys.exit(f"{' '.join(self.command)} failed:\n{self.log.read_text()}")
+        steps = [json.loads(line) for line in self.metrics.read_text().splitlines()]
+        seconds = statistics.median(step["step_seconds"] for step in steps[self.args.warmup:])
+        return {"tokens_per_second": self.tokens_per_step / seconds,
                 "peak_rss_bytes": max(step["peak_rss_bytes"] for step in steps),
-                "seconds_to_first_step": first}
+                "seconds_to_first_step": self.first}
+
+
+def run_trireme(args, data, ranks, batch, threads, copies=1):
+    """`copies` of the same job at once; their tokens/s together."""
+    with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
+        jobs = [Job(args, data, ranks, batch, threads, Path(folder) / str(copy)) for copy in range(copies)]
+        while any([job.is_running() for job in jobs]):
+            time.sleep(0.002 if any(job.first is None for job in jobs) else 0.05)
+        results = [job.result() for job in jobs]
+    return {metric: combine(result[metric] for result in results)
+            for metric, combine in zip(METRICS, (sum, max, max))}
+
+
+def run_independent(args, data, ranks, batch, threads):
+    return run_trireme(args, data, 1, batch, threads, copies=ranks)
 
 
 def compare(args, data, ranks, batch):
-    """Medians over the rounds; the two programs take turns at going first."""
+    """Medians over the rounds; the programs take turns at going first."""
     threads = max(1, args.cores // ranks)
-    results = {"pytorch": [], "trireme": []}
     runners = [("pytorch", run_pytorch), ("trireme", run_trireme)]
+    if ranks > 1:
+        runners.append(("independent", run_independent))
+    results = {name: [] for name, _ in runners}
     for round_index in range(args.rounds):
         for name, runner in runners if round_index % 2 == 0 else reversed(runners):
             results[name].append(runner(args, data, ranks, batch, threads))
@@ -117,6 +146,9 @@ def compare(args, data, ranks, batch):
         theirs, ours = (statistics.median(r[metric] for r in results[name])
                         for name in ("pytorch", "trireme"))
         row[metric] = {"pytorch": theirs, "trireme": ours, "ratio": ours / theirs}
+    if ranks > 1:
+        alone = statistics.median(r["tokens_per_second"] for r in results["independent"])
+        row["of_independent"] = row["tokens_per_second"]["trireme"] / alone
     return row
 
 
@@ -127,13 +159,14 @@ def shown(metric, value):
 
 def table(rows):
     lines = ["| ranks | sequences a rank | " + " | ".join(
-        f"{name}: PyTorch | trireme | ratio" for name in METRICS.values()) + " |",
-        "|" + "---|" * (2 + 3 * len(METRICS))]
+        f"{name}: PyTorch | trireme | ratio" for name in METRICS.values()) +
+        " | of independent |", "|" + "---|" * (3 + 3 * len(METRICS))]
     for row in rows:
         cells = [str(row["ranks"]), str(row["sequences_per_rank"])]
         for metric in METRICS:
             cells += [shown(metric, row[metric]["pytorch"]), shown(metric, row[metric]["trireme"]),
                       f"{row[metric]['ratio']:.2f}"]
+        cells.append(f"{row['of_independent']:.0%}" if "of_independent" in row else "")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -181,7 +214,8 @@ def main():
 
 Machine: {machine()}; torch {importlib.metadata.version("torch")}. Llama: 6 layers, width 256, 4 heads, ffn 640,
 vocabulary 8192, T 256, fp32; PyTorch eager with fused AdamW, DDP over Gloo, {args.cores} cores shared by the ranks.
-Medians of {args.rounds} rounds of {args.steps} steps (the first {args.warmup} left out), the two alternating. Ratio: trireme / PyTorch.
+Medians of {args.rounds} rounds of {args.steps} steps (the first {args.warmup} left out), alternating. Ratio: trireme / PyTorch.
+Of independent: tokens/s over those of as many one-rank trireme processes at once, which do not communicate.
 
 {table(rows)}
 

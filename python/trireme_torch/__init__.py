@@ -7,6 +7,7 @@ Works on CPU tensors: through shared memory within a host, over torch's Gloo bet
 """
 
 import os
+import uuid
 
 import torch
 import torch.distributed
@@ -52,10 +53,25 @@ def _make_gloo(store, rank, size, timeout, address):
     return gloo(store, rank, size, options)
 
 
+_recorder = None  # of this rank, from the world's group on
+
+
+def _recorder_of(options):
+    """What records this group's calls for `trireme doctor`; None without TRIREME_RECORDER."""
+    global _recorder
+    run = os.environ.get("TRIREME_RECORDER", "")
+    if run and _recorder is None and not options.global_ranks_in_group:
+        if options.group_rank == 0:
+            options.store.set("trireme/run", uuid.uuid4().hex)
+        _recorder = _C.Recorder(os.path.join(run, "recorder"), options.group_rank, options.group_size,
+                                options.store.get("trireme/run").decode())
+    return _recorder
+
+
 def _create_backend(options, _backend_options):
     """What torch.distributed calls for each group; every rank of the group calls it."""
     return _C.create_backend(options.store, options.group_rank, options.group_size, options.timeout,
-                             options.group_id, list(options.global_ranks_in_group or []),
+                             options.group_id, list(options.global_ranks_in_group or []), _recorder_of(options),
                              os.environ.get("GLOO_SOCKET_IFNAME", ""), _make_gloo)
 
 

@@ -3,6 +3,8 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -12,6 +14,7 @@
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
 #include "trireme/comm/rendezvous/rendezvous.h"
+#include "trireme/comm/shared/shm_group.h"
 
 namespace trireme::comm {
 namespace {
@@ -103,6 +106,30 @@ TEST(TwoHosts, WhatCannotConnectThemIsTheSameConfigErrorOnAllRanks) {
                                "do not reach");
                 }),
       kBothFine);
+}
+
+// Each host's /dev/shm is a tmpfs of its own, so it can be filled without harm to anyone.
+TEST(TwoHosts, AFullSharedMemoryIsAConfigErrorThatSaysHowMuchIsNeeded) {
+  const TwoHosts hosts;
+  EXPECT_EQ(hosts.run({1, 1},
+                      [&](int) {
+                        std::ofstream hog("/dev/shm/hog", std::ios::binary);
+                        const std::string megabyte(1 << 20, 'x');
+                        while (hog.write(megabyte.data(), 1 << 20).flush()) {
+                        }
+                        EXPECT_ERROR(ConfigError, make_shm_group("crew", 0, 1),
+                                     "/dev/shm is too small: this group needs ");
+                        hog.close();
+                        std::filesystem::resize_file("/dev/shm/hog", 200 << 20);
+                        const auto group = make_shm_group("crew", 0, 1);
+                        EXPECT_ERROR(ConfigError, group->symmetric_empty({100 << 20}, at::kByte),
+                                     "/dev/shm is too small");
+                        // What does not fit is refused; what does still works.
+                        at::Tensor data = group->symmetric_empty({1 << 20}, at::kByte);
+                        data.fill_(1);
+                        group->all_reduce(data)->wait();
+                      }),
+            kBothFine);
 }
 
 // Every rank but `victim` gets a CommError after `disaster` struck between two all-reduces.

@@ -4,6 +4,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import torch
@@ -24,6 +25,18 @@ def die_in_a_collective(rank):
     else:
         raise AssertionError("all_reduce returned though rank 1 is dead")
     return "heard"
+
+
+def leave_one_waiting(rank):
+    """Rank 1 is killed while rank 0 waits for it in the second all-reduce of a sub-group."""
+    pair = dist.new_group([0, 1])
+    dist.all_reduce(torch.ones(3), group=pair)
+    if rank == 1:
+        os.kill(os.getpid(), 9)
+    try:
+        dist.all_reduce(torch.ones(5), group=pair)
+    except dist.DistBackendError:
+        return "heard"
 
 
 def differ_in_shape(rank):
@@ -92,6 +105,17 @@ class Package(unittest.TestCase):
     def test_a_killed_rank_is_named(self):
         self.assertEqual(ranks.run(2, die_in_a_collective, killed=[1]), ["heard", None])
         self.assertEqual(ranks.run(3, die_in_a_collective, killed=[1]), ["heard", None, "heard"])
+
+    def test_the_recorder_tells_the_doctor_who_died(self):
+        with tempfile.TemporaryDirectory(prefix="trireme-run-") as run:
+            os.environ["TRIREME_RECORDER"] = run
+            try:
+                self.assertEqual(ranks.run(2, leave_one_waiting, killed=[1]), ["heard", None])
+            finally:
+                del os.environ["TRIREME_RECORDER"]
+            doctor = subprocess.run([os.path.join(os.environ["TRIREME_BUILD"], "bin", "trireme"), "doctor", run],
+                                    capture_output=True, text=True)
+            self.assertRegex(doctor.stdout + doctor.stderr, "rank 1.*(died|dead|killed)")
 
     def test_calls_that_differ_are_named(self):
         ranks.run(2, differ_in_shape)

@@ -212,7 +212,7 @@ int bench_rank(const BenchArguments& arguments, const BenchPlan& plan) {
 
 int bench_comm(const BenchArguments& arguments) {
   const BenchPlan plan = plan_of(arguments);
-  if (is_launched()) return bench_rank(arguments, plan);
+  if (comm::is_launched()) return bench_rank(arguments, plan);
   for (const int num_ranks : plan.rank_counts) {
     for (const CommCase& what : plan.cases) {
       TRIREME_CHECK(what.operation != CommOperation::kSendRecv || num_ranks > 1,

@@ -29,9 +29,6 @@ void add_checkpoint(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);
 
-// Whether a launcher (torchrun, this program, mpirun) has started this process as one of its ranks.
-bool is_launched();
-
 // The path under which the program can start itself again.
 std::string own_program();
 

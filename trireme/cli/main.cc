@@ -14,10 +14,6 @@
 
 namespace trireme::cli {
 
-bool is_launched() {
-  return std::getenv("WORLD_SIZE") != nullptr || std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
-}
-
 std::string own_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
 
 namespace {

@@ -95,7 +95,7 @@ comm::GroupOptions recorded_options(const train::RunConfig& config, const comm::
 int train(const TrainArguments& arguments) {
   const std::vector<train::Override> overrides = parse_overrides(arguments.overrides);
   train::RunConfig config = train::load_config(arguments.config, overrides);
-  const bool launched = is_launched();
+  const bool launched = comm::is_launched();
   TRIREME_CHECK(arguments.num_ranks >= 1, "--ranks is ", arguments.num_ranks,
                 "; expected at least 1");
   TRIREME_CHECK(arguments.num_threads >= 0, "--threads is ", arguments.num_threads,

@@ -79,7 +79,7 @@ TEST(HierarchicalCommunicator, DifferentCallsFailOnAllRanksAndNameBoth) {
   for (const std::vector<int>& hosts : {std::vector{0, 0, 1}, std::vector{0, 1, 1},
                                         std::vector{0, 1, 2}, std::vector{0, 0, 1, 1}}) {
     expect_on_all(hosts, call,
-                  {"all_reduce(Float, 3 elements) sum", "broadcast(Float, 3 elements"});
+                  {"all_reduce(Float, 3 elements, sum)", "broadcast(Float, 3 elements"});
   }
   expect_on_all({0, 1, 1},
                 [](Communicator& group) {
@@ -89,7 +89,7 @@ TEST(HierarchicalCommunicator, DifferentCallsFailOnAllRanksAndNameBoth) {
                                   group.rank() == 0 ? at::ones({3}) : at::ones({3}))
                       ->wait();
                 },
-                {"all_gather(Float, 11 elements) in blocks"});
+                {"all_gather(Float, 11 elements in blocks"});
 }
 
 TEST(HierarchicalCommunicator, ARankThatLeavesFailsTheOthersOnBothLevels) {

@@ -49,6 +49,24 @@ class RendezvousVariables : public testing::Test {
   std::map<std::string, std::string> before_, set_;
 };
 
+TEST_F(RendezvousVariables, KnowWhetherALauncherStartedThisRank) {
+  EXPECT_FALSE(is_launched());
+  set({{"SLURM_JOB_ID", "4711"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}});
+  EXPECT_FALSE(is_launched()) << "a batch script, which calls srun itself";
+  set({{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}});
+  EXPECT_FALSE(is_launched()) << "srun --pty bash";
+  set({{"SLURM_STEP_NUM_TASKS", "3"}, {"SLURM_LOCALID", "0"}, {"SLURM_STEP_NODELIST", "node7"}});
+  EXPECT_TRUE(is_launched());
+  EXPECT_EQ(world_info().size, 3) << "of the step, not of the job";
+}
+
+TEST_F(RendezvousVariables, OfTorchrunAndOpenMpiMeanALaunchedRank) {
+  set({{"OMPI_COMM_WORLD_SIZE", "1"}});
+  EXPECT_TRUE(is_launched());
+  set({{"OMPI_COMM_WORLD_SIZE", ""}, {"WORLD_SIZE", "1"}});
+  EXPECT_TRUE(is_launched());
+}
+
 TEST_F(RendezvousVariables, ReadsTorchrunsVariables) {
   set_torchrun();
   const WorldInfo info = world_info();

@@ -23,25 +23,6 @@ constexpr int data_tag(uint64_t sequence) {
 // What announces a message: its number, dtype and bytes.
 constexpr int kAnnouncementLength = 3;
 
-std::string call_of(const char* operation, const at::Tensor& tensor, int64_t elements = -1,
-                    int root = -1) {
-  std::string text = concat(operation, "(", c10::toString(tensor.scalar_type()));
-  if (elements >= 0) text += concat(", ", elements, " elements");
-  if (root >= 0) text += concat(", root ", root);
-  return text + ")";
-}
-
-std::string reduce_call(const char* operation, const at::Tensor& tensor, int64_t elements,
-                        ReduceOp reduce_op, int root = -1) {
-  check_cpu_tensor(operation, tensor);
-  check_reducible(tensor.scalar_type(), reduce_op);
-  return concat(call_of(operation, tensor, elements, root), " ", name_of(reduce_op));
-}
-
-std::string in_blocks(const std::string& call, const std::vector<at::Tensor>& tensors) {
-  return concat(call, " in blocks ", std::hex, hash_of_sizes(tensors));
-}
-
 // A message's announcement and its data, done when both are.
 class SendWork : public Work {
  public:
@@ -127,12 +108,12 @@ auto HierarchicalCommunicator::guarded(const std::string& what, Operation&& oper
 }
 
 template <typename Operation>
-WorkPtr HierarchicalCommunicator::issue(const std::string& call, const Options& options,
+WorkPtr HierarchicalCommunicator::issue(const Call& call, const Options& options,
                                         Operation operation) {
   return queue_.run_in_order(
-      [this, call, options, operation = std::move(operation)] {
-        guarded(concat(call, " #", ++sequence_), [&] {
-          collectives_.agree(call, options.timeout);
+      [this, what = to_string(call), options, operation = std::move(operation)] {
+        guarded(concat(what, " #", ++sequence_), [&] {
+          collectives_.agree(what, options.timeout);
           operation();
         });
       },
@@ -170,7 +151,6 @@ WorkPtr HierarchicalCommunicator::reduce(at::Tensor data, int root, Options opti
 
 WorkPtr HierarchicalCommunicator::broadcast(at::Tensor data, int root, Options options) {
   check_rank("broadcast", *this, root);
-  check_cpu_tensor("broadcast", data);
   const auto call = call_of("broadcast", data, data.numel(), root);
   return issue(call, options, [this, data, root] {
     const FlatTensor target(data);
@@ -263,7 +243,7 @@ WorkPtr HierarchicalCommunicator::scatter(at::Tensor output, std::vector<at::Ten
 
 WorkPtr HierarchicalCommunicator::send(at::Tensor data, int peer, Options options) {
   check_rank("send", *this, peer);
-  check_cpu_tensor("send", data);
+  const std::string what = to_string(call_of("send", data, data.numel()));
   TRIREME_CHECK(peer != rank(), "send: rank ", peer, " is this rank; expected another");
   TRIREME_CHECK(options.tag >= 0 && options.tag <= kMostTag, "send: tag ", options.tag,
                 "; expected 0 to ", kMostTag);
@@ -277,7 +257,7 @@ WorkPtr HierarchicalCommunicator::send(at::Tensor data, int peer, Options option
                   static_cast<int64_t>(data.nbytes())},
                  at::kLong);
   Options part{.timeout = options.timeout, .background = true};
-  const auto work = guarded(call_of("send", data, data.numel()), [&] {
+  const auto work = guarded(what, [&] {
     std::vector<WorkPtr> works;
     part.tag = announcement_tag(options.tag);
     works.push_back(outer_->send(announcement, peer, part));
@@ -286,21 +266,20 @@ WorkPtr HierarchicalCommunicator::send(at::Tensor data, int peer, Options option
     return std::make_shared<SendWork>(std::move(works), announcement);
   });
   if (!options.background) {
-    guarded(call_of("send", data, data.numel()), [&] { work->wait(); });
+    guarded(what, [&] { work->wait(); });
   }
   return work;
 }
 
 WorkPtr HierarchicalCommunicator::recv(at::Tensor data, int peer, Options options) {
   if (peer != kAnySource) check_rank("recv", *this, peer);
-  check_cpu_tensor("recv", data);
   TRIREME_CHECK(peer != rank(), "recv: rank ", peer, " is this rank; expected another");
   TRIREME_CHECK(options.tag >= 0 && options.tag <= kMostTag, "recv: tag ", options.tag,
                 "; expected 0 to ", kMostTag);
   const at::Tensor announcement = at::empty({kAnnouncementLength}, at::kLong);
   Options part{
       .timeout = options.timeout, .tag = announcement_tag(options.tag), .background = true};
-  const std::string what = call_of("recv", data, data.numel());
+  const std::string what = to_string(call_of("recv", data, data.numel()));
   // Asked for here, so that messages are taken in the order of the calls.
   const WorkPtr announced = guarded(what, [&] { return outer_->recv(announcement, peer, part); });
   return queue_.run_beside(
@@ -325,7 +304,7 @@ WorkPtr HierarchicalCommunicator::recv(at::Tensor data, int peer, Options option
 }
 
 WorkPtr HierarchicalCommunicator::barrier(Options options) {
-  return issue("barrier", options, [] {});
+  return issue({"barrier"}, options, [] {});
 }
 
 at::Tensor HierarchicalCommunicator::symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) {

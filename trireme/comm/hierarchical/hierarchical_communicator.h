@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/comm/call.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/hierarchical/hierarchical_collectives.h"
 #include "trireme/comm/hierarchical/host_identity.h"
@@ -71,7 +72,7 @@ class HierarchicalCommunicator : public Communicator {
 
  private:
   template <typename Operation>
-  WorkPtr issue(const std::string& call, const Options& options, Operation operation);
+  WorkPtr issue(const Call& call, const Options& options, Operation operation);
   template <typename Operation>
   auto guarded(const std::string& what, Operation&& operation);
   Communicator& path_to(int peer) const;

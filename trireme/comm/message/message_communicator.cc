@@ -28,19 +28,6 @@ std::vector<ConstBlock> const_blocks_of(const std::vector<at::Tensor>& flat) {
   return blocks;
 }
 
-MessageCall call_of(const char* operation, const at::Tensor& tensor, int64_t elements,
-                    int root = -1) {
-  return {operation, static_cast<int>(tensor.scalar_type()), -1, root, elements};
-}
-
-MessageCall reduce_call(const char* operation, const at::Tensor& tensor, int64_t elements,
-                        ReduceOp reduce_op, int root = -1) {
-  check_cpu_tensor(operation, tensor);
-  check_reducible(tensor.scalar_type(), reduce_op);
-  return {operation, static_cast<int>(tensor.scalar_type()), static_cast<int>(reduce_op), root,
-          elements};
-}
-
 // out = the reduction of one flat tensor a rank; out may be one of them.
 void reduce_into(const at::Tensor& out, const std::vector<at::Tensor>& inputs, ReduceOp operation) {
   std::vector<const void*> data;
@@ -171,8 +158,7 @@ WorkPtr MessageCommunicator::all_gather(std::vector<at::Tensor> outputs, at::Ten
   return issue(options, [this, outputs, input, options] {
     const FlatTensors targets(outputs);
     const at::Tensor source = flat_of(input);
-    auto call = call_of("all_gather", input, total_elements(outputs));
-    call.block_sizes = hash_of_sizes(outputs);
+    const Call call = in_blocks(call_of("all_gather", input, total_elements(outputs)), outputs);
     const Scope scope = exchange_.meet(call, options.timeout);
     const std::vector<ConstBlock> to(size(), const_block_of(source));
     exchange_.exchange(scope, to, blocks_of(targets.flat()));
@@ -184,12 +170,12 @@ WorkPtr MessageCommunicator::all_gather(std::vector<at::Tensor> outputs, at::Ten
 WorkPtr MessageCommunicator::reduce_scatter(at::Tensor output, std::vector<at::Tensor> inputs,
                                             Options options) {
   check_one_a_rank("reduce_scatter", *this, inputs);
-  auto call = reduce_call("reduce_scatter", output, total_elements(inputs), options.operation);
+  const Call call = in_blocks(
+      reduce_call("reduce_scatter", output, total_elements(inputs), options.operation), inputs);
   check_dtypes("reduce_scatter", inputs, output);
   TRIREME_CHECK(inputs[rank()].nbytes() == output.nbytes(),
                 "reduce_scatter: this rank's output has ", output.nbytes(),
                 " bytes and its place in the inputs ", inputs[rank()].nbytes());
-  call.block_sizes = hash_of_sizes(inputs);
   return issue(options, [this, output, inputs, options, call] {
     const FlatTensor target(output);
     const Scope scope = exchange_.meet(call, options.timeout);

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <utility>
 
-#include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 
 #include "trireme/base/error.h"
@@ -34,7 +33,7 @@ struct Note {
 };
 static_assert(sizeof(Note) == 96);
 
-Note note_of(const MessageCall& call, uint64_t sequence) {
+Note note_of(const Call& call, uint64_t sequence) {
   Note note{};
   std::strncpy(note.operation, call.operation, sizeof(note.operation) - 1);
   note.sequence = sequence;
@@ -52,15 +51,9 @@ bool is_same_call(const Note& a, const Note& b) {
          a.root == b.root;
 }
 
-std::string to_string(const Note& note) {
-  std::string text = note.operation;
-  if (note.dtype < 0) return text;
-  text += concat("(", c10::toString(static_cast<c10::ScalarType>(note.dtype)));
-  if (note.elements >= 0) text += concat(", ", note.elements, " elements");
-  if (note.block_sizes != 0) text += concat(" in blocks ", std::hex, note.block_sizes);
-  if (note.reduce_op >= 0) text += concat(", ", name_of(static_cast<ReduceOp>(note.reduce_op)));
-  if (note.root >= 0) text += concat(", root ", note.root);
-  return text + ")";
+// Of the operation's text it keeps a pointer.
+Call call_of(const Note& note) {
+  return {note.operation, note.dtype, note.reduce_op, note.root, note.elements, note.block_sizes};
 }
 
 double seconds(Clock::duration duration) {
@@ -85,9 +78,9 @@ MessageExchange::MessageExchange(std::unique_ptr<MessageChannel> channel, std::s
       timeout_(timeout),
       sent_(channel_->size()) {}
 
-MessageExchange::Scope MessageExchange::scope_of(const MessageCall& call, const std::string& which,
+MessageExchange::Scope MessageExchange::scope_of(const Call& call, const std::string& which,
                                                  std::chrono::milliseconds timeout) {
-  const Scope scope{concat(to_string(note_of(call, 0)), " ", which), Clock::now(),
+  const Scope scope{concat(to_string(call), " ", which), Clock::now(),
                     timeout.count() > 0 ? timeout : timeout_};
   if (const std::string reason = failure(); !reason.empty()) {
     throw CommError(concat(where(scope), reason));
@@ -173,8 +166,7 @@ void MessageExchange::wait(const Scope& scope, ChannelMessage& message, int peer
   }
 }
 
-MessageExchange::Scope MessageExchange::meet(const MessageCall& call,
-                                             std::chrono::milliseconds timeout,
+MessageExchange::Scope MessageExchange::meet(const Call& call, std::chrono::milliseconds timeout,
                                              std::span<const ConstBlock> to,
                                              std::span<const Block> from) {
   const Scope scope = scope_of(call, concat("#", ++sequence_), timeout);
@@ -203,10 +195,10 @@ MessageExchange::Scope MessageExchange::meet(const MessageCall& call,
     if (peer == rank) continue;
     if (!is_same_call(mine[peer], theirs[peer])) {
       const bool is_first = rank < peer;
-      fail(scope,
-           concat("the ranks call different operations: rank ", std::min(rank, peer), " ",
-                  to_string(is_first ? mine[peer] : theirs[peer]), ", rank ", std::max(rank, peer),
-                  " ", to_string(is_first ? theirs[peer] : mine[peer])));
+      fail(scope, concat("the ranks call different operations: rank ", std::min(rank, peer), " ",
+                         to_string(call_of(is_first ? mine[peer] : theirs[peer])), ", rank ",
+                         std::max(rank, peer), " ",
+                         to_string(call_of(is_first ? theirs[peer] : mine[peer]))));
     }
     if (!from.empty() && theirs[peer].num_bytes != from[peer].num_bytes) {
       fail(scope, concat("rank ", peer, " sends ", theirs[peer].num_bytes, " bytes to rank ", rank,
@@ -241,8 +233,7 @@ void MessageExchange::exchange(const Scope& scope, std::span<const ConstBlock> t
 }
 
 std::shared_ptr<MessageExchange::Pending> MessageExchange::begin_send(
-    const MessageCall& call, ConstBlock data, int peer, int tag,
-    std::chrono::milliseconds timeout) {
+    const Call& call, ConstBlock data, int peer, int tag, std::chrono::milliseconds timeout) {
   auto pending = std::make_shared<Pending>();
   uint64_t sequence;
   {
@@ -272,7 +263,7 @@ void MessageExchange::finish_send(Pending& pending) {
 }
 
 std::shared_ptr<MessageExchange::Pending> MessageExchange::begin_recv(
-    const MessageCall& call, int peer, int tag, std::chrono::milliseconds timeout) {
+    const Call& call, int peer, int tag, std::chrono::milliseconds timeout) {
   auto pending = std::make_shared<Pending>();
   pending->scope = scope_of(call, concat("with tag ", tag), timeout);
   pending->peer = peer;
@@ -284,13 +275,13 @@ std::shared_ptr<MessageExchange::Pending> MessageExchange::begin_recv(
   return pending;
 }
 
-int MessageExchange::finish_recv(Pending& pending, const MessageCall& call, Block data) {
+int MessageExchange::finish_recv(Pending& pending, const Call& call, Block data) {
   const auto& note = *static_cast<const Note*>(pending.note.get());
   wait(pending.scope, *pending.head, pending.peer);
   const int source = pending.peer == kAnySource ? pending.head->source() : pending.peer;
   if (note.num_bytes != data.num_bytes || note.dtype != call.dtype) {
-    fail(pending.scope, concat("rank ", source, " sends ", to_string(note), ", rank ",
-                               channel_->rank(), " expects ", to_string(note_of(call, 0))));
+    fail(pending.scope, concat("rank ", source, " sends ", to_string(call_of(note)), ", rank ",
+                               channel_->rank(), " expects ", to_string(call)));
   }
   if (data.num_bytes > 0) {
     pending.body = post(pending.scope, source, [&] {

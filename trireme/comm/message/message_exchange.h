@@ -14,19 +14,10 @@
 #include <string>
 #include <vector>
 
+#include "trireme/comm/call.h"
 #include "trireme/comm/message/message_channel.h"
 
 namespace trireme::comm {
-
-// What a rank says it is doing.
-struct MessageCall {
-  const char* operation = "";  // a literal; its text travels
-  int dtype = -1;              // c10::ScalarType; -1: none
-  int reduce_op = -1;          // ReduceOp; -1: none
-  int root = -1;
-  int64_t elements = -1;     // -1: may differ by rank
-  uint64_t block_sizes = 0;  // a hash of the sizes that all must agree on; 0: none
-};
 
 struct Block {
   void* data = nullptr;
@@ -61,7 +52,7 @@ class MessageExchange {
   // to[r], from[r]: what this rank sends to and expects of rank r; empty when all sizes follow from
   // the call. Comm: 2(p-1) messages of 96 bytes.
   // Throws: CommError when a peer is lost, late, or calls something else
-  Scope meet(const MessageCall& call, std::chrono::milliseconds timeout,
+  Scope meet(const Call& call, std::chrono::milliseconds timeout,
              std::span<const ConstBlock> to = {}, std::span<const Block> from = {});
   // Moves to[r] to rank r and from[r] from rank r, all at once; one entry a rank, empty blocks and
   // this rank's own are left alone.
@@ -75,20 +66,19 @@ class MessageExchange {
     ChannelMessagePtr body;
     int peer = -1;
   };
-  std::shared_ptr<Pending> begin_send(const MessageCall& call, ConstBlock data, int peer, int tag,
+  std::shared_ptr<Pending> begin_send(const Call& call, ConstBlock data, int peer, int tag,
                                       std::chrono::milliseconds timeout);
   void finish_send(Pending& pending);
-  std::shared_ptr<Pending> begin_recv(const MessageCall& call, int peer, int tag,
+  std::shared_ptr<Pending> begin_recv(const Call& call, int peer, int tag,
                                       std::chrono::milliseconds timeout);
   // Returns the rank that sent.
-  int finish_recv(Pending& pending, const MessageCall& call, Block data);
+  int finish_recv(Pending& pending, const Call& call, Block data);
 
   // From now on every call throws CommError with `reason`, here and on the peers. The first stays.
   void abort(const std::string& reason) noexcept;
 
  private:
-  Scope scope_of(const MessageCall& call, const std::string& which,
-                 std::chrono::milliseconds timeout);
+  Scope scope_of(const Call& call, const std::string& which, std::chrono::milliseconds timeout);
   [[noreturn]] void fail(const Scope& scope, const std::string& reason);
   ChannelMessagePtr post(const Scope& scope, int peer,
                          const std::function<ChannelMessagePtr()>& start);

@@ -129,7 +129,9 @@ Address read_open_mpi(WorldInfo& info) {
 Address read_slurm(WorldInfo& info) {
   constexpr const char* kSetter = "srun has";
   info.rank = number("SLURM_PROCID", 0, kSetter);
-  info.size = number("SLURM_NTASKS", 1, kSetter);
+  info.size =
+      number(variable("SLURM_STEP_NUM_TASKS").empty() ? "SLURM_NTASKS" : "SLURM_STEP_NUM_TASKS", 1,
+             kSetter);
   info.local_rank = number("SLURM_LOCALID", 0, kSetter);
   const std::string tasks = first_of({"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
   info.local_size =
@@ -160,6 +162,12 @@ std::string as_name(std::string text) {
 }
 
 }  // namespace
+
+bool is_launched() {
+  const std::string tasks = variable("SLURM_STEP_NUM_TASKS");
+  return !first_of({"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"}).empty() ||
+         (!variable("SLURM_PROCID").empty() && !tasks.empty() && tasks != "1");
+}
 
 WorldInfo world_info() {
   WorldInfo info;

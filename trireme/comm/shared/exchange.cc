@@ -6,12 +6,10 @@
 #include <random>
 #include <thread>
 
-#include <c10/core/ScalarType.h>
 #include <sched.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/round_up.h"
-#include "trireme/comm/reduce_kernel.h"
 
 namespace trireme::comm {
 namespace {
@@ -33,7 +31,7 @@ uint64_t mixed(uint64_t hash, uint64_t value) {
 uint64_t signature_of(const Call& call, uint64_t sequence) {
   uint64_t name = 0;
   std::memcpy(&name, call.operation, strnlen(call.operation, sizeof(name)));
-  const auto small = static_cast<uint64_t>(call.dtype) << 48 |
+  const auto small = static_cast<uint64_t>(call.dtype & 0xff) << 48 |
                      static_cast<uint64_t>(call.reduce_op & 0xff) << 40 |
                      static_cast<uint32_t>(call.root);
   return mixed(mixed(mixed(mixed(mixed(sequence, name), strlen(call.operation)), small),
@@ -62,16 +60,6 @@ struct alignas(64) Exchange::Rank {
   int64_t elements;
   uint64_t block_sizes;
 };
-
-std::string to_string(const Call& call) {
-  std::string text =
-      concat(call.operation, "(", c10::toString(static_cast<c10::ScalarType>(call.dtype)));
-  if (call.elements >= 0) text += concat(", ", call.elements, " elements");
-  if (call.block_sizes != 0) text += concat(" in blocks ", std::hex, call.block_sizes);
-  if (call.reduce_op >= 0) text += concat(", ", name_of(static_cast<ReduceOp>(call.reduce_op)));
-  if (call.root >= 0) text += concat(", root ", call.root);
-  return text + ")";
-}
 
 size_t Exchange::segment_bytes(int size, const ExchangeOptions& options) {
   const auto ranks = static_cast<size_t>(size);

@@ -14,21 +14,11 @@
 #include <string>
 #include <vector>
 
+#include "trireme/comm/call.h"
 #include "trireme/comm/shared/bell.h"
 #include "trireme/comm/shared/segment.h"
 
 namespace trireme::comm {
-
-// What a rank says it is doing; compared with every peer's in each exchange.
-struct Call {
-  const char* operation = "";  // a literal; its text travels
-  int dtype = 0;               // c10::ScalarType
-  int reduce_op = -1;          // ReduceOp; -1: none
-  int root = -1;
-  int64_t elements = 0;      // -1: may differ by rank
-  uint64_t block_sizes = 0;  // a hash of the sizes that all must agree on; 0: none
-};
-std::string to_string(const Call& call);
 
 struct ExchangeOptions {
   std::string name;       // of the group, for errors

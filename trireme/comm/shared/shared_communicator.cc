@@ -97,19 +97,6 @@ struct Sources {
   Few<collectives::ConstBytes> bytes;
 };
 
-Call call_of(const char* operation, const at::Tensor& tensor, int64_t elements, int root = -1) {
-  check_cpu_tensor(operation, tensor);
-  return {operation, static_cast<int>(tensor.scalar_type()), -1, root, elements};
-}
-
-Call reduce_call(const char* operation, const at::Tensor& tensor, int64_t elements,
-                 ReduceOp reduce_op, int root = -1) {
-  Call call = call_of(operation, tensor, elements, root);
-  check_reducible(tensor.scalar_type(), reduce_op);
-  call.reduce_op = static_cast<int>(reduce_op);
-  return call;
-}
-
 // What the recorder keeps of a call on `tensor`.
 RecordedCall recorded(const Call& call, const at::Tensor& tensor, const Options& options) {
   RecordedCall kept{.operation = call.operation,
@@ -299,8 +286,7 @@ WorkPtr SharedCommunicator::all_gather(std::vector<at::Tensor> outputs, at::Tens
   check_one_a_rank("all_gather", *this, outputs);
   TRIREME_CHECK(outputs[rank()].nbytes() == input.nbytes(), "all_gather: this rank's input has ",
                 input.nbytes(), " bytes and its place in the outputs ", outputs[rank()].nbytes());
-  Call call = call_of("all_gather", input, total_elements(outputs));
-  call.block_sizes = hash_of_sizes(outputs);
+  const Call call = in_blocks(call_of("all_gather", input, total_elements(outputs)), outputs);
   return issue(call, input, options, [this, outputs = std::move(outputs), input] {
     const Destinations destinations(outputs);
     const at::Tensor source = input.contiguous();
@@ -315,8 +301,8 @@ WorkPtr SharedCommunicator::reduce_scatter(at::Tensor output, std::vector<at::Te
   TRIREME_CHECK(inputs[rank()].nbytes() == output.nbytes(),
                 "reduce_scatter: this rank's output has ", output.nbytes(),
                 " bytes and its place in the inputs ", inputs[rank()].nbytes());
-  Call call = reduce_call("reduce_scatter", output, total_elements(inputs), options.operation);
-  call.block_sizes = hash_of_sizes(inputs);
+  const Call call = in_blocks(
+      reduce_call("reduce_scatter", output, total_elements(inputs), options.operation), inputs);
   return issue(call, output, options,
                [this, output, inputs = std::move(inputs), operation = options.operation] {
                  const Destination destination(output);
@@ -332,7 +318,7 @@ WorkPtr SharedCommunicator::all_to_all(std::vector<at::Tensor> outputs,
   check_one_a_rank("all_to_all", *this, outputs);
   check_one_a_rank("all_to_all", *this, inputs);
   const at::Tensor first = inputs[0];
-  return issue(call_of("all_to_all", first, -1), first, options,
+  return issue(call_of("all_to_all", first), first, options,
                [this, outputs = std::move(outputs), inputs = std::move(inputs)] {
                  const Destinations destinations(outputs);
                  const Sources sources(inputs);
