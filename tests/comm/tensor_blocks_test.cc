@@ -3,6 +3,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/comm/errors.h"
+#include "tests/harness/ranks.h"
+#include "trireme/base/error.h"
+#include "trireme/comm/shared/thread_group.h"
+
 namespace trireme::comm {
 namespace {
 
@@ -15,6 +20,27 @@ TEST(TensorBlocks, EvenBlocksDifferByOneElementAtMostAndCoverTheTensor) {
     EXPECT_LE(blocks.front().numel() - blocks.back().numel(), 1);
     EXPECT_GE(blocks.front().numel(), blocks.back().numel());
   }
+}
+
+TEST(TensorBlocks, AListWhoseOwnBlockDoesNotFitIsRefused) {
+  const auto group = std::move(make_thread_group(1).front());
+  const at::Tensor own = at::zeros({3});
+  EXPECT_NO_THROW(check_own_block("all_gather", *group, {at::zeros({3, 1})}, own));
+  EXPECT_ERROR(ConfigError, check_own_block("all_gather", *group, {at::zeros({4})}, own),
+               "all_gather: this rank's own tensor has 12 bytes and its block of the list 16");
+  EXPECT_ERROR(ConfigError, check_own_block("scatter", *group, {at::zeros({3}, at::kInt)}, own),
+               "scatter: ");
+}
+
+TEST(TensorBlocks, MembersOfASplitComeByKeyAndThenByRank) {
+  harness::run_ranks(4, [](Communicator& group) {
+    const int rank = group.rank();
+    EXPECT_EQ(members_of_split(group, 0, 0), (std::vector<int>{0, 1, 2, 3}));
+    EXPECT_EQ(members_of_split(group, rank % 2, -rank),
+              rank % 2 == 0 ? (std::vector<int>{2, 0}) : (std::vector<int>{3, 1}));
+    EXPECT_EQ(members_of_split(group, rank == 2 ? -1 : 7, 0),
+              rank == 2 ? std::vector<int>{2} : (std::vector<int>{0, 1, 3}));
+  });
 }
 
 TEST(TensorBlocks, StridedTensorsAreWrittenThroughACopyThatIsPutBack) {

@@ -109,6 +109,17 @@ void check_unsupported_pairs(Communicator& group) {
     }
   }
   EXPECT_THROW(static_cast<void>(group.all_reduce(at::empty({2}, at::kFloat8_e5m2))), ConfigError);
+  // As many bytes of another dtype would be read as what they are not.
+  const at::Tensor data = at::ones({3});
+  const std::vector<at::Tensor> ints(group.size(), at::ones({3}, at::kInt));
+  EXPECT_THROW(static_cast<void>(group.all_gather(ints, data)), ConfigError);
+  EXPECT_THROW(static_cast<void>(group.reduce_scatter(data, ints)), ConfigError);
+  std::vector<at::Tensor> mixed(group.size(), data);
+  mixed.back() = ints.back();
+  if (group.size() > 1) {
+    EXPECT_THROW(static_cast<void>(group.all_to_all(mixed, ints)), ConfigError);
+  }
+  EXPECT_THROW(static_cast<void>(group.all_gather(mixed, data)), ConfigError);
   group.barrier()->wait();
 }
 

@@ -1,5 +1,6 @@
 #include "trireme/comm/tensor_blocks.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -35,6 +36,14 @@ void check_dtypes(const char* operation, const std::vector<at::Tensor>& tensors,
                   c10::toString(tensor.scalar_type()), " and ", c10::toString(like.scalar_type()),
                   "; expected one dtype");
   }
+}
+
+void check_own_block(const char* operation, const Communicator& group,
+                     const std::vector<at::Tensor>& blocks, const at::Tensor& own) {
+  check_dtypes(operation, blocks, own);
+  const at::Tensor& block = blocks[group.rank()];
+  TRIREME_CHECK(block.nbytes() == own.nbytes(), operation, ": this rank's own tensor has ",
+                own.nbytes(), " bytes and its block of the list ", block.nbytes());
 }
 
 uint64_t hash_of_sizes(const std::vector<at::Tensor>& tensors) {
@@ -76,6 +85,22 @@ std::vector<at::Tensor> flat_of(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> flat;
   for (const at::Tensor& tensor : tensors) flat.push_back(flat_of(tensor));
   return flat;
+}
+
+std::vector<int> members_of_split(Communicator& group, int color, int key, c10::DeviceType device) {
+  const at::Tensor mine = at::tensor(std::vector<int64_t>{color, key}).to(device);
+  std::vector<at::Tensor> all(group.size());
+  for (at::Tensor& other : all) other = at::empty_like(mine);
+  group.all_gather(all, mine)->wait();
+  std::vector<std::pair<int64_t, int>> members;  // (key, rank)
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const at::Tensor values = all[rank].cpu();
+    if (values[0].item<int64_t>() == color) members.emplace_back(values[1].item<int64_t>(), rank);
+  }
+  std::ranges::sort(members);
+  std::vector<int> ranks;
+  for (const auto& [_, rank] : members) ranks.push_back(rank);
+  return ranks;
 }
 
 std::vector<at::Tensor> view_even_blocks(const at::Tensor& flat, int count) {

@@ -22,6 +22,11 @@ void check_one_a_rank(const char* operation, const Communicator& group,
 void check_dtypes(const char* operation, const std::vector<at::Tensor>& tensors,
                   const at::Tensor& like);
 
+// Throws: ConfigError unless the list's blocks, one a rank, have the dtype of `own`, what this rank
+// gives or takes, and its own block as many bytes
+void check_own_block(const char* operation, const Communicator& group,
+                     const std::vector<at::Tensor>& blocks, const at::Tensor& own);
+
 // For calls whose ranks must agree on each block's size, not only on the sum; never 0.
 uint64_t hash_of_sizes(const std::vector<at::Tensor>& tensors);
 int64_t total_elements(const std::vector<at::Tensor>& tensors);
@@ -54,6 +59,12 @@ class FlatTensors {
 // Contiguous versions, [numel] each, of tensors that an operation reads.
 at::Tensor flat_of(const at::Tensor& tensor);
 std::vector<at::Tensor> flat_of(const std::vector<at::Tensor>& tensors);
+
+// The ranks of `group` that gave split() this rank's `color`, by (key, rank); for a negative color
+// those that gave it too. Every rank's color and key go to all, so no rank leads.
+// Collective: all ranks; 16 bytes each, on `device`
+std::vector<int> members_of_split(Communicator& group, int color, int key,
+                                  c10::DeviceType device = c10::DeviceType::CPU);
 
 // flat [n] cut into `count` blocks whose lengths differ by one at most, longer ones first; views.
 std::vector<at::Tensor> view_even_blocks(const at::Tensor& flat, int count);

@@ -15,6 +15,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/comm/c10d/pipe_signal.h"
 #include "trireme/comm/message/message_channel.h"
 #include "trireme/comm/message/message_communicator.h"
 
@@ -63,9 +64,11 @@ class C10dChannel : public MessageChannel {
         store_(std::move(store)),
         rank_(rank),
         size_(size),
-        backend_(make_backend_(c10::make_intrusive<c10d::PrefixStore>("backend", store_), rank,
-                               size, timeout)),
-        transport_(std::move(transport)) {}
+        transport_(std::move(transport)) {
+    const NoPipeSignal quiet;
+    backend_ = make_backend_(c10::make_intrusive<c10d::PrefixStore>("backend", store_), rank, size,
+                             timeout);
+  }
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -102,6 +105,7 @@ class C10dChannel : public MessageChannel {
     }
   }
   void close() noexcept override {
+    const NoPipeSignal quiet;
     BackendPtr last;
     const std::lock_guard lock(mutex_);
     std::swap(last, backend_);
@@ -122,6 +126,7 @@ class C10dChannel : public MessageChannel {
 
   template <typename Start>
   ChannelMessagePtr start(Start&& start) {
+    const NoPipeSignal quiet;
     const std::lock_guard lock(mutex_);  // a backend takes calls from one thread at a time
     if (backend_ == nullptr) throw std::runtime_error("the connections are closed");
     return std::make_unique<C10dMessage>(start(*backend_));

@@ -132,9 +132,7 @@ class NativeCommunicator : public Communicator {
   WorkPtr all_gather(Tensors outputs, at::Tensor input, Options options) override {
     check_list("all_gather", outputs);
     check("all_gather", input);
-    check_dtypes("all_gather", outputs, input);
-    TRIREME_CHECK(outputs[rank()].nbytes() == input.nbytes(), "all_gather: this rank's input has ",
-                  input.nbytes(), " bytes and its place in the outputs ", outputs[rank()].nbytes());
+    check_own_block("all_gather", *this, outputs, input);
     const FlatTensors targets(outputs);
     return issue(
         "all_gather", options,
@@ -157,10 +155,7 @@ class NativeCommunicator : public Communicator {
   WorkPtr reduce_scatter(at::Tensor output, Tensors inputs, Options options) override {
     check_list("reduce_scatter", inputs);
     check_reduces("reduce_scatter", output, options.operation);
-    check_dtypes("reduce_scatter", inputs, output);
-    TRIREME_CHECK(inputs[rank()].nbytes() == output.nbytes(),
-                  "reduce_scatter: this rank's output has ", output.nbytes(),
-                  " bytes and its place in the inputs ", inputs[rank()].nbytes());
+    check_own_block("reduce_scatter", *this, inputs, output);
     const FlatTensor target(output);
     Tensors copies;
     for (const at::Tensor& input : inputs) copies.push_back(flat_of(input).clone());
@@ -255,20 +250,10 @@ class NativeCommunicator : public Communicator {
     return at::empty(sizes, at::TensorOptions().dtype(dtype).device(options_.device));
   }
   std::unique_ptr<Communicator> split(int color, int key, const std::string& name) override {
-    const at::Tensor mine = at::tensor(std::vector<int64_t>{color, key}).to(options_.device);
-    Tensors all;
-    for (int other = 0; other < size(); ++other) all.push_back(at::empty_like(mine));
-    all_gather(all, mine, {})->wait();
+    const std::vector<int> members = members_of_split(*this, color, key, options_.device);
     const int number = num_splits_++;
     if (color < 0) return nullptr;
-    std::vector<std::pair<int64_t, int>> members;  // (key, rank)
-    for (int other = 0; other < size(); ++other) {
-      const at::Tensor values = all[other].cpu();
-      if (values[0].item<int64_t>() == color)
-        members.emplace_back(values[1].item<int64_t>(), other);
-    }
-    std::ranges::sort(members);
-    const auto self = std::ranges::find(members, rank(), &std::pair<int64_t, int>::second);
+    const auto self = std::ranges::find(members, rank());
     NativeOptions options = options_;
     options.name = name;
     return make_native_group(

@@ -163,9 +163,7 @@ WorkPtr HierarchicalCommunicator::all_gather(std::vector<at::Tensor> outputs, at
                                              Options options) {
   check_one_a_rank("all_gather", *this, outputs);
   check_cpu_tensor("all_gather", input);
-  check_dtypes("all_gather", outputs, input);
-  TRIREME_CHECK(outputs[rank()].nbytes() == input.nbytes(), "all_gather: this rank's input has ",
-                input.nbytes(), " bytes and its place in the outputs ", outputs[rank()].nbytes());
+  check_own_block("all_gather", *this, outputs, input);
   const auto call = in_blocks(call_of("all_gather", input, total_elements(outputs)), outputs);
   return issue(call, options, [this, outputs, input] {
     const FlatTensors targets(outputs);
@@ -179,10 +177,7 @@ WorkPtr HierarchicalCommunicator::reduce_scatter(at::Tensor output, std::vector<
                                                  Options options) {
   check_one_a_rank("reduce_scatter", *this, inputs);
   auto call = reduce_call("reduce_scatter", output, total_elements(inputs), options.operation);
-  check_dtypes("reduce_scatter", inputs, output);
-  TRIREME_CHECK(inputs[rank()].nbytes() == output.nbytes(),
-                "reduce_scatter: this rank's output has ", output.nbytes(),
-                " bytes and its place in the inputs ", inputs[rank()].nbytes());
+  check_own_block("reduce_scatter", *this, inputs, output);
   return issue(in_blocks(call, inputs), options, [this, output, inputs, options] {
     const at::Tensor mine = at::empty({output.numel()}, output.options().requires_grad(false));
     collectives_.reduce_blocks(mine, flat_of(inputs), options.operation);
@@ -313,18 +308,10 @@ at::Tensor HierarchicalCommunicator::symmetric_empty(at::IntArrayRef sizes, c10:
 
 std::unique_ptr<Communicator> HierarchicalCommunicator::split(int color, int key,
                                                               const std::string& name) {
-  const at::Tensor mine = at::tensor(std::vector<int64_t>{color, key});
-  std::vector<at::Tensor> all(size());
-  for (at::Tensor& other : all) other = at::empty_like(mine);
-  all_gather(all, mine, {})->wait();
-  std::vector<std::pair<int64_t, int>> members;  // (key, rank) of this color
-  for (int other = 0; other < size(); ++other) {
-    const auto* values = all[other].const_data_ptr<int64_t>();
-    if (values[0] == color) members.emplace_back(values[1], other);
-  }
-  std::ranges::sort(members);
   std::vector<std::string> places;
-  for (const auto& [_, member] : members) places.push_back(concat(hosts_.host_of(member)));
+  for (const int member : members_of_split(*this, color, key)) {
+    places.push_back(concat(hosts_.host_of(member)));
+  }
   const HostMap hosts(places);
   return guarded("splitting " + name, [&]() -> std::unique_ptr<Communicator> {
     auto inner = inner_->split(color, key, name);

@@ -152,9 +152,7 @@ WorkPtr MessageCommunicator::all_gather(std::vector<at::Tensor> outputs, at::Ten
                                         Options options) {
   check_one_a_rank("all_gather", *this, outputs);
   check_cpu_tensor("all_gather", input);
-  check_dtypes("all_gather", outputs, input);
-  TRIREME_CHECK(outputs[rank()].nbytes() == input.nbytes(), "all_gather: this rank's input has ",
-                input.nbytes(), " bytes and its place in the outputs ", outputs[rank()].nbytes());
+  check_own_block("all_gather", *this, outputs, input);
   return issue(options, [this, outputs, input, options] {
     const FlatTensors targets(outputs);
     const at::Tensor source = flat_of(input);
@@ -172,10 +170,7 @@ WorkPtr MessageCommunicator::reduce_scatter(at::Tensor output, std::vector<at::T
   check_one_a_rank("reduce_scatter", *this, inputs);
   const Call call = in_blocks(
       reduce_call("reduce_scatter", output, total_elements(inputs), options.operation), inputs);
-  check_dtypes("reduce_scatter", inputs, output);
-  TRIREME_CHECK(inputs[rank()].nbytes() == output.nbytes(),
-                "reduce_scatter: this rank's output has ", output.nbytes(),
-                " bytes and its place in the inputs ", inputs[rank()].nbytes());
+  check_own_block("reduce_scatter", *this, inputs, output);
   return issue(options, [this, output, inputs, options, call] {
     const FlatTensor target(output);
     const Scope scope = exchange_.meet(call, options.timeout);
@@ -212,9 +207,7 @@ WorkPtr MessageCommunicator::gather(std::vector<at::Tensor> outputs, at::Tensor 
   check_cpu_tensor("gather", input);
   if (rank() == root) {
     check_one_a_rank("gather", *this, outputs);
-    check_dtypes("gather", outputs, input);
-    TRIREME_CHECK(outputs[root].nbytes() == input.nbytes(), "gather: this rank's input has ",
-                  input.nbytes(), " bytes and its place in the outputs ", outputs[root].nbytes());
+    check_own_block("gather", *this, outputs, input);
   }
   return issue(options, [this, outputs, input, root, options] {
     const FlatTensors targets(rank() == root ? outputs : std::vector<at::Tensor>{});
@@ -237,9 +230,7 @@ WorkPtr MessageCommunicator::scatter(at::Tensor output, std::vector<at::Tensor> 
   check_cpu_tensor("scatter", output);
   if (rank() == root) {
     check_one_a_rank("scatter", *this, inputs);
-    check_dtypes("scatter", inputs, output);
-    TRIREME_CHECK(inputs[root].nbytes() == output.nbytes(), "scatter: this rank's output has ",
-                  output.nbytes(), " bytes and its place in the inputs ", inputs[root].nbytes());
+    check_own_block("scatter", *this, inputs, output);
   }
   return issue(options, [this, output, inputs, root, options] {
     const FlatTensor target(output);
@@ -302,24 +293,12 @@ at::Tensor MessageCommunicator::symmetric_empty(at::IntArrayRef sizes, c10::Scal
 
 std::unique_ptr<Communicator> MessageCommunicator::split(int color, int key,
                                                          const std::string& name) {
-  // Every rank's (color, key), so that each finds its group's members without a leader.
-  const at::Tensor mine = at::tensor(std::vector<int64_t>{color, key});
-  std::vector<at::Tensor> all(size());
-  for (at::Tensor& other : all) other = at::empty_like(mine);
-  all_gather(all, mine, {})->wait();
+  const std::vector<int> members = members_of_split(*this, color, key);
   const std::string uid = concat(num_splits_++, ".", color);
   if (color < 0) return nullptr;
-  std::vector<std::pair<int64_t, int>> members;  // (key, rank)
-  for (int other = 0; other < size(); ++other) {
-    const auto* values = all[other].const_data_ptr<int64_t>();
-    if (values[0] == color) members.emplace_back(values[1], other);
-  }
-  std::ranges::sort(members);
-  std::vector<int> ranks;
-  for (const auto& [_, member] : members) ranks.push_back(member);
   try {
     return std::make_unique<MessageCommunicator>(
-        exchange_.channel().split(uid, ranks, exchange_.timeout()), name, exchange_.timeout());
+        exchange_.channel().split(uid, members, exchange_.timeout()), name, exchange_.timeout());
   } catch (const std::exception& error) {
     const std::string reason =
         concat("splitting ", name, " off group ", exchange_.name(), ": ", words_of(error));

@@ -284,8 +284,7 @@ WorkPtr SharedCommunicator::broadcast(at::Tensor data, int root, Options options
 WorkPtr SharedCommunicator::all_gather(std::vector<at::Tensor> outputs, at::Tensor input,
                                        Options options) {
   check_one_a_rank("all_gather", *this, outputs);
-  TRIREME_CHECK(outputs[rank()].nbytes() == input.nbytes(), "all_gather: this rank's input has ",
-                input.nbytes(), " bytes and its place in the outputs ", outputs[rank()].nbytes());
+  check_own_block("all_gather", *this, outputs, input);
   const Call call = in_blocks(call_of("all_gather", input, total_elements(outputs)), outputs);
   return issue(call, input, options, [this, outputs = std::move(outputs), input] {
     const Destinations destinations(outputs);
@@ -298,9 +297,7 @@ WorkPtr SharedCommunicator::all_gather(std::vector<at::Tensor> outputs, at::Tens
 WorkPtr SharedCommunicator::reduce_scatter(at::Tensor output, std::vector<at::Tensor> inputs,
                                            Options options) {
   check_one_a_rank("reduce_scatter", *this, inputs);
-  TRIREME_CHECK(inputs[rank()].nbytes() == output.nbytes(),
-                "reduce_scatter: this rank's output has ", output.nbytes(),
-                " bytes and its place in the inputs ", inputs[rank()].nbytes());
+  check_own_block("reduce_scatter", *this, inputs, output);
   const Call call = in_blocks(
       reduce_call("reduce_scatter", output, total_elements(inputs), options.operation), inputs);
   return issue(call, output, options,
@@ -318,6 +315,8 @@ WorkPtr SharedCommunicator::all_to_all(std::vector<at::Tensor> outputs,
   check_one_a_rank("all_to_all", *this, outputs);
   check_one_a_rank("all_to_all", *this, inputs);
   const at::Tensor first = inputs[0];
+  check_dtypes("all_to_all", outputs, first);
+  check_dtypes("all_to_all", inputs, first);
   return issue(call_of("all_to_all", first), first, options,
                [this, outputs = std::move(outputs), inputs = std::move(inputs)] {
                  const Destinations destinations(outputs);
@@ -332,6 +331,7 @@ WorkPtr SharedCommunicator::gather(std::vector<at::Tensor> outputs, at::Tensor i
   check_rank("gather", *this, root);
   if (rank() == root) check_one_a_rank("gather", *this, outputs);
   if (rank() != root) outputs.clear();
+  check_dtypes("gather", outputs, input);
   return issue(call_of("gather", input, -1, root), input, options,
                [this, outputs = std::move(outputs), input] {
                  const Destinations destinations(outputs);
@@ -347,6 +347,7 @@ WorkPtr SharedCommunicator::scatter(at::Tensor output, std::vector<at::Tensor> i
   check_rank("scatter", *this, root);
   if (rank() == root) check_one_a_rank("scatter", *this, inputs);
   if (rank() != root) inputs.clear();
+  check_dtypes("scatter", inputs, output);
   return issue(call_of("scatter", output, -1, root), output, options,
                [this, output, inputs = std::move(inputs), root] {
                  const Destination destination(output);
@@ -402,26 +403,16 @@ at::Tensor SharedCommunicator::symmetric_empty(at::IntArrayRef sizes, c10::Scala
 
 std::unique_ptr<Communicator> SharedCommunicator::split(int color, int key,
                                                         const std::string& name) {
-  // Every rank's (color, key), so that each finds its group's members without a leader.
-  at::Tensor mine = at::tensor(std::vector<int64_t>{color, key});
-  std::vector<at::Tensor> all(size());
-  for (at::Tensor& other : all) other = at::empty_like(mine);
-  all_gather(all, mine, {})->wait();
+  const std::vector<int> members = members_of_split(*this, color, key);
   const std::string uid =
       concat(host_.job, ".", std::hex, exchange_.nonce(), ".", num_splits_++, ".", color);
   if (color < 0) return nullptr;
-  std::vector<std::pair<int64_t, int>> members;  // (key, rank)
-  for (int other = 0; other < size(); ++other) {
-    const auto* values = all[other].const_data_ptr<int64_t>();
-    if (values[0] == color) members.emplace_back(values[1], other);
-  }
-  std::ranges::sort(members);
-  const auto self = std::ranges::find(members, rank(), &std::pair<int64_t, int>::second);
+  const auto self = std::ranges::find(members, rank());
   GroupOptions options = options_;
   options.name = name;
   const std::vector<int> world_ranks = world_ranks_of(options_, size());
   options.world_ranks.clear();
-  for (const auto& [member_key, member] : members) {
+  for (const int member : members) {
     options.world_ranks.push_back(world_ranks[member]);
   }
   // A group of one exchanges nothing: small chunks cost it nothing either, and save shared memory.
@@ -429,7 +420,7 @@ std::unique_ptr<Communicator> SharedCommunicator::split(int color, int key,
   try {
     return join(host_, uid, static_cast<int>(self - members.begin()),
                 static_cast<int>(members.size()), options,
-                [&](int member) { return exchange_.loss_of(members[member].second); });
+                [&](int member) { return exchange_.loss_of(members[member]); });
   } catch (const Error& error) {
     exchange_.abort(concat("splitting ", name, " off group ", options_.name, ": ", error.what()));
     throw;
