@@ -7,12 +7,15 @@ preset=${1:-release}
 shift || true
 tree=build/$preset
 
-# Tests that make network namespaces need root and iproute2.
+# leave_out LABEL WHY: names the tests of a label that this machine cannot run.
+left_out=""
+leave_out() {
+  left_out+="${left_out:+|}$1"
+  local tests
+  tests=$(ctest --test-dir "$tree" --show-only --label-regex "^$1\$" | sed -n 's/^ *Test *#[0-9]*:/test:  /p')
+  [[ -z "$tests" ]] || printf 'test: left out, as they need %s (label %s):\n%s\n' "$2" "$1" "$tests"
+}
 can_make_netns() { [[ $EUID == 0 ]] && ip netns add "trireme-$$-probe" 2>/dev/null && ip netns delete "trireme-$$-probe"; }
-left_out=()
-if ! can_make_netns; then
-  left_out=(--label-exclude netns)
-  echo "test: left out, as they need root and 'ip netns' (label netns):"
-  ctest --test-dir "$tree" --show-only --label-regex netns | sed -n 's/^ *Test *#[0-9]*:/test:  /p'
-fi
-ctest --test-dir "$tree" --output-on-failure --parallel 2 "${left_out[@]}" "$@"
+can_make_netns || leave_out netns "root and 'ip netns'"
+[[ -e /dev/nvidiactl ]] || leave_out gpu "a GPU"
+ctest --test-dir "$tree" --output-on-failure --parallel 2 ${left_out:+--label-exclude "^($left_out)\$"} "$@"

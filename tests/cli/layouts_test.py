@@ -31,6 +31,16 @@ class Layouts(ProgramTest):
             self.assertEqual(self.train(f"first-{ranks}", ranks),
                              self.train(f"second-{ranks}", ranks))
 
+    def test_the_transport_changes_no_bit(self):
+        expected = self.train("shm", 4)
+        result = self.run_program("train", "tiny.toml", "--ranks", 4, "--train.steps=50", "--checkpoint.interval=0",
+                                  "--output.folder=gloo", "--parallel.transport=gloo")
+        if "needs Gloo, which this build is without" in result.stderr:
+            self.assertEqual(result.returncode, 2)
+        else:
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(self.curve("gloo"), expected)
+
     def test_a_seed_matters(self):
         self.assertNotEqual(self.train("a", 1), self.train("b", 1, "--train.seed=7"))
         self.assertNotEqual(self.train("c", 1), self.train("d", 1, "--data.seed=7"))

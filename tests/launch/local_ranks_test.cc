@@ -91,6 +91,21 @@ TEST_F(LocalRanks, NamesTheJobTheSameOnAllRanksAndAnewForEachLaunch) {
   EXPECT_NE(written("first.0"), written("second.0"));
 }
 
+TEST_F(LocalRanks, GivesAFileToMeetOverThatGoesWithTheLaunch) {
+  ASSERT_EQ(
+      run(2, "echo ${TRIREME_STORE#file:} > $DIR/store.$RANK; touch ${TRIREME_STORE#file:}").rank,
+      -1);
+  std::string path = written("store.0");
+  EXPECT_EQ(path, written("store.1"));
+  ASSERT_GT(path.size(), 1u);
+  path.pop_back();
+  EXPECT_TRUE(fs::path(path).is_absolute());
+  EXPECT_FALSE(fs::exists(path));
+  setenv("MASTER_ADDR", "10.0.0.1", 1);
+  EXPECT_EQ(run(2, "test -z \"$TRIREME_STORE\"").rank, -1);
+  unsetenv("MASTER_ADDR");
+}
+
 TEST_F(LocalRanks, LeavesTheThreadsAndTheAddressThatTheUserSet) {
   setenv("OMP_NUM_THREADS", "7", 1);
   setenv("MASTER_PORT", "1234", 1);

@@ -4,8 +4,10 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <optional>
+#include <system_error>
 
 #include <fcntl.h>
 #include <sys/prctl.h>
@@ -35,12 +37,32 @@ Environment inherited_environment() {
   return variables;
 }
 
-Environment rank_environment(int rank, int num_ranks, const std::string& job) {
+// What the ranks of one launch have in common. The store's file exists only when a transport asks
+// for one, and goes with the launch.
+struct Launch {
+  std::string job;
+  std::filesystem::path store;
+
+  explicit Launch(std::string name)
+      : job(std::move(name)),
+        store(std::filesystem::temp_directory_path() / ("trireme-" + job + ".store")) {}
+  ~Launch() {
+    std::error_code ignored;
+    std::filesystem::remove(store, ignored);
+  }
+  Launch(const Launch&) = delete;
+  Launch& operator=(const Launch&) = delete;
+};
+
+Environment rank_environment(int rank, int num_ranks, const Launch& launch) {
   Environment variables = inherited_environment();
   variables["RANK"] = variables["LOCAL_RANK"] = std::to_string(rank);
   variables["WORLD_SIZE"] = variables["LOCAL_WORLD_SIZE"] = std::to_string(num_ranks);
-  variables["TRIREME_JOB"] = job;
+  variables["TRIREME_JOB"] = launch.job;
   variables["TRIREME_ERROR_FD"] = std::to_string(kErrorDescriptor);
+  if (!variables.contains("MASTER_ADDR")) {
+    variables.emplace("TRIREME_STORE", "file:" + launch.store.string());
+  }
   // Nothing listens there; other programs read the variables.
   variables.emplace("MASTER_ADDR", "127.0.0.1");
   variables.emplace("MASTER_PORT", "29500");
@@ -84,10 +106,10 @@ struct Rank {
   _exit(127);
 }
 
-Rank start_rank(const LocalRanksOptions& options, int rank, const std::string& job) {
+Rank start_rank(const LocalRanksOptions& options, int rank, const Launch& launch) {
   std::vector<std::string> arguments = options.command;
   std::vector<std::string> variables;
-  for (const auto& [name, value] : rank_environment(rank, options.num_ranks, job)) {
+  for (const auto& [name, value] : rank_environment(rank, options.num_ranks, launch)) {
     variables.push_back(name + "=" + value);
   }
   const std::vector<char*> argv = pointers(arguments);
@@ -196,10 +218,10 @@ class Ranks {
 RankExit run_local_ranks(const LocalRanksOptions& options) {
   const SignalWatch signals;
   const auto now = std::chrono::system_clock::now().time_since_epoch().count();
-  const std::string job = concat(getpid(), "-", now);
+  const Launch launch(concat(getpid(), "-", now));
   Ranks ranks;
   for (int rank = 0; rank < options.num_ranks; ++rank) {
-    ranks.add(start_rank(options, rank, job));
+    ranks.add(start_rank(options, rank, launch));
   }
 
   RankExit first_failure;

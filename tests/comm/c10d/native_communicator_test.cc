@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
+#include "tests/comm/c10d/native_suite.h"
 #include "tests/comm/errors.h"
 #include "tests/comm/transport_suite.h"
 #include "tests/harness/ranks.h"
@@ -58,6 +59,16 @@ TEST(NativeCommunicator, MovesBlocksOfAnySizes) {
 
 TEST(NativeCommunicator, Splits) {
   for (const int size : {1, 2, 3, 4}) run_native_ranks(size, check_split);
+}
+
+// What nccl_gpu_test runs on GPUs.
+TEST(NativeCommunicator, DoesEverythingThatItDoesOnGpus) {
+  for (const auto check :
+       {check_native_reductions, check_native_moves, check_native_messages, check_native_split}) {
+    for (const int size : {1, 2, 3, 4}) {
+      run_native_ranks(size, [&](Communicator& group) { check(group, c10::DeviceType::CPU); });
+    }
+  }
 }
 
 TEST(NativeCommunicator, ReducesEvenAndUnevenBlocks) {
