@@ -57,16 +57,18 @@ std::vector<int> coverage(const Layout& layout, const std::vector<int>& ranks) {
 }
 
 TEST(Placement, RoundTripsThroughText) {
-  for (const Placement& placement : {Placement::replicated(), Placement::partial(),
-                                     Placement::sharded(0), Placement::sharded(12)})
+  for (const Placement& placement :
+       {Placement::replicated(), Placement::partial(), Placement::sharded(0),
+        Placement::sharded(12), Placement::sharded(1, {0, 3, 3, 7}), Placement::sharded(0, {0, 5})})
     EXPECT_EQ(parse_placement(to_string(placement)), placement);
   EXPECT_EQ(to_string(Placement::sharded(1)), "sharded(1)");
 }
 
 TEST(Placement, RefusesAnyOtherText) {
-  for (const char* text :
-       {"", "Replicated", "sharded", "sharded(", "sharded()", "sharded(-1)", "sharded(1",
-        "sharded(1))", "sharded(1.5)", "sharded( 1)", "sharded(99999999999)", "partial "})
+  for (const char* text : {"", "Replicated", "sharded", "sharded(", "sharded()", "sharded(-1)",
+                           "sharded(1", "sharded(1))", "sharded(1.5)", "sharded( 1)",
+                           "sharded(99999999999)", "sharded(0 at )", "sharded(0 at 1,)",
+                           "sharded(0 at 1;2)", "sharded(0 at -1,2)", "sharded(0 1,2)", "partial "})
     EXPECT_THROW(parse_placement(text), ConfigError) << text;
 }
 
@@ -104,6 +106,28 @@ TEST(Layout, OuterAxisSplitsASharedDimensionFirst) {
     const Box box = layout.local_box(rank);
     EXPECT_EQ((Range{box.offset[0], box.size[0]}), expected[rank]) << rank;
   }
+}
+
+TEST(Layout, CutsOfItsOwnSayWhereADimensionIsSplit) {
+  const Layout layout({2, 9}, {{"data", 2}, {"shard", 3}},
+                      {Placement::replicated(), Placement::sharded(1, {0, 4, 4, 9})});
+  const std::vector<Range> expected{{0, 4}, {4, 0}, {4, 5}};
+  for (int rank = 0; rank < 6; ++rank) {
+    const Box box = layout.local_box(rank);
+    EXPECT_EQ((Range{box.offset[0], box.size[0]}), (Range{0, 2})) << rank;
+    EXPECT_EQ((Range{box.offset[1], box.size[1]}), expected[rank % 3]) << rank;
+    EXPECT_EQ(layout.owner(rank), rank % 3);
+  }
+}
+
+TEST(Layout, RefusesCutsThatDoNotCoverTheDimensionOnce) {
+  const std::vector<Axis> axes{{"shard", 2}};
+  for (const std::vector<int64_t>& cuts : std::vector<std::vector<int64_t>>{
+           {0, 9}, {0, 3, 6, 9}, {1, 3, 9}, {0, 3, 8}, {0, 10, 9}, {9}})
+    EXPECT_THROW(Layout({9}, axes, {Placement::sharded(0, cuts)}), ConfigError);
+  EXPECT_THROW(Layout({9}, {{"shard", 2}, {"tensor", 3}},
+                      {Placement::sharded(0, {0, 3, 9}), Placement::sharded(0)}),
+               ConfigError);
 }
 
 TEST(Layout, GivesEmptyShardsWhenThereAreMoreRanksThanElements) {

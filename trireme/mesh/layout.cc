@@ -2,15 +2,61 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
+#include <string_view>
 
 #include "trireme/base/error.h"
 
 namespace trireme::mesh {
 
+namespace {
+
+// Reads a number of [text, end) and moves `text` past it; -1 when there is none.
+int64_t parse_number(const char*& text, const char* end) {
+  int64_t value = -1;
+  const auto [rest, error] = std::from_chars(text, end, value);
+  if (error != std::errc() || value < 0) return -1;
+  text = rest;
+  return value;
+}
+
+// "0 at 0,3,7"; false when it is anything else.
+bool parse_split(std::string_view text, Placement& placement) {
+  const char* at = text.data();
+  const char* end = at + text.size();
+  const int64_t dim = parse_number(at, end);
+  if (dim < 0 || dim > std::numeric_limits<int>::max()) return false;
+  placement = Placement::sharded(static_cast<int>(dim));
+  constexpr std::string_view kAt = " at ";
+  if (at == end) return true;
+  if (!std::string_view(at, end).starts_with(kAt)) return false;
+  for (at += kAt.size();; ++at) {
+    placement.cuts.push_back(parse_number(at, end));
+    if (placement.cuts.back() < 0) return false;
+    if (at == end) return true;
+    if (*at != ',') return false;
+  }
+}
+
+void check_cuts(const std::vector<int64_t>& cuts, const Axis& axis, int64_t length) {
+  TRIREME_CHECK(std::ssize(cuts) == axis.size + 1 && cuts.front() == 0 && cuts.back() == length &&
+                    std::ranges::is_sorted(cuts),
+                "axis \"", axis.name, "\" of size ", axis.size, " cuts a length of ", length,
+                " at another place than ", axis.size + 1, " ascending ones from 0 to ", length);
+}
+
+}  // namespace
+
 std::string to_string(const Placement& placement) {
   switch (placement.kind) {
     case Placement::Kind::kReplicated: return "replicated";
-    case Placement::Kind::kSharded: return concat("sharded(", placement.dim, ")");
+    case Placement::Kind::kSharded: {
+      std::string text = concat("sharded(", placement.dim);
+      for (size_t i = 0; i < placement.cuts.size(); ++i) {
+        text += concat(i == 0 ? " at " : ",", placement.cuts[i]);
+      }
+      return text + ")";
+    }
     case Placement::Kind::kPartial: return "partial";
   }
   TRIREME_ASSERT(false, "placement kind ", static_cast<int>(placement.kind));
@@ -20,14 +66,15 @@ Placement parse_placement(const std::string& text) {
   if (text == "replicated") return Placement::replicated();
   if (text == "partial") return Placement::partial();
   constexpr std::string_view kPrefix = "sharded(";
-  int dim = -1;
-  if (text.starts_with(kPrefix) && text.ends_with(')')) {
-    const char* end = text.data() + text.size() - 1;
-    if (std::from_chars(text.data() + kPrefix.size(), end, dim).ptr != end) dim = -1;
-  }
-  TRIREME_CHECK(dim >= 0, "placement \"", text,
-                "\" is unknown; expected replicated, partial or sharded(<dim>)");
-  return Placement::sharded(dim);
+  Placement placement;
+  const bool is_split =
+      text.starts_with(kPrefix) && text.ends_with(')') &&
+      parse_split(std::string_view(text).substr(kPrefix.size(), text.size() - kPrefix.size() - 1),
+                  placement);
+  TRIREME_CHECK(is_split, "placement \"", text,
+                "\" is unknown; expected replicated, partial, sharded(<dim>) or sharded(<dim> at "
+                "<cuts>)");
+  return placement;
 }
 
 int64_t Box::numel() const {
@@ -67,6 +114,14 @@ Layout::Layout(std::vector<int64_t> shape, std::vector<Axis> axes,
     TRIREME_CHECK(placements_[i].dim >= 0 && placements_[i].dim < static_cast<int>(shape_.size()),
                   "axis \"", axes_[i].name, "\" shards dimension ", placements_[i].dim,
                   " of a tensor of ", shape_.size(), " dimensions");
+    if (placements_[i].cuts.empty()) continue;
+    check_cuts(placements_[i].cuts, axes_[i], shape_[placements_[i].dim]);
+    const auto splits_too = [&](const Placement& other) {
+      return &other != &placements_[i] && other.kind == Placement::Kind::kSharded &&
+             other.dim == placements_[i].dim;
+    };
+    TRIREME_CHECK(std::ranges::none_of(placements_, splits_too), "dimension ", placements_[i].dim,
+                  " has cuts of axis \"", axes_[i].name, "\" and is split by another axis too");
   }
 }
 
@@ -85,8 +140,10 @@ Box Layout::local_box(int rank) const {
   Box box{std::vector<int64_t>(shape_.size(), 0), shape_};
   for (size_t i = 0; i < axes_.size(); ++i) {
     if (placements_[i].kind != Placement::Kind::kSharded) continue;
-    const int dim = placements_[i].dim;
-    const Range part = split_range(box.size[dim], axes_[i].size, coordinates[i]);
+    const auto& [kind, dim, cuts] = placements_[i];
+    const int at = coordinates[i];
+    const Range part = cuts.empty() ? split_range(box.size[dim], axes_[i].size, at)
+                                    : Range{cuts[at], cuts[at + 1] - cuts[at]};
     box.offset[dim] += part.offset;
     box.size[dim] = part.size;
   }

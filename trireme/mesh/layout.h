@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/mesh/device_mesh.h"
@@ -16,14 +17,20 @@ struct Placement {
   enum class Kind { kReplicated, kSharded, kPartial };
   Kind kind = Kind::kReplicated;
   int dim = 0;  // the tensor dimension that kSharded splits
+  // Where kSharded splits: coordinate c of the axis holds [cuts[c], cuts[c + 1]) of the dimension.
+  // Empty: as evenly as it goes, see split_range().
+  std::vector<int64_t> cuts{};
 
   static Placement replicated() { return {}; }
-  static Placement sharded(int dim) { return {Kind::kSharded, dim}; }
-  static Placement partial() { return {Kind::kPartial, 0}; }
+  static Placement sharded(int dim, std::vector<int64_t> cuts = {}) {
+    return {Kind::kSharded, dim, std::move(cuts)};
+  }
+  static Placement partial() { return {Kind::kPartial}; }
   bool operator==(const Placement&) const = default;
 };
 
-// "replicated", "sharded(0)", "partial"; and back (throws ConfigError on anything else).
+// "replicated", "sharded(0)", "sharded(0 at 0,3,7)" with its cuts, "partial"; and back (throws
+// ConfigError on anything else).
 std::string to_string(const Placement& placement);
 Placement parse_placement(const std::string& text);
 
@@ -49,9 +56,10 @@ Range split_range(int64_t length, int parts, int index);
 class Layout {
  public:
   // placements[i] belongs to axes[i]. Several axes may shard one dimension: the outer one splits
-  // first.
-  // Throws: ConfigError when a placement names a dimension the shape does not have, a length is
-  //         negative or an axis has no rank
+  // first. A dimension with cuts of its own is split by one axis alone.
+  // Throws: ConfigError when a placement names a dimension the shape does not have, its cuts do not
+  //         go from 0 up to the dimension's length in one step a coordinate, a length is negative
+  //         or an axis has no rank
   Layout(std::vector<int64_t> shape, std::vector<Axis> axes, std::vector<Placement> placements);
   // Replicated on every axis.
   Layout(std::vector<int64_t> shape, std::vector<Axis> axes);
