@@ -1,9 +1,10 @@
 #include "trireme/parallel/data/ddp.h"
 
 #include <algorithm>
-#include <span>
+#include <numeric>
+#include <optional>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -12,226 +13,368 @@
 #include <torch/nn/module.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/file.h"
-#include "trireme/comm/objects.h"
 #include "trireme/parallel/data/bucket.h"
+#include "trireme/parallel/data/gradient_reducer.h"
+#include "trireme/parallel/data/partition.h"
+#include "trireme/parallel/data/same_module.h"
+#include "trireme/parallel/data/sharded_weights.h"
 
 namespace trireme::parallel {
+namespace {
 
-using Clock = std::chrono::steady_clock;
+constexpr size_t kNoUnit = SIZE_MAX;
 
-class DistributedDataParallel::Reducer {
+void check_options(const DdpOptions& options) {
+  TRIREME_CHECK(options.zero >= 0 && options.zero <= 3, "zero is ", options.zero,
+                "; expected 0 (DDP), 1, 2 or 3");
+  TRIREME_CHECK(options.max_gathered_units >= 1, "max_gathered_units is ",
+                options.max_gathered_units, "; expected at least 1");
+}
+
+}  // namespace
+
+class DistributedDataParallel::Engine {
  public:
-  Reducer(torch::nn::Module& module, comm::Communicator& group, DdpOptions options);
-  ~Reducer();
+  Engine(torch::nn::Module& module, comm::Communicator& shard, comm::Communicator* replica,
+         DdpOptions options);
+  ~Engine();
 
+  const std::vector<Shard>& shards() const { return shards_; }
   int64_t begin_step(int64_t local_count, int64_t num_microbatches);
-  void backward(const at::Tensor& loss_sum);
-  std::chrono::nanoseconds communication_time() const { return communication_time_; }
+  at::Tensor run(size_t unit, const at::Tensor& x, const UnitForward& forward);
+  void backward(const at::Tensor& loss_sum, double scale);
+  void end_step();
+  void gather_parameters();
+  void release_parameters();
+  std::chrono::nanoseconds communication_time() const;
+  DataParallelMemory memory() const;
 
  private:
-  // Where a parameter's gradient lives.
-  struct Slot {
-    size_t bucket = 0;
-    at::Tensor gradient;     // view of the bucket
-    bool in_bucket = false;  // the view holds this step's gradient
-  };
   struct Hook;
 
-  void check_same_module(const torch::nn::Module& module) const;
-  void broadcast_module(torch::nn::Module& module);
-  void on_gradient(size_t index);
-  void move_into_bucket(size_t index);
-  void launch_complete_buckets(bool all);
-  void finish();
-  template <typename Function>
-  void timed(Function&& communicate);
+  void collect_parameters(const torch::nn::Module& module);
+  void assign_units();
+  void make_all_buckets();
+  void make_weights(comm::Communicator& shard);
+  void make_reducer();
+  void make_shards();
+  void on_gradient(size_t parameter);
+  int64_t sum_over_ranks(int64_t value);
+  bool is_released(const Bucket& bucket) const;
 
-  comm::Communicator& group_;
   DdpOptions options_;
-  std::vector<at::Tensor> parameters_;  // in backward order
+  GradientGroups groups_;                              // shard is null without ZeRO
+  std::unique_ptr<comm::Communicator> gather_group_;   // gathers keep their own order
+  std::vector<std::string> names_;
+  std::vector<at::Tensor> parameters_;  // in backward order: the module's, from the last to the first
+  std::vector<size_t> unit_of_;         // one a parameter, kNoUnit outside units
   std::vector<Bucket> buckets_;
-  std::vector<Slot> slots_;      // one a parameter
-  std::vector<size_t> missing_;  // per bucket: gradients still to come in the last microbatch
-  std::vector<comm::WorkPtr> works_;
-  size_t next_bucket_ = 0;  // buckets start in order on every rank
-  int64_t microbatches_left_ = 0;
+  std::vector<std::vector<int64_t>> cuts_;  // one a bucket
+  std::optional<ShardedWeights> weights_;   // with ZeRO
+  std::optional<UnitRunner> runner_;        // ZeRO-3
+  std::optional<GradientReducer> reducer_;
+  std::vector<Shard> shards_;
+  std::vector<at::Tensor> module_gradients_;  // without ZeRO: what .grad shows, one a parameter
   int64_t global_count_ = 0;
   std::chrono::nanoseconds communication_time_{0};
 };
 
 // Called by autograd after a parameter's gradient has been accumulated.
-struct DistributedDataParallel::Reducer::Hook : torch::autograd::PostAccumulateGradHook {
-  Hook(Reducer& reducer, size_t index) : reducer(reducer), index(index) {}
-  void operator()(const torch::autograd::Variable&) override { reducer.on_gradient(index); }
-  Reducer& reducer;
+struct DistributedDataParallel::Engine::Hook : torch::autograd::PostAccumulateGradHook {
+  Hook(Engine& engine, size_t index) : engine(engine), index(index) {}
+  void operator()(const torch::autograd::Variable&) override { engine.on_gradient(index); }
+  Engine& engine;
   size_t index;
 };
 
-DistributedDataParallel::Reducer::Reducer(torch::nn::Module& module, comm::Communicator& group,
-                                          DdpOptions options)
-    : group_(group), options_(options) {
-  for (const at::Tensor& parameter : module.parameters()) {
-    // A parameter that two modules share is listed twice.
-    const auto same = [&](const at::Tensor& other) { return other.is_same(parameter); };
-    if (parameter.requires_grad() && std::ranges::none_of(parameters_, same)) {
-      parameters_.push_back(parameter);
-    }
+DistributedDataParallel::Engine::Engine(torch::nn::Module& module, comm::Communicator& shard,
+                                        comm::Communicator* replica, DdpOptions options)
+    : options_(std::move(options)) {
+  check_options(options_);
+  if (options_.zero > 0) {
+    groups_ = {&shard, replica};
+  } else {
+    TRIREME_CHECK(replica == nullptr, "replicas of a shard group need zero = 1, 2 or 3");
+    groups_ = {nullptr, &shard};
   }
-  // Backward meets the last layer first.
-  std::ranges::reverse(parameters_);
-  check_same_module(module);
-  broadcast_module(module);
-  buckets_ = make_buckets(parameters_, options_.bucket_bytes,
-                          [&](int64_t elements, const at::Tensor& like) {
-                            return options_.symmetric && like.is_cpu()
-                                       ? group_.symmetric_empty({elements}, like.scalar_type())
-                                       : at::empty({elements}, like.options().requires_grad(false));
-                          });
-  slots_.resize(parameters_.size());
-  for (size_t b = 0; b < buckets_.size(); ++b) {
-    for (size_t i = 0; i < buckets_[b].parameters.size(); ++i) {
-      slots_[buckets_[b].parameters[i]] = {b, buckets_[b].gradients[i], false};
-    }
+  for (comm::Communicator* group : {groups_.shard, groups_.replica}) {
+    if (group == nullptr) continue;
+    check_same_module(module, *group);
+    broadcast_module(module, *group);
   }
+  collect_parameters(module);
+  assign_units();
+  make_all_buckets();
+  if (options_.zero > 0) make_weights(shard);
+  make_reducer();
+  make_shards();
   for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!parameters_[i].requires_grad()) continue;
     torch::autograd::impl::set_post_acc_grad_hooks(parameters_[i],
                                                    std::make_unique<Hook>(*this, i));
   }
 }
 
-DistributedDataParallel::Reducer::~Reducer() {
+DistributedDataParallel::Engine::~Engine() {
   for (const at::Tensor& parameter : parameters_) {
-    torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
+    if (parameter.requires_grad())
+      torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
   }
 }
 
-void DistributedDataParallel::Reducer::check_same_module(const torch::nn::Module& module) const {
-  std::string description;
+// Backward meets the last layer first.
+void DistributedDataParallel::Engine::collect_parameters(const torch::nn::Module& module) {
   for (const auto& item : module.named_parameters()) {
-    description += concat(item.key(), " ", item.value().sizes(), " ", item.value().scalar_type(),
-                          item.value().requires_grad() ? " trained; " : " frozen; ");
+    // A parameter that two modules share is listed twice.
+    const auto same = [&](const at::Tensor& other) { return other.is_same(item.value()); };
+    if (std::ranges::any_of(parameters_, same)) continue;
+    names_.push_back(item.key());
+    parameters_.push_back(item.value());
   }
-  for (const auto& item : module.named_buffers()) {
-    description +=
-        concat(item.key(), " ", item.value().sizes(), " ", item.value().scalar_type(), "; ");
-  }
-  // Every rank sees all digests, so that all throw together.
-  const std::vector<std::string> digests =
-      comm::all_gather_strings(group_, checksum(std::as_bytes(std::span(description))));
-  for (int rank = 1; rank < group_.size(); ++rank) {
-    TRIREME_CHECK(
-        digests[rank] == digests[0], "rank ", rank, " of group ", group_.name(),
-        " has another module than rank 0; expected the same names, shapes, dtypes and trained "
-        "parameters on every rank");
-  }
+  std::ranges::reverse(names_);
+  std::ranges::reverse(parameters_);
 }
 
-void DistributedDataParallel::Reducer::broadcast_module(torch::nn::Module& module) {
-  const c10::NoGradGuard no_grad;
-  for (const at::Tensor& parameter : module.parameters())
-    group_.broadcast(parameter.detach(), 0)->wait();
-  for (const at::Tensor& buffer : module.buffers()) group_.broadcast(buffer, 0)->wait();
+void DistributedDataParallel::Engine::assign_units() {
+  unit_of_.assign(parameters_.size(), kNoUnit);
+  for (size_t unit = 0; unit < options_.units.size(); ++unit) {
+    for (const at::Tensor& parameter : options_.units[unit].parameters) {
+      const auto same = [&](const at::Tensor& other) { return other.is_same(parameter); };
+      const auto found = std::ranges::find_if(parameters_, same);
+      TRIREME_CHECK(found != parameters_.end(), "unit \"", options_.units[unit].name,
+                    "\" has a parameter of shape ", parameter.sizes(),
+                    " that is not the module's; expected parts of the wrapped module");
+      size_t& owner = unit_of_[static_cast<size_t>(found - parameters_.begin())];
+      TRIREME_CHECK(owner == kNoUnit || owner == unit, "parameter \"",
+                    names_[static_cast<size_t>(found - parameters_.begin())], "\" is in unit \"",
+                    options_.units[owner == kNoUnit ? unit : owner].name, "\" and in \"",
+                    options_.units[unit].name, "\"; put what is shared into one unit");
+      owner = unit;
+    }
+  }
+  if (options_.zero < 3) unit_of_.assign(parameters_.size(), kNoUnit);
 }
 
-int64_t DistributedDataParallel::Reducer::begin_step(int64_t local_count,
-                                                     int64_t num_microbatches) {
+// A bucket never mixes units: the last unit's come first, then those outside.
+void DistributedDataParallel::Engine::make_all_buckets() {
+  for (size_t rank = options_.units.size() + 1; rank-- > 0;) {
+    const size_t unit = rank == 0 ? kNoUnit : rank - 1;
+    std::vector<size_t> members;
+    std::vector<at::Tensor> tensors;
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      if (unit_of_[i] != unit) continue;
+      members.push_back(i);
+      tensors.push_back(parameters_[i]);
+    }
+    for (Bucket& bucket : make_buckets(tensors, options_.bucket_bytes)) {
+      for (size_t& index : bucket.parameters) index = members[index];
+      buckets_.push_back(std::move(bucket));
+    }
+  }
+  cuts_ = partition(buckets_, parameters_,
+                    {.num_ranks = groups_.shard_size(),
+                     .whole_parameters = options_.whole_parameters});
+}
+
+bool DistributedDataParallel::Engine::is_released(const Bucket& bucket) const {
+  return unit_of_[bucket.parameters.front()] != kNoUnit;
+}
+
+void DistributedDataParallel::Engine::make_weights(comm::Communicator& shard) {
+  gather_group_ = shard.split(0, shard.rank(), shard.name() + ".gather");
+  std::vector<ShardedWeights::BucketWeights> buckets;
+  std::vector<UnitRunner::UnitBuckets> units(options_.units.size());
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    const bool released = is_released(buckets_[b]);
+    buckets.push_back({&buckets_[b], cuts_[b], released});
+    if (!released) continue;
+    UnitRunner::UnitBuckets& unit = units[unit_of_[buckets_[b].parameters.front()]];
+    unit.buckets.push_back(b);
+    if (buckets_[b].is_trained) unit.num_trained += buckets_[b].parameters.size();
+  }
+  weights_.emplace(parameters_, std::move(buckets), *gather_group_, options_.symmetric);
+  if (options_.zero < 3) return;
+  for (size_t u = 0; u < units.size(); ++u) {
+    units[u].weights_in_backward = options_.units[u].weights_in_backward;
+  }
+  runner_.emplace(*weights_, std::move(units),
+                  UnitOptions{options_.max_gathered_units, options_.overlap});
+}
+
+void DistributedDataParallel::Engine::make_reducer() {
+  std::vector<const Bucket*> trained;
+  std::vector<std::vector<int64_t>> cuts;
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    if (!buckets_[b].is_trained) continue;
+    trained.push_back(&buckets_[b]);
+    cuts.push_back(cuts_[b]);
+  }
+  reducer_.emplace(parameters_, trained, std::move(cuts), groups_,
+                   ReducerOptions{.overlap = options_.overlap,
+                                  .symmetric = options_.symmetric,
+                                  .keep_part_alone = options_.zero >= 2,
+                                  .tree = options_.reproducible,
+                                  .reduce_in_fp32 = options_.reduce_in_fp32});
+}
+
+void DistributedDataParallel::Engine::make_shards() {
+  std::vector<std::optional<Shard>> shards(parameters_.size());
+  module_gradients_.resize(parameters_.size());
+  size_t trained = 0;
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    const Bucket& bucket = buckets_[b];
+    const at::Tensor gradient = bucket.is_trained ? reducer_->part(trained++) : at::Tensor();
+    for (size_t i = 0; i < bucket.parameters.size(); ++i) {
+      const size_t index = bucket.parameters[i];
+      const at::Tensor& parameter = parameters_[index];
+      mesh::Layout layout = layout_of(bucket, i, parameter.sizes(), cuts_[b]);
+      const auto view = [&](const at::Tensor& part) {
+        return view_shard(bucket, i, layout, cuts_[b], groups_.shard_rank(), part);
+      };
+      at::Tensor weights = parameter.detach().view(layout.shape());
+      if (weights_) weights = view(weights_->part(b));
+      Shard shard{names_[index], std::move(weights), {}, layout};
+      if (gradient.defined()) {
+        shard.gradient = view(gradient);
+        if (!weights_) module_gradients_[index] = shard.gradient.view(parameter.sizes());
+        if (shard.gradient.scalar_type() == shard.weights.scalar_type())
+          shard.weights.mutable_grad() = shard.gradient;
+      }
+      shards[index] = std::move(shard);
+    }
+  }
+  // In the module's order.
+  for (size_t i = shards.size(); i-- > 0;) shards_.push_back(std::move(*shards[i]));
+}
+
+int64_t DistributedDataParallel::Engine::sum_over_ranks(int64_t value) {
+  const auto start = std::chrono::steady_clock::now();
+  at::Tensor sum = at::tensor(std::vector<int64_t>{value});
+  for (comm::Communicator* group : {groups_.shard, groups_.replica}) {
+    if (group != nullptr) group->all_reduce(sum)->wait();
+  }
+  communication_time_ += std::chrono::steady_clock::now() - start;
+  return sum.item<int64_t>();
+}
+
+int64_t DistributedDataParallel::Engine::begin_step(int64_t local_count,
+                                                    int64_t num_microbatches) {
   TRIREME_CHECK(num_microbatches > 0, "a step needs at least one microbatch, got ",
                 num_microbatches);
-  TRIREME_CHECK(microbatches_left_ == 0, "begin_step() called with ", microbatches_left_,
+  TRIREME_CHECK(reducer_->microbatches_left() == 0, "begin_step() called with ",
+                reducer_->microbatches_left(),
                 " microbatches of the last step still to come; call backward() for each");
   communication_time_ = {};
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    parameters_[i].mutable_grad().reset();
-    slots_[i].in_bucket = false;
-  }
-  missing_.clear();
-  for (const Bucket& bucket : buckets_) missing_.push_back(bucket.parameters.size());
-  works_.clear();
-  next_bucket_ = 0;
-
-  at::Tensor count = at::tensor(std::vector<int64_t>{local_count});
-  timed([&] { group_.all_reduce(count)->wait(); });
-  global_count_ = count.item<int64_t>();
+  for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
+  release_parameters();
+  global_count_ = sum_over_ranks(local_count);
   TRIREME_CHECK(global_count_ > 0, "the step's losses sum over 0 terms on all ranks of group ",
-                group_.name(), "; expected at least one target that is not ignored");
-  microbatches_left_ = num_microbatches;
+                (groups_.shard != nullptr ? groups_.shard : groups_.replica)->name(),
+                "; expected at least one target that is not ignored");
+  if (runner_) runner_->begin_step();
+  reducer_->begin(num_microbatches);
   return global_count_;
 }
 
-void DistributedDataParallel::Reducer::backward(const at::Tensor& loss_sum) {
-  TRIREME_CHECK(microbatches_left_ > 0,
+at::Tensor DistributedDataParallel::Engine::run(size_t unit, const at::Tensor& x,
+                                                const UnitForward& forward) {
+  return runner_ ? runner_->run(unit, x, forward) : forward(x);
+}
+
+void DistributedDataParallel::Engine::backward(const at::Tensor& loss_sum, double scale) {
+  TRIREME_CHECK(reducer_->microbatches_left() > 0,
                 "backward() called without begin_step(), or more often than its "
                 "num_microbatches");
   // The division rides on the first factor of the chain rule: no pass over the gradients.
-  const at::Tensor seed = at::full_like(loss_sum, 1.0 / static_cast<double>(global_count_));
+  const at::Tensor seed = at::full_like(loss_sum, scale / static_cast<double>(global_count_));
   if (loss_sum.requires_grad()) loss_sum.backward(seed);
-  if (--microbatches_left_ == 0) finish();
-}
-
-void DistributedDataParallel::Reducer::on_gradient(size_t index) {
-  move_into_bucket(index);
-  if (microbatches_left_ != 1) return;
-  --missing_[slots_[index].bucket];
-  launch_complete_buckets(false);
-}
-
-// Autograd leaves the step's first gradient of a parameter in a tensor of its own (one copy is
-// cheaper than zeroing the bucket and adding to it); later ones it adds to the view in place.
-void DistributedDataParallel::Reducer::move_into_bucket(size_t index) {
-  Slot& slot = slots_[index];
-  if (slot.in_bucket) return;
-  const c10::NoGradGuard no_grad;
-  at::Tensor& gradient = parameters_[index].mutable_grad();
-  slot.gradient.copy_(gradient);
-  gradient = slot.gradient;
-  slot.in_bucket = true;
-}
-
-void DistributedDataParallel::Reducer::launch_complete_buckets(bool all) {
-  for (; next_bucket_ < buckets_.size() && (all || missing_[next_bucket_] == 0); ++next_bucket_) {
-    timed([&] {
-      works_.push_back(
-          group_.all_reduce(buckets_[next_bucket_].flat, {.background = options_.overlap}));
-    });
-  }
-}
-
-void DistributedDataParallel::Reducer::finish() {
-  const c10::NoGradGuard no_grad;
+  if (runner_) runner_->end_backward();
+  reducer_->end_microbatch();
+  if (reducer_->microbatches_left() > 0) return;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (slots_[i].in_bucket) continue;
-    slots_[i].gradient.zero_();
-    parameters_[i].mutable_grad() = slots_[i].gradient;
-    slots_[i].in_bucket = true;
+    if (module_gradients_[i].defined() &&
+        module_gradients_[i].scalar_type() == parameters_[i].scalar_type())
+      parameters_[i].mutable_grad() = module_gradients_[i];
   }
-  launch_complete_buckets(true);
-  timed([&] {
-    for (const comm::WorkPtr& work : works_) work->wait();
-  });
 }
 
-template <typename Function>
-void DistributedDataParallel::Reducer::timed(Function&& communicate) {
-  const auto start = Clock::now();
-  communicate();
-  communication_time_ += Clock::now() - start;
+void DistributedDataParallel::Engine::on_gradient(size_t parameter) {
+  reducer_->on_gradient(parameter);
+  if (unit_of_[parameter] != kNoUnit) runner_->on_gradient(unit_of_[parameter]);
+}
+
+void DistributedDataParallel::Engine::end_step() {
+  release_parameters();
+  if (!weights_) return;
+  const auto start = std::chrono::steady_clock::now();
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    if (!is_released(buckets_[b])) weights_->gather(b, /*background=*/false)->wait();
+  }
+  communication_time_ += std::chrono::steady_clock::now() - start;
+}
+
+void DistributedDataParallel::Engine::gather_parameters() {
+  if (runner_) runner_->gather_all();
+}
+
+void DistributedDataParallel::Engine::release_parameters() {
+  if (runner_) runner_->release_all();
+}
+
+std::chrono::nanoseconds DistributedDataParallel::Engine::communication_time() const {
+  std::chrono::nanoseconds time = communication_time_ + reducer_->communication_time();
+  if (runner_) time += runner_->communication_time();
+  return time;
+}
+
+DataParallelMemory DistributedDataParallel::Engine::memory() const {
+  DataParallelMemory memory{.gradients = reducer_->resident_bytes(),
+                            .peak_in_transit = reducer_->peak_transient_bytes()};
+  if (weights_) {
+    memory.parameters = weights_->resident_bytes();
+    memory.peak_gathered = weights_->peak_gathered_bytes();
+  } else {
+    for (const at::Tensor& p : parameters_) memory.parameters += static_cast<int64_t>(p.nbytes());
+  }
+  return memory;
 }
 
 DistributedDataParallel::DistributedDataParallel(torch::nn::Module& module,
                                                  comm::Communicator& group, DdpOptions options)
-    : reducer_(std::make_unique<Reducer>(module, group, options)) {}
+    : engine_(std::make_unique<Engine>(module, group, nullptr, std::move(options))) {}
+
+DistributedDataParallel::DistributedDataParallel(torch::nn::Module& module, DataGroups groups,
+                                                 DdpOptions options)
+    : engine_(
+          std::make_unique<Engine>(module, groups.shard, groups.replica, std::move(options))) {}
 
 DistributedDataParallel::~DistributedDataParallel() = default;
 
+const std::vector<Shard>& DistributedDataParallel::shards() const { return engine_->shards(); }
+
 int64_t DistributedDataParallel::begin_step(int64_t local_count, int64_t num_microbatches) {
-  return reducer_->begin_step(local_count, num_microbatches);
+  return engine_->begin_step(local_count, num_microbatches);
 }
 
-void DistributedDataParallel::backward(const at::Tensor& loss_sum) { reducer_->backward(loss_sum); }
+at::Tensor DistributedDataParallel::run(size_t unit, const at::Tensor& x,
+                                        const UnitForward& forward) {
+  return engine_->run(unit, x, forward);
+}
+
+void DistributedDataParallel::backward(const at::Tensor& loss_sum, double scale) {
+  engine_->backward(loss_sum, scale);
+}
+
+void DistributedDataParallel::end_step() { engine_->end_step(); }
+
+void DistributedDataParallel::gather_parameters() { engine_->gather_parameters(); }
+
+void DistributedDataParallel::release_parameters() { engine_->release_parameters(); }
 
 std::chrono::nanoseconds DistributedDataParallel::communication_time() const {
-  return reducer_->communication_time();
+  return engine_->communication_time();
 }
+
+DataParallelMemory DistributedDataParallel::memory() const { return engine_->memory(); }
 
 }  // namespace trireme::parallel

@@ -1,21 +1,29 @@
-// Distributed data parallelism: every rank holds the whole module and other data; gradients are
-// summed over the group while backward still runs. Works on any torch::nn::Module as it is.
+// Data parallelism: every rank works on other data, gradients are summed over the group while
+// backward still runs, and what all ranks would hold alike can be shared out among them (ZeRO). The
+// stage changes memory and traffic, never a bit. Works on any torch::nn::Module as it is; ZeRO-3
+// asks that its blocks be run through run().
 //
-//   DistributedDataParallel ddp(*model, group);
+//   DistributedDataParallel ddp(*model, group, {.zero = 1});
+//   Optimizer optimizer(ddp.shards());
 //   for (auto& batch : batches) {
 //     ddp.begin_step(batch.count());            // terms this rank's loss sums over
 //     ddp.backward(loss_sum(*model, batch));    // returns with the gradients reduced
 //     optimizer.step();
+//     ddp.end_step();                           // brings the new weights to all ranks
 //   }
+// Source: Li et al. 2020, arXiv:2006.15704 (DDP); Rajbhandari et al. 2020, arXiv:1910.02054 (ZeRO)
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/parallel/data/shard.h"
+#include "trireme/parallel/data/unit_runner.h"
 
 namespace torch::nn {
 class Module;
@@ -24,30 +32,67 @@ class Module;
 namespace trireme::parallel {
 
 struct DdpOptions {
+  // What the ranks share out instead of each holding it: 0 nothing (DDP), 1 optimizer state, 2 also
+  // gradients, 3 also parameters.
+  int zero = 0;
+  // ZeRO-3: the parts that run() runs; parameters in none of them stay whole. Order as in forward.
+  std::vector<Unit> units{};
+  // ZeRO-3: units gathered at one time, the one ahead included. 1 gathers nothing ahead.
+  int max_gathered_units = 3;
   // Gradients travel in buckets of about this size. Smaller ones start earlier, larger ones cost
   // fewer synchronisations; the result's bits do not depend on it.
   int64_t bucket_bytes = 4 << 20;
-  // Reduce on the group's progress thread, behind backward. false: in the thread that runs
-  // backward.
+  // Communicate on the group's progress thread, behind computation. false: in the thread that
+  // computes.
   bool overlap = true;
   // Buckets live in the group's symmetric memory, where reducing them is fastest. On a host with too
-  // little shared memory for the gradients: false.
+  // little shared memory for them: false.
   bool symmetric = true;
+  // Sum gradients over microbatches and ranks in one fixed binary tree: the same bits for every
+  // number of ranks that share the same microbatches in the same order, both powers of two. Costs
+  // one more buffer of gradients a doubling of the microbatches.
+  bool reproducible = false;
+  // Sum gradients of bf16 and fp16 in fp32, and keep them so: 4 bytes a parameter instead of 2.
+  bool reduce_in_fp32 = false;
+  // Never split a parameter among ranks: for optimizers that need it whole.
+  bool whole_parameters = false;
 };
 
-// Thread safety: one thread drives it. The module and the group must outlive it; while it lives,
-// the module's gradients are views of its buckets.
+// Ranks whose data differ. Gradients are summed over both groups.
+struct DataGroups {
+  comm::Communicator& shard;              // these share states out (hybrid shard: those of a host)
+  comm::Communicator* replica = nullptr;  // these hold the same part each; null: only this rank
+};
+
+// Bytes this rank holds for the model, measured from its tensors.
+struct DataParallelMemory {
+  int64_t parameters = 0;         // stay from step to step
+  int64_t gradients = 0;          // stay from step to step
+  int64_t peak_gathered = 0;      // ZeRO-3: gathered parameters, the most at one time
+  int64_t peak_in_transit = 0;    // ZeRO-2 and 3: gradients on their way, the most at one time
+};
+
+// Thread safety: one thread drives it. The module and the groups must outlive it; while it lives,
+// the module's gradients are views of its buckets, and with ZeRO its parameters too.
 class DistributedDataParallel {
  public:
   // Gives every rank the parameters and buffers of rank 0.
   // Comm:       one broadcast a parameter or buffer
   // Collective: every rank of the group, with the same module structure
-  // Throws:     ConfigError when the ranks' modules differ in a name, shape or dtype
+  // Throws:     ConfigError when the ranks' modules differ in a name, shape or dtype, when `zero` is
+  //             not 0 to 3, or when two units have a parameter in common
   DistributedDataParallel(torch::nn::Module& module, comm::Communicator& group,
                           DdpOptions options = {});
+  DistributedDataParallel(torch::nn::Module& module, DataGroups groups, DdpOptions options = {});
   ~DistributedDataParallel();
   DistributedDataParallel(const DistributedDataParallel&) = delete;
   DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
+
+  // This rank's part of every parameter, in the module's order: what the optimizer works on, and
+  // what a checkpoint saves. The tensors are the same in every step. With zero = 0 the weights are
+  // the module's parameters. Each weights' .grad() is the gradient where it has the same dtype, so
+  // that torch's optimizers work on them.
+  const std::vector<Shard>& shards() const;
 
   // Starts a step of `num_microbatches` calls of backward(), whose losses on this rank sum over
   // `local_count` terms in all (tokens, samples; 0 is a rank without data). Forgets the old
@@ -58,19 +103,41 @@ class DistributedDataParallel {
   // Throws:     ConfigError when the global count is 0
   int64_t begin_step(int64_t local_count, int64_t num_microbatches = 1);
 
-  // Backward of one microbatch's summed loss (a scalar). In the step's last microbatch each bucket
-  // is reduced as soon as its gradients are complete; the call returns when all are. A parameter
-  // that the loss did not use has gradient zero.
-  // Comm:       last microbatch 2(p-1)/p * (bytes of all parameters), earlier ones nothing
-  // Collective: every rank
-  void backward(const at::Tensor& loss_sum);
+  // Runs unit number `unit` of the options: with ZeRO-3 its parameters are gathered for forward(x)
+  // and for its backward. Otherwise forward(x) alone.
+  // Comm:       ZeRO-3: (p-1)/p * n bytes of the unit's parameters in forward, the same in backward
+  // Collective: every rank runs the same units in the same order
+  at::Tensor run(size_t unit, const at::Tensor& x, const UnitForward& forward);
 
-  // How long backward() was held up by communication since the last begin_step().
+  // Backward of one microbatch's summed loss (a scalar), times `scale` (loss scaling: the gradients
+  // are larger by it). In the step's last microbatch each bucket is reduced as soon as its gradients
+  // are complete; the call returns when all are. A parameter that the loss did not use has gradient
+  // zero.
+  // Comm:       last microbatch, n bytes of all gradients: zero = 0 2(p-1)/p * n, else (p-1)/p * n;
+  //             with r replicas also 2(r-1)/r * n/p
+  // Collective: every rank
+  void backward(const at::Tensor& loss_sum, double scale = 1);
+
+  // After the optimizer changed the shards: every rank has the new weights (ZeRO-3: gathers them
+  // when they are used).
+  // Comm:       ZeRO-1 and 2: (p-1)/p * n bytes of all parameters
+  // Collective: every rank
+  void end_step();
+
+  // The module's parameters are whole and readable until release_parameters() or the next
+  // begin_step(): for export and comparison. Without ZeRO-3 they always are.
+  // Comm:       ZeRO-3: (p-1)/p * n bytes of all parameters
+  // Collective: every rank
+  void gather_parameters();
+  void release_parameters();
+
+  // How long the step was held up by communication since the last begin_step().
   std::chrono::nanoseconds communication_time() const;
+  DataParallelMemory memory() const;
 
  private:
-  class Reducer;
-  std::unique_ptr<Reducer> reducer_;
+  class Engine;
+  std::unique_ptr<Engine> engine_;
 };
 
 }  // namespace trireme::parallel

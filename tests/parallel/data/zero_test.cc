@@ -1,0 +1,346 @@
+// ZeRO changes memory and traffic and no bit: every stage against DDP, over several steps of AdamW,
+// on a module with everything that is awkward.
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+#include <torch/nn/module.h>
+
+#include "tests/harness/counting_communicator.h"
+#include "tests/harness/ranks.h"
+#include "tests/harness/tensors.h"
+#include "trireme/base/error.h"
+#include "trireme/parallel/data/ddp.h"
+
+namespace trireme::parallel {
+namespace {
+
+using Tensors = std::map<std::string, at::Tensor>;
+using Run = std::function<at::Tensor(size_t, const at::Tensor&, const UnitForward&)>;
+
+constexpr int64_t kWidth = 96;
+
+at::Tensor weight(uint64_t seed, at::IntArrayRef shape, at::ScalarType dtype = at::kFloat) {
+  const at::Tensor index = at::arange(at::zeros(shape).numel(), at::kDouble).view(shape);
+  return ((index * 1.7 + static_cast<double>(seed)).sin() * 0.08).to(dtype);
+}
+
+// tanh(x w + b), with a frozen scale, a scalar and a weight of another dtype that a step may not
+// use.
+struct Block : torch::nn::Module {
+  explicit Block(uint64_t seed) {
+    w = register_parameter("w", weight(seed, {kWidth, kWidth}));
+    b = register_parameter("b", weight(seed + 1, {kWidth}));
+    scale = register_parameter("scale", weight(seed + 2, {kWidth}) + 1, /*requires_grad=*/false);
+    gain = register_parameter("gain", at::ones({}));
+    precise = register_parameter("precise", weight(seed + 3, {kWidth, 40}, at::kDouble));
+  }
+  at::Tensor forward(const at::Tensor& x, bool use_precise) {
+    at::Tensor y = at::tanh(at::addmm(b, x * scale, w.t())) * gain;
+    if (use_precise) y = y + y.to(at::kDouble).mm(precise).sum(1, true).to(at::kFloat) * 1e-2;
+    return x + y;
+  }
+  at::Tensor w, b, scale, gain, precise;
+};
+
+// embedding -> block 0 -> block 1 -> block 0 again -> (block 2, in some steps) -> the embedding
+// transposed, and a weight outside of every unit.
+struct Net : torch::nn::Module {
+  explicit Net(uint64_t seed) {
+    embedding = register_parameter("embedding", weight(seed, {50, kWidth}));
+    for (int i = 0; i < 3; ++i) {
+      blocks.push_back(register_module("block" + std::to_string(i),
+                                       std::make_shared<Block>(seed + 10 * static_cast<uint64_t>(i))));
+    }
+    outside = register_parameter("outside", weight(seed + 5, {kWidth}) + 1);
+  }
+  std::vector<Unit> units() {
+    std::vector<Unit> result{{"embedding", {embedding}}};
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      result.push_back({"block" + std::to_string(i), blocks[i]->parameters()});
+    }
+    return result;
+  }
+  at::Tensor loss(const Run& run, const at::Tensor& tokens, int step) {
+    const auto block = [&](size_t i, const at::Tensor& x) {
+      return run(i + 1, x, [&](const at::Tensor& x) { return blocks[i]->forward(x, step % 2); });
+    };
+    at::Tensor x =
+        run(0, tokens, [&](const at::Tensor& t) { return at::embedding(embedding, t); });
+    x = block(0, block(1, block(0, x))) * outside;
+    if (step % 3 != 1) x = block(2, x);
+    x = run(0, x, [&](const at::Tensor& x) { return at::log_softmax(x.mm(embedding.t()), 1); });
+    return -x.select(1, 3).sum();
+  }
+  at::Tensor embedding, outside;
+  std::vector<std::shared_ptr<Block>> blocks;
+};
+
+// The simplest optimizer whose bits depend on everything: AdamW's kernel on this rank's shards.
+class Optimizer {
+ public:
+  explicit Optimizer(const std::vector<Shard>& shards) : shards_(shards) {
+    for (const Shard& shard : shards) {
+      m_.push_back(at::zeros_like(shard.weights));
+      v_.push_back(at::zeros_like(shard.weights));
+    }
+  }
+  void step() {
+    const c10::NoGradGuard no_grad;
+    steps_ += 1;
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      if (!shards_[i].gradient.defined() || shards_[i].weights.numel() == 0) continue;
+      at::_fused_adamw_({shards_[i].weights}, {shards_[i].gradient}, {m_[i]}, {v_[i]}, {}, {steps_},
+                        1e-2, 0.9, 0.95, 0.1, 1e-8, false, false);
+    }
+  }
+
+ private:
+  const std::vector<Shard>& shards_;
+  std::vector<at::Tensor> m_, v_;
+  at::Tensor steps_ = at::zeros({}, at::kFloat);
+};
+
+struct Case {
+  int zero = 0;
+  int64_t bucket_bytes = 1 << 20;
+  bool overlap = true;
+  bool symmetric = true;
+  bool whole = false;
+  bool reproducible = false;
+  int max_gathered = 3;
+  int shard_ranks = 0;  // 0: all; else ranks of a hybrid shard group
+  int64_t microbatches = 2;
+  int64_t total_microbatches = 0;  // over all ranks, instead of microbatches
+};
+
+std::string describe(const Case& test) {
+  return concat("zero ", test.zero, ", buckets of ", test.bucket_bytes, ", overlap ", test.overlap,
+                ", symmetric ", test.symmetric, ", whole ", test.whole, ", gathered ",
+                test.max_gathered, ", shard ranks ", test.shard_ranks);
+}
+
+// Four steps; the final weights, whole, and every step's loss.
+Tensors train(comm::Communicator& world, const Case& test) {
+  std::unique_ptr<comm::Communicator> shard, replica;
+  if (test.shard_ranks > 0) {
+    shard = world.split(world.rank() / test.shard_ranks, world.rank(), "shard");
+    replica = world.split(world.rank() % test.shard_ranks, world.rank(), "replica");
+  }
+  Net net(world.rank() == 0 ? 0 : 77);  // all get rank 0's weights
+  DistributedDataParallel ddp(net, {shard ? *shard : world, replica.get()},
+                              {.zero = test.zero,
+                               .units = net.units(),
+                               .max_gathered_units = test.max_gathered,
+                               .bucket_bytes = test.bucket_bytes,
+                               .overlap = test.overlap,
+                               .symmetric = test.symmetric,
+                               .reproducible = test.reproducible,
+                               .whole_parameters = test.whole});
+  Optimizer optimizer(ddp.shards());
+  const Run run = [&](size_t unit, const at::Tensor& x, const UnitForward& forward) {
+    return ddp.run(unit, x, forward);
+  };
+  const int64_t microbatches =
+      test.total_microbatches > 0 ? test.total_microbatches / world.size() : test.microbatches;
+  std::vector<double> losses;
+  for (int step = 0; step < 4; ++step) {
+    ddp.begin_step(5 * microbatches, microbatches);
+    for (int64_t i = 0; i < microbatches; ++i) {
+      const int64_t leaf = world.rank() * microbatches + i;
+      const at::Tensor tokens = (at::arange(5) * 7 + 11 * leaf + 3 * step).remainder(50);
+      const at::Tensor loss = net.loss(run, tokens, step);
+      ddp.backward(loss);
+      losses.push_back(loss.item<double>());
+    }
+    optimizer.step();
+    ddp.end_step();
+  }
+  ddp.gather_parameters();
+  Tensors result;
+  for (const auto& item : net.named_parameters()) result[item.key()] = item.value().detach().clone();
+  if (test.total_microbatches == 0) result["losses"] = at::tensor(losses);
+  return result;
+}
+
+// Rank 0's result; all ranks must have the same weights.
+Tensors train_on(int ranks, const Case& test) {
+  std::mutex mutex;
+  std::vector<Tensors> results(static_cast<size_t>(ranks));
+  harness::run_ranks(ranks, [&](comm::Communicator& world) {
+    Tensors mine = train(world, test);
+    const std::lock_guard lock(mutex);
+    results[static_cast<size_t>(world.rank())] = std::move(mine);
+  });
+  for (const Tensors& other : results) {
+    for (const auto& [name, tensor] : results[0]) {
+      if (name != "losses") harness::assert_same_bits(other.at(name), tensor, name);
+    }
+  }
+  return results[0];
+}
+
+void expect_same_bits(const Tensors& actual, const Tensors& expected) {
+  for (const auto& [name, tensor] : expected) {
+    harness::assert_same_bits(actual.at(name), tensor, name);
+  }
+}
+
+TEST(Zero, EveryStageHasTheBitsOfDdpOnOneToFourRanks) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    const Tensors expected = train_on(ranks, {});
+    for (const int zero : {1, 2, 3}) {
+      SCOPED_TRACE(concat(ranks, " ranks, zero ", zero));
+      expect_same_bits(train_on(ranks, {.zero = zero}), expected);
+    }
+  }
+}
+
+TEST(Zero, BucketsOverlapMemoryAndGatheringAheadChangeNoBit) {
+  const Tensors expected = train_on(3, {});
+  for (const int zero : {0, 1, 2, 3}) {
+    for (const Case& test :
+         {Case{.zero = zero, .bucket_bytes = 1 << 10}, Case{.zero = zero, .bucket_bytes = 1 << 30},
+          Case{.zero = zero, .overlap = false}, Case{.zero = zero, .symmetric = false},
+          Case{.zero = zero, .whole = true}, Case{.zero = zero, .max_gathered = 1}}) {
+      SCOPED_TRACE(describe(test));
+      expect_same_bits(train_on(3, test), expected);
+    }
+  }
+}
+
+TEST(Zero, OneMicrobatchOrSeveralTheStagesAgree) {
+  for (const int64_t microbatches : {1, 3}) {
+    const Tensors expected = train_on(2, {.microbatches = microbatches});
+    for (const int zero : {1, 2, 3}) {
+      SCOPED_TRACE(concat(microbatches, " microbatches, zero ", zero));
+      expect_same_bits(train_on(2, {.zero = zero, .microbatches = microbatches}), expected);
+    }
+  }
+}
+
+TEST(Zero, ReproducibleHasTheSameBitsForEveryNumberOfRanks) {
+  const Tensors expected = train_on(1, {.reproducible = true, .total_microbatches = 4});
+  for (const int ranks : {1, 2, 4}) {
+    for (const int zero : {0, 1, 2, 3}) {
+      SCOPED_TRACE(concat(ranks, " ranks, zero ", zero));
+      expect_same_bits(
+          train_on(ranks, {.zero = zero, .reproducible = true, .total_microbatches = 4}), expected);
+    }
+  }
+  for (const int zero : {1, 3}) {
+    SCOPED_TRACE("hybrid");
+    expect_same_bits(train_on(4, {.zero = zero, .reproducible = true, .shard_ranks = 2,
+                                  .total_microbatches = 4}),
+                     expected);
+  }
+}
+
+// A hybrid sums within pairs first: another order than DDP's, the same for every stage.
+TEST(Zero, HybridShardsAgreeAmongEachOtherAndDifferFromDdpByRoundingAlone) {
+  const Tensors expected = train_on(4, {.zero = 1, .shard_ranks = 2});
+  for (const int zero : {2, 3}) {
+    SCOPED_TRACE(zero);
+    expect_same_bits(train_on(4, {.zero = zero, .shard_ranks = 2}), expected);
+  }
+  expect_same_bits(train_on(2, {.zero = 3, .shard_ranks = 2}), train_on(2, {}));
+  expect_same_bits(train_on(2, {.zero = 2, .shard_ranks = 1}), train_on(2, {}));
+  // Adam divides a gradient by its size, so that a gradient that is all rounding moves a weight by
+  // the learning rate: 4 steps of 1e-2 bound what any rounding can do.
+  const Tensors ddp = train_on(4, {});
+  for (const auto& [name, tensor] : ddp) {
+    if (name != "losses") harness::assert_close(expected.at(name), tensor, 0, 4e-2, name);
+  }
+}
+
+TEST(Zero, MovesTheBytesOfItsContract) {
+  harness::run_ranks(2, [](comm::Communicator& inner) {
+    for (const int zero : {0, 1, 2, 3}) {
+      harness::CountingCommunicator group(inner);
+      Net net(0);
+      DistributedDataParallel ddp(net, group, {.zero = zero, .units = net.units()});
+      int64_t all = 0, trained = 0, in_units = 0;  // padded bytes of both kinds
+      for (const auto& item : net.named_parameters()) {
+        const auto bytes = (static_cast<int64_t>(item.value().nbytes()) + 63) / 64 * 64;
+        all += bytes;
+        if (item.value().requires_grad()) trained += bytes;
+        if (item.key() != "outside") in_units += bytes;
+      }
+      group.ledger().clear();
+      ddp.begin_step(5);
+      ddp.backward(net.loss([&](size_t unit, const at::Tensor& x,
+                                const UnitForward& forward) { return ddp.run(unit, x, forward); },
+                            at::arange(5), 0));
+      ddp.end_step();
+      const harness::Ledger& ledger = group.ledger();
+      const std::string gather = group.name() + ".gather";
+      EXPECT_EQ(ledger.of(group.name(), "all_reduce").bytes, 8 + (zero == 0 ? trained : 0));
+      EXPECT_EQ(ledger.of(group.name(), "reduce_scatter").bytes, zero == 0 ? 0 : trained / 2);
+      const int64_t gathered = ledger.of(gather, "all_gather").bytes;
+      constexpr int64_t kGrains = 8 * 1024;  // parts are even but for some grains
+      if (zero == 0) {
+        EXPECT_EQ(gathered, 0);
+      } else if (zero < 3) {
+        EXPECT_NEAR(static_cast<double>(gathered), static_cast<double>(all / 2), kGrains);
+      } else {
+        // Once or twice in forward, block 0 and the embedding are used twice, and so back.
+        EXPECT_GE(gathered, 2 * in_units / 2 - kGrains);
+        EXPECT_LE(gathered, 4 * in_units / 2 + kGrains);
+      }
+    }
+  });
+}
+
+TEST(Zero, MemoryIsSharedOutByStage) {
+  std::map<int, DataParallelMemory> memory;
+  harness::run_ranks(2, [&](comm::Communicator& group) {
+    for (const int zero : {0, 1, 2, 3}) {
+      Net net(0);
+      DistributedDataParallel ddp(net, group, {.zero = zero, .units = net.units()});
+      if (group.rank() == 0) memory[zero] = ddp.memory();
+    }
+  });
+  const auto half = [](int64_t part, int64_t whole) {
+    return std::abs(static_cast<double>(part) / static_cast<double>(whole) - 0.5) < 0.05;
+  };
+  EXPECT_EQ(memory[1].gradients, memory[0].gradients);
+  EXPECT_TRUE(half(memory[2].gradients, memory[0].gradients));
+  EXPECT_TRUE(half(memory[3].gradients, memory[0].gradients));
+  EXPECT_NEAR(memory[2].parameters, memory[0].parameters, 64 * 20);  // padding
+  EXPECT_TRUE(half(memory[3].parameters, memory[0].parameters));
+}
+
+TEST(Zero, ParametersHaveNoMemoryBetweenUsesAndCanBeGathered) {
+  harness::run_ranks(2, [](comm::Communicator& group) {
+    Net net(3);
+    const at::Tensor before = net.blocks[1]->w.detach().clone();
+    DistributedDataParallel ddp(net, group, {.zero = 3, .units = net.units()});
+    EXPECT_EQ(net.blocks[1]->w.storage().data(), nullptr);
+    ddp.gather_parameters();
+    harness::assert_same_bits(net.blocks[1]->w.detach(), before, "gathered");
+    ddp.release_parameters();
+    EXPECT_EQ(net.blocks[1]->w.storage().data(), nullptr);
+    EXPECT_NE(net.outside.storage().data(), nullptr) << "in no unit";
+  });
+}
+
+TEST(Zero, WrongOptionsAreRefused) {
+  harness::run_ranks(2, [](comm::Communicator& group) {
+    Net net(0);
+    EXPECT_THROW(DistributedDataParallel(net, group, {.zero = 4}), ConfigError);
+    EXPECT_THROW(DistributedDataParallel(net, group, {.zero = 3, .max_gathered_units = 0}),
+                 ConfigError);
+    EXPECT_THROW(DistributedDataParallel(
+                     net, group, {.zero = 3, .units = {{"a", {net.outside}}, {"b", {net.outside}}}}),
+                 ConfigError);
+    EXPECT_THROW(DistributedDataParallel(net, group, {.zero = 3, .units = {{"a", {at::ones({3})}}}}),
+                 ConfigError);
+  });
+}
+
+}  // namespace
+}  // namespace trireme::parallel

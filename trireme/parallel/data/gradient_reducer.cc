@@ -1,0 +1,204 @@
+#include "trireme/parallel/data/gradient_reducer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme::parallel {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Buckets that may be on their way at once where only the part stays: what bounds their memory.
+constexpr size_t kInFlight = 3;
+
+at::TensorOptions gradient_options(const Bucket& bucket, bool fp32) {
+  const at::ScalarType dtype = c10::typeMetaToScalarType(bucket.options.dtype());
+  return bucket.options.dtype(fp32 ? at::promote_types(dtype, at::kFloat) : dtype);
+}
+
+comm::Communicator* memory_group(const GradientGroups& groups) {
+  return groups.shard != nullptr ? groups.shard : groups.replica;
+}
+
+}  // namespace
+
+GradientReducer::GradientReducer(std::span<const at::Tensor> parameters,
+                                 std::span<const Bucket* const> buckets,
+                                 std::vector<std::vector<int64_t>> cuts, GradientGroups groups,
+                                 ReducerOptions options)
+    : parameters_(parameters),
+      groups_(groups),
+      options_(options),
+      pool_([group = memory_group(groups), symmetric = options.symmetric](
+                int64_t elements, const at::TensorOptions& tensor) {
+        if (group == nullptr || !symmetric || !tensor.device().is_cpu())
+          return at::empty({elements}, tensor);
+        return group->symmetric_empty({elements}, c10::typeMetaToScalarType(tensor.dtype()));
+      }),
+      slots_(parameters.size()) {
+  // The tree's sum ends in one of several buffers; the part is where the owner looks for it.
+  options_.keep_part_alone |= options_.tree;
+  const auto rank = static_cast<size_t>(groups_.shard_rank());
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    State state;
+    state.bucket = buckets[b];
+    state.cuts = std::move(cuts[b]);
+    const int64_t begin = state.cuts[rank];
+    const int64_t elements = state.cuts[rank + 1] - begin;
+    if (options_.keep_part_alone) {
+      state.part =
+          at::zeros({elements}, gradient_options(*state.bucket, options_.reduce_in_fp32));
+    } else {
+      acquire(state);
+      state.whole.zero_();
+      state.part = state.whole.narrow(0, begin, elements);
+    }
+    for (size_t i = 0; i < state.bucket->parameters.size(); ++i) {
+      slots_[state.bucket->parameters[i]] = {b, i};
+    }
+    states_.push_back(std::move(state));
+  }
+}
+
+void GradientReducer::acquire(State& state) {
+  const c10::NoGradGuard no_grad;
+  state.whole = pool_.take(state.bucket->num_elements,
+                           gradient_options(*state.bucket, options_.reduce_in_fp32));
+  state.views = view_parameters(*state.bucket, state.whole, parameters_);
+  state.filled.assign(state.views.size(), false);
+}
+
+void GradientReducer::begin(int64_t num_microbatches) {
+  microbatches_left_ = num_microbatches;
+  communication_time_ = {};
+  next_launch_ = next_finish_ = 0;
+  for (State& state : states_) {
+    state.missing = state.bucket->parameters.size();
+    state.filled.assign(state.filled.size(), false);
+    TRIREME_ASSERT(state.earlier.empty(), "terms of an earlier step are left");
+  }
+  for (Slot& slot : slots_) slot.microbatch = -1;
+}
+
+void GradientReducer::on_gradient(size_t parameter) {
+  Slot& slot = slots_[parameter];
+  State& state = states_[slot.bucket];
+  TRIREME_CHECK(slot.microbatch != microbatches_left_, "parameter ", parameter, " of shape ",
+                parameters_[parameter].sizes(),
+                " had two gradients in one backward; a module that recomputes its activations may "
+                "be used once a forward");
+  slot.microbatch = microbatches_left_;
+  if (!state.whole.defined()) acquire(state);
+  {
+    const c10::NoGradGuard no_grad;
+    at::Tensor& gradient = const_cast<at::Tensor&>(parameters_[parameter]).mutable_grad();
+    if (state.filled[slot.index]) {
+      state.views[slot.index].add_(gradient);
+    } else {
+      state.views[slot.index].copy_(gradient);
+      state.filled[slot.index] = true;
+    }
+    gradient.reset();
+  }
+  --state.missing;
+  if (microbatches_left_ == 1) launch_complete_buckets(false);
+}
+
+// Moves on to the next microbatch's gradients; what no loss used counts as zero.
+void GradientReducer::complete_microbatch(State& state) {
+  const c10::NoGradGuard no_grad;
+  state.missing = state.bucket->parameters.size();
+  if (!options_.tree) return;
+  if (!state.whole.defined()) acquire(state);
+  for (size_t i = 0; i < state.views.size(); ++i) {
+    if (!state.filled[i]) state.views[i].zero_();
+  }
+  state.earlier.push(std::exchange(state.whole, {}));
+  state.views.clear();
+}
+
+void GradientReducer::end_microbatch() {
+  if (microbatches_left_ == 1) {
+    launch_complete_buckets(true);
+    while (next_finish_ < states_.size()) finish(states_[next_finish_++]);
+  } else {
+    for (State& state : states_) complete_microbatch(state);
+  }
+  --microbatches_left_;
+}
+
+void GradientReducer::launch_complete_buckets(bool all) {
+  for (; next_launch_ < states_.size() && (all || states_[next_launch_].missing == 0);
+       ++next_launch_) {
+    if (options_.keep_part_alone && next_launch_ - next_finish_ >= kInFlight) {
+      finish(states_[next_finish_++]);
+    }
+    launch(states_[next_launch_]);
+  }
+}
+
+void GradientReducer::launch(State& state) {
+  const c10::NoGradGuard no_grad;
+  if (!state.whole.defined()) acquire(state);
+  for (size_t i = 0; i < state.views.size(); ++i) {
+    if (!state.filled[i]) state.views[i].zero_();
+  }
+  const comm::Options call{.background = options_.overlap};
+  timed([&] {
+    if (options_.tree) {
+      state.earlier.push(std::exchange(state.whole, {}));
+      state.whole = state.earlier.take();
+      if (groups_.shard != nullptr) {
+        state.part.copy_(tree_reduce_scatter(*groups_.shard, state.whole, state.cuts));
+      }
+    } else if (groups_.shard != nullptr) {
+      state.work =
+          groups_.shard->reduce_scatter(state.part, view_parts(state.whole, state.cuts), call);
+    } else if (groups_.replica != nullptr) {
+      state.work = groups_.replica->all_reduce(state.whole, call);
+    }
+  });
+}
+
+void GradientReducer::finish(State& state) {
+  const c10::NoGradGuard no_grad;
+  timed([&] {
+    if (state.work != nullptr) std::exchange(state.work, nullptr)->wait();
+    // Without a shard group the part is all of it, and without the tree it is reduced by now.
+    const bool is_reduced = groups_.shard == nullptr && !options_.tree;
+    if (groups_.replica == nullptr || is_reduced) return;
+    const at::Tensor& sum = groups_.shard == nullptr ? state.whole : state.part;
+    if (options_.tree) {
+      tree_all_reduce(*groups_.replica, sum);
+    } else {
+      groups_.replica->all_reduce(sum)->wait();
+    }
+  });
+  if (options_.keep_part_alone) {
+    if (groups_.shard == nullptr) state.part.copy_(state.whole);
+    state.whole.reset();
+    state.views.clear();
+  }
+}
+
+template <typename Function>
+void GradientReducer::timed(Function&& communicate) {
+  const auto start = Clock::now();
+  communicate();
+  communication_time_ += Clock::now() - start;
+}
+
+int64_t GradientReducer::resident_bytes() const {
+  int64_t num_bytes = 0;
+  for (const State& state : states_) {
+    num_bytes += static_cast<int64_t>((options_.keep_part_alone ? state.part : state.whole).nbytes());
+  }
+  return num_bytes;
+}
+
+}  // namespace trireme::parallel

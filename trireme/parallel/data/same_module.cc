@@ -1,0 +1,45 @@
+#include "trireme/parallel/data/same_module.h"
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include <c10/core/GradMode.h>
+#include <torch/nn/module.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/file.h"
+#include "trireme/comm/objects.h"
+
+namespace trireme::parallel {
+
+void check_same_module(const torch::nn::Module& module, comm::Communicator& group) {
+  std::string description;
+  for (const auto& item : module.named_parameters()) {
+    description += concat(item.key(), " ", item.value().sizes(), " ", item.value().scalar_type(),
+                          item.value().requires_grad() ? " trained; " : " frozen; ");
+  }
+  for (const auto& item : module.named_buffers()) {
+    description +=
+        concat(item.key(), " ", item.value().sizes(), " ", item.value().scalar_type(), "; ");
+  }
+  // Every rank sees all digests, so that all throw together.
+  const std::vector<std::string> digests =
+      comm::all_gather_strings(group, checksum(std::as_bytes(std::span(description))));
+  for (int rank = 1; rank < group.size(); ++rank) {
+    TRIREME_CHECK(
+        digests[rank] == digests[0], "rank ", rank, " of group ", group.name(),
+        " has another module than rank 0; expected the same names, shapes, dtypes and trained "
+        "parameters on every rank");
+  }
+}
+
+void broadcast_module(torch::nn::Module& module, comm::Communicator& group) {
+  const c10::NoGradGuard no_grad;
+  for (const at::Tensor& parameter : module.parameters()) {
+    group.broadcast(parameter.detach(), 0)->wait();
+  }
+  for (const at::Tensor& buffer : module.buffers()) group.broadcast(buffer, 0)->wait();
+}
+
+}  // namespace trireme::parallel
