@@ -11,6 +11,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/train/config_schema.h"
+#include "trireme/train/optimizer/parameter_groups.h"
 
 namespace trireme::train {
 namespace {
@@ -219,6 +220,9 @@ void resolve(RunConfig& config, int num_ranks) {
                 (train.global_batch / per_forward + 1) * per_forward);
   TRIREME_CHECK(optimizer.beta1 < 1 && optimizer.beta2 < 1, "optimizer.beta1 and beta2 are ",
                 optimizer.beta1, " and ", optimizer.beta2, "; expected below 1");
+  TRIREME_CHECK(optimizer.momentum < 1, "optimizer.momentum is ", optimizer.momentum,
+                "; expected below 1");
+  parse_parameter_groups(optimizer.groups);
   TRIREME_CHECK(optimizer.decay_fraction <= 1, "optimizer.decay_fraction is ",
                 optimizer.decay_fraction, "; expected at most 1");
   model::ModelConfig shape = model;

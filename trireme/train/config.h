@@ -48,6 +48,12 @@ struct OptimizerConfig {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
+  double momentum = 0.9;    // sgd, muon, lars
+  bool nesterov = true;     // sgd, muon
+  std::string groups = "";  // decay and rate by name, see optimizer/parameter_groups.h
+  std::string adamw_parameters = "*embed*, *wte*, *wpe*, *lm_head*";  // muon: not its matrices
+  std::string batch_scaling = "none";  // of learning_rate, see optimizer/batch_scaling.h
+  int64_t base_batch = 256;            // sequences a step that learning_rate was tuned at
 };
 
 struct ParallelConfig {

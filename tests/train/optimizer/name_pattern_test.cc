@@ -1,0 +1,28 @@
+#include "trireme/train/optimizer/name_pattern.h"
+
+#include <gtest/gtest.h>
+
+namespace trireme::train {
+namespace {
+
+TEST(NamePattern, MatchesTheWholeName) {
+  EXPECT_TRUE(matches("*.bias", "h.0.attn.bias"));
+  EXPECT_TRUE(matches("*norm*", "model.layers.1.input_layernorm.weight"));
+  EXPECT_TRUE(matches("h.?.w", "h.3.w"));
+  EXPECT_TRUE(matches("h.[01].w", "h.1.w"));
+  EXPECT_TRUE(matches("lm_head.weight", "lm_head.weight"));
+  EXPECT_FALSE(matches("bias", "h.0.attn.bias"));
+  EXPECT_FALSE(matches("*.bias", "h.0.attn.bias.scale"));
+  EXPECT_FALSE(matches("h.?.w", "h.13.w"));
+}
+
+TEST(NamePattern, ListsAreSplitAndTrimmed) {
+  using List = std::vector<std::string>;
+  EXPECT_EQ(split_list(" a b ,c,", ','), List({"a b", "c"}));
+  EXPECT_EQ(split_list("", ','), List());
+  EXPECT_EQ(split_list(" , ", ','), List());
+  EXPECT_EQ(split_list("\n*.bias\t", ';'), List({"*.bias"}));
+}
+
+}  // namespace
+}  // namespace trireme::train

@@ -1,0 +1,146 @@
+#include "trireme/train/optimizer/optimizer.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/harness/ranks.h"
+#include "tests/harness/temporary_folder.h"
+#include "tests/harness/tensors.h"
+#include "tests/train/optimizer/runs.h"
+#include "trireme/base/error.h"
+
+namespace trireme::train {
+namespace {
+
+class EveryOptimizer : public ::testing::TestWithParam<std::string> {
+ protected:
+  const OptimizerConfig config_{.name = GetParam()};
+};
+
+TEST_P(EveryOptimizer, ContinuesFromItsStateWithTheSameBits) {
+  std::vector<parallel::Shard> straight = make_shards(at::kFloat);
+  Optimizer whole(straight, config_);
+  run_steps(whole, straight, 1, 8);
+
+  std::vector<parallel::Shard> shards = make_shards(at::kFloat);
+  Optimizer first(shards, config_);
+  run_steps(first, shards, 1, 5);
+  Optimizer second(shards, config_);
+  const std::vector<checkpoint::Entry> from = first.state();
+  const std::vector<checkpoint::Entry> to = second.state();
+  ASSERT_GE(from.size(), shards.size());
+  for (size_t i = 0; i < from.size(); ++i) {
+    ASSERT_EQ(from[i].name, to[i].name);
+    to[i].local.copy_(from[i].local);
+  }
+  EXPECT_EQ(first.num_steps(), 5);
+  second.set_num_steps(first.num_steps());
+  run_steps(second, shards, 6, 8);
+  for (size_t i = 0; i < shards.size(); ++i) {
+    harness::assert_same_bits(shards[i].weights, straight[i].weights, shards[i].name);
+  }
+}
+
+TEST_P(EveryOptimizer, AShardWithoutGradientStaysWithItsStates) {
+  std::vector<parallel::Shard> shards = make_shards(at::kFloat);
+  Optimizer optimizer(shards, config_);
+  run_steps(optimizer, shards, 1, 1);
+  const at::Tensor before = shards[2].weights.clone();
+  std::vector<at::Tensor> states;
+  for (const auto& entry : optimizer.state()) states.push_back(entry.local.clone());
+  for (parallel::Shard& shard : shards) shard.gradient.reset();
+  shards[3].gradient = at::ones_like(shards[3].weights);
+  optimizer.step(0.1);
+  harness::assert_same_bits(shards[2].weights, before, "weights");
+  const auto after = optimizer.state();
+  for (size_t i = 0; i < after.size(); ++i) {
+    if (after[i].name.ends_with(".wide.weight")) continue;
+    harness::assert_same_bits(after[i].local, states[i], after[i].name);
+  }
+}
+
+TEST_P(EveryOptimizer, AGradientMayBeAViewThatIsNotContiguous) {
+  std::vector<parallel::Shard> plain = make_shards(at::kFloat);
+  std::vector<parallel::Shard> strided = make_shards(at::kFloat);
+  Optimizer first(plain, config_), second(strided, config_);
+  plain[3].gradient = gradient_at(1, plain[3], at::kFloat);
+  strided[3].gradient = plain[3].gradient.t().contiguous().t();
+  first.step(0.1);
+  second.step(0.1);
+  harness::assert_same_bits(strided[3].weights, plain[3].weights, "weights");
+}
+
+// Rank 1 of two owns the matrix; a run on one rank goes on with the same bits.
+TEST_P(EveryOptimizer, AStateSavedByItsOwnerLoadsReplicated) {
+  const harness::TemporaryFolder folder;
+  const std::vector<int64_t> shape = {70, 3};
+  const auto make = [&](const std::vector<int64_t>& local_shape, mesh::Layout layout) {
+    return std::vector<parallel::Shard>{
+        {.name = "tall.weight", .weights = at::ones(local_shape), .layout = std::move(layout)}};
+  };
+  std::vector<checkpoint::Entry> saved;
+  harness::run_ranks(2, [&](comm::Communicator& world) {
+    const mesh::Layout layout(shape, {{"shard", 2}}, {mesh::Placement::sharded(0, {0, 0, 70})});
+    auto shards = make(layout.local_box(world.rank()).size, layout);
+    Optimizer optimizer(shards, config_);
+    run_steps(optimizer, shards, 1, 2);
+    const auto entries = optimizer.state();
+    checkpoint::save(folder.path(), 2, entries, "{}", world, {.fsync = false});
+    if (world.rank() == 1) saved = entries;
+  });
+  harness::run_ranks(1, [&](comm::Communicator& world) {
+    auto shards = make(shape, mesh::Layout(shape, {{"shard", 1}}));
+    Optimizer optimizer(shards, config_);
+    auto entries = optimizer.state();
+    checkpoint::load(*checkpoint::latest(folder.path()), entries, world);
+    ASSERT_EQ(entries.size(), saved.size());
+    for (size_t i = 0; i < entries.size(); ++i) {
+      ASSERT_GT(entries[i].local.abs().max().item<float>(), 0);
+      harness::assert_same_bits(entries[i].local, saved[i].local, entries[i].name);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, EveryOptimizer,
+                         ::testing::Values("adamw", "sgd", "lion", "adafactor", "muon", "lamb",
+                                           "lars"),
+                         [](const auto& info) { return info.param; });
+
+TEST(Optimizer, StatesAreNamedAfterTheirParameter) {
+  const std::vector<parallel::Shard> shards = make_shards(at::kDouble);
+  const auto entries = Optimizer(shards, {.name = "adamw"}).state();
+  ASSERT_EQ(entries.size(), 2 * shards.size());
+  EXPECT_EQ(entries[6].name, "exp_avg.wide.weight");
+  EXPECT_EQ(entries[7].name, "exp_avg_sq.wide.weight");
+  EXPECT_EQ(entries[7].local.sizes(), shards[3].weights.sizes());
+  EXPECT_EQ(entries[7].local.scalar_type(), at::kDouble);
+}
+
+TEST(Optimizer, RulesThatNeedNormsOrMatricesNeedWholeParameters) {
+  for (const char* name : {"adamw", "sgd", "lion"}) {
+    EXPECT_FALSE(needs_whole_parameters({.name = name})) << name;
+  }
+  for (const char* name : {"adafactor", "muon", "lamb", "lars"}) {
+    EXPECT_TRUE(needs_whole_parameters({.name = name})) << name;
+  }
+}
+
+TEST(Optimizer, GroupsOfTheConfigReachTheParametersTheyName) {
+  std::vector<parallel::Shard> shards = make_shards(at::kFloat);
+  const std::vector<parallel::Shard> start = make_shards(at::kFloat);
+  Optimizer optimizer(shards, {.name = "sgd", .momentum = 0, .groups = "bias: rate=0"});
+  run_steps(optimizer, shards, 1, 1);
+  harness::assert_same_bits(shards[1].weights, start[1].weights, "bias");
+  EXPECT_FALSE(at::equal(shards[2].weights, start[2].weights));
+  EXPECT_THROW(Optimizer(shards, {.groups = "nothing: rate=0"}), ConfigError);
+}
+
+TEST(Optimizer, AGradientOfAnotherShapeIsABug) {
+  std::vector<parallel::Shard> shards = make_shards(at::kFloat);
+  Optimizer optimizer(shards, {.name = "adamw"});
+  shards[0].gradient = at::ones({2});
+  EXPECT_THROW(optimizer.step(0.1), InternalError);
+}
+
+}  // namespace
+}  // namespace trireme::train

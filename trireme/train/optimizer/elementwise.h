@@ -1,0 +1,32 @@
+// Runs elementwise updates in pieces: in the caches and on the threads of a CPU, whole on a GPU.
+// Pieces begin at multiples of 64 elements of their tensor, which every vector width divides. So an
+// element lies in a full vector or in the parameter's last few elements whatever the number of
+// threads, and its bits do not depend on it.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "trireme/train/optimizer/update_rule.h"
+
+namespace trireme::train {
+
+// Flat pieces of items with the same settings, for one call of a fused kernel.
+struct PieceBatch {
+  std::vector<at::Tensor> weights;
+  std::vector<at::Tensor> gradients;           // in the dtype of the weights
+  std::vector<std::vector<at::Tensor>> state;  // [state][piece]
+  double weight_decay = 0;
+  double rate_scale = 1;
+};
+
+// Calls `kernel` until every element of `items` was in one batch. On a CPU several calls run at
+// once, each on one thread. Gradients of another dtype are converted a batch at a time.
+// Throws: InternalError when items have different numbers of states
+void update_elementwise(std::span<const UpdateItem> items,
+                        const std::function<void(PieceBatch&)>& kernel);
+
+}  // namespace trireme::train

@@ -1,0 +1,83 @@
+#include "trireme/train/optimizer/parameter_groups.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "trireme/base/error.h"
+#include "trireme/train/optimizer/name_pattern.h"
+
+namespace trireme::train {
+namespace {
+
+constexpr const char* kExpected = R"(expected such as "*.bias: decay=0; lm_head.*: rate=0.5")";
+
+[[noreturn]] void fail(const std::string& part, const std::string& problem) {
+  throw ConfigError(concat("optimizer.groups: \"", part, "\" ", problem, "; ", kExpected));
+}
+
+// "decay=0.1"
+void parse_setting(const std::string& text, ParameterGroup& group) {
+  const size_t equals = std::min(text.find('='), text.size());
+  const std::vector<std::string> key = split_list(text.substr(0, equals), '=');
+  const bool is_decay = key == std::vector<std::string>{"decay"};
+  if (!is_decay && key != std::vector<std::string>{"rate"}) fail(text, "sets no decay or rate");
+
+  const std::vector<std::string> values = split_list(text.substr(equals), '=');
+  const std::string digits = values.size() == 1 ? values[0] : "";
+  double number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  const bool is_number =
+      !digits.empty() && error == std::errc() && end == digits.data() + digits.size();
+  if (!is_number || !std::isfinite(number) || number < 0) fail(text, "is no number from 0 on");
+
+  std::optional<double>& target = is_decay ? group.decay : group.rate;
+  if (target) fail(text, "is set twice");
+  target = number;
+}
+
+ParameterGroup parse_group(const std::string& text) {
+  const size_t colon = text.find(':');
+  if (colon == std::string::npos) fail(text, "has no colon");
+  const std::vector<std::string> pattern = split_list(text.substr(0, colon), ':');
+  const std::vector<std::string> settings = split_list(text.substr(colon + 1), ',');
+  if (pattern.empty()) fail(text, "has no pattern before the colon");
+  if (settings.empty()) fail(text, "has no setting after the colon");
+  ParameterGroup group{.pattern = pattern[0]};
+  for (const std::string& setting : settings) parse_setting(setting, group);
+  return group;
+}
+
+}  // namespace
+
+std::vector<ParameterGroup> parse_parameter_groups(std::string_view text) {
+  std::vector<ParameterGroup> groups;
+  for (const std::string& part : split_list(text, ';')) groups.push_back(parse_group(part));
+  return groups;
+}
+
+std::vector<ParameterSettings> parameter_settings(std::span<const parallel::Shard> shards,
+                                                  std::span<const ParameterGroup> groups,
+                                                  double weight_decay) {
+  std::vector<ParameterSettings> settings;
+  std::vector<bool> used(groups.size(), false);
+  for (const parallel::Shard& shard : shards) {
+    const double by_default = shard.layout.shape().size() >= 2 ? weight_decay : 0.0;
+    ParameterSettings& mine = settings.emplace_back(by_default, 1.0);
+    const auto group = std::ranges::find_if(
+        groups, [&](const std::string& pattern) { return matches(pattern, shard.name); },
+        &ParameterGroup::pattern);
+    if (group == groups.end()) continue;
+    used[group - groups.begin()] = true;
+    mine = {group->decay.value_or(by_default), group->rate.value_or(1.0)};
+  }
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (used[i]) continue;
+    fail(groups[i].pattern,
+         "matches no parameter that an earlier group left; the first parameter is \"" +
+             (shards.empty() ? "" : shards[0].name) + "\"");
+  }
+  return settings;
+}
+
+}  // namespace trireme::train
