@@ -13,7 +13,7 @@
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/model/model.h"
-#include "trireme/train/optimizer.h"
+#include "trireme/train/optimizer/optimizer.h"
 
 namespace trireme {
 namespace {
@@ -94,7 +94,8 @@ void compare(const Case& test, at::ScalarType dtype) {
   const Tolerance tolerance = tolerance_of(dtype);
   const auto model = model::make_model(test.config, /*seed=*/7, dtype);
   const auto [tokens, targets] = make_batch(test);
-  train::NamedTensors parameters;
+  std::vector<std::pair<std::string, at::Tensor>> parameters;
+  std::vector<parallel::Shard> shards;
   std::map<std::string, at::Tensor> input = {{"tokens", tokens}, {"targets", targets}};
   // Away from the initial symmetry: norms are not all one, biases not all zero.
   c10::AutoGradMode no_grad(false);
@@ -103,6 +104,9 @@ void compare(const Case& test, at::ScalarType dtype) {
         at::arange(item.value().numel(), at::kDouble).view(item.value().sizes());
     item.value().add_((index * 0.7).sin().mul(0.1).to(dtype));
     parameters.emplace_back(item.key(), item.value());
+    shards.push_back({.name = item.key(),
+                      .weights = item.value().detach(),
+                      .layout = mesh::Layout(item.value().sizes().vec(), {{"shard", 1}})});
     input[item.key()] = item.value().detach().clone();
   }
   const harness::TemporaryFolder folder;
@@ -110,8 +114,8 @@ void compare(const Case& test, at::ScalarType dtype) {
 
   harness::assert_close(model->logits(tokens), reference.at("logits"), tolerance.forward, 0,
                         "logits");
-  train::AdamW optimizer(
-      parameters, {.weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .epsilon = tolerance.epsilon});
+  train::Optimizer optimizer(
+      shards, {.weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .epsilon = tolerance.epsilon});
   std::vector<double> losses;
   for (int step = 0; step < 10; ++step) {
     for (auto& [name, parameter] : parameters) parameter.mutable_grad().reset();
@@ -131,6 +135,7 @@ void compare(const Case& test, at::ScalarType dtype) {
                               "gradient of " + name);
       }
     }
+    for (size_t i = 0; i < shards.size(); ++i) shards[i].gradient = parameters[i].second.grad();
     optimizer.step(1e-3);
   }
   harness::assert_close(at::tensor(losses, at::kDouble), reference.at("losses"), tolerance.gradient,

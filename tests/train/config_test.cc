@@ -79,6 +79,19 @@ TEST(Config, NumbersOutOfRangeAreRefused) {
   EXPECT_THAT(error_of("[optimizer]\nbeta1 = 1.0\n"), HasSubstr("below 1"));
 }
 
+TEST(Config, TheOptimizersKeysAreChecked) {
+  for (const char* name : {"adamw", "sgd", "lion", "adafactor", "muon", "lamb", "lars"}) {
+    EXPECT_EQ(error_of("", {{"optimizer.name", name}}), "");
+  }
+  EXPECT_THAT(error_of("", {{"optimizer.name", "adam"}}), HasSubstr("adamw, sgd, lion"));
+  EXPECT_THAT(error_of("[optimizer]\nmomentum = 1.0\n"), HasSubstr("below 1"));
+  EXPECT_THAT(error_of("[optimizer]\nbase_batch = 0\n"), HasSubstr("at least 1"));
+  EXPECT_THAT(error_of("[optimizer]\nbatch_scaling = 'cubic'\n"), HasSubstr("square-root"));
+  EXPECT_EQ(error_of("[optimizer]\ngroups = '*.bias: decay=0'\n"), "");
+  EXPECT_THAT(error_of("[optimizer]\ngroups = '*.bias'\n"),
+              AllOf(HasSubstr("optimizer.groups"), HasSubstr("no colon")));
+}
+
 TEST(Config, BrokenTomlNamesTheLine) {
   EXPECT_THAT(error_of("[train]\nsteps = \n"), HasSubstr("run.toml:"));
 }
@@ -97,10 +110,31 @@ TEST(Config, ProductOfAxesMustBeTheNumberOfRanks) {
               AllOf(HasSubstr("3"), HasSubstr("2 ranks")));
 }
 
+TEST(Config, ShardsAreFilledInAndChecked) {
+  RunConfig config = parse_config("[parallel]\nzero = 2\n", "c.toml");
+  resolve(config, 4);
+  EXPECT_EQ(config.parallel.shard, 4);
+  config = parse_config("[parallel]\nzero = 3\nshard = 2\n", "c.toml");
+  resolve(config, 4);
+  EXPECT_EQ(config.parallel.shard, 2);
+  EXPECT_THAT(error_of("[parallel]\nzero = 4\n"), HasSubstr("parallel.zero is 4"));
+  EXPECT_THAT(error_of("[parallel]\nshard = 2\n"), HasSubstr("parallel.shard is 2"));
+  EXPECT_THAT(error_of("[parallel]\nzero = 1\nshard = 7\n"), HasSubstr("expected a divisor"));
+}
+
+TEST(Config, WhatDoesNotGoTogetherIsRefused) {
+  EXPECT_THAT(error_of("[train]\nprecision = 'fp16'\nmaster_weights = false\n"),
+              HasSubstr("train.master_weights"));
+  EXPECT_THAT(error_of("[train]\nprecision = 'bf16'\nstochastic_rounding = true\n"),
+              HasSubstr("train.stochastic_rounding"));
+  EXPECT_THAT(error_of("[train]\nrecompute = 'selective'\nrecompute_modules = 'mlp'\n"),
+              HasSubstr("attention_core"));
+  EXPECT_THAT(error_of("[train]\nrecompute = 'selective'\nrecompute_modules = ''\n"),
+              HasSubstr("recompute_modules is empty"));
+}
+
 TEST(Config, WhatThisVersionLacksIsRefusedNotIgnored) {
-  EXPECT_THAT(error_of("[parallel]\nzero = 2\n"), HasSubstr("parallel.zero"));
   EXPECT_THAT(error_of("[parallel]\ntensor = 2\n", {}, 2), HasSubstr("parallel.tensor"));
-  EXPECT_THAT(error_of("[train]\nprecision = 'bf16'\n"), HasSubstr("train.precision"));
 }
 
 TEST(Config, DerivesDataRanksAndMicrobatches) {

@@ -3,19 +3,29 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "tests/harness/ranks.h"
 #include "trireme/base/error.h"
 
 namespace trireme::train {
 namespace {
 
 TEST(RunState, SurvivesItsText) {
-  const RunState state{7, 56, 6, "[train]\nsteps = 7\n"};
+  const RunState state{.step = 7,
+                       .next_sample = 56,
+                       .optimizer_steps = 6,
+                       .config = "[train]\nsteps = 7\n",
+                       .loss_scale = 1024,
+                       .loss_scale_steps = 3,
+                       .mean_grad_norm = 0.5,
+                       .good_steps = 12};
   const RunState again = parse_state(to_json(state), "here");
   EXPECT_EQ(again.step, 7);
   EXPECT_EQ(again.next_sample, 56);
   EXPECT_EQ(again.optimizer_steps, 6);
   EXPECT_EQ(again.config, state.config);
+  EXPECT_EQ(again.loss_scale, 1024);
+  EXPECT_EQ(again.loss_scale_steps, 3);
+  EXPECT_EQ(again.mean_grad_norm, 0.5);
+  EXPECT_EQ(again.good_steps, 12);
 }
 
 TEST(RunState, WhatIsNotARunsStateIsRefusedWithThePath) {
@@ -31,20 +41,26 @@ TEST(RunState, WhatIsNotARunsStateIsRefusedWithThePath) {
 }
 
 TEST(RunState, EntriesHoldEveryParameterAndItsOptimizerStateWithLayouts) {
-  harness::run_ranks(2, [](comm::Communicator& world) {
-    const mesh::DeviceMesh mesh(world, {{"data", 2}});
-    const NamedTensors parameters = {{"a.weight", at::zeros({3, 2})}, {"b.weight", at::zeros({5})}};
-    const AdamW optimizer(parameters, {});
-    const auto entries = checkpoint_entries(parameters, optimizer, mesh);
-    ASSERT_EQ(entries.size(), 6u);
-    EXPECT_EQ(entries[0].name, "a.weight");
-    EXPECT_TRUE(entries[0].local.is_alias_of(parameters[0].second));
-    EXPECT_EQ(entries[2].name, "optimizer.exp_avg.a.weight");
-    for (const auto& entry : entries) {
-      EXPECT_EQ(entry.layout.num_ranks(), 2);
-      EXPECT_EQ(entry.layout.local_box(1).size, entry.local.sizes().vec());
-    }
-  });
+  const std::vector<parallel::Shard> shards = {
+      {.name = "a.weight", .weights = at::zeros({3, 2}), .layout = {{3, 2}, {{"shard", 1}}}},
+      {.name = "b.weight",
+       .weights = at::zeros({2}),
+       .layout = {{5}, {{"shard", 2}}, {mesh::Placement::sharded(0, {0, 2, 5})}},
+       .box = {{0}, {2}}},
+      {.name = "c.frozen",
+       .weights = at::zeros({4}),
+       .layout = {{4}, {{"shard", 1}}},
+       .is_trained = false}};
+  const Optimizer optimizer(shards, {});
+  const auto entries = checkpoint_entries(shards, optimizer);
+  ASSERT_EQ(entries.size(), 7u);
+  EXPECT_EQ(entries[0].name, "a.weight");
+  EXPECT_TRUE(entries[0].local.is_alias_of(shards[0].weights));
+  EXPECT_EQ(entries[3].name, "optimizer.exp_avg.a.weight");
+  EXPECT_EQ(entries[6].name, "optimizer.exp_avg_sq.b.weight");
+  for (const auto& entry : entries) {
+    EXPECT_EQ(entry.layout.local_box(0).size, entry.local.sizes().vec());
+  }
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "trireme/model/recompute.h"
+
 namespace trireme::model {
 namespace {
 
@@ -45,7 +47,10 @@ at::Tensor Attention::forward(const at::Tensor& x_BTD, const at::Tensor& residua
   auto [q_BTD, k_BTG, v_BTG] = project(x_BTD, q_proj->weight, k_proj->weight, v_proj->weight);
   q_BTD = apply_rotary(q_BTD, rotary.cos_TH, rotary.sin_TH);
   k_BTG = apply_rotary(k_BTG, rotary.cos_TH, rotary.sin_TH);
-  const at::Tensor out_BTD = causal_attention(q_BTD, k_BTG, v_BTG, heads_, kv_heads_);
+  const auto core = [heads = heads_, kv_heads = kv_heads_](const std::vector<at::Tensor>& x) {
+    return causal_attention(x[0], x[1], x[2], heads, kv_heads);
+  };
+  const at::Tensor out_BTD = recompute_if(recompute_core, core, {q_BTD, k_BTG, v_BTG});
   return o_proj->forward_add(out_BTD, residual_BTD);
 }
 

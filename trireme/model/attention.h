@@ -31,6 +31,7 @@ class Attention : public torch::nn::Module {
   std::shared_ptr<Linear> k_proj;  // [K * H, D]
   std::shared_ptr<Linear> v_proj;  // [K * H, D]
   std::shared_ptr<Linear> o_proj;  // [D, D]
+  bool recompute_core = false;     // softmax(q k^T) v again in backward
 
  private:
   int64_t heads_;

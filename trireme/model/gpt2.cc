@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include "trireme/base/error.h"
 #include "trireme/model/attention.h"
 
 namespace trireme::model {
@@ -17,8 +18,10 @@ Gpt2Attention::Gpt2Attention(const ModelConfig& config, at::ScalarType dtype)
 
 at::Tensor Gpt2Attention::forward(const at::Tensor& x_BTD) {
   const std::vector<at::Tensor> qkv_BTD = c_attn->forward(x_BTD).chunk(3, -1);
-  return c_proj->forward(
-      causal_attention(qkv_BTD[0], qkv_BTD[1], qkv_BTD[2], heads_, /*kv_heads=*/heads_));
+  const auto core = [heads = heads_](const std::vector<at::Tensor>& x) {
+    return causal_attention(x[0], x[1], x[2], heads, /*kv_heads=*/heads);
+  };
+  return c_proj->forward(recompute_if(recompute_core, core, qkv_BTD));
 }
 
 Gpt2Block::Gpt2Block(const ModelConfig& config, at::ScalarType dtype) {
@@ -31,9 +34,26 @@ Gpt2Block::Gpt2Block(const ModelConfig& config, at::ScalarType dtype) {
   mlp = register_module("mlp", std::make_shared<GeluFeedForward>(config, dtype));
 }
 
+void Gpt2Block::set_recompute(const RecomputePlan& plan) {
+  plan_ = plan;
+  attn->recompute_core = plan.attention_core;
+}
+
 at::Tensor Gpt2Block::forward(const at::Tensor& x_BTD) {
-  const at::Tensor attended_BTD = x_BTD + attn->forward(ln_1->forward(x_BTD));
-  return attended_BTD + mlp->forward(ln_2->forward(attended_BTD));
+  return recompute_if(plan_.block,
+                      [this](const std::vector<at::Tensor>& x) { return forward_block(x[0]); },
+                      {x_BTD});
+}
+
+at::Tensor Gpt2Block::forward_block(const at::Tensor& x_BTD) {
+  const at::Tensor attended_BTD =
+      x_BTD + recompute_if(plan_.attention,
+                           [this](const std::vector<at::Tensor>& x) { return attn->forward(x[0]); },
+                           {ln_1->forward(x_BTD)});
+  return attended_BTD +
+         recompute_if(plan_.feed_forward,
+                      [this](const std::vector<at::Tensor>& x) { return mlp->forward(x[0]); },
+                      {ln_2->forward(attended_BTD)});
 }
 
 Gpt2::Gpt2(const ModelConfig& config, at::ScalarType dtype) {
@@ -52,11 +72,27 @@ Gpt2::Gpt2(const ModelConfig& config, at::ScalarType dtype) {
                                        std::make_shared<LayerNorm>(D, config.norm_epsilon, dtype));
 }
 
+std::vector<parallel::Unit> Gpt2::units() const {
+  // Neither the embeddings' nor the fused head's backward reads the weights.
+  std::vector<parallel::Unit> units{
+      {"embeddings", {wte_->weight_VD, wpe_->weight_VD}, /*weights_in_backward=*/false}};
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    units.push_back({concat("h.", i), blocks_[i]->parameters()});
+  }
+  units.push_back({"ln_f", ln_f_->parameters()});
+  return units;
+}
+
 at::Tensor Gpt2::hidden(const at::Tensor& tokens_BT) {
-  const at::Tensor positions_TD = wpe_->weight_VD.narrow(0, 0, tokens_BT.size(1));
-  at::Tensor x_BTD = wte_->forward(tokens_BT) + positions_TD;
-  for (const auto& block : blocks_) x_BTD = block->forward(x_BTD);
-  return ln_f_->forward(x_BTD);
+  at::Tensor x_BTD = run_unit(0, tokens_BT, [this](const at::Tensor& tokens) {
+    return wte_->forward(tokens) + wpe_->weight_VD.narrow(0, 0, tokens.size(1));
+  });
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    x_BTD =
+        run_unit(i + 1, x_BTD, [this, i](const at::Tensor& x) { return blocks_[i]->forward(x); });
+  }
+  return run_unit(blocks_.size() + 1, x_BTD,
+                  [this](const at::Tensor& x) { return ln_f_->forward(x); });
 }
 
 }  // namespace trireme::model

@@ -12,6 +12,8 @@
 #include "trireme/model/feed_forward.h"
 #include "trireme/model/layer_norm.h"
 #include "trireme/model/linear.h"
+#include "trireme/model/recompute.h"
+#include "trireme/parallel/data/unit.h"
 
 namespace trireme::model {
 
@@ -24,6 +26,7 @@ class Gpt2Attention : public torch::nn::Module {
 
   std::shared_ptr<Linear> c_attn;  // [3 * D, D]: rows of q, then k, then v
   std::shared_ptr<Linear> c_proj;  // [D, D]
+  bool recompute_core = false;     // softmax(q k^T) v again in backward
 
  private:
   int64_t heads_;
@@ -34,11 +37,16 @@ class Gpt2Block : public torch::nn::Module {
   Gpt2Block(const ModelConfig& config, at::ScalarType dtype);
   // Shapes: x_BTD [B, T, D] -> [B, T, D]
   at::Tensor forward(const at::Tensor& x_BTD);
+  void set_recompute(const RecomputePlan& plan);
 
   std::shared_ptr<LayerNorm> ln_1;
   std::shared_ptr<Gpt2Attention> attn;
   std::shared_ptr<LayerNorm> ln_2;
   std::shared_ptr<GeluFeedForward> mlp;
+
+ private:
+  at::Tensor forward_block(const at::Tensor& x_BTD);
+  RecomputePlan plan_;
 };
 
 class Gpt2 : public torch::nn::Module {
@@ -50,6 +58,11 @@ class Gpt2 : public torch::nn::Module {
   at::Tensor hidden(const at::Tensor& tokens_BT);
   const at::Tensor& head_VD() const { return wte_->weight_VD; }
   const std::vector<std::shared_ptr<Gpt2Block>>& blocks() const { return blocks_; }
+
+  // Embeddings, blocks, norm; the head is the embedding. See LanguageModel.
+  std::vector<parallel::Unit> units() const;
+  size_t head_unit() const { return 0; }
+  parallel::RunUnit run_unit = parallel::run_directly;
 
  private:
   std::shared_ptr<Embedding> wte_;  // [V, D]

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "trireme/base/error.h"
 #include "trireme/model/linear.h"
 
 namespace trireme::model {
@@ -16,15 +17,34 @@ LlamaBlock::LlamaBlock(const ModelConfig& config, at::ScalarType dtype) {
   mlp = register_module("mlp", std::make_shared<FeedForward>(config, dtype));
 }
 
+void LlamaBlock::set_recompute(const RecomputePlan& plan) {
+  plan_ = plan;
+  self_attn->recompute_core = plan.attention_core;
+}
+
 at::Tensor LlamaBlock::forward(const at::Tensor& x_BTD, const RotaryTable& rotary) {
+  return recompute_if(
+      plan_.block,
+      [this, &rotary](const std::vector<at::Tensor>& x) { return forward_block(x[0], rotary); },
+      {x_BTD});
+}
+
+at::Tensor LlamaBlock::forward_block(const at::Tensor& x_BTD, const RotaryTable& rotary) {
   const auto [x0_BTD, normed0_BTD] = input_layernorm->branch(x_BTD);
-  const at::Tensor attended_BTD = self_attn->forward(normed0_BTD, x0_BTD, rotary);
+  const at::Tensor attended_BTD = recompute_if(plan_.attention,
+                                               [this, &rotary](const std::vector<at::Tensor>& x) {
+                                                 return self_attn->forward(x[0], x[1], rotary);
+                                               },
+                                               {normed0_BTD, x0_BTD});
   const auto [x1_BTD, normed1_BTD] = post_attention_layernorm->branch(attended_BTD);
-  return mlp->forward(normed1_BTD, x1_BTD);
+  return recompute_if(plan_.feed_forward,
+                      [this](const std::vector<at::Tensor>& x) { return mlp->forward(x[0], x[1]); },
+                      {normed1_BTD, x1_BTD});
 }
 
 Llama::Llama(const ModelConfig& config, at::ScalarType dtype)
-    : rotary_(config.sequence_length, config.head_width(), config.rope_base, dtype) {
+    : rotary_(config.sequence_length, config.head_width(), config.rope_base, dtype),
+      tied_(config.tied_embedding) {
   const auto folder = [] { return std::make_shared<torch::nn::Module>(); };
   const auto model = register_module("model", folder());
   embed_tokens_ = model->register_module(
@@ -44,10 +64,27 @@ Llama::Llama(const ModelConfig& config, at::ScalarType dtype)
   }
 }
 
+std::vector<parallel::Unit> Llama::units() const {
+  // Neither the embedding's nor the fused head's backward reads the weights.
+  std::vector<parallel::Unit> units{
+      {"embed_tokens", embed_tokens_->parameters(), /*weights_in_backward=*/false}};
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    units.push_back({concat("layers.", i), blocks_[i]->parameters()});
+  }
+  units.push_back({"norm", norm_->parameters()});
+  if (!tied_) units.push_back({"lm_head", {head_VD_}, /*weights_in_backward=*/false});
+  return units;
+}
+
 at::Tensor Llama::hidden(const at::Tensor& tokens_BT) {
-  at::Tensor x_BTD = embed_tokens_->forward(tokens_BT);
-  for (const auto& block : blocks_) x_BTD = block->forward(x_BTD, rotary_);
-  return norm_->forward(x_BTD);
+  at::Tensor x_BTD = run_unit(
+      0, tokens_BT, [this](const at::Tensor& tokens) { return embed_tokens_->forward(tokens); });
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    x_BTD = run_unit(i + 1, x_BTD,
+                     [this, i](const at::Tensor& x) { return blocks_[i]->forward(x, rotary_); });
+  }
+  return run_unit(blocks_.size() + 1, x_BTD,
+                  [this](const at::Tensor& x) { return norm_->forward(x); });
 }
 
 }  // namespace trireme::model

@@ -29,16 +29,32 @@ class NetworkModel : public LanguageModel {
   const ModelConfig& config() const override { return config_; }
   torch::nn::Module& module() override { return *network_; }
 
+  std::vector<parallel::Unit> units() const override { return network_->units(); }
+  void run_units_with(parallel::RunUnit run) override { network_->run_unit = std::move(run); }
+  void set_recompute(const RecomputePlan& plan) override {
+    for (const auto& block : network_->blocks()) block->set_recompute(plan);
+  }
+
   Loss loss(const at::Tensor& tokens_BT, const at::Tensor& targets_BT) override {
     check_tokens(tokens_BT, config_);
-    return linear_cross_entropy(network_->hidden(tokens_BT), network_->head_VD(), targets_BT);
+    Loss loss;
+    loss.sum = run_head(tokens_BT, [&](const at::Tensor& x_BTD) {
+      loss = linear_cross_entropy(x_BTD, network_->head_VD(), targets_BT);
+      return loss.sum;
+    });
+    return loss;
   }
   at::Tensor logits(const at::Tensor& tokens_BT) override {
     check_tokens(tokens_BT, config_);
-    return at::linear(network_->hidden(tokens_BT), network_->head_VD());
+    return run_head(
+        tokens_BT, [&](const at::Tensor& x_BTD) { return at::linear(x_BTD, network_->head_VD()); });
   }
 
  private:
+  at::Tensor run_head(const at::Tensor& tokens_BT, const parallel::UnitForward& forward) {
+    return network_->run_unit(network_->head_unit(), network_->hidden(tokens_BT), forward);
+  }
+
   ModelConfig config_;
   std::shared_ptr<Network> network_;
 };

@@ -8,6 +8,8 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/model/config.h"
+#include "trireme/model/recompute.h"
+#include "trireme/parallel/data/unit.h"
 
 namespace torch::nn {
 class Module;
@@ -31,6 +33,13 @@ class LanguageModel {
   virtual const ModelConfig& config() const = 0;
   // The parameters live here, named as in docs/models.md.
   virtual torch::nn::Module& module() = 0;
+  // The parts that are run as a whole, in the order of forward: embedding, blocks, norm, head. A
+  // tied head runs the embedding's unit again.
+  virtual std::vector<parallel::Unit> units() const = 0;
+  // From now on every unit's forward goes through `run`.
+  virtual void run_units_with(parallel::RunUnit run) = 0;
+  // What the blocks compute again in backward; nothing at first.
+  virtual void set_recompute(const RecomputePlan& plan) = 0;
   // Shapes: tokens_BT, targets_BT [B, T] int64 -> scalar sum of cross-entropies, and their number
   virtual Loss loss(const at::Tensor& tokens_BT, const at::Tensor& targets_BT) = 0;
   // Shapes: tokens_BT [B, T] int64 -> logits_BTV [B, T, V]

@@ -10,6 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
+#include "trireme/model/recompute.h"
 #include "trireme/train/config_schema.h"
 #include "trireme/train/optimizer/parameter_groups.h"
 
@@ -143,15 +144,43 @@ void check_supported(const RunConfig& config) {
     TRIREME_CHECK(size == 1, "parallel.", name, " is ", size,
                   "; this version has data parallelism alone: set it to 1");
   }
-  TRIREME_CHECK(parallel.zero == 0, "parallel.zero is ", parallel.zero,
-                "; this version has DDP alone: set it to 0");
-  TRIREME_CHECK(config.train.precision == "fp32" || config.train.precision == "fp64",
-                "train.precision is \"", config.train.precision,
-                "\"; this version computes in fp32 or fp64");
-  TRIREME_CHECK(config.train.recompute == "none", "train.recompute is \"", config.train.recompute,
-                "\"; this version has \"none\" alone");
-  TRIREME_CHECK(!config.train.reproducible,
-                "train.reproducible is true; this version does not have it: set it to false");
+}
+
+void check_precision(const TrainConfig& train) {
+  const bool needs_masters = train.precision == "fp16";
+  TRIREME_CHECK(
+      train.master_weights || !needs_masters,
+      "train.master_weights is false with fp16, whose weights lose every small update; set "
+      "it to true, or train.precision = \"bf16\" with train.stochastic_rounding = true");
+  TRIREME_CHECK(
+      !train.stochastic_rounding || (train.precision == "bf16" && !train.master_weights),
+      "train.stochastic_rounding is for bf16 weights without masters: set train.precision "
+      "= \"bf16\" and train.master_weights = false, or leave it out");
+}
+
+// Fills parallel.data and parallel.shard in.
+void resolve_ranks(ParallelConfig& parallel, int num_ranks) {
+  const int64_t others = parallel.tensor * parallel.pipeline * parallel.context;
+  if (parallel.data == 0) {
+    TRIREME_CHECK(num_ranks % others == 0, "parallel: tensor * pipeline * context is ", others,
+                  ", which does not divide ", num_ranks, " ranks");
+    parallel.data = num_ranks / others;
+  }
+  TRIREME_CHECK(parallel.data * others == num_ranks,
+                "parallel: data * tensor * pipeline * context is ", parallel.data * others,
+                " but there are ", num_ranks,
+                " ranks; set parallel.data = 0 or start with --ranks ", parallel.data * others);
+  TRIREME_CHECK(parallel.zero <= 3, "parallel.zero is ", parallel.zero,
+                "; expected 0 (DDP), 1, 2 or 3");
+  if (parallel.zero == 0) {
+    TRIREME_CHECK(parallel.shard <= 1, "parallel.shard is ", parallel.shard,
+                  " with parallel.zero = 0, which shares nothing out; set zero to 1, 2 or 3, or "
+                  "shard to 0");
+    parallel.shard = 1;
+  }
+  if (parallel.shard == 0) parallel.shard = parallel.data;
+  TRIREME_CHECK(parallel.data % parallel.shard == 0, "parallel.shard is ", parallel.shard,
+                "; expected a divisor of the ", parallel.data, " data ranks, or 0 for all");
 }
 
 std::string format_value(const Field& field) {
@@ -175,7 +204,10 @@ std::string format_value(const Field& field) {
 }  // namespace
 
 c10::ScalarType RunConfig::dtype() const {
-  return train.precision == "fp64" ? c10::ScalarType::Double : c10::ScalarType::Float;
+  if (train.precision == "fp64") return c10::ScalarType::Double;
+  if (train.precision == "bf16") return c10::ScalarType::BFloat16;
+  if (train.precision == "fp16") return c10::ScalarType::Half;
+  return c10::ScalarType::Float;
 }
 
 RunConfig parse_config(std::string_view toml, const std::string& source,
@@ -203,16 +235,9 @@ RunConfig load_config(const std::filesystem::path& path, std::span<const Overrid
 void resolve(RunConfig& config, int num_ranks) {
   check_supported(config);
   auto& [model, data, train, optimizer, parallel, checkpoint, output] = config;
-  const int64_t others = parallel.tensor * parallel.pipeline * parallel.context;
-  if (parallel.data == 0) {
-    TRIREME_CHECK(num_ranks % others == 0, "parallel: tensor * pipeline * context is ", others,
-                  ", which does not divide ", num_ranks, " ranks");
-    parallel.data = num_ranks / others;
-  }
-  TRIREME_CHECK(parallel.data * others == num_ranks,
-                "parallel: data * tensor * pipeline * context is ", parallel.data * others,
-                " but there are ", num_ranks,
-                " ranks; set parallel.data = 0 or start with --ranks ", parallel.data * others);
+  check_precision(train);
+  resolve_ranks(parallel, num_ranks);
+  model::recompute_plan(train.recompute, train.recompute_modules);
   const int64_t per_forward = train.micro_batch * parallel.data;
   TRIREME_CHECK(train.global_batch % per_forward == 0, "train.global_batch is ", train.global_batch,
                 "; expected a multiple of train.micro_batch * data ranks = ", train.micro_batch,

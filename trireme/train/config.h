@@ -26,11 +26,20 @@ struct TrainConfig {
   int64_t global_batch = 16;  // sequences a step over all ranks
   int64_t micro_batch = 4;    // sequences a forward
   std::string precision = "fp32";
-  uint64_t seed = 42;          // initial weights
-  double gradient_clip = 1.0;  // largest global norm; 0: none
+  uint64_t seed = 42;                     // initial weights
+  double gradient_clip = 1.0;             // largest global norm; 0: none
+  bool master_weights = true;             // bf16, fp16: the optimizer keeps weights in fp32
+  bool stochastic_rounding = false;       // bf16 without masters
+  std::string reduce_dtype = "gradient";  // bf16, fp16: sum gradients so, or in "fp32"
+  double loss_scale = 65536;              // fp16: at first
+  int64_t loss_scale_interval = 1000;     // fp16: good steps before it doubles
   std::string recompute = "none";
+  std::string recompute_modules = "attention_core";  // selective: which
   bool reproducible = false;
-  int64_t evaluate_interval = 0;  // steps between evaluations; 0: never
+  int64_t skip_bad_steps = 0;           // in a row; 0: a bad step ends the run
+  double spike_factor = 0;              // a norm so many times its mean is bad; 0: never
+  int64_t check_replicas_interval = 0;  // steps between comparisons of the replicas; 0: never
+  int64_t evaluate_interval = 0;        // steps between evaluations; 0: never
   int64_t evaluate_sequences = 64;
   int64_t bucket_bytes = 4 << 20;
   bool overlap = true;
@@ -59,6 +68,8 @@ struct OptimizerConfig {
 struct ParallelConfig {
   int64_t data = 0;  // 0: what the other axes leave
   int64_t zero = 0;
+  int64_t shard = 0;           // zero: ranks that share one copy; 0: all data ranks
+  int64_t gathered_units = 3;  // zero = 3: units whose parameters are whole at one time
   int64_t tensor = 1;
   int64_t pipeline = 1;
   std::string schedule = "1f1b";
@@ -89,6 +100,7 @@ struct RunConfig {
   int64_t microbatches_per_step() const {
     return train.global_batch / (train.micro_batch * parallel.data);
   }
+  // Of weights and activations.
   c10::ScalarType dtype() const;
 };
 

@@ -1,31 +1,34 @@
 #include "trireme/train/gradient_norm.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
-#include <c10/core/GradMode.h>
 
 #include "trireme/base/error.h"
+#include "trireme/parallel/data/partition.h"
 
 namespace trireme::train {
 namespace {
 
-constexpr int64_t kBlock = 16384;  // elements; fixed, it is part of the norm's definition
-constexpr int64_t kLanes = 16;     // independent sums a block, so that the compiler can vectorise
+constexpr int64_t kLanes = 16;  // independent sums a grain, so that the compiler can vectorise
+constexpr int64_t kGrainsPerTask = 64;
 
 template <typename Scalar>
-double block_sum_of_squares(const Scalar* data, int64_t count) {
+double sum_of_squares(const Scalar* data, int64_t count) {
   double lanes[kLanes] = {};
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     for (int64_t lane = 0; lane < kLanes; ++lane) {
-      const double value = data[i + lane];
+      const auto value = static_cast<double>(data[i + lane]);
       lanes[lane] += value * value;
     }
   }
   for (int64_t lane = 0; i < count; ++i, ++lane) {
-    const double value = data[i];
+    const auto value = static_cast<double>(data[i]);
     lanes[lane] += value * value;
   }
   double sum = 0;
@@ -33,55 +36,100 @@ double block_sum_of_squares(const Scalar* data, int64_t count) {
   return sum;
 }
 
-template <typename Scalar>
-double flat_sum_of_squares(const at::Tensor& tensor) {
-  const auto* data = tensor.const_data_ptr<Scalar>();
-  const int64_t count = tensor.numel();
-  std::vector<double> blocks((count + kBlock - 1) / kBlock);
-  at::parallel_for(0, static_cast<int64_t>(blocks.size()), 8, [&](int64_t begin, int64_t end) {
-    for (int64_t block = begin; block < end; ++block) {
-      const int64_t offset = block * kBlock;
-      blocks[block] = block_sum_of_squares(data + offset, std::min(kBlock, count - offset));
+// Grains of the box that `rank` of the layout holds.
+int64_t num_grains(const mesh::Layout& layout, int rank) {
+  const parallel::Grains grains = parallel::grains_of(layout.shape());
+  const mesh::Box box = layout.local_box(rank);
+  if (box.numel() == 0) return 0;
+  return (box.size[static_cast<size_t>(grains.dim)] + grains.rows - 1) / grains.rows;
+}
+
+bool is_trained(const parallel::Shard& shard) { return shard.gradient.defined(); }
+
+// Every rank's sums, of all trained shards one after another.
+std::vector<std::vector<double>> exchange_sums(std::span<const parallel::Shard> shards,
+                                               std::vector<double> mine,
+                                               comm::Communicator& group) {
+  std::vector<std::vector<double>> sums(static_cast<size_t>(group.size()));
+  std::vector<at::Tensor> outputs;
+  const auto as_tensor = [](std::vector<double>& numbers) {
+    return at::from_blob(numbers.data(), {std::ssize(numbers)}, at::kDouble);
+  };
+  for (int rank = 0; rank < group.size(); ++rank) {
+    int64_t count = 0;
+    for (const parallel::Shard& shard : shards) {
+      if (is_trained(shard)) count += num_grains(shard.layout, rank);
     }
-  });
-  double sum = 0;
-  for (double block : blocks) sum += block;
-  return sum;
+    sums[static_cast<size_t>(rank)].resize(static_cast<size_t>(count));
+    outputs.push_back(as_tensor(sums[static_cast<size_t>(rank)]));
+  }
+  group.all_gather(outputs, as_tensor(mine))->wait();
+  return sums;
 }
 
 }  // namespace
 
-double sum_of_squares(const at::Tensor& tensor) {
-  const at::Tensor flat = tensor.detach().contiguous();
-  if (flat.scalar_type() == at::kDouble) return flat_sum_of_squares<double>(flat);
-  TRIREME_ASSERT(flat.scalar_type() == at::kFloat, "sum of squares of ",
-                 toString(flat.scalar_type()));
-  return flat_sum_of_squares<float>(flat);
+std::vector<double> grain_squares(const at::Tensor& tensor, const mesh::Layout& layout) {
+  const at::Tensor flat = tensor.detach().contiguous().cpu();
+  const int64_t grain = parallel::grains_of(layout.shape()).elements;
+  const int64_t count = flat.numel();
+  std::vector<double> sums(static_cast<size_t>((count + grain - 1) / grain));
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kBFloat16, at::kHalf, flat.scalar_type(), "grain_squares", [&] {
+        const auto* data = flat.const_data_ptr<scalar_t>();
+        at::parallel_for(0, std::ssize(sums), kGrainsPerTask, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            sums[static_cast<size_t>(i)] =
+                sum_of_squares(data + i * grain, std::min(grain, count - i * grain));
+          }
+        });
+      });
+  return sums;
 }
 
-double gradient_norm(const NamedTensors& parameters) {
-  double sum = 0;
-  for (const auto& [name, parameter] : parameters) {
-    if (parameter.grad().defined()) sum += sum_of_squares(parameter.grad());
+std::vector<double> gradient_squares(std::span<const parallel::Shard> shards,
+                                     comm::Communicator& group) {
+  std::vector<double> mine;
+  for (const parallel::Shard& shard : shards) {
+    if (!is_trained(shard)) continue;
+    const std::vector<double> sums = grain_squares(shard.gradient, shard.layout);
+    mine.insert(mine.end(), sums.begin(), sums.end());
   }
-  return std::sqrt(sum);
+  const bool are_whole = std::ranges::all_of(
+      shards, [](const parallel::Shard& shard) { return shard.layout.num_ranks() == 1; });
+  std::vector<std::vector<double>> sums;
+  if (are_whole) {
+    sums.push_back(std::move(mine));
+  } else {
+    sums = exchange_sums(shards, std::move(mine), group);
+  }
+  std::vector<size_t> next(sums.size());
+  std::vector<double> squares;
+  for (const parallel::Shard& shard : shards) {
+    double sum = 0;
+    // A parameter's grains lie in rank order.
+    for (size_t rank = 0; is_trained(shard) && rank < sums.size(); ++rank) {
+      for (int64_t i = num_grains(shard.layout, static_cast<int>(rank)); i > 0; --i) {
+        sum += sums[rank][next[rank]++];
+      }
+    }
+    squares.push_back(sum);
+  }
+  return squares;
 }
 
-void clip_gradients(const NamedTensors& parameters, double norm, double max_norm) {
-  if (max_norm <= 0 || norm <= max_norm) return;
-  const c10::NoGradGuard no_grad;
-  std::vector<at::Tensor> gradients;
-  for (const auto& [name, parameter] : parameters) {
-    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
-  }
-  at::_foreach_mul_(gradients, max_norm / norm);
+double gradient_norm(std::span<const double> squares) {
+  return std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
 }
 
-std::string first_nonfinite_gradient(const NamedTensors& parameters) {
-  for (const auto& [name, parameter] : parameters) {
-    if (parameter.grad().defined() && !std::isfinite(sum_of_squares(parameter.grad()))) return name;
-  }
-  return "";
+double clip_factor(double norm, double max_norm) {
+  return max_norm <= 0 || norm <= max_norm ? 1.0 : max_norm / norm;
+}
+
+std::string first_nonfinite_gradient(std::span<const parallel::Shard> shards,
+                                     std::span<const double> squares) {
+  const auto found = std::ranges::find_if(squares, [](double sum) { return !std::isfinite(sum); });
+  return found == squares.end() ? "" : shards[static_cast<size_t>(found - squares.begin())].name;
 }
 
 }  // namespace trireme::train

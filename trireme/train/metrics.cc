@@ -1,5 +1,6 @@
 #include "trireme/train/metrics.h"
 
+#include <cmath>
 #include <cstdio>
 #include <sstream>
 
@@ -23,6 +24,7 @@ std::filesystem::path cut_after(const std::filesystem::path& path, int64_t last_
 }
 
 std::string seventeen_digits(double value) {
+  if (!std::isfinite(value)) return "null";  // JSON has no other word for it
   char digits[32];
   std::snprintf(digits, sizeof(digits), "%.17g", value);
   return digits;
@@ -39,6 +41,7 @@ std::string to_json(const StepMetrics& metrics) {
       << ", \"step_seconds\": " << metrics.step_seconds
       << ", \"communication_fraction\": " << metrics.communication_fraction
       << ", \"peak_rss_bytes\": " << metrics.peak_rss_bytes;
+  if (metrics.skipped) out << ", \"skipped\": true";
   if (metrics.validation_loss) {
     out << ", \"validation_loss\": " << seventeen_digits(*metrics.validation_loss);
   }

@@ -21,11 +21,12 @@ struct StepMetrics {
   double step_seconds = 0;
   double communication_fraction = 0;  // of the step, the largest of the ranks
   int64_t peak_rss_bytes = 0;         // the largest of the ranks
+  bool skipped = false;               // the weights stayed as they were
   std::optional<double> validation_loss = std::nullopt;
 };
 
 // One line of JSON without the newline. loss, grad_norm and validation_loss have 17 digits: equal
-// bits read equal.
+// bits read equal; null when they are no number, which only a skipped step survives.
 std::string to_json(const StepMetrics& metrics);
 
 class MetricsWriter {

@@ -10,29 +10,41 @@ std::string to_json(const RunState& state) {
   return nlohmann::json{{"step", state.step},
                         {"next_sample", state.next_sample},
                         {"optimizer_steps", state.optimizer_steps},
-                        {"config", state.config}}
+                        {"config", state.config},
+                        {"loss_scale", state.loss_scale},
+                        {"loss_scale_steps", state.loss_scale_steps},
+                        {"mean_grad_norm", state.mean_grad_norm},
+                        {"good_steps", state.good_steps}}
       .dump();
 }
 
 RunState parse_state(const std::string& json, const std::string& where) {
   try {
     const auto object = nlohmann::json::parse(json);
-    return {object.at("step"), object.at("next_sample"), object.at("optimizer_steps"),
-            object.at("config")};
+    // What later versions added has a default: their checkpoints stay readable.
+    return {.step = object.at("step"),
+            .next_sample = object.at("next_sample"),
+            .optimizer_steps = object.at("optimizer_steps"),
+            .config = object.at("config"),
+            .loss_scale = object.value("loss_scale", 0.0),
+            .loss_scale_steps = object.value("loss_scale_steps", int64_t{0}),
+            .mean_grad_norm = object.value("mean_grad_norm", 0.0),
+            .good_steps = object.value("good_steps", int64_t{0})};
   } catch (const nlohmann::json::exception& error) {
     throw CheckpointError(concat(where, ": not the state of a training run: ", error.what()));
   }
 }
 
-std::vector<checkpoint::Entry> checkpoint_entries(const NamedTensors& parameters,
-                                                  const AdamW& optimizer,
-                                                  const mesh::DeviceMesh& mesh) {
+std::vector<checkpoint::Entry> checkpoint_entries(const std::vector<parallel::Shard>& shards,
+                                                  const Optimizer& optimizer) {
   std::vector<checkpoint::Entry> entries;
-  const auto add = [&](const std::string& name, const at::Tensor& tensor) {
-    entries.push_back({name, tensor.detach(), mesh::Layout(tensor.sizes().vec(), mesh.axes())});
-  };
-  for (const auto& [name, tensor] : parameters) add(name, tensor);
-  for (const auto& [name, tensor] : optimizer.state()) add("optimizer." + name, tensor);
+  for (const parallel::Shard& shard : shards) {
+    entries.push_back({shard.name, shard.weights, shard.layout});
+  }
+  for (checkpoint::Entry& entry : optimizer.state()) {
+    entry.name = "optimizer." + entry.name;
+    entries.push_back(std::move(entry));
+  }
   return entries;
 }
 

@@ -6,9 +6,8 @@
 #include <vector>
 
 #include "trireme/checkpoint/checkpoint.h"
-#include "trireme/mesh/device_mesh.h"
-#include "trireme/train/gradient_norm.h"
-#include "trireme/train/optimizer.h"
+#include "trireme/parallel/data/shard.h"
+#include "trireme/train/optimizer/optimizer.h"
 
 namespace trireme::train {
 
@@ -18,14 +17,19 @@ struct RunState {
   int64_t next_sample = 0;  // data cursor: global index of the next sequence
   int64_t optimizer_steps = 0;
   std::string config;  // resolved TOML; holds the seeds and the schedule
+  // fp16: the scale and the good steps since it changed; 0 in a run without.
+  double loss_scale = 0;
+  int64_t loss_scale_steps = 0;
+  // What a spike is measured by.
+  double mean_grad_norm = 0;
+  int64_t good_steps = 0;
 };
 std::string to_json(const RunState& state);
 // Throws: CheckpointError when a key is missing; `where` is the checkpoint's path
 RunState parse_state(const std::string& json, const std::string& where);
 
-// The model's parameters under their names, and the optimizer's state under "optimizer.<name>".
-std::vector<checkpoint::Entry> checkpoint_entries(const NamedTensors& parameters,
-                                                  const AdamW& optimizer,
-                                                  const mesh::DeviceMesh& mesh);
+// The shards under their parameters' names, and the optimizer's state under "optimizer.<name>".
+std::vector<checkpoint::Entry> checkpoint_entries(const std::vector<parallel::Shard>& shards,
+                                                  const Optimizer& optimizer);
 
 }  // namespace trireme::train

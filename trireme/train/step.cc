@@ -10,7 +10,10 @@
 #include <sys/resource.h>
 
 #include "trireme/base/error.h"
+#include "trireme/parallel/data/tree_sum.h"
+#include "trireme/train/gradient_norm.h"
 #include "trireme/train/learning_rate.h"
+#include "trireme/train/optimizer/batch_scaling.h"
 
 namespace trireme::train {
 namespace {
@@ -38,15 +41,15 @@ int64_t count_targets(const Batches& batches) {
 }
 
 // Forward and backward of every microbatch; gradients are reduced when it returns. This rank's
-// summed loss, in double.
-double forward_backward(StepContext& context, const Batches& batches) {
-  double sum = 0;
+// summed losses, one a microbatch, in double.
+std::vector<double> forward_backward(StepContext& context, const Batches& batches) {
+  std::vector<double> sums;
   for (const dataset::Batch& batch : batches) {
     const model::Loss loss = context.model.loss(batch.tokens_BT, batch.targets_BT);
-    context.ddp.backward(loss.sum);
-    sum += loss.sum.item<double>();
+    context.ddp.backward(loss.sum, context.loss_scale.scale());
+    sums.push_back(loss.sum.item<double>());
   }
-  return sum;
+  return sums;
 }
 
 int64_t peak_rss_bytes() {
@@ -55,53 +58,75 @@ int64_t peak_rss_bytes() {
   return int64_t{usage.ru_maxrss} * 1024;
 }
 
+// Every rank's numbers, in rank order; as many on each.
+std::vector<double> gather(comm::Communicator& world, std::vector<double> mine) {
+  std::vector<double> all(mine.size() * static_cast<size_t>(world.size()));
+  std::vector<at::Tensor> outputs;
+  const auto count = std::ssize(mine);
+  for (int rank = 0; rank < world.size(); ++rank) {
+    outputs.push_back(at::from_blob(all.data() + rank * count, {count}, at::kDouble));
+  }
+  world.all_gather(outputs, at::from_blob(mine.data(), {count}, at::kDouble))->wait();
+  return all;
+}
+
+// Over all microbatches of all ranks in one tree: the bits depend on the batch alone.
+double sum_losses(comm::Communicator& world, const std::vector<double>& mine) {
+  parallel::TreeSum<double> sum;
+  for (const double loss : gather(world, mine)) sum.push(loss);
+  return sum.take();
+}
+
 // What the ranks tell each other at the end of a step.
 struct Report {
-  double loss_sum = 0;
-  double count = 0;  // terms of loss_sum
   double communication_seconds = 0;
   double step_seconds = 0;
   double peak_rss = 0;
   double stop = 0;
 };
 
-// Every rank's report, in rank order.
-std::vector<Report> exchange(comm::Communicator& world, const Report& mine) {
-  constexpr int64_t kNumbers = sizeof(Report) / sizeof(double);
-  std::vector<Report> reports(world.size());
-  std::vector<at::Tensor> outputs;
-  for (Report& report : reports) outputs.push_back(at::from_blob(&report, {kNumbers}, at::kDouble));
-  Report input = mine;
-  world.all_gather(outputs, at::from_blob(&input, {kNumbers}, at::kDouble))->wait();
-  return reports;
-}
-
-StepMetrics summarize(const std::vector<Report>& reports, int64_t count, int64_t num_tokens) {
-  StepMetrics metrics;
-  double loss_sum = 0;
-  for (const Report& report : reports) {
-    loss_sum += report.loss_sum;
+void add_reports(comm::Communicator& world, const Report& mine, StepResult& result) {
+  constexpr size_t kNumbers = 4;
+  const std::vector<double> all =
+      gather(world, {mine.communication_seconds, mine.step_seconds, mine.peak_rss, mine.stop});
+  StepMetrics& metrics = result.metrics;
+  for (size_t at = 0; at < all.size(); at += kNumbers) {
+    const Report report{all[at], all[at + 1], all[at + 2], all[at + 3]};
     metrics.step_seconds = std::max(metrics.step_seconds, report.step_seconds);
     metrics.communication_fraction = std::max(metrics.communication_fraction,
                                               report.communication_seconds / report.step_seconds);
     metrics.peak_rss_bytes =
         std::max(metrics.peak_rss_bytes, static_cast<int64_t>(report.peak_rss));
+    result.stop |= report.stop != 0;
   }
-  metrics.loss = loss_sum / static_cast<double>(count);
-  metrics.tokens_per_second = static_cast<double>(num_tokens) / metrics.step_seconds;
-  return metrics;
 }
 
-// `loss` is this rank's mean. A NaN in one rank's loss is in every rank's summed gradient, so that
-// all throw together, before the weights change.
-void check_finite(const StepContext& context, int64_t step, double loss, double norm) {
-  if (std::isfinite(loss) && std::isfinite(norm)) return;
-  const std::string parameter = first_nonfinite_gradient(context.parameters);
-  throw ConfigError(
-      concat("step ", step, ": loss is ", loss, " and gradient norm is ", norm,
-             parameter.empty() ? "" : "; first gradient that is not finite: ", parameter,
-             "; lower optimizer.learning_rate, lengthen optimizer.warmup_steps or set "
-             "train.gradient_clip"));
+double scheduled_rate(const RunConfig& config, int64_t step) {
+  OptimizerConfig schedule = config.optimizer;
+  schedule.learning_rate = peak_learning_rate(config.optimizer, config.train.global_batch);
+  return learning_rate(schedule, step, config.train.steps);
+}
+
+// Whether the optimizer may use the step's gradients. Every rank has the same numbers and decides
+// the same, before the weights change.
+bool accept(StepContext& context, const StepMetrics& metrics, std::span<const double> squares) {
+  const bool is_finite = std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm);
+  const bool may_retry = context.loss_scale.may_retry();
+  if (!context.loss_scale.update(is_finite) && may_retry && std::isfinite(metrics.loss)) {
+    return false;
+  }
+  if (context.bad_steps.accept(metrics.loss, metrics.grad_norm)) return true;
+  if (context.bad_steps.may_skip()) return false;
+  const std::string parameter = first_nonfinite_gradient(context.ddp.shards(), squares);
+  throw ConfigError(concat(
+      "step ", metrics.step, ": loss is ", metrics.loss, " and gradient norm is ",
+      metrics.grad_norm,
+      parameter.empty() ? "" : "; first gradient that is not finite: ", parameter,
+      context.bad_steps.num_skipped() > 0
+          ? concat(", after ", context.bad_steps.num_skipped(), " skipped steps")
+          : "",
+      "; lower optimizer.learning_rate, lengthen optimizer.warmup_steps, set train.gradient_clip "
+      "or let train.skip_bad_steps leave such steps out"));
 }
 
 }  // namespace
@@ -109,48 +134,49 @@ void check_finite(const StepContext& context, int64_t step, double loss, double 
 StepResult run_step(StepContext& context, int64_t step, bool stop_requested) {
   const auto start = Clock::now();
   const RunConfig& config = context.config;
+  StepResult result;
+  StepMetrics& metrics = result.metrics;
+  metrics.step = step;
 
   const Batches batches = load_microbatches(context.batches, step - 1);
-  const int64_t count = count_targets(batches);
-  const int64_t global_count = context.ddp.begin_step(count, std::ssize(batches));
-  const double loss_sum = forward_backward(context, batches);
-  const double norm = gradient_norm(context.parameters);
-  check_finite(context, step, loss_sum / static_cast<double>(std::max<int64_t>(1, count)), norm);
-  clip_gradients(context.parameters, norm, config.train.gradient_clip);
-  const double rate = learning_rate(config.optimizer, step, config.train.steps);
-  context.optimizer.step(rate);
+  const int64_t count = context.ddp.begin_step(count_targets(batches), std::ssize(batches));
+  const std::vector<double> losses = forward_backward(context, batches);
+  metrics.loss = sum_losses(context.world, losses) / static_cast<double>(count);
+  const double scale = 1 / context.loss_scale.scale();
+  const std::vector<double> squares = gradient_squares(context.ddp.shards(), context.shard_group);
+  metrics.grad_norm = gradient_norm(squares) * scale;
+  metrics.learning_rate = scheduled_rate(config, step);
+  metrics.skipped = !accept(context, metrics, squares);
+  if (!metrics.skipped) {
+    const double clip = clip_factor(metrics.grad_norm, config.train.gradient_clip);
+    context.optimizer.step(metrics.learning_rate, clip * scale);
+  }
+  context.ddp.end_step();
 
-  const std::vector<Report> reports =
-      exchange(context.world, {.loss_sum = loss_sum,
-                               .communication_seconds = seconds(context.ddp.communication_time()),
-                               .step_seconds = seconds(Clock::now() - start),
-                               .peak_rss = static_cast<double>(peak_rss_bytes()),
-                               .stop = stop_requested ? 1.0 : 0.0});
+  add_reports(context.world,
+              {.communication_seconds = seconds(context.ddp.communication_time()),
+               .step_seconds = seconds(Clock::now() - start),
+               .peak_rss = static_cast<double>(peak_rss_bytes()),
+               .stop = stop_requested ? 1.0 : 0.0},
+              result);
   const int64_t num_tokens = config.train.global_batch * config.model.sequence_length;
-  StepResult result{summarize(reports, global_count, num_tokens), false};
-  result.metrics.step = step;
-  result.metrics.grad_norm = norm;
-  result.metrics.learning_rate = rate;
-  result.stop = std::ranges::any_of(reports, [](const Report& report) { return report.stop != 0; });
+  metrics.tokens_per_second = static_cast<double>(num_tokens) / metrics.step_seconds;
   return result;
 }
 
 double evaluate(model::LanguageModel& model, const dataset::BatchLoader& batches,
                 comm::Communicator& world) {
   const c10::NoGradGuard no_grad;
-  Report mine;
+  std::vector<double> sums;
+  int64_t count = 0;
   for (const dataset::Batch& batch : load_microbatches(batches, 0)) {
     const model::Loss loss = model.loss(batch.tokens_BT, batch.targets_BT);
-    mine.loss_sum += loss.sum.item<double>();
-    mine.count += static_cast<double>(loss.count);
+    sums.push_back(loss.sum.item<double>());
+    count += loss.count;
   }
-  double sum = 0;
-  double count = 0;
-  for (const Report& report : exchange(world, mine)) {
-    sum += report.loss_sum;
-    count += report.count;
-  }
-  return sum / count;
+  double total = 0;
+  for (const double other : gather(world, {static_cast<double>(count)})) total += other;
+  return sum_losses(world, sums) / total;
 }
 
 }  // namespace trireme::train

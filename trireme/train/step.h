@@ -8,10 +8,11 @@
 #include "trireme/dataset/batch_loader.h"
 #include "trireme/model/model.h"
 #include "trireme/parallel/data/ddp.h"
+#include "trireme/train/bad_steps.h"
 #include "trireme/train/config.h"
-#include "trireme/train/gradient_norm.h"
+#include "trireme/train/loss_scale.h"
 #include "trireme/train/metrics.h"
-#include "trireme/train/optimizer.h"
+#include "trireme/train/optimizer/optimizer.h"
 
 namespace trireme::train {
 
@@ -19,11 +20,13 @@ namespace trireme::train {
 struct StepContext {
   const RunConfig& config;
   model::LanguageModel& model;
-  const NamedTensors& parameters;
   parallel::DistributedDataParallel& ddp;
-  AdamW& optimizer;
+  Optimizer& optimizer;
+  LossScale& loss_scale;
+  BadSteps& bad_steps;
   const dataset::BatchLoader& batches;
   comm::Communicator& world;
+  comm::Communicator& shard_group;  // those of the layouts of ddp.shards()
 };
 
 struct StepResult {
@@ -32,13 +35,15 @@ struct StepResult {
 };
 
 // Step number `step`, from 1. `stop_requested`: this rank was asked to stop.
-// Comm:       gradients once (see DistributedDataParallel), and 48 bytes a rank all-gathered
+// Comm:       gradients and weights (see DistributedDataParallel), the norm's sums, and of each rank
+//             8 bytes a microbatch and 40 more all-gathered
 // Collective: every rank of the world
-// Throws:     ConfigError when the loss or a gradient is NaN or infinite: step and parameter
+// Throws:     ConfigError when the loss or a gradient is NaN or infinite and the step may not be
+//             skipped: step and parameter
 StepResult run_step(StepContext& context, int64_t step, bool stop_requested);
 
 // Mean loss over all microbatches of step 0 of `batches`, without gradients.
-// Comm:       48 bytes a rank all-gathered
+// Comm:       8 bytes a microbatch of each rank all-gathered
 // Collective: every rank of the world
 double evaluate(model::LanguageModel& model, const dataset::BatchLoader& batches,
                 comm::Communicator& world);

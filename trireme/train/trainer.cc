@@ -19,6 +19,7 @@
 #include "trireme/mesh/device_mesh.h"
 #include "trireme/model/model.h"
 #include "trireme/parallel/data/ddp.h"
+#include "trireme/train/replica_check.h"
 #include "trireme/train/state.h"
 #include "trireme/train/step.h"
 
@@ -93,11 +94,32 @@ Inputs open_inputs(RunConfig& config, int num_ranks) {
   return inputs;
 }
 
-NamedTensors named_parameters(torch::nn::Module& module) {
-  NamedTensors parameters;
-  for (const auto& item : module.named_parameters())
-    parameters.emplace_back(item.key(), item.value());
-  return parameters;
+// The axes of the data-parallel ranks: `shard` share states out, `data` are their replicas.
+std::vector<mesh::Axis> data_axes(const ParallelConfig& parallel) {
+  return {{"data", static_cast<int>(parallel.data / parallel.shard)},
+          {"shard", static_cast<int>(parallel.shard)}};
+}
+
+parallel::DataGroups data_groups(const RunConfig& config, const mesh::DeviceMesh& mesh) {
+  if (config.parallel.zero == 0) return {mesh.group("data")};
+  return {mesh.group("shard"), mesh.size("data") > 1 ? &mesh.group("data") : nullptr};
+}
+
+parallel::DdpOptions ddp_options(const RunConfig& config, const model::LanguageModel& model) {
+  return {.zero = static_cast<int>(config.parallel.zero),
+          .units = model.units(),
+          .max_gathered_units = static_cast<int>(config.parallel.gathered_units),
+          .bucket_bytes = config.train.bucket_bytes,
+          .overlap = config.train.overlap,
+          .symmetric = config.train.symmetric_memory,
+          .reproducible = config.train.reproducible,
+          .reduce_in_fp32 = config.train.reduce_dtype == "fp32",
+          .whole_parameters = needs_whole_parameters(config.optimizer)};
+}
+
+LossScale loss_scale(const TrainConfig& train) {
+  if (train.precision != "fp16") return {};
+  return LossScale({.initial = train.loss_scale, .growth_interval = train.loss_scale_interval});
 }
 
 double seconds_since(Clock::time_point start) {
@@ -118,6 +140,7 @@ class Trainer::Impl {
   dataset::BatchOptions batch_options(int64_t global_batch, const RunState& state) const;
   void start_output();
   void save(int64_t step);
+  void check_all_replicas();
   RunSummary summary() const;
 
   RunConfig config_;
@@ -127,9 +150,10 @@ class Trainer::Impl {
   Inputs inputs_;
   std::optional<dataset::BatchLoader> batches_;
   std::unique_ptr<model::LanguageModel> model_;
-  NamedTensors parameters_;
-  AdamW optimizer_;
   parallel::DistributedDataParallel ddp_;
+  Optimizer optimizer_;
+  LossScale loss_scale_;
+  BadSteps bad_steps_;
   std::optional<dataset::BatchLoader> validation_batches_;
   std::optional<MetricsWriter> metrics_;  // rank 0
   int64_t step_ = 0;                      // finished steps
@@ -140,15 +164,23 @@ Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
     : config_(std::move(config)),
       world_(world),
       observer_(observer),
-      mesh_(world, {{"data", static_cast<int>(config_.parallel.data)}}),
+      mesh_(world, data_axes(config_.parallel)),
       inputs_(std::move(inputs)),
       model_(model::make_model(config_.model, config_.train.seed, config_.dtype())),
-      parameters_(named_parameters(model_->module())),
-      optimizer_(parameters_, config_.optimizer),
-      ddp_(model_->module(), mesh_.group("data"),
-           {.bucket_bytes = config_.train.bucket_bytes,
-            .overlap = config_.train.overlap,
-            .symmetric = config_.train.symmetric_memory}) {
+      ddp_(model_->module(), data_groups(config_, mesh_), ddp_options(config_, *model_)),
+      optimizer_(ddp_.shards(), config_.optimizer,
+                 {.master_weights = config_.train.master_weights,
+                  .stochastic_rounding = config_.train.stochastic_rounding,
+                  .seed = config_.train.seed}),
+      loss_scale_(loss_scale(config_.train)),
+      bad_steps_({.max_skipped = config_.train.skip_bad_steps,
+                  .spike_factor = config_.train.spike_factor}) {
+  model_->set_recompute(
+      model::recompute_plan(config_.train.recompute, config_.train.recompute_modules));
+  model_->run_units_with(
+      [this](size_t unit, const at::Tensor& x, const parallel::UnitForward& forward) {
+        return ddp_.run(unit, x, forward);
+      });
   const RunState state = resume();
   step_ = state.step;
   batches_.emplace(inputs_.training->sampler, batch_options(config_.train.global_batch, state));
@@ -163,8 +195,8 @@ dataset::BatchOptions Trainer::Impl::batch_options(int64_t global_batch,
                                                    const RunState& state) const {
   return {.global_batch = global_batch,
           .micro_batch = config_.train.micro_batch,
-          .data_rank = mesh_.coordinate("data"),
-          .data_size = mesh_.size("data"),
+          .data_rank = mesh_.coordinate("data") * mesh_.size("shard") + mesh_.coordinate("shard"),
+          .data_size = static_cast<int>(config_.parallel.data),
           .first_step = state.step,
           .first_sample = state.next_sample};
 }
@@ -177,9 +209,12 @@ RunState Trainer::Impl::resume() {
   if (is_root()) path = checkpoint::latest(folder() / "checkpoints").value_or(fs::path()).string();
   path = comm::broadcast_string(world_, path, 0);
   if (path.empty()) return {};
-  auto entries = checkpoint_entries(parameters_, optimizer_, mesh_);
+  auto entries = checkpoint_entries(ddp_.shards(), optimizer_);
   const RunState state = parse_state(checkpoint::load(path, entries, world_), path);
+  ddp_.end_step();  // each rank has read its part of the weights
   optimizer_.set_num_steps(state.optimizer_steps);
+  if (state.loss_scale > 0) loss_scale_.restore(state.loss_scale, state.loss_scale_steps);
+  bad_steps_.restore(state.mean_grad_norm, state.good_steps);
   return state;
 }
 
@@ -202,17 +237,41 @@ RunSummary Trainer::Impl::summary() const {
           .flops_per_token = model::flops_per_token(config_.model)};
 }
 
+// Whole parameters on all data ranks, or with ZeRO-3 each part on its replicas.
+void Trainer::Impl::check_all_replicas() {
+  std::vector<NamedTensor> tensors;
+  if (config_.parallel.zero == 3) {
+    for (const parallel::Shard& shard : ddp_.shards()) {
+      tensors.emplace_back(shard.name, shard.weights);
+    }
+  } else {
+    for (const auto& item : model_->module().named_parameters()) {
+      tensors.emplace_back(item.key(), item.value());
+    }
+    check_replicas(tensors, mesh_.group("shard"));
+  }
+  check_replicas(tensors, mesh_.group("data"));
+}
+
 void Trainer::Impl::save(int64_t step) {
   const auto start = Clock::now();
   const fs::path root = folder() / "checkpoints";
-  const RunState state{step, batches_->step_sample(step), optimizer_.num_steps(), to_toml(config_)};
-  checkpoint::save(root, step, checkpoint_entries(parameters_, optimizer_, mesh_), to_json(state),
+  const RunState state{.step = step,
+                       .next_sample = batches_->step_sample(step),
+                       .optimizer_steps = optimizer_.num_steps(),
+                       .config = to_toml(config_),
+                       .loss_scale = loss_scale_.scale(),
+                       .loss_scale_steps = loss_scale_.good_steps(),
+                       .mean_grad_norm = bad_steps_.mean_norm(),
+                       .good_steps = bad_steps_.num_good()};
+  checkpoint::save(root, step, checkpoint_entries(ddp_.shards(), optimizer_), to_json(state),
                    world_, {.keep = static_cast<int>(config_.checkpoint.keep)});
   if (is_root()) observer_.on_checkpoint(*checkpoint::latest(root), seconds_since(start));
 }
 
 Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
-  StepContext context{config_, *model_, parameters_, ddp_, optimizer_, *batches_, world_};
+  StepContext context{config_,    *model_,   ddp_,   optimizer_,          loss_scale_,
+                      bad_steps_, *batches_, world_, mesh_.group("shard")};
   while (step_ < config_.train.steps) {
     StepResult result = run_step(context, step_ + 1, stop.load());
     ++step_;
@@ -221,6 +280,7 @@ Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
         (due(config_.train.evaluate_interval) || step_ == config_.train.steps)) {
       result.metrics.validation_loss = evaluate(*model_, *validation_batches_, world_);
     }
+    if (due(config_.train.check_replicas_interval)) check_all_replicas();
     if (is_root()) {
       metrics_->write(result.metrics);
       observer_.on_step(result.metrics);

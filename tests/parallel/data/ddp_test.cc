@@ -135,8 +135,8 @@ TEST(DistributedDataParallel, BitsDoNotDependOnBucketsOverlapOrDelays) {
     for (const bool overlap : {false, true}) {
       harness::run_ranks(3, [&](comm::Communicator& group) {
         std::this_thread::sleep_for(std::chrono::milliseconds(group.rank() * 7 % 11));
-        const Gradients mine = train_step(
-              group, counts, {.bucket_bytes = bucket_bytes, .overlap = overlap});
+        const Gradients mine =
+            train_step(group, counts, {.bucket_bytes = bucket_bytes, .overlap = overlap});
         if (group.rank() != 1) return;
         if (reference.empty()) reference = mine;
         expect_same_bits(mine, reference);

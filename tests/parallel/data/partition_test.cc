@@ -79,8 +79,7 @@ TEST(Partition, CoversEveryParameterOnceInWholeGrains) {
               ASSERT_TRUE(shard.is_contiguous());
               if (box.numel() == 0) continue;
               const auto dim = grains.dim;
-              ASSERT_TRUE(
-                  shard.equal(joined.narrow(dim, box.offset[dim], box.size[dim])));
+              ASSERT_TRUE(shard.equal(joined.narrow(dim, box.offset[dim], box.size[dim])));
               ASSERT_EQ(box.offset[dim] % grains.rows, 0);
               ASSERT_TRUE(!whole || box.numel() == views[i].numel());
               covered += box.numel();
@@ -97,8 +96,15 @@ TEST(Partition, CoversEveryParameterOnceInWholeGrains) {
 TEST(Partition, SharesAModelOutEvenlyInBucketsOfAnySize) {
   std::vector<std::vector<int64_t>> shapes{{4096, 192}};
   for (int layer = 0; layer < 4; ++layer) {
-    for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
-             {192}, {192, 192}, {96, 192}, {96, 192}, {192, 192}, {192}, {512, 192}, {512, 192}, {192, 512}})
+    for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{192},
+                                                                               {192, 192},
+                                                                               {96, 192},
+                                                                               {96, 192},
+                                                                               {192, 192},
+                                                                               {192},
+                                                                               {512, 192},
+                                                                               {512, 192},
+                                                                               {192, 512}})
       shapes.push_back(shape);
   }
   const auto parameters = tensors_of(shapes);

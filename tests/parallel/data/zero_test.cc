@@ -53,8 +53,9 @@ struct Net : torch::nn::Module {
   explicit Net(uint64_t seed) {
     embedding = register_parameter("embedding", weight(seed, {50, kWidth}));
     for (int i = 0; i < 3; ++i) {
-      blocks.push_back(register_module("block" + std::to_string(i),
-                                       std::make_shared<Block>(seed + 10 * static_cast<uint64_t>(i))));
+      blocks.push_back(
+          register_module("block" + std::to_string(i),
+                          std::make_shared<Block>(seed + 10 * static_cast<uint64_t>(i))));
     }
     outside = register_parameter("outside", weight(seed + 5, {kWidth}) + 1);
   }
@@ -69,8 +70,7 @@ struct Net : torch::nn::Module {
     const auto block = [&](size_t i, const at::Tensor& x) {
       return run(i + 1, x, [&](const at::Tensor& x) { return blocks[i]->forward(x, step % 2); });
     };
-    at::Tensor x =
-        run(0, tokens, [&](const at::Tensor& t) { return at::embedding(embedding, t); });
+    at::Tensor x = run(0, tokens, [&](const at::Tensor& t) { return at::embedding(embedding, t); });
     x = block(0, block(1, block(0, x))) * outside;
     if (step % 3 != 1) x = block(2, x);
     x = run(0, x, [&](const at::Tensor& x) { return at::log_softmax(x.mm(embedding.t()), 1); });
@@ -162,7 +162,8 @@ Tensors train(comm::Communicator& world, const Case& test) {
   }
   ddp.gather_parameters();
   Tensors result;
-  for (const auto& item : net.named_parameters()) result[item.key()] = item.value().detach().clone();
+  for (const auto& item : net.named_parameters())
+    result[item.key()] = item.value().detach().clone();
   if (test.total_microbatches == 0) result["losses"] = at::tensor(losses);
   return result;
 }
@@ -234,9 +235,10 @@ TEST(Zero, ReproducibleHasTheSameBitsForEveryNumberOfRanks) {
   }
   for (const int zero : {1, 3}) {
     SCOPED_TRACE("hybrid");
-    expect_same_bits(train_on(4, {.zero = zero, .reproducible = true, .shard_ranks = 2,
-                                  .total_microbatches = 4}),
-                     expected);
+    expect_same_bits(
+        train_on(4,
+                 {.zero = zero, .reproducible = true, .shard_ranks = 2, .total_microbatches = 4}),
+        expected);
   }
 }
 
@@ -334,11 +336,13 @@ TEST(Zero, WrongOptionsAreRefused) {
     EXPECT_THROW(DistributedDataParallel(net, group, {.zero = 4}), ConfigError);
     EXPECT_THROW(DistributedDataParallel(net, group, {.zero = 3, .max_gathered_units = 0}),
                  ConfigError);
-    EXPECT_THROW(DistributedDataParallel(
-                     net, group, {.zero = 3, .units = {{"a", {net.outside}}, {"b", {net.outside}}}}),
-                 ConfigError);
-    EXPECT_THROW(DistributedDataParallel(net, group, {.zero = 3, .units = {{"a", {at::ones({3})}}}}),
-                 ConfigError);
+    EXPECT_THROW(
+        DistributedDataParallel(net, group,
+                                {.zero = 3, .units = {{"a", {net.outside}}, {"b", {net.outside}}}}),
+        ConfigError);
+    EXPECT_THROW(
+        DistributedDataParallel(net, group, {.zero = 3, .units = {{"a", {at::ones({3})}}}}),
+        ConfigError);
   });
 }
 

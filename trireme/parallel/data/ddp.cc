@@ -18,6 +18,7 @@
 #include "trireme/parallel/data/partition.h"
 #include "trireme/parallel/data/same_module.h"
 #include "trireme/parallel/data/sharded_weights.h"
+#include "trireme/parallel/data/unit_runner.h"
 
 namespace trireme::parallel {
 namespace {
@@ -63,11 +64,12 @@ class DistributedDataParallel::Engine {
   bool is_released(const Bucket& bucket) const;
 
   DdpOptions options_;
-  GradientGroups groups_;                              // shard is null without ZeRO
-  std::unique_ptr<comm::Communicator> gather_group_;   // gathers keep their own order
+  GradientGroups groups_;                             // shard is null without ZeRO
+  std::unique_ptr<comm::Communicator> gather_group_;  // gathers keep their own order
   std::vector<std::string> names_;
-  std::vector<at::Tensor> parameters_;  // in backward order: the module's, from the last to the first
-  std::vector<size_t> unit_of_;         // one a parameter, kNoUnit outside units
+  std::vector<at::Tensor>
+      parameters_;               // in backward order: the module's, from the last to the first
+  std::vector<size_t> unit_of_;  // one a parameter, kNoUnit outside units
   std::vector<Bucket> buckets_;
   std::vector<std::vector<int64_t>> cuts_;  // one a bucket
   std::optional<ShardedWeights> weights_;   // with ZeRO
@@ -171,9 +173,9 @@ void DistributedDataParallel::Engine::make_all_buckets() {
       buckets_.push_back(std::move(bucket));
     }
   }
-  cuts_ = partition(buckets_, parameters_,
-                    {.num_ranks = groups_.shard_size(),
-                     .whole_parameters = options_.whole_parameters});
+  cuts_ =
+      partition(buckets_, parameters_,
+                {.num_ranks = groups_.shard_size(), .whole_parameters = options_.whole_parameters});
 }
 
 bool DistributedDataParallel::Engine::is_released(const Bucket& bucket) const {
@@ -233,7 +235,11 @@ void DistributedDataParallel::Engine::make_shards() {
       };
       at::Tensor weights = parameter.detach().view(layout.shape());
       if (weights_) weights = view(weights_->part(b));
-      Shard shard{names_[index], std::move(weights), {}, layout};
+      Shard shard{.name = names_[index],
+                  .weights = std::move(weights),
+                  .layout = layout,
+                  .box = layout.local_box(layout.num_ranks() == 1 ? 0 : groups_.shard_rank()),
+                  .is_trained = bucket.is_trained};
       if (gradient.defined()) {
         shard.gradient = view(gradient);
         if (!weights_) module_gradients_[index] = shard.gradient.view(parameter.sizes());
@@ -257,8 +263,7 @@ int64_t DistributedDataParallel::Engine::sum_over_ranks(int64_t value) {
   return sum.item<int64_t>();
 }
 
-int64_t DistributedDataParallel::Engine::begin_step(int64_t local_count,
-                                                    int64_t num_microbatches) {
+int64_t DistributedDataParallel::Engine::begin_step(int64_t local_count, int64_t num_microbatches) {
   TRIREME_CHECK(num_microbatches > 0, "a step needs at least one microbatch, got ",
                 num_microbatches);
   TRIREME_CHECK(reducer_->microbatches_left() == 0, "begin_step() called with ",
@@ -345,8 +350,7 @@ DistributedDataParallel::DistributedDataParallel(torch::nn::Module& module,
 
 DistributedDataParallel::DistributedDataParallel(torch::nn::Module& module, DataGroups groups,
                                                  DdpOptions options)
-    : engine_(
-          std::make_unique<Engine>(module, groups.shard, groups.replica, std::move(options))) {}
+    : engine_(std::make_unique<Engine>(module, groups.shard, groups.replica, std::move(options))) {}
 
 DistributedDataParallel::~DistributedDataParallel() = default;
 

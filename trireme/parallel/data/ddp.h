@@ -23,7 +23,7 @@
 
 #include "trireme/comm/communicator.h"
 #include "trireme/parallel/data/shard.h"
-#include "trireme/parallel/data/unit_runner.h"
+#include "trireme/parallel/data/unit.h"
 
 namespace torch::nn {
 class Module;
@@ -66,10 +66,10 @@ struct DataGroups {
 
 // Bytes this rank holds for the model, measured from its tensors.
 struct DataParallelMemory {
-  int64_t parameters = 0;         // stay from step to step
-  int64_t gradients = 0;          // stay from step to step
-  int64_t peak_gathered = 0;      // ZeRO-3: gathered parameters, the most at one time
-  int64_t peak_in_transit = 0;    // ZeRO-2 and 3: gradients on their way, the most at one time
+  int64_t parameters = 0;       // stay from step to step
+  int64_t gradients = 0;        // stay from step to step
+  int64_t peak_gathered = 0;    // ZeRO-3: gathered parameters, the most at one time
+  int64_t peak_in_transit = 0;  // ZeRO-2 and 3: gradients on their way, the most at one time
 };
 
 // Thread safety: one thread drives it. The module and the groups must outlive it; while it lives,

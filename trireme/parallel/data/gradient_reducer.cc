@@ -51,8 +51,7 @@ GradientReducer::GradientReducer(std::span<const at::Tensor> parameters,
     const int64_t begin = state.cuts[rank];
     const int64_t elements = state.cuts[rank + 1] - begin;
     if (options_.keep_part_alone) {
-      state.part =
-          at::zeros({elements}, gradient_options(*state.bucket, options_.reduce_in_fp32));
+      state.part = at::zeros({elements}, gradient_options(*state.bucket, options_.reduce_in_fp32));
     } else {
       acquire(state);
       state.whole.zero_();
@@ -196,7 +195,8 @@ void GradientReducer::timed(Function&& communicate) {
 int64_t GradientReducer::resident_bytes() const {
   int64_t num_bytes = 0;
   for (const State& state : states_) {
-    num_bytes += static_cast<int64_t>((options_.keep_part_alone ? state.part : state.whole).nbytes());
+    num_bytes +=
+        static_cast<int64_t>((options_.keep_part_alone ? state.part : state.whole).nbytes());
   }
   return num_bytes;
 }

@@ -71,18 +71,18 @@ class GradientReducer {
   struct State {
     const Bucket* bucket = nullptr;
     std::vector<int64_t> cuts;
-    at::Tensor whole;                 // [num_elements] this microbatch's, or the sum so far
-    std::vector<at::Tensor> views;    // of `whole`, one a parameter
-    std::vector<bool> filled;         // the view holds a gradient
-    at::Tensor part;                  // [cuts[rank + 1] - cuts[rank]]
-    TreeSum<at::Tensor> earlier;      // tree: of the microbatches before
-    size_t missing = 0;               // gradients still to come in this microbatch
+    at::Tensor whole;               // [num_elements] this microbatch's, or the sum so far
+    std::vector<at::Tensor> views;  // of `whole`, one a parameter
+    std::vector<bool> filled;       // the view holds a gradient
+    at::Tensor part;                // [cuts[rank + 1] - cuts[rank]]
+    TreeSum<at::Tensor> earlier;    // tree: of the microbatches before
+    size_t missing = 0;             // gradients still to come in this microbatch
     comm::WorkPtr work;
   };
   struct Slot {
     size_t bucket = SIZE_MAX;
-    size_t index = 0;             // in the bucket
-    int64_t microbatch = -1;      // whose gradient came last
+    size_t index = 0;         // in the bucket
+    int64_t microbatch = -1;  // whose gradient came last
   };
 
   void acquire(State& state);

@@ -20,8 +20,7 @@ int64_t nearest_cut(const Bucket& bucket, std::span<const at::Tensor> parameters
   const auto after = std::ranges::upper_bound(bucket.offsets, target);
   const auto i = static_cast<size_t>(std::max<int64_t>(0, after - bucket.offsets.begin() - 1));
   const int64_t begin = bucket.offsets[i];
-  const int64_t end =
-      i + 1 < bucket.offsets.size() ? bucket.offsets[i + 1] : bucket.num_elements;
+  const int64_t end = i + 1 < bucket.offsets.size() ? bucket.offsets[i + 1] : bucket.num_elements;
   int64_t below = begin;
   int64_t above = end;
   if (!whole_parameters) {

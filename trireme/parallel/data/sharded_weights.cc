@@ -60,10 +60,9 @@ ShardedWeights::~ShardedWeights() {
   // The pool's memory must not go while the parameters point to it.
   for (Flat& flat : flats_) {
     if (!flat.memory.defined()) continue;
-    flat.whole.storage().set_data_ptr_noswap(
-        at::DataPtr(flat.memory.data_ptr(), new at::Tensor(flat.memory),
-                    [](void* memory) { delete static_cast<at::Tensor*>(memory); },
-                    flat.memory.device()));
+    flat.whole.storage().set_data_ptr_noswap(at::DataPtr(
+        flat.memory.data_ptr(), new at::Tensor(flat.memory),
+        [](void* memory) { delete static_cast<at::Tensor*>(memory); }, flat.memory.device()));
   }
 }
 

@@ -21,7 +21,7 @@ class ShardedWeights {
  public:
   struct BucketWeights {
     const Bucket* bucket = nullptr;
-    std::vector<int64_t> cuts;   // [ranks + 1]
+    std::vector<int64_t> cuts;  // [ranks + 1]
     bool released_when_idle = false;
   };
 

@@ -10,8 +10,7 @@ namespace trireme::parallel {
 
 using Clock = std::chrono::steady_clock;
 
-UnitRunner::UnitRunner(ShardedWeights& weights, std::vector<UnitBuckets> units,
-                       UnitOptions options)
+UnitRunner::UnitRunner(ShardedWeights& weights, std::vector<UnitBuckets> units, UnitOptions options)
     : weights_(weights), options_(options) {
   for (UnitBuckets& unit : units) {
     states_.emplace_back();

@@ -5,38 +5,26 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
-#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "trireme/parallel/data/sharded_weights.h"
+#include "trireme/parallel/data/unit.h"
 
 namespace trireme::parallel {
-
-// A part of a model that is run as a whole, usually a block.
-struct Unit {
-  std::string name;
-  std::vector<at::Tensor> parameters;
-  // false: its backward does not read the weights, as that of an embedding; they are not gathered
-  // again.
-  bool weights_in_backward = true;
-};
 
 struct UnitOptions {
   int max_gathered = 3;  // units with memory at one time, those ahead included
   bool overlap = true;   // gather ahead on the group's progress thread
 };
 
-using UnitForward = std::function<at::Tensor(const at::Tensor&)>;
-
 // Thread safety: one thread drives it, or autograd on its behalf. The weights outlive it.
 class UnitRunner {
  public:
   struct UnitBuckets {
-    std::vector<size_t> buckets;        // of the weights
-    size_t num_trained = 0;             // parameters that get a gradient
+    std::vector<size_t> buckets;  // of the weights
+    size_t num_trained = 0;       // parameters that get a gradient
     bool weights_in_backward = true;
   };
   UnitRunner(ShardedWeights& weights, std::vector<UnitBuckets> units, UnitOptions options);

@@ -12,7 +12,8 @@
 namespace trireme::train {
 namespace {
 
-// Weights, gradient and two states of a piece fit in an L2 cache of 1 MiB; a dispatch costs 1-2 %.
+// Weights, gradient and two states of a piece are 1 MiB in fp32, a core's L2 cache. Calling a fused
+// kernel piece by piece takes at most a tenth longer than whole.
 constexpr int64_t kPieceElements = 1 << 16;
 // Bounds what the gradients of one batch take when they are converted.
 constexpr int64_t kBatchElements = 1 << 20;

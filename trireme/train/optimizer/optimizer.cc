@@ -1,6 +1,7 @@
 #include "trireme/train/optimizer/optimizer.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include "trireme/base/error.h"
 #include "trireme/train/optimizer/adafactor.h"
@@ -11,8 +12,19 @@
 #include "trireme/train/optimizer/muon.h"
 #include "trireme/train/optimizer/name_pattern.h"
 #include "trireme/train/optimizer/sgd.h"
+#include "trireme/train/optimizer/stochastic_rounding.h"
 
 namespace trireme::train {
+namespace {
+
+// Bounds what a step needs beside the states: gradients and weights of lower precision are widened.
+constexpr int64_t kElementsAtATime = 4 << 20;
+
+at::ScalarType update_dtype(const parallel::Shard& shard) {
+  return at::promote_types(shard.weights.scalar_type(), at::kFloat);
+}
+
+}  // namespace
 
 std::unique_ptr<const UpdateRule> make_update_rule(const OptimizerConfig& config) {
   const std::string& name = config.name;
@@ -39,39 +51,99 @@ bool needs_whole_parameters(const OptimizerConfig& config) {
   return make_update_rule(config)->needs_whole_parameters();
 }
 
-Optimizer::Optimizer(std::span<const parallel::Shard> shards, const OptimizerConfig& config)
+Optimizer::Optimizer(std::span<const parallel::Shard> shards, const OptimizerConfig& config,
+                     const WeightOptions& weights)
     : shards_(shards),
+      weights_(weights),
       rule_(make_update_rule(config)),
       settings_(
           parameter_settings(shards, parse_parameter_groups(config.groups), config.weight_decay)) {
   for (const parallel::Shard& shard : shards_) {
-    const auto dtype = shard.weights.scalar_type();
-    TRIREME_ASSERT(dtype == at::kFloat || dtype == at::kDouble, shard.name, " is ",
-                   toString(dtype));
     TRIREME_ASSERT(shard.weights.is_contiguous(), shard.name, " is not contiguous");
+    if (!shard.is_trained) {
+      states_.emplace_back();
+      continue;
+    }
     ShardState& state = states_.emplace_back(rule_->state_of(shard));
-    const auto options = shard.weights.options().requires_grad(false);
+    const auto options = shard.weights.options().requires_grad(false).dtype(update_dtype(shard));
     for (const StateSpec& spec : state.specs) {
       state.tensors.push_back(at::zeros(spec.local_shape, options));
     }
+    state.has_master =
+        weights_.master_weights && update_dtype(shard) != shard.weights.scalar_type();
+    if (!state.has_master) continue;
+    state.specs.push_back(state_like(shard, "master"));
+    state.tensors.push_back(shard.weights.detach().to(options.dtype(), false, /*copy=*/true));
   }
 }
 
-void Optimizer::step(double learning_rate) {
-  ++num_steps_;
-  std::vector<UpdateItem> items;
-  for (size_t i = 0; i < shards_.size(); ++i) {
-    const parallel::Shard& shard = shards_[i];
-    if (!shard.gradient.defined() || shard.weights.numel() == 0) continue;
-    TRIREME_ASSERT(shard.gradient.sizes() == shard.weights.sizes(), shard.name, " has shape ",
-                   shard.weights.sizes(), " and a gradient of shape ", shard.gradient.sizes());
-    items.push_back({.weights = shard.weights,
-                     .gradient = shard.gradient.contiguous(),
-                     .state = states_[i].tensors,
-                     .weight_decay = settings_[i].weight_decay,
-                     .rate_scale = settings_[i].rate_scale});
+UpdateItem Optimizer::make_item(size_t i, double gradient_factor) const {
+  const parallel::Shard& shard = shards_[i];
+  TRIREME_ASSERT(shard.gradient.sizes() == shard.weights.sizes(), shard.name, " has shape ",
+                 shard.weights.sizes(), " and a gradient of shape ", shard.gradient.sizes());
+  const at::ScalarType dtype = update_dtype(shard);
+  UpdateItem item{.weights = shard.weights,
+                  .gradient = shard.gradient.contiguous(),
+                  .state = states_[i].tensors,
+                  .weight_decay = settings_[i].weight_decay,
+                  .rate_scale = settings_[i].rate_scale};
+  if (states_[i].has_master) {
+    item.weights = item.state.back();
+    item.state.pop_back();
+  } else {
+    item.weights = item.weights.to(dtype);
   }
-  rule_->update(items, learning_rate, num_steps_);
+  if (gradient_factor == 1) return item;
+  // The factor undoes a loss scale, which fp16 cannot hold.
+  if (item.gradient.scalar_type() == dtype) {
+    item.gradient.mul_(gradient_factor);
+  } else {
+    item.gradient = item.gradient.to(dtype).mul_(gradient_factor);
+  }
+  return item;
+}
+
+// Into the parameter, when the update was made elsewhere.
+void Optimizer::store(size_t i, const UpdateItem& item) const {
+  const parallel::Shard& shard = shards_[i];
+  if (item.weights.is_same(shard.weights)) return;
+  at::Tensor weights = shard.weights;
+  if (weights_.stochastic_rounding && weights.scalar_type() == at::kBFloat16) {
+    round_stochastically(
+        item.weights, weights, shard.first_element(),
+        random_key(weights_.seed, concat("rounding/", num_steps_, "/", shard.name)));
+  } else {
+    weights.copy_(item.weights);
+  }
+}
+
+void Optimizer::step(double learning_rate, double gradient_factor) {
+  const c10::NoGradGuard no_grad;
+  ++num_steps_;
+  for (size_t begin = 0; begin < shards_.size();) {
+    std::vector<UpdateItem> items;
+    std::vector<size_t> indices;
+    int64_t elements = 0;
+    size_t end = begin;
+    for (; end < shards_.size() && elements < kElementsAtATime; ++end) {
+      if (!shards_[end].gradient.defined() || shards_[end].weights.numel() == 0) continue;
+      items.push_back(make_item(end, gradient_factor));
+      indices.push_back(end);
+      elements += shards_[end].weights.numel();
+    }
+    rule_->update(items, learning_rate, num_steps_);
+    for (size_t k = 0; k < items.size(); ++k) store(indices[k], items[k]);
+    begin = end;
+  }
+}
+
+int64_t Optimizer::state_bytes() const {
+  int64_t num_bytes = 0;
+  for (const ShardState& state : states_) {
+    for (const at::Tensor& tensor : state.tensors)
+      num_bytes += static_cast<int64_t>(tensor.nbytes());
+  }
+  return num_bytes;
 }
 
 std::vector<checkpoint::Entry> Optimizer::state() const {

@@ -23,29 +23,45 @@ std::unique_ptr<const UpdateRule> make_update_rule(const OptimizerConfig& config
 // Whether parameters must lie whole on one rank each (see UpdateRule).
 bool needs_whole_parameters(const OptimizerConfig& config);
 
+struct WeightOptions {
+  // Weights of bf16 or fp16 are kept in fp32 as well, as the state "master"; false: updates are
+  // rounded into them.
+  bool master_weights = true;
+  bool stochastic_rounding = false;  // bf16 without masters
+  uint64_t seed = 0;                 // of the rounding
+};
+
 // Not thread-safe. `shards` outlive the optimizer and stay where they are; their gradients may be
 // set, replaced and dropped between steps, their weights may not.
 class Optimizer {
  public:
   // Throws: ConfigError when optimizer.groups names no parameter
-  Optimizer(std::span<const parallel::Shard> shards, const OptimizerConfig& config);
+  Optimizer(std::span<const parallel::Shard> shards, const OptimizerConfig& config,
+            const WeightOptions& weights = {});
 
-  // One update from the shards' gradients. Shards without one stay as they are.
-  void step(double learning_rate);
+  // One update from the shards' gradients times `gradient_factor`, which clips or undoes a loss
+  // scale. Shards without one stay as they are. Works on a few million elements at a time.
+  void step(double learning_rate, double gradient_factor = 1);
 
   // "<state>.<parameter>", such as exp_avg.lm_head.weight; loading fills them in place.
   std::vector<checkpoint::Entry> state() const;
   // Updates made so far.
   int64_t num_steps() const { return num_steps_; }
   void set_num_steps(int64_t num_steps) { num_steps_ = num_steps; }
+  int64_t state_bytes() const;
 
  private:
   struct ShardState {
-    std::vector<StateSpec> specs;
+    std::vector<StateSpec> specs;     // the rule's, then the master's if there is one
     std::vector<at::Tensor> tensors;  // one a spec
+    bool has_master = false;
   };
 
+  UpdateItem make_item(size_t shard, double gradient_factor) const;
+  void store(size_t shard, const UpdateItem& item) const;
+
   std::span<const parallel::Shard> shards_;
+  WeightOptions weights_;
   std::unique_ptr<const UpdateRule> rule_;
   std::vector<ParameterSettings> settings_;  // one a shard
   std::vector<ShardState> states_;           // one a shard

@@ -10,7 +10,8 @@ namespace trireme::train {
 
 at::Tensor l2_norm(const at::Tensor& tensor) {
   if (!tensor.is_cpu()) return at::linalg_vector_norm(tensor);
-  return at::scalar_tensor(std::sqrt(sum_of_squares(tensor)), at::kDouble);
+  return at::scalar_tensor(gradient_norm(grain_squares(tensor, {tensor.sizes().vec(), {}})),
+                           at::kDouble);
 }
 
 at::Tensor root_mean_square(const at::Tensor& tensor) {

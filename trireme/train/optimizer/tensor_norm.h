@@ -5,7 +5,7 @@
 
 namespace trireme::train {
 
-// Euclidean norm, []. On a CPU summed in double and in a fixed order (sum_of_squares).
+// Euclidean norm, []. On a CPU summed in double and in a fixed order (grain_squares).
 at::Tensor l2_norm(const at::Tensor& tensor);
 
 // Root of the mean square of a tensor with an element, [].

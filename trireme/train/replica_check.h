@@ -1,0 +1,24 @@
+// Replicas must hold the same bits. A rank that differs has computed or stored something wrong:
+// silent data corruption, a broken memory module, a bug.
+#pragma once
+
+#include <span>
+#include <string>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+
+#include "trireme/comm/communicator.h"
+
+namespace trireme::train {
+
+using NamedTensor = std::pair<std::string, at::Tensor>;
+
+// Compares checksums of `tensors`, which every rank of the group should hold alike.
+// Comm:       32 bytes a tensor all-gathered
+// Collective: every rank of the group, with the same names
+// Throws:     Error on every rank when one differs from the others: its rank, the first tensor, and
+//             what to do
+void check_replicas(std::span<const NamedTensor> tensors, comm::Communicator& group);
+
+}  // namespace trireme::train
