@@ -107,19 +107,24 @@ void check_finite(const StepContext& context, int64_t step, double loss, double 
 }  // namespace
 
 StepResult run_step(StepContext& context, int64_t step, bool stop_requested) {
+  StepScope scope(context.profiler, step);
   const auto start = Clock::now();
   const RunConfig& config = context.config;
 
   const Batches batches = load_microbatches(context.batches, step - 1);
   const int64_t count = count_targets(batches);
+  scope.enter(Phase::kForwardBackward);
   const int64_t global_count = context.ddp.begin_step(count, std::ssize(batches));
   const double loss_sum = forward_backward(context, batches);
+  scope.enter(Phase::kNorm);
   const double norm = gradient_norm(context.parameters);
   check_finite(context, step, loss_sum / static_cast<double>(std::max<int64_t>(1, count)), norm);
   clip_gradients(context.parameters, norm, config.train.gradient_clip);
+  scope.enter(Phase::kOptimizer);
   const double rate = learning_rate(config.optimizer, step, config.train.steps);
   context.optimizer.step(rate);
 
+  scope.enter(Phase::kExchange);
   const std::vector<Report> reports =
       exchange(context.world, {.loss_sum = loss_sum,
                                .communication_seconds = seconds(context.ddp.communication_time()),

@@ -12,6 +12,7 @@
 #include "trireme/train/gradient_norm.h"
 #include "trireme/train/metrics.h"
 #include "trireme/train/optimizer.h"
+#include "trireme/train/profile/profiler.h"
 
 namespace trireme::train {
 
@@ -24,6 +25,7 @@ struct StepContext {
   AdamW& optimizer;
   const dataset::BatchLoader& batches;
   comm::Communicator& world;
+  Profiler* profiler = nullptr;
 };
 
 struct StepResult {
