@@ -32,7 +32,7 @@ TEST(ProfileTable, ReadsLikeThis) {
   const std::vector<std::string> lines = profile_table(example());
   const std::vector<std::string> expected = {
       "profile steps 6 to 8, 1.25 times as long as those before",
-      "  rank  ms a step  computing    data  communication  (last rank)    idle  hidden",
+      "  rank  ms a step  computing    data  communication    (waiting)    idle  hidden",
       "     0      10.00     80.0 %   1.0 %         18.0 %       10.0 %   1.0 %    40 %",
       "     1      10.00     90.0 %   0.0 %         10.0 %        0.0 %   0.0 %    50 %",
       "  calls (a step and rank)                        number  bytes each         ms    waiting   "

@@ -38,7 +38,7 @@ std::string fit(const std::string& name) {
 
 void add_ranks(Lines& lines, const train::ProfileReport& report) {
   lines.push_back(
-      "  rank  ms a step  computing    data  communication  (last rank)    idle  hidden");
+      "  rank  ms a step  computing    data  communication    (waiting)    idle  hidden");
   std::vector<train::RankTimes> ranks = report.ranks;
   if (ranks.size() > kMostRanks) {
     // Who waits least is the one whom the others wait for.
@@ -66,7 +66,7 @@ void add_calls(Lines& lines, const train::ProfileReport& report, double times) {
   if (report.calls.empty()) {
     if (report.ranks.size() > 1) {
       lines.push_back(
-          "  calls are not recorded on this transport: those that wait count as computing");
+          "  calls are not recorded on this transport: only waits for background ones are known");
     }
     return;
   }
@@ -119,9 +119,8 @@ std::vector<std::string> profile_table(const train::ProfileReport& report) {
     lines.push_back(concat("  ", report.num_lost_calls,
                            " calls were too many to be recorded: profile fewer steps"));
   }
-  const bool communicates =
-      std::ranges::any_of(report.ranks, [](const auto& rank) { return rank.communication_ns > 0; });
-  if (communicates) {
+  // Without calls it is only known what was not hidden.
+  if (!report.calls.empty() || report.hidden_fraction() > 0) {
     lines.push_back(format("  hidden behind computing: %.0f %% of the communication",
                            100 * report.hidden_fraction()));
   }

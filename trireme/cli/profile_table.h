@@ -8,8 +8,7 @@
 
 namespace trireme::cli {
 
-// Lines for people, none of them wider than 100 columns but for the trace's path: ranks, calls,
-// operators, what bounds the step.
+// Lines for people: ranks, calls and operators in at most 100 columns, then what bounds the step.
 std::vector<std::string> profile_table(const train::ProfileReport& report);
 
 }  // namespace trireme::cli

@@ -45,10 +45,10 @@ TEST(States, ABackgroundCallIsHiddenButForTheWait) {
   rank.calls = {call(1, {400, 800}, true)};
   rank.operators = {{"aten::mm", {150, 300}}, {"trireme::wait", {700, 810}}};
   const RankStates states = states_of_one(rank);
-  EXPECT_EQ(states.communication.spans(), (Spans{{400, 800}}));
+  EXPECT_EQ(states.communication.spans(), (Spans{{400, 810}}));  // awake a little later
   EXPECT_EQ(states.computing.spans(), (Spans{{100, 700}, {810, 1000}}));
-  EXPECT_EQ(states.exposed.spans(), (Spans{{700, 800}}));
-  EXPECT_EQ(states.idle.spans(), (Spans{{800, 810}}));  // awake a little later
+  EXPECT_EQ(states.exposed.spans(), (Spans{{700, 810}}));
+  EXPECT_EQ(states.idle, TimeSet());
   expect_partition(states);
 }
 
@@ -102,6 +102,18 @@ TEST(States, WithAGpuItsKernelsAreTheComputing) {
   EXPECT_EQ(states.idle.spans(), (Spans{{100, 300}, {700, 1000}}));
   expect_partition(states);
   EXPECT_EQ(own_times_by_name(rank), (std::map<std::string, int64_t>{{"sm90_gemm", 200}}));
+}
+
+TEST(States, WithoutRecordedCallsWaitsAndTheExchangeAreCommunication) {
+  RankProfile rank = one_step(0, 1000);
+  rank.phases.back().time.end_ns = 900;
+  rank.phases.push_back({Phase::kExchange, {900, 1000}});
+  rank.operators = {{"trireme::wait", {300, 400}}};
+  const RankStates states = states_of({rank, one_step(1, 1000)}).front();
+  EXPECT_EQ(states.communication.spans(), (Spans{{300, 400}, {900, 1000}}));
+  EXPECT_EQ(states.exposed, states.communication);
+  expect_partition(states);
+  EXPECT_EQ(states_of_one(rank).idle.spans(), (Spans{{900, 1000}}));  // one rank has no peers
 }
 
 TEST(States, NothingRecordedIsNothing) {

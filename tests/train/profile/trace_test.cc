@@ -130,8 +130,8 @@ TEST(Trace, TheStateRowIsTheWholeStep) {
   }
   EXPECT_DOUBLE_EQ(sum, 1000);
   EXPECT_DOUBLE_EQ(totals.at("data"), 100);
-  EXPECT_DOUBLE_EQ(totals.at("communication"), 55);
-  EXPECT_DOUBLE_EQ(totals.at("idle"), 5);
+  EXPECT_DOUBLE_EQ(totals.at("communication"), 60);
+  EXPECT_DOUBLE_EQ(totals.at("computing"), 840);
 }
 
 TEST(Trace, CarriesTheReportAndAnyName) {

@@ -136,7 +136,14 @@ std::vector<RankStates> states_of(const std::vector<RankProfile>& ranks) {
     states.steps = steps_of(rank);
     states.computing = computing_of(rank) & states.steps;
     const TimeSet calls = times_of(rank.calls, [](const CallSpan&) { return true; });
-    states.communication = (calls | times_of(rank.operators, communicates)) & states.steps;
+    const TimeSet others = times_of(rank.operators, [](const OperatorSpan& found) {
+      return is_wait(found) || communicates(found);
+    });
+    // Where calls are not recorded, the phase that does nothing else stands for its own.
+    const TimeSet exchanges = times_of(rank.phases, [&](const PhaseSpan& span) {
+      return rank.calls.empty() && ranks.size() > 1 && span.phase == Phase::kExchange;
+    });
+    states.communication = (calls | others | exchanges) & states.steps;
     const TimeSet foreground =
         times_of(rank.calls, [](const CallSpan& call) { return !call.is_background; });
     const TimeSet loading =

@@ -32,10 +32,11 @@ struct RankStates {
   // With a GPU: its kernels run, NCCL's apart. Without: the steps' thread is in a phase that
   // computes, and in no foreground call and no wait for a background one.
   TimeSet computing;
-  TimeSet communication;  // calls, NCCL's kernels; parts of it are hidden behind computing or data
-  TimeSet data;           // the steps' thread loads data, and nothing computes
-  TimeSet exposed;        // communication, and neither computing nor data
-  TimeSet late;           // the part of exposed before the last rank had come
+  // Calls, waits for them, NCCL's kernels; parts of it are hidden behind computing or data.
+  TimeSet communication;
+  TimeSet data;     // the steps' thread loads data, and nothing computes
+  TimeSet exposed;  // communication, and neither computing nor data
+  TimeSet late;     // the part of exposed before the last rank had come
   TimeSet idle;
 };
 

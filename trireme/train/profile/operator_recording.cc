@@ -55,7 +55,8 @@ std::vector<OperatorSpan> OperatorRecording::stop() {
   const uint64_t steps_thread = at::RecordFunction::currentThreadId();
   std::vector<OperatorSpan> spans;
   for (const kineto::KinetoEvent& event : result->events()) {
-    if (event.isHiddenEvent()) continue;
+    // What is asynchronous (c10d's messages) ends in other threads, and nests in nothing.
+    if (event.isHiddenEvent() || event.isAsync()) continue;
     const bool is_host = event.deviceType() == c10::DeviceType::CPU;
     const auto begin_ns = static_cast<int64_t>(event.startNs()) - offset_ns;
     OperatorSpan span{.name = event.name(),

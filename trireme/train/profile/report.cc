@@ -142,9 +142,13 @@ void decide_bound(ProfileReport& report, const Computing& computing) {
   if (largest >= kLargeShare && largest == data) {
     decide(Bound::kData, "loading data takes " + percent(data) + " of the step");
   } else if (largest >= kLargeShare && largest == exposed) {
-    decide(Bound::kCommunication,
-           "communication that nothing hides takes " + percent(exposed) + " of the step, " +
-               percent(ratio(sum.late_ns, sum.exposed_ns)) + " of it waiting for the last rank");
+    std::string reason =
+        "communication that nothing hides takes " + percent(exposed) + " of the step";
+    if (sum.late_ns > 0) {
+      reason +=
+          ", " + percent(ratio(sum.late_ns, sum.exposed_ns)) + " of it waiting for the last rank";
+    }
+    decide(Bound::kCommunication, std::move(reason));
   } else if (largest >= kLargeShare) {
     decide(Bound::kOverhead, "nothing runs in " + percent(idle) + " of the step");
   } else if (brief > 0.5) {
