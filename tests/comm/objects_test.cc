@@ -25,6 +25,18 @@ TEST(Objects, AllGatherStringsBringsUnevenAndEmptyTexts) {
   }
 }
 
+TEST(Objects, GatherStringsBringsThemToTheRootAlone) {
+  for (int size = 1; size <= 4; ++size) {
+    harness::run_ranks(size, [&](Communicator& group) {
+      for (int root = 0; root < size; ++root) {
+        const auto texts = gather_strings(group, text_of(group.rank(), 1000), root);
+        ASSERT_EQ(texts.size(), group.rank() == root ? static_cast<size_t>(size) : 0);
+        for (size_t r = 0; r < texts.size(); ++r) EXPECT_EQ(texts[r], text_of(r, 1000));
+      }
+    });
+  }
+}
+
 TEST(Objects, BroadcastStringReplacesLongerShorterAndEmptyTexts) {
   harness::run_ranks(4, [](Communicator& group) {
     for (int root = 0; root < 4; ++root) {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/cli/profile_table.h"
 
 namespace trireme::cli {
 namespace {
@@ -102,6 +103,10 @@ void Console::on_step(const train::StepMetrics& metrics) {
 
 void Console::on_checkpoint(const std::filesystem::path& path, double seconds) {
   print_line(format("saved   %s (%.1fs)", path.c_str(), seconds));
+}
+
+void Console::on_profile(const train::ProfileReport& report) {
+  for (const std::string& line : profile_table(report)) print_line(line);
 }
 
 void Console::on_end(train::Outcome outcome) {

@@ -17,6 +17,7 @@ class Console : public train::TrainObserver {
   void on_start(const train::RunConfig& config, const train::RunSummary& summary) override;
   void on_step(const train::StepMetrics& metrics) override;
   void on_checkpoint(const std::filesystem::path& path, double seconds) override;
+  void on_profile(const train::ProfileReport& report) override;
   void on_end(train::Outcome outcome);
 
  private:

@@ -27,6 +27,9 @@ struct TrainArguments {
   std::string config;
   int num_ranks = 1;
   int num_threads = 0;
+  bool has_profile = false;
+  int64_t profile_warmup = train::ProfileOptions().warmup_steps;
+  int64_t profile_steps = 3;
   std::vector<std::string> overrides;  // as typed
 };
 
@@ -52,13 +55,14 @@ std::vector<train::Override> parse_overrides(const std::vector<std::string>& wor
 }
 
 // One rank of the run: finishes its step on SIGTERM and SIGINT.
-int train_rank(train::RunConfig config, comm::Communicator& world) {
+int train_rank(train::RunConfig config, comm::Communicator& world,
+               const train::ProfileOptions& profile) {
   for (int signal : {SIGTERM, SIGINT}) {
     std::signal(signal, [](int) { stop_requested = true; });
   }
   Console console;
   train::TrainObserver silent;
-  train::Trainer trainer(config, world, world.rank() == 0 ? console : silent);
+  train::Trainer trainer(config, world, world.rank() == 0 ? console : silent, profile);
   const train::Outcome outcome = trainer.run(stop_requested);
   if (world.rank() == 0) console.on_end(outcome);
   return kDone;
@@ -69,6 +73,12 @@ int launch_ranks(const TrainArguments& arguments) {
                                     .command = {own_program(), "train", arguments.config}};
   if (arguments.num_threads > 0) {
     options.command.push_back("--threads=" + std::to_string(arguments.num_threads));
+  }
+  if (arguments.has_profile) {
+    options.command.insert(
+        options.command.end(),
+        {"--profile", "--profile-warmup=" + std::to_string(arguments.profile_warmup),
+         "--profile-steps=" + std::to_string(arguments.profile_steps)});
   }
   options.command.insert(options.command.end(), arguments.overrides.begin(),
                          arguments.overrides.end());
@@ -92,6 +102,17 @@ comm::GroupOptions recorded_options(const train::RunConfig& config, const comm::
   return {.recorder = std::make_shared<comm::Recorder>(options)};
 }
 
+train::ProfileOptions profile_options(const TrainArguments& arguments) {
+  if (!arguments.has_profile) return {};
+  TRIREME_CHECK(arguments.profile_steps >= 1, "--profile-steps is ", arguments.profile_steps,
+                "; expected at least 1");
+  TRIREME_CHECK(arguments.profile_warmup >= 0, "--profile-warmup is ", arguments.profile_warmup,
+                "; expected at least 0");
+  // libtorch's profiler logs its start and stop as errors.
+  ::setenv("KINETO_LOG_LEVEL", "6", /*overwrite=*/0);
+  return {.num_steps = arguments.profile_steps, .warmup_steps = arguments.profile_warmup};
+}
+
 int train(const TrainArguments& arguments) {
   const std::vector<train::Override> overrides = parse_overrides(arguments.overrides);
   train::RunConfig config = train::load_config(arguments.config, overrides);
@@ -100,10 +121,12 @@ int train(const TrainArguments& arguments) {
                 "; expected at least 1");
   TRIREME_CHECK(arguments.num_threads >= 0, "--threads is ", arguments.num_threads,
                 "; expected at least 1, or 0 for cores / ranks");
+  train::ProfileOptions profile = profile_options(arguments);
   if (!launched) {
     // A wrong config costs one line here, before any rank starts or records.
     train::RunConfig resolved = config;
     train::preflight(resolved, arguments.num_ranks);
+    train::check_profile(profile, 1, resolved.train.steps);
     if (arguments.num_ranks > 1) return launch_ranks(arguments);
   }
   // OMP_NUM_THREADS, which the launcher sets, is libtorch's own default.
@@ -111,12 +134,15 @@ int train(const TrainArguments& arguments) {
   if (!launched) {
     const auto now = std::chrono::system_clock::now().time_since_epoch().count();
     const comm::WorldInfo alone{.job = concat(getpid(), "-", now)};
-    return train_rank(config, *comm::make_thread_group(1, recorded_options(config, alone)).front());
+    const comm::GroupOptions options = recorded_options(config, alone);
+    profile.recorder = options.recorder;
+    return train_rank(config, *comm::make_thread_group(1, options).front(), profile);
   }
   const comm::WorldInfo info = comm::world_info();
-  const auto world =
-      comm::connect_world(info, config.parallel.transport, recorded_options(config, info));
-  return train_rank(config, *world);
+  const comm::GroupOptions options = recorded_options(config, info);
+  profile.recorder = options.recorder;
+  const auto world = comm::connect_world(info, config.parallel.transport, options);
+  return train_rank(config, *world, profile);
 }
 
 }  // namespace
@@ -128,12 +154,25 @@ void add_train(CLI::App& app, int& exit_code) {
       "Train the model of a config file; continues when output.folder holds a checkpoint.\n"
       "  trireme train examples/demo.toml --ranks 2\n"
       "  trireme train examples/demo.toml --ranks 2 --train.steps=1000 "
-      "--optimizer.learning_rate=3e-4\n");
+      "--optimizer.learning_rate=3e-4\n"
+      "  trireme train examples/demo.toml --ranks 2 --profile --profile-steps 5\n");
   command->add_option("config", arguments->config, "TOML file")->required();
   command->add_option("--ranks", arguments->num_ranks, "local ranks to start")
       ->capture_default_str();
   command->add_option("--threads", arguments->num_threads, "threads a rank; 0: cores / ranks")
       ->capture_default_str();
+  CLI::Option* profile = command->add_flag(
+      "--profile", arguments->has_profile,
+      "record some steps of every rank, print what bounds them, write\n"
+      "output.folder/profile/trace.json for https://ui.perfetto.dev; training goes on");
+  command
+      ->add_option("--profile-warmup", arguments->profile_warmup,
+                   "steps of this start before those that are profiled")
+      ->capture_default_str()
+      ->needs(profile);
+  command->add_option("--profile-steps", arguments->profile_steps, "steps to profile")
+      ->capture_default_str()
+      ->needs(profile);
   command->allow_extras();
   command->footer("Every key of the config can be given here (shown with its default):\n" +
                   train::describe_config());

@@ -10,20 +10,37 @@ at::Tensor bytes_of(std::string& text) {
   return at::from_blob(text.data(), {static_cast<int64_t>(text.size())}, at::kByte);
 }
 
+std::vector<int64_t> all_gather_lengths(Communicator& group, std::string_view text) {
+  std::vector<int64_t> lengths(group.size());
+  std::vector<at::Tensor> outputs;
+  for (int64_t& other : lengths) outputs.push_back(at::from_blob(&other, {1}, at::kLong));
+  auto length = static_cast<int64_t>(text.size());
+  group.all_gather(outputs, at::from_blob(&length, {1}, at::kLong))->wait();
+  return lengths;
+}
+
 }  // namespace
 
 std::vector<std::string> all_gather_strings(Communicator& group, std::string_view text) {
-  at::Tensor length = at::tensor(std::vector<int64_t>{static_cast<int64_t>(text.size())});
-  std::vector<at::Tensor> lengths(group.size());
-  for (at::Tensor& other : lengths) other = at::empty_like(length);
-  group.all_gather(lengths, length)->wait();
-
   std::vector<std::string> texts;
-  for (const at::Tensor& other : lengths) texts.emplace_back(other.item<int64_t>(), '\0');
+  for (const int64_t length : all_gather_lengths(group, text)) texts.emplace_back(length, '\0');
   std::vector<at::Tensor> outputs;
   for (std::string& other : texts) outputs.push_back(bytes_of(other));
   std::string own(text);
   group.all_gather(outputs, bytes_of(own))->wait();
+  return texts;
+}
+
+std::vector<std::string> gather_strings(Communicator& group, std::string_view text, int root) {
+  const std::vector<int64_t> lengths = all_gather_lengths(group, text);
+  std::vector<std::string> texts;
+  std::vector<at::Tensor> outputs;
+  if (group.rank() == root) {
+    for (const int64_t length : lengths) texts.emplace_back(length, '\0');
+    for (std::string& other : texts) outputs.push_back(bytes_of(other));
+  }
+  std::string own(text);
+  group.gather(outputs, bytes_of(own), root)->wait();
   return texts;
 }
 

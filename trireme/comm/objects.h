@@ -14,6 +14,11 @@ namespace trireme::comm {
 // Collective: every rank
 std::vector<std::string> all_gather_strings(Communicator& group, std::string_view text);
 
+// On the root every rank's text, in rank order; lengths may differ. Empty elsewhere.
+// Comm:       8 bytes a rank to all, then every rank's text to the root
+// Collective: every rank
+std::vector<std::string> gather_strings(Communicator& group, std::string_view text, int root);
+
 // The root's text.
 // Comm:       8 bytes, then the root's text to all
 // Collective: every rank

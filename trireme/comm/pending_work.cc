@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <ATen/record_function.h>
+
 namespace trireme::comm {
 namespace {
 
@@ -26,7 +28,10 @@ void PendingWork::finish(std::exception_ptr error, int source) {
 
 void PendingWork::wait() {
   std::unique_lock lock(mutex_);
-  finished_.wait(lock, [this] { return done_; });
+  if (!done_) {
+    RECORD_USER_SCOPE(kWaitEvent);
+    finished_.wait(lock, [this] { return done_; });
+  }
   if (error_) std::rethrow_exception(error_);
 }
 

@@ -3,6 +3,8 @@
 #include <exception>
 #include <utility>
 
+#include <ATen/record_function.h>
+
 namespace trireme::comm {
 
 Progress::~Progress() {
@@ -16,6 +18,7 @@ Progress::~Progress() {
 }
 
 void Progress::wait_until_empty() {
+  RECORD_USER_SCOPE(kWaitEvent);
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return num_pending_.load() == 0; });
 }

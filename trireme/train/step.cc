@@ -132,6 +132,7 @@ bool accept(StepContext& context, const StepMetrics& metrics, std::span<const do
 }  // namespace
 
 StepResult run_step(StepContext& context, int64_t step, bool stop_requested) {
+  StepScope scope(context.profiler, step);
   const auto start = Clock::now();
   const RunConfig& config = context.config;
   StepResult result;
@@ -139,12 +140,16 @@ StepResult run_step(StepContext& context, int64_t step, bool stop_requested) {
   metrics.step = step;
 
   const Batches batches = load_microbatches(context.batches, step - 1);
-  const int64_t count = context.ddp.begin_step(count_targets(batches), std::ssize(batches));
+  const int64_t num_targets = count_targets(batches);
+  scope.enter(Phase::kForwardBackward);
+  const int64_t count = context.ddp.begin_step(num_targets, std::ssize(batches));
   const std::vector<double> losses = forward_backward(context, batches);
+  scope.enter(Phase::kNorm);
   metrics.loss = sum_losses(context.world, losses) / static_cast<double>(count);
   const double scale = 1 / context.loss_scale.scale();
   const std::vector<double> squares = gradient_squares(context.ddp.shards(), context.shard_group);
   metrics.grad_norm = gradient_norm(squares) * scale;
+  scope.enter(Phase::kOptimizer);
   metrics.learning_rate = scheduled_rate(config, step);
   metrics.skipped = !accept(context, metrics, squares);
   if (!metrics.skipped) {
@@ -153,6 +158,7 @@ StepResult run_step(StepContext& context, int64_t step, bool stop_requested) {
   }
   context.ddp.end_step();
 
+  scope.enter(Phase::kExchange);
   add_reports(context.world,
               {.communication_seconds = seconds(context.ddp.communication_time()),
                .step_seconds = seconds(Clock::now() - start),

@@ -13,6 +13,7 @@
 #include "trireme/train/loss_scale.h"
 #include "trireme/train/metrics.h"
 #include "trireme/train/optimizer/optimizer.h"
+#include "trireme/train/profile/profiler.h"
 
 namespace trireme::train {
 
@@ -27,6 +28,7 @@ struct StepContext {
   const dataset::BatchLoader& batches;
   comm::Communicator& world;
   comm::Communicator& shard_group;  // those of the layouts of ddp.shards()
+  Profiler* profiler = nullptr;
 };
 
 struct StepResult {

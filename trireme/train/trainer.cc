@@ -130,7 +130,8 @@ double seconds_since(Clock::time_point start) {
 
 class Trainer::Impl {
  public:
-  Impl(RunConfig config, Inputs inputs, comm::Communicator& world, TrainObserver& observer);
+  Impl(RunConfig config, Inputs inputs, comm::Communicator& world, TrainObserver& observer,
+       const ProfileOptions& profile);
   Outcome run(const std::atomic<bool>& stop);
 
  private:
@@ -141,6 +142,7 @@ class Trainer::Impl {
   void start_output();
   void save(int64_t step);
   void check_all_replicas();
+  void finish_profile(bool run_ends);
   RunSummary summary() const;
 
   RunConfig config_;
@@ -156,11 +158,12 @@ class Trainer::Impl {
   BadSteps bad_steps_;
   std::optional<dataset::BatchLoader> validation_batches_;
   std::optional<MetricsWriter> metrics_;  // rank 0
-  int64_t step_ = 0;                      // finished steps
+  std::optional<Profiler> profiler_;
+  int64_t step_ = 0;  // finished steps
 };
 
 Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
-                    TrainObserver& observer)
+                    TrainObserver& observer, const ProfileOptions& profile)
     : config_(std::move(config)),
       world_(world),
       observer_(observer),
@@ -187,6 +190,10 @@ Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
   if (inputs_.validation) {
     validation_batches_.emplace(inputs_.validation->sampler,
                                 batch_options(inputs_.evaluation_sequences, {}));
+  }
+  if (profile.num_steps > 0) {
+    check_profile(profile, step_ + 1, config_.train.steps);
+    profiler_.emplace(profile, step_ + 1, world_);
   }
   start_output();
 }
@@ -269,9 +276,16 @@ void Trainer::Impl::save(int64_t step) {
   if (is_root()) observer_.on_checkpoint(*checkpoint::latest(root), seconds_since(start));
 }
 
+void Trainer::Impl::finish_profile(bool run_ends) {
+  if (!profiler_ || !profiler_->is_due(run_ends)) return;
+  const auto report = profiler_->finish(folder() / "profile" / "trace.json");
+  if (report) observer_.on_profile(*report);
+}
+
 Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
-  StepContext context{config_,    *model_,   ddp_,   optimizer_,          loss_scale_,
-                      bad_steps_, *batches_, world_, mesh_.group("shard")};
+  StepContext context{
+      config_,    *model_,   ddp_,   optimizer_,           loss_scale_,
+      bad_steps_, *batches_, world_, mesh_.group("shard"), profiler_ ? &*profiler_ : nullptr};
   while (step_ < config_.train.steps) {
     StepResult result = run_step(context, step_ + 1, stop.load());
     ++step_;
@@ -285,6 +299,7 @@ Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
       metrics_->write(result.metrics);
       observer_.on_step(result.metrics);
     }
+    finish_profile(step_ == config_.train.steps || result.stop);
     // After the metrics: a checkpoint never claims a step whose line is missing.
     if (due(config_.checkpoint.interval) || step_ == config_.train.steps || result.stop)
       save(step_);
@@ -295,9 +310,10 @@ Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
 
 void preflight(RunConfig& config, int num_ranks) { open_inputs(config, num_ranks); }
 
-Trainer::Trainer(RunConfig config, comm::Communicator& world, TrainObserver& observer) {
+Trainer::Trainer(RunConfig config, comm::Communicator& world, TrainObserver& observer,
+                 const ProfileOptions& profile) {
   Inputs inputs = open_inputs(config, world.size());
-  impl_ = std::make_unique<Impl>(std::move(config), std::move(inputs), world, observer);
+  impl_ = std::make_unique<Impl>(std::move(config), std::move(inputs), world, observer, profile);
 }
 
 Trainer::~Trainer() = default;

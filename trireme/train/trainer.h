@@ -10,6 +10,7 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/train/config.h"
 #include "trireme/train/metrics.h"
+#include "trireme/train/profile/profiler.h"
 
 namespace trireme::train {
 
@@ -32,6 +33,7 @@ class TrainObserver {
   virtual void on_start(const RunConfig& config, const RunSummary& summary) {}
   virtual void on_step(const StepMetrics& metrics) {}
   virtual void on_checkpoint(const std::filesystem::path& path, double seconds) {}
+  virtual void on_profile(const ProfileReport& report) {}
 };
 
 enum class Outcome { kFinished, kStopped };
@@ -44,10 +46,12 @@ void preflight(RunConfig& config, int num_ranks);
 class Trainer {
  public:
   // Opens the data, builds the model, resumes from the newest checkpoint of output.folder if there
-  // is one. `world` and `observer` outlive the trainer.
-  // Collective: every rank of `world`, with the same config
+  // is one. `world` and `observer` outlive the trainer. With profile.num_steps, run() profiles and
+  // writes output.folder/profile/trace.json.
+  // Collective: every rank of `world`, with the same config and profile
   // Throws:     ConfigError, CheckpointError, CommError
-  Trainer(RunConfig config, comm::Communicator& world, TrainObserver& observer);
+  Trainer(RunConfig config, comm::Communicator& world, TrainObserver& observer,
+          const ProfileOptions& profile = {});
   ~Trainer();
 
   // Trains to train.steps, or until some rank's `stop` is set: then finishes the step, checkpoints

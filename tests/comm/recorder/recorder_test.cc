@@ -63,6 +63,7 @@ TEST(Recorder, RemembersEveryFieldOfACall) {
   EXPECT_EQ(call.reduce_op, 0);
   EXPECT_EQ(call.peer, 3);
   EXPECT_EQ(call.tag, 9);
+  EXPECT_EQ(call.thread, own_thread_id());
   EXPECT_TRUE(call.is_background);
   EXPECT_FALSE(call.is_point_to_point);
   EXPECT_EQ(call.state, CallState::kIssued);

@@ -6,12 +6,14 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "trireme/base/error.h"
 #include "trireme/comm/message/message_exchange.h"
+#include "trireme/comm/pending_work.h"
 #include "trireme/comm/reduce_kernel.h"
 #include "trireme/comm/tensor_blocks.h"
 
@@ -46,6 +48,7 @@ class NativeWork : public Work {
         finish_(std::move(finish)),
         timeout_(timeout) {}
   void wait() override {
+    RECORD_USER_SCOPE(kWaitEvent);
     const c10::NoGradGuard no_grad;
     for (const auto& work : works_) {
       try {

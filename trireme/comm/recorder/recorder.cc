@@ -215,6 +215,7 @@ Recorder::Entry Recorder::issue(int group, const RecordedCall& call) noexcept {
         static_cast<uint8_t>((call.is_background ? internal::kBackground : 0) |
                              (call.is_point_to_point ? internal::kPointToPoint : 0)));
   store(record->num_dims, static_cast<uint8_t>(std::min<size_t>(call.shape.size(), 255)));
+  store(record->thread, own_thread_id());
   std::array<uint64_t, 3> operation{};
   std::memcpy(operation.data(), call.operation.data(), std::min<size_t>(call.operation.size(), 23));
   auto* const words = reinterpret_cast<uint64_t*>(record->operation);

@@ -98,6 +98,7 @@ bool read_record(const RecordSlot& slot, const Clock& clock, Record& record, uin
             .reduce_op = values.reduce_op,
             .peer = values.peer,
             .tag = values.tag,
+            .thread = values.thread,
             .is_point_to_point = (values.flags & internal::kPointToPoint) != 0,
             .is_background = (values.flags & internal::kBackground) != 0,
             .state = state,
@@ -175,7 +176,8 @@ Ring parse_ring(std::span<const std::byte> bytes, const std::string& source) {
             .pid_namespace = header.pid_namespace,
             .process_id = header.process_id,
             .process_start = header.process_start,
-            .created = clock.at(header.created_ns)};
+            .created = clock.at(header.created_ns),
+            .wall_offset = std::chrono::nanoseconds(header.wall_offset_ns)};
   const auto* slots =
       reinterpret_cast<const RecordSlot*>(bytes.data() + internal::records_offset(header));
   Record record;
@@ -234,6 +236,11 @@ ProcessIdentity own_identity() {
   const std::optional<ProcessStat> stat = process_stat(self);
   return {host, first_line("/proc/sys/kernel/random/boot_id"), status.st_ino, self,
           stat ? stat->start : 0};
+}
+
+uint32_t own_thread_id() {
+  thread_local const auto id = static_cast<uint32_t>(gettid());
+  return id;
 }
 
 ProcessState process_state(const Ring& ring) {

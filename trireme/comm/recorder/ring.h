@@ -33,6 +33,7 @@ struct Record {
   int reduce_op = -1;     // ReduceOp; -1: none
   int peer = -1;          // root of a collective, peer of a send or recv; -1: none, or any source
   int tag = 0;
+  uint32_t thread = 0;  // that issued it, as own_thread_id() says; 0: not known
   bool is_point_to_point = false;
   bool is_background = false;
   CallState state = CallState::kIssued;
@@ -58,6 +59,8 @@ struct Ring {
   int64_t process_id = 0;
   uint64_t process_start = 0;  // clock ticks after boot
   WallTime created;
+  // Wall clock minus monotonic clock of the rank: in every time below.
+  std::chrono::nanoseconds wall_offset{};
   std::optional<WallTime> closed{};  // the rank left by itself, in success or failure
   WallTime now{};                    // when it was read, by the rank's clocks
   std::vector<RecordedGroup> groups{};
@@ -105,5 +108,7 @@ struct ProcessIdentity {
   uint64_t process_start = 0;
 };
 ProcessIdentity own_identity();
+// The calling thread's, asked of the kernel once: a nanosecond.
+uint32_t own_thread_id();
 
 }  // namespace trireme::comm

@@ -67,7 +67,7 @@ struct RecordSlot {
   int8_t reduce_op;
   uint8_t flags;
   uint8_t num_dims;
-  uint32_t reserved;
+  uint32_t thread;     // that issued it; 0: not known
   char operation[24];  // ends in a zero
   int64_t shape[4];
   int64_t elements;

@@ -1,0 +1,111 @@
+"""ZeRO, recompute, buckets and precision change no bit: losses, norms and final weights as printed and saved."""
+import json
+import unittest
+
+from program import ProgramTest
+
+STEPS = 20
+ALL_BITS = 1 << 30
+
+
+class Zero(ProgramTest):
+    def train(self, run, ranks, *overrides, batch=24):
+        self.succeed("train", "tiny.toml", "--ranks", ranks, "--threads", 1, f"--train.steps={STEPS}",
+                     f"--train.global_batch={batch}", "--train.micro_batch=2", "--checkpoint.interval=0",
+                     f"--output.folder={run}", *overrides)
+        curve = self.curve(run)
+        self.assertEqual([step for step, _, _ in curve], list(range(1, STEPS + 1)))
+        return curve, self.tensors(run)
+
+    def tensors(self, run, step=STEPS):
+        """Name -> bytes of the whole tensor, weights and optimizer state."""
+        folder = self.folder / run / "checkpoints" / f"step-{step:06d}"
+        manifest = json.loads((folder / "manifest.json").read_text())
+        files = {}
+        for record in manifest["files"]:
+            data = (folder / record["name"]).read_bytes()
+            length = int.from_bytes(data[:8], "little")
+            files[record["name"]] = (json.loads(data[8:8 + length]), data[8 + length:])
+        tensors = {}
+        for name, record in manifest["tensors"].items():
+            # Parts are runs of rows: in order of their offsets they make up the whole.
+            parts = []
+            for piece in sorted(record["pieces"], key=lambda piece: piece["offset"]):
+                header, data = files[piece["file"]]
+                begin, end = header[name]["data_offsets"]
+                parts.append(data[begin:end])
+            tensors[name] = b"".join(parts)
+        return tensors
+
+    def assert_same(self, actual, expected, what):
+        self.assertEqual(actual[0], expected[0], what)
+        self.assertEqual(actual[1].keys(), expected[1].keys(), what)
+        for name, data in expected[1].items():
+            self.assertTrue(actual[1][name] == data, f"{what}: {name} differs")
+
+    def compare(self, ranks, variants, *common, batch=24):
+        expected = self.train("expected", ranks, *common, batch=batch)
+        self.assertLess(float(expected[0][-1][1]), float(expected[0][0][1]) - 0.3, "it learns")
+        for i, variant in enumerate(variants):
+            with self.subTest(ranks=ranks, variant=variant):
+                self.assert_same(self.train(f"variant-{i}", ranks, *common, *variant, batch=batch), expected,
+                                 f"{ranks} ranks, {variant}")
+
+    def test_every_stage_on_one_to_four_ranks(self):
+        for ranks in (1, 2, 3, 4):
+            self.setUp()
+            self.compare(ranks, [(f"--parallel.zero={zero}",) for zero in (1, 2, 3)])
+
+    def test_buckets_and_overlap(self):
+        self.compare(2, [(f"--parallel.zero={zero}", option) for zero in (0, 2, 3) for option in (
+            "--train.bucket_bytes=1024", "--train.bucket_bytes=1048576", f"--train.bucket_bytes={ALL_BITS}",
+            "--train.overlap=false", "--train.symmetric_memory=false")])
+
+    def test_recompute(self):
+        modules = "--train.recompute_modules=attention,feed_forward"
+        for family in (("--model.family=llama",), ("--model.family=gpt2", "--model.kv_heads=4")):
+            self.setUp()
+            self.compare(2, [(f"--parallel.zero={zero}", *option) for zero in (0, 3) for option in (
+                ("--train.recompute=selective",), ("--train.recompute=selective", modules),
+                ("--train.recompute=full",))], *family)
+
+    def test_precision(self):
+        for option in (("--train.precision=bf16",), ("--train.precision=fp16",),
+                       ("--train.precision=bf16", "--train.reduce_dtype=fp32"),
+                       ("--train.precision=bf16", "--train.master_weights=false",
+                        "--train.stochastic_rounding=true")):
+            self.setUp()
+            self.compare(3, [(f"--parallel.zero={zero}",) for zero in (1, 2, 3)], *option)
+
+    def test_optimizers(self):
+        for name, rate in (("sgd", 0.1), ("lion", 1e-3), ("adafactor", 0.05), ("muon", 0.01), ("lamb", 0.02),
+                           ("lars", 3)):
+            self.setUp()
+            self.compare(2, [(f"--parallel.zero={zero}",) for zero in (1, 3)], f"--optimizer.name={name}",
+                         f"--optimizer.learning_rate={rate}")
+
+    def test_reproducible_on_one_two_and_four_ranks(self):
+        option = "--train.reproducible=true"
+        expected = self.train("one", 1, option, batch=16)
+        for ranks in (1, 2, 4):
+            for zero in (0, 1, 2, 3):
+                run = f"{ranks}-{zero}"
+                self.assert_same(self.train(run, ranks, option, f"--parallel.zero={zero}", batch=16), expected, run)
+        hybrid = self.train("hybrid", 4, option, "--parallel.zero=3", "--parallel.shard=2", batch=16)
+        self.assert_same(hybrid, expected, "hybrid")
+        self.assertNotEqual(self.train("in-rank-order", 4, batch=16)[0], expected[0], "nothing to show")
+
+    def test_resumed_at_another_stage(self):
+        common = ("train", "tiny.toml", "--ranks", 2, "--threads", 1, "--train.micro_batch=2",
+                  "--train.precision=bf16", "--optimizer.schedule=constant")
+        self.succeed(*common, "--train.steps=20", "--output.folder=whole")
+        for first, second in ((3, 0), (0, 3), (1, 2)):
+            run = f"{first}-{second}"
+            self.succeed(*common, "--train.steps=10", f"--output.folder={run}", f"--parallel.zero={first}")
+            self.succeed(*common, "--train.steps=20", f"--output.folder={run}", f"--parallel.zero={second}")
+            self.assertEqual(self.curve(run), self.curve("whole"))
+            self.assertTrue(self.tensors(run) == self.tensors("whole"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

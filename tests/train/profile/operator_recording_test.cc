@@ -1,0 +1,88 @@
+#include "trireme/train/profile/operator_recording.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "trireme/comm/pending_work.h"
+
+namespace trireme::train {
+namespace {
+
+int64_t now_ns() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::vector<OperatorSpan> named(const std::vector<OperatorSpan>& spans, const std::string& name) {
+  std::vector<OperatorSpan> found;
+  std::ranges::copy_if(spans, std::back_inserter(found),
+                       [&](const OperatorSpan& span) { return span.name == name; });
+  return found;
+}
+
+TEST(OperatorRecording, HasOperatorsOfForwardAndBackwardOnTheMonotonicClock) {
+  const at::Tensor x = at::ones({8, 16}).requires_grad_();
+  const at::Tensor w = at::ones({16, 4}).requires_grad_();
+  OperatorRecording recording;
+  EXPECT_FALSE(recording.is_running());
+  recording.start();
+  EXPECT_TRUE(recording.is_running());
+  const int64_t begin = now_ns();
+  x.mm(w).sum().backward();
+  const int64_t end = now_ns();
+  const std::vector<OperatorSpan> spans = recording.stop();
+  EXPECT_FALSE(recording.is_running());
+
+  const auto products = named(spans, "aten::mm");
+  ASSERT_EQ(products.size(), 3u);  // one forward, two backward
+  EXPECT_EQ(products[0].flops, 2 * 8 * 16 * 4);
+  constexpr int64_t kTolerance = 1'000'000;  // the time of day is slewed
+  for (const OperatorSpan& product : products) {
+    EXPECT_EQ(product.thread, 0);
+    EXPECT_EQ(product.device, -1);
+    EXPECT_GE(product.time.begin_ns, begin - kTolerance);
+    EXPECT_LE(product.time.end_ns, end + kTolerance);
+  }
+  const auto nodes = named(spans, "MmBackward0");
+  ASSERT_EQ(nodes.size(), 1u);
+  EXPECT_LE(nodes[0].time.begin_ns, products[1].time.begin_ns);
+  EXPECT_GE(nodes[0].time.end_ns, products[2].time.end_ns);
+}
+
+TEST(OperatorRecording, ShowsTheTimeSpentWaitingForWork) {
+  comm::PendingWork work(std::make_shared<comm::AbortSwitch>([] {}));
+  OperatorRecording recording;
+  recording.start();
+  std::thread finisher([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    work.finish(nullptr);
+  });
+  work.wait();
+  work.wait();  // done: no wait
+  finisher.join();
+  const auto waits = named(recording.stop(), comm::kWaitEvent);
+  ASSERT_EQ(waits.size(), 1u);
+  EXPECT_EQ(waits[0].thread, 0);
+  EXPECT_GE(waits[0].time.length_ns(), 10'000'000);
+}
+
+TEST(OperatorRecording, EachStartBeginsAnew) {
+  OperatorRecording recording;
+  for (int round = 0; round < 3; ++round) {
+    recording.start();
+    at::ones({2, 2}).mm(at::ones({2, 2}));
+    EXPECT_EQ(named(recording.stop(), "aten::mm").size(), 1u);
+  }
+  {
+    OperatorRecording forgotten;
+    forgotten.start();
+  }
+  recording.start();  // nothing is left running
+  EXPECT_TRUE(named(recording.stop(), "aten::mm").empty());
+}
+
+}  // namespace
+}  // namespace trireme::train

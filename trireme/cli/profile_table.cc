@@ -1,0 +1,133 @@
+#include "trireme/cli/profile_table.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <iterator>
+
+#include "trireme/base/error.h"
+#include "trireme/cli/console.h"
+
+namespace trireme::cli {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+constexpr size_t kMostRanks = 8;
+constexpr size_t kMostRows = 5;
+constexpr size_t kNameWidth = 44;
+
+template <typename... Args>
+std::string format(const char* pattern, Args... args) {
+  char text[256];
+  std::snprintf(text, sizeof(text), pattern, args...);
+  return text;
+}
+
+double share(int64_t part, int64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+double percent(int64_t part, int64_t whole) { return 100 * share(part, whole); }
+
+// Longer names lose their middle: what is special is at either end.
+std::string fit(const std::string& name) {
+  if (name.size() <= kNameWidth) return name;
+  constexpr size_t kHalf = (kNameWidth - 3) / 2;
+  return name.substr(0, kHalf) + "..." + name.substr(name.size() - kHalf);
+}
+
+void add_ranks(Lines& lines, const train::ProfileReport& report) {
+  lines.push_back(
+      "  rank  ms a step  computing    data  communication    (waiting)    idle  hidden");
+  std::vector<train::RankTimes> ranks = report.ranks;
+  if (ranks.size() > kMostRanks) {
+    // Who waits least is the one whom the others wait for.
+    std::ranges::stable_sort(ranks, {}, &train::RankTimes::late_ns);
+    ranks.resize(kMostRanks);
+  }
+  const auto num_steps = static_cast<double>(report.last_step - report.first_step + 1);
+  for (const train::RankTimes& times : ranks) {
+    const int64_t whole = times.steps_ns;
+    lines.push_back(
+        format("  %4d  %9.2f  %7.1f %%  %4.1f %%  %11.1f %%  %9.1f %%  %4.1f %%  %4.0f %%",
+               times.rank, static_cast<double>(whole) / num_steps / 1e6,
+               percent(times.computing_ns, whole), percent(times.data_ns, whole),
+               percent(times.exposed_ns, whole), percent(times.late_ns, whole),
+               percent(times.idle_ns, whole), percent(times.hidden_ns, times.communication_ns)));
+  }
+  if (report.ranks.size() > ranks.size()) {
+    lines.push_back(concat("  ... and ", report.ranks.size() - ranks.size(),
+                           " ranks that wait longer for the last rank; all are in the trace"));
+  }
+}
+
+// `times`: how many steps the totals are of, those of each rank counted.
+void add_calls(Lines& lines, const train::ProfileReport& report, double times) {
+  if (report.calls.empty()) {
+    if (report.ranks.size() > 1) {
+      lines.push_back(
+          "  calls are not recorded on this transport: only waits for background ones are known");
+    }
+    return;
+  }
+  lines.push_back(format("  %-44s  %7s  %10s  %9s  %9s  %6s", "calls (a step and rank)", "number",
+                         "bytes each", "ms", "waiting", "GB/s"));
+  for (size_t i = 0; i < std::min(kMostRows, report.calls.size()); ++i) {
+    const train::CallTotals& total = report.calls[i];
+    const std::string name =
+        concat(total.operation, " of ", total.group, total.is_background ? ", background" : "");
+    lines.push_back(format(
+        "  %-44s  %7.1f  %10s  %9.3f  %9.3f  %6.2f", fit(name).c_str(),
+        static_cast<double>(total.count) / times,
+        human_bytes(static_cast<double>(total.bytes) / static_cast<double>(total.count)).c_str(),
+        static_cast<double>(total.time_ns) / times / 1e6,
+        static_cast<double>(total.wait_ns) / times / 1e6, total.bytes_per_second() / 1e9));
+  }
+}
+
+void add_operators(Lines& lines, const train::ProfileReport& report, double times) {
+  int64_t computing_ns = 0;
+  for (const train::RankTimes& rank : report.ranks) computing_ns += rank.computing_ns;
+  lines.push_back(format("  %-44s  %7s  %10s  %9s  %9s", "operators (a step and rank)", "number",
+                         "computing", "ms", "GFLOP/s"));
+  for (size_t i = 0; i < std::min(kMostRows, report.operators.size()); ++i) {
+    const train::OperatorTotals& total = report.operators[i];
+    const std::string speed =
+        total.flops == 0 ? "" : format("  %9.1f", share(total.flops, total.own_ns));
+    lines.push_back(format("  %-44s  %7.1f  %8.1f %%  %9.3f%s", fit(total.name).c_str(),
+                           static_cast<double>(total.count) / times,
+                           percent(total.own_ns, computing_ns),
+                           static_cast<double>(total.own_ns) / times / 1e6, speed.c_str()));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> profile_table(const train::ProfileReport& report) {
+  Lines lines;
+  std::string title = concat("profile steps ", report.first_step, " to ", report.last_step);
+  if (report.slowdown > 0) {
+    title += format(", %.2f times as long as those before", report.slowdown);
+  }
+  lines.push_back(title);
+  const auto times =
+      static_cast<double>((report.last_step - report.first_step + 1) * std::ssize(report.ranks));
+  add_ranks(lines, report);
+  add_calls(lines, report, times);
+  add_operators(lines, report, times);
+  if (report.num_lost_calls > 0) {
+    lines.push_back(concat("  ", report.num_lost_calls,
+                           " calls were too many to be recorded: profile fewer steps"));
+  }
+  // Without calls it is only known what was not hidden.
+  if (!report.calls.empty() || report.hidden_fraction() > 0) {
+    lines.push_back(format("  hidden behind computing: %.0f %% of the communication",
+                           100 * report.hidden_fraction()));
+  }
+  lines.push_back(concat("  bound by ", name_of(report.bound), ": ", report.reason));
+  lines.push_back(
+      concat("  trace ", report.trace.string(), ", open it at https://ui.perfetto.dev"));
+  return lines;
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,72 @@
+// What a profile says in numbers and in one line: shares of the step, operations, what bounds it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "trireme/train/profile/analysis.h"
+#include "trireme/train/profile/spans.h"
+
+namespace trireme::train {
+
+// Of one rank, over all profiled steps; computing, data, exposed and idle add up to steps_ns.
+struct RankTimes {
+  int rank = 0;
+  int64_t steps_ns = 0;
+  int64_t computing_ns = 0;
+  int64_t data_ns = 0;
+  int64_t exposed_ns = 0;  // communication while nothing else went on
+  int64_t late_ns = 0;     // of exposed: waiting for the last rank
+  int64_t idle_ns = 0;
+  int64_t communication_ns = 0;  // hidden or not
+  int64_t hidden_ns = 0;         // of communication: while this rank computed
+};
+
+// Calls of one operation on one group, over all ranks.
+struct CallTotals {
+  std::string operation;
+  std::string group;
+  bool is_background = false;
+  int64_t count = 0;
+  int64_t bytes = 0;
+  int64_t time_ns = 0;
+  int64_t wait_ns = 0;  // of time_ns, for the last rank to come
+  // Bytes of the tensors over the time after all had come; 0 when that is nothing.
+  double bytes_per_second() const;
+};
+
+// An operator, or kernel, over all ranks.
+struct OperatorTotals {
+  std::string name;
+  int64_t count = 0;
+  int64_t own_ns = 0;
+  int64_t flops = 0;
+};
+
+// What to change to make the step shorter.
+enum class Bound { kData, kCommunication, kOverhead, kMemory, kComputation };
+const char* name_of(Bound bound);  // "data", "communication", ...
+
+struct ProfileReport {
+  int64_t first_step = 0;
+  int64_t last_step = 0;
+  std::vector<RankTimes> ranks;
+  std::vector<CallTotals> calls;          // the longest first
+  std::vector<OperatorTotals> operators;  // the longest first
+  Bound bound = Bound::kComputation;
+  std::string reason;           // the number that decided it, in words
+  uint64_t num_lost_calls = 0;  // too many for the recorder's ring: communication is understated
+  double slowdown = 0;          // profiled steps over those before, medians; 0: not known
+  std::filesystem::path trace;  // the file, once written
+
+  // Of all ranks' communication; 0 when there was none.
+  double hidden_fraction() const;
+};
+
+// ranks: at least one, each with at least one step; states: states_of(ranks).
+ProfileReport make_report(const std::vector<RankProfile>& ranks,
+                          const std::vector<RankStates>& states);
+
+}  // namespace trireme::train

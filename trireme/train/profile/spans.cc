@@ -1,0 +1,110 @@
+#include "trireme/train/profile/spans.h"
+
+#include <array>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+
+namespace trireme::train {
+namespace {
+
+using nlohmann::json;
+
+json pack(const Span& span) { return {span.begin_ns, span.end_ns}; }
+Span span_of(const json& array) { return {array.at(0), array.at(1)}; }
+
+json pack(const StepSpan& step) { return {step.step, pack(step.time)}; }
+StepSpan step_of(const json& array) { return {array.at(0), span_of(array.at(1))}; }
+
+json pack(const PhaseSpan& phase) { return {static_cast<int>(phase.phase), pack(phase.time)}; }
+PhaseSpan phase_of(const json& array) {
+  return {static_cast<Phase>(array.at(0).get<int>()), span_of(array.at(1))};
+}
+
+json pack(const OperatorSpan& found) {
+  return {found.name, pack(found.time), found.thread, found.device, found.flops};
+}
+OperatorSpan operator_of(const json& array) {
+  return {array.at(0), span_of(array.at(1)), array.at(2), array.at(3), array.at(4)};
+}
+
+json pack(const GroupOfRanks& group) { return json::array({group.name, group.world_ranks}); }
+GroupOfRanks group_of(const json& array) { return {array.at(0), array.at(1)}; }
+
+json pack(const CallSpan& call) {
+  return {call.operation, call.group,      call.sequence,      call.bytes,
+          call.issued_ns, pack(call.time), call.is_background, call.is_point_to_point};
+}
+CallSpan call_of(const json& array) {
+  return {array.at(0), array.at(1),          array.at(2), array.at(3),
+          array.at(4), span_of(array.at(5)), array.at(6), array.at(7)};
+}
+
+template <typename Item>
+json pack_all(const std::vector<Item>& items) {
+  json array = json::array();
+  for (const Item& item : items) array.push_back(pack(item));
+  return array;
+}
+
+template <typename Item>
+std::vector<Item> unpack_all(const json& array, Item (*unpack)(const json&)) {
+  std::vector<Item> items;
+  for (const json& item : array) items.push_back(unpack(item));
+  return items;
+}
+
+}  // namespace
+
+const char* name_of(Phase phase) {
+  static constexpr std::array<const char*, kNumPhases> kNames = {"data", "forward_backward", "norm",
+                                                                 "optimizer", "exchange"};
+  return kNames.at(static_cast<size_t>(phase));
+}
+
+void shift(RankProfile& profile, int64_t nanoseconds) {
+  const auto move = [&](auto& items) {
+    for (auto& item : items) {
+      item.time.begin_ns += nanoseconds;
+      item.time.end_ns += nanoseconds;
+    }
+  };
+  move(profile.steps);
+  move(profile.phases);
+  move(profile.operators);
+  move(profile.calls);
+  for (CallSpan& call : profile.calls) call.issued_ns += nanoseconds;
+}
+
+std::string to_bytes(const RankProfile& profile) {
+  const json whole = {{"rank", profile.rank},
+                      {"host", profile.host},
+                      {"steps", pack_all(profile.steps)},
+                      {"phases", pack_all(profile.phases)},
+                      {"operators", pack_all(profile.operators)},
+                      {"groups", pack_all(profile.groups)},
+                      {"calls", pack_all(profile.calls)},
+                      {"num_lost_calls", profile.num_lost_calls}};
+  std::string bytes;
+  json::to_cbor(whole, bytes);
+  return bytes;
+}
+
+RankProfile rank_profile_of(std::string_view bytes) {
+  try {
+    const json whole = json::from_cbor(bytes);
+    return {.rank = whole.at("rank"),
+            .host = whole.at("host"),
+            .steps = unpack_all(whole.at("steps"), step_of),
+            .phases = unpack_all(whole.at("phases"), phase_of),
+            .operators = unpack_all(whole.at("operators"), operator_of),
+            .groups = unpack_all(whole.at("groups"), group_of),
+            .calls = unpack_all(whole.at("calls"), call_of),
+            .num_lost_calls = whole.at("num_lost_calls")};
+  } catch (const json::exception& error) {
+    throw InternalError(concat("a rank's profile cannot be read: ", error.what()));
+  }
+}
+
+}  // namespace trireme::train
