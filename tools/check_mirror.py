@@ -26,6 +26,8 @@ EXEMPT = {
     "trireme/cli/commands.h": "declarations; tests/cli runs the commands",
     "trireme/cli/console.h": "what the terminal shows; tests/cli reads it",
     "trireme/train/config_schema.h": "a table; config_test walks it",
+    "trireme/train/offload/thread_io.h": "async_io_test runs over threads",
+    "trireme/train/offload/uring_io.h": "async_io_test runs over io_uring where this machine has it",
     "trireme/train/step.h": "trainer_test checks every step's outcome at several layouts",
     "trireme/train/trained_model.h": "tests/cli generates from checkpoints with it",
 }

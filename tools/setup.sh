@@ -10,7 +10,7 @@ readonly torch_version=2.13.0
 readonly packages=(
   cmake ninja-build ccache lld
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsentencepiece-dev libprotozero-dev
-  libgloo-dev libxxhash-dev libgtest-dev libgmock-dev libbenchmark-dev
+  libgloo-dev liburing-dev libxxhash-dev libgtest-dev libgmock-dev libbenchmark-dev
   libopenmpi-dev openmpi-bin iproute2
   clang-format clang-tidy python3-venv python3-dev
 )

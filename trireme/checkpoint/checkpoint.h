@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,13 +20,26 @@
 
 namespace trireme::checkpoint {
 
+// A tensor whose elements are not in memory, but on a disk, say.
+class OffloadedTensor {
+ public:
+  virtual ~OffloadedTensor() = default;
+  // Throws: Error when the place fails; so does write()
+  virtual at::Tensor read() const = 0;
+  // values: contiguous, on the CPU, of the same shape and dtype
+  virtual void write(const at::Tensor& values) = 0;
+};
+
 // A tensor and where it lies. The layout's axes are the mesh's, or its innermost ones: this rank is
 // number `world_rank % layout.num_ranks()` of the layout, and `local` has that box's shape. No
 // placement may be partial.
 struct Entry {
   std::string name;
-  at::Tensor local;
+  at::Tensor local{};
   mesh::Layout layout;
+  // When set, `local` is a meta tensor, its shape and dtype alone. save() and load() bring such
+  // tensors into memory one at a time.
+  std::shared_ptr<OffloadedTensor> offloaded{};
 };
 
 struct SaveOptions {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
@@ -153,7 +154,12 @@ std::string load(const fs::path& folder, std::span<Entry> entries, comm::Communi
   for (Entry& entry : entries) {
     const auto found = manifest.tensors.find(entry.name);
     if (found == manifest.tensors.end()) continue;
-    shards.copy_box(entry.name, found->second, wanted_box(entry, world), entry.local);
+    const mesh::Box box = wanted_box(entry, world);
+    const at::Tensor target =
+        entry.offloaded ? at::empty_like(entry.local, at::TensorOptions().device(at::kCPU))
+                        : entry.local;
+    shards.copy_box(entry.name, found->second, box, target);
+    if (entry.offloaded) entry.offloaded->write(target);
   }
   return manifest.state;
 }

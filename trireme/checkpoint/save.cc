@@ -92,11 +92,14 @@ Manifest write_shard(const fs::path& folder, const std::map<std::string, TensorR
     }
   }
   if (infos.empty()) return written;
-  std::map<std::string, const at::Tensor*> tensors;
-  for (const Entry& entry : entries) tensors[entry.name] = &entry.local;
+  std::map<std::string, const Entry*> held;
+  for (const Entry& entry : entries) held[entry.name] = &entry;
   SafetensorsWriter writer(folder / file, std::move(infos), {{"format", "pt"}});
-  for (const TensorInfo& info : writer.tensors())
-    written.tensors.at(info.name).pieces[0].checksum = writer.write(*tensors.at(info.name));
+  for (const TensorInfo& info : writer.tensors()) {
+    const Entry& entry = *held.at(info.name);
+    written.tensors.at(info.name).pieces[0].checksum =
+        writer.write(entry.offloaded ? entry.offloaded->read() : entry.local);
+  }
   writer.finish(fsync);
   written.files.push_back(
       {.name = file, .num_bytes = writer.num_bytes(), .header_checksum = writer.header_checksum()});

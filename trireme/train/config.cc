@@ -234,7 +234,7 @@ RunConfig load_config(const std::filesystem::path& path, std::span<const Overrid
 
 void resolve(RunConfig& config, int num_ranks) {
   check_supported(config);
-  auto& [model, data, train, optimizer, parallel, checkpoint, output] = config;
+  auto& [model, data, train, optimizer, parallel, offload, checkpoint, output] = config;
   check_precision(train);
   resolve_ranks(parallel, num_ranks);
   model::recompute_plan(train.recompute, train.recompute_modules);

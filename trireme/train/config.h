@@ -78,6 +78,12 @@ struct ParallelConfig {
   std::string transport = "auto";
 };
 
+struct OffloadConfig {
+  std::string optimizer = "none";   // where its states are: with the parameters, "host" or "disk"
+  std::string folder = "";          // disk; empty: <output.folder>/offload
+  int64_t buffer_bytes = 64 << 20;  // disk: of each buffer that states pass through
+};
+
 struct CheckpointConfig {
   int64_t interval = 50;  // steps; 0: only at the end
   int64_t keep = 3;
@@ -93,6 +99,7 @@ struct RunConfig {
   TrainConfig train;
   OptimizerConfig optimizer;
   ParallelConfig parallel;
+  OffloadConfig offload;
   CheckpointConfig checkpoint;
   OutputConfig output;
 

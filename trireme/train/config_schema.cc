@@ -3,7 +3,7 @@
 namespace trireme::train {
 
 std::vector<Field> schema(RunConfig& config) {
-  auto& [model, data, train, optimizer, parallel, checkpoint, output] = config;
+  auto& [model, data, train, optimizer, parallel, offload, checkpoint, output] = config;
   return {
       {"model.family", &model.family, "architecture", 0, {"llama", "gpt2"}},
       {"model.layers", &model.layers, "blocks", 1},
@@ -120,6 +120,15 @@ std::vector<Field> schema(RunConfig& config) {
        "how ranks talk (mpi: started by mpirun)",
        0,
        {"auto", "shm", "gloo", "hierarchical", "mpi"}},
+
+      {"offload.optimizer",
+       &offload.optimizer,
+       "where its states and fp32 weights are: with the parameters, in the host's memory, in files",
+       0,
+       {"none", "host", "disk"}},
+      {"offload.folder", &offload.folder, "disk: a folder on a fast disk; empty: in output.folder"},
+      {"offload.buffer_bytes", &offload.buffer_bytes,
+       "disk: size of each of the three buffers that states pass through", 65536},
 
       {"checkpoint.interval", &checkpoint.interval, "steps; 0: only at the end", 0},
       {"checkpoint.keep", &checkpoint.keep, "newest checkpoints that stay", 1},

@@ -117,6 +117,18 @@ parallel::DdpOptions ddp_options(const RunConfig& config, const model::LanguageM
           .whole_parameters = needs_whole_parameters(config.optimizer)};
 }
 
+OffloadOptions offload_options(const RunConfig& config) {
+  using Place = OffloadOptions::Place;
+  const OffloadConfig& offload = config.offload;
+  const Place place = offload.optimizer == "disk"   ? Place::kDisk
+                      : offload.optimizer == "host" ? Place::kHost
+                                                    : Place::kNone;
+  return {.place = place,
+          .folder = offload.folder.empty() ? fs::path(config.output.folder) / "offload"
+                                           : fs::path(offload.folder),
+          .buffer_bytes = offload.buffer_bytes};
+}
+
 LossScale loss_scale(const TrainConfig& train) {
   if (train.precision != "fp16") return {};
   return LossScale({.initial = train.loss_scale, .growth_interval = train.loss_scale_interval});
@@ -174,7 +186,8 @@ Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
       optimizer_(ddp_.shards(), config_.optimizer,
                  {.master_weights = config_.train.master_weights,
                   .stochastic_rounding = config_.train.stochastic_rounding,
-                  .seed = config_.train.seed}),
+                  .seed = config_.train.seed},
+                 offload_options(config_)),
       loss_scale_(loss_scale(config_.train)),
       bad_steps_({.max_skipped = config_.train.skip_bad_steps,
                   .spike_factor = config_.train.spike_factor}) {

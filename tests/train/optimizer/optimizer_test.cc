@@ -101,6 +101,107 @@ TEST_P(EveryOptimizer, AStateSavedByItsOwnerLoadsReplicated) {
   });
 }
 
+// Buffers so small that every matrix of the shards below is cut where it may be.
+OffloadOptions on_disk(const harness::TemporaryFolder& folder) {
+  return {.place = OffloadOptions::Place::kDisk, .folder = folder.path(), .buffer_bytes = 24 << 10};
+}
+
+// make_shards() and a matrix and a vector that are longer than a buffer.
+std::vector<parallel::Shard> make_long_shards(at::ScalarType dtype) {
+  std::vector<parallel::Shard> shards = make_shards(dtype);
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{96, 131}, {9001}}) {
+    parallel::Shard shard{.name = concat("long", shape.size()),
+                          .weights = at::zeros(shape, dtype),
+                          .layout = {shape, {{"shard", 1}}}};
+    shard.weights = gradient_at(7, shard, dtype);
+    shards.push_back(std::move(shard));
+  }
+  return shards;
+}
+
+TEST_P(EveryOptimizer, StatesOnDiskOrHostGiveTheBitsOfStatesInMemory) {
+  const harness::TemporaryFolder folder;
+  struct Case {
+    at::ScalarType dtype;
+    WeightOptions weights;
+  };
+  for (const Case& c :
+       {Case{at::kFloat, {}}, Case{at::kDouble, {}}, Case{at::kBFloat16, {}}, Case{at::kHalf, {}},
+        Case{at::kBFloat16, {.master_weights = false}},
+        Case{at::kBFloat16, {.master_weights = false, .stochastic_rounding = true, .seed = 3}}}) {
+    std::vector<parallel::Shard> expected = make_long_shards(c.dtype);
+    Optimizer in_memory(expected, config_, c.weights);
+    run_steps(in_memory, expected, 1, 4);
+    const OffloadOptions host{.place = OffloadOptions::Place::kHost};
+    for (const OffloadOptions& offload : {host, on_disk(folder)}) {
+      std::vector<parallel::Shard> shards = make_long_shards(c.dtype);
+      Optimizer optimizer(shards, config_, c.weights, offload);
+      EXPECT_EQ(optimizer.state_bytes(), in_memory.state_bytes());
+      run_steps(optimizer, shards, 1, 4);
+      for (size_t i = 0; i < shards.size(); ++i) {
+        harness::assert_same_bits(shards[i].weights, expected[i].weights, shards[i].name);
+      }
+      const auto entries = optimizer.state(), of_memory = in_memory.state();
+      ASSERT_EQ(entries.size(), of_memory.size());
+      for (size_t i = 0; i < entries.size(); ++i) {
+        ASSERT_EQ(entries[i].name, of_memory[i].name);
+        harness::assert_same_bits(
+            entries[i].offloaded ? entries[i].offloaded->read() : entries[i].local,
+            of_memory[i].local, entries[i].name);
+      }
+    }
+  }
+}
+
+TEST_P(EveryOptimizer, ResumesFromDiskIntoMemoryAndBackWithTheSameBits) {
+  const harness::TemporaryFolder states, checkpoints;
+  const auto dtype = at::kBFloat16;
+  std::vector<parallel::Shard> straight = make_long_shards(dtype);
+  Optimizer whole(straight, config_);
+  run_steps(whole, straight, 1, 6);
+
+  std::vector<parallel::Shard> shards = make_long_shards(dtype);
+  for (int part = 0; part < 3; ++part) {  // disk, memory, disk
+    Optimizer optimizer(shards, config_, {}, part == 1 ? OffloadOptions{} : on_disk(states));
+    harness::run_ranks(1, [&](comm::Communicator& world) {
+      auto entries = optimizer.state();
+      if (part > 0) {
+        checkpoint::load(checkpoints / concat("step-00000", 2 * part), entries, world);
+        optimizer.set_num_steps(2 * part);
+      }
+      run_steps(optimizer, shards, 2 * part + 1, 2 * part + 2);
+      checkpoint::save(checkpoints.path(), 2 * part + 2, entries, "{}", world, {.fsync = false});
+    });
+  }
+  for (size_t i = 0; i < shards.size(); ++i) {
+    harness::assert_same_bits(shards[i].weights, straight[i].weights, shards[i].name);
+  }
+  const auto saved = checkpoint::load_global(checkpoints / "step-000006");
+  for (const auto& entry : whole.state()) {
+    harness::assert_same_bits(saved.at(entry.name), entry.local, entry.name);
+  }
+}
+
+TEST_P(EveryOptimizer, OnDiskAShardWithoutGradientStaysWithItsStates) {
+  const harness::TemporaryFolder folder;
+  std::vector<parallel::Shard> on = make_long_shards(at::kFloat);
+  std::vector<parallel::Shard> off = make_long_shards(at::kFloat);
+  Optimizer with(on, config_, {}, on_disk(folder)), without(off, config_);
+  run_steps(with, on, 1, 2);
+  run_steps(without, off, 1, 2);
+  for (const size_t present : {0, 3, 9, 10}) {
+    for (auto* shards : {&on, &off}) {
+      for (parallel::Shard& shard : *shards) shard.gradient.reset();
+      (*shards)[present].gradient = gradient_at(3, (*shards)[present], at::kFloat);
+    }
+    with.step(0.1);
+    without.step(0.1);
+  }
+  for (size_t i = 0; i < on.size(); ++i) {
+    harness::assert_same_bits(on[i].weights, off[i].weights, on[i].name);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Rules, EveryOptimizer,
                          ::testing::Values("adamw", "sgd", "lion", "adafactor", "muon", "lamb",
                                            "lars"),

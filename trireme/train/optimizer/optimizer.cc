@@ -1,5 +1,7 @@
 #include "trireme/train/optimizer/optimizer.h"
 
+#include <algorithm>
+
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
@@ -19,6 +21,12 @@ namespace {
 
 // Bounds what a step needs beside the states: gradients and weights of lower precision are widened.
 constexpr int64_t kElementsAtATime = 4 << 20;
+
+// The piece's elements of a tensor that lies as its shard; all of them: the tensor itself.
+at::Tensor view_piece(const at::Tensor& tensor, const UpdatePiece& piece) {
+  if (piece.count == tensor.numel()) return tensor;
+  return tensor.view(-1).narrow(0, piece.first, piece.count);
+}
 
 at::ScalarType update_dtype(const parallel::Shard& shard) {
   return at::promote_types(shard.weights.scalar_type(), at::kFloat);
@@ -52,39 +60,84 @@ bool needs_whole_parameters(const OptimizerConfig& config) {
 }
 
 Optimizer::Optimizer(std::span<const parallel::Shard> shards, const OptimizerConfig& config,
-                     const WeightOptions& weights)
+                     const WeightOptions& weights, const OffloadOptions& offload)
     : shards_(shards),
       weights_(weights),
       rule_(make_update_rule(config)),
       settings_(
           parameter_settings(shards, parse_parameter_groups(config.groups), config.weight_decay)) {
-  for (const parallel::Shard& shard : shards_) {
-    TRIREME_ASSERT(shard.weights.is_contiguous(), shard.name, " is not contiguous");
-    if (!shard.is_trained) {
-      states_.emplace_back();
-      continue;
-    }
-    ShardState& state = states_.emplace_back(rule_->state_of(shard));
-    const auto options = shard.weights.options().requires_grad(false).dtype(update_dtype(shard));
-    for (const StateSpec& spec : state.specs) {
-      state.tensors.push_back(at::zeros(spec.local_shape, options));
-    }
-    state.has_master =
-        weights_.master_weights && update_dtype(shard) != shard.weights.scalar_type();
-    if (!state.has_master) continue;
-    state.specs.push_back(state_like(shard, "master"));
-    state.tensors.push_back(shard.weights.detach().to(options.dtype(), false, /*copy=*/true));
-  }
+  store_ = make_state_store(offload, plan_states(offload));
+  fill_masters();
 }
 
-UpdateItem Optimizer::make_item(size_t i, double gradient_factor) const {
+// Fills states_ and chunks_ in.
+StatePlan Optimizer::plan_states(const OffloadOptions& offload) {
+  StatePlan plan;
+  std::vector<ShardSize> sizes;
+  for (const parallel::Shard& shard : shards_) {
+    TRIREME_ASSERT(shard.weights.is_contiguous(), shard.name, " is not contiguous");
+    ShardState& state = states_.emplace_back();
+    ShardSize& size = sizes.emplace_back();
+    if (!shard.is_trained) continue;
+    state.specs = rule_->state_of(shard);
+    state.first_tensor = plan.tensors.size();
+    const at::ScalarType dtype = update_dtype(shard);
+    state.has_master = weights_.master_weights && dtype != shard.weights.scalar_type();
+    if (state.has_master) state.specs.push_back(state_like(shard, "master"));
+    size.elements = shard.weights.numel();
+    for (const StateSpec& spec : state.specs) {
+      plan.tensors.push_back({spec.local_shape, dtype});
+      size.state_bytes.push_back(plan.tensors.back().num_bytes());
+      state_bytes_ += size.state_bytes.back();
+    }
+    plan.device = shard.weights.device();
+  }
+  ChunkLimits limits{.elements = kElementsAtATime, .may_cut = !rule_->needs_whole_parameters()};
+  if (offload.place == OffloadOptions::Place::kDisk) limits.bytes = offload.buffer_bytes;
+  chunks_ = cut_into_chunks(sizes, limits);
+  for (const UpdateChunk& chunk : chunks_) {
+    std::vector<StatePiece>& pieces = plan.chunks.emplace_back();
+    for (const UpdatePiece& piece : chunk) {
+      const bool is_whole = piece.count == sizes[piece.shard].elements;
+      for (size_t k = 0; k < states_[piece.shard].specs.size(); ++k) {
+        const size_t tensor = states_[piece.shard].first_tensor + k;
+        pieces.push_back(
+            {tensor, piece.first, is_whole ? plan.tensors[tensor].numel() : piece.count});
+      }
+    }
+  }
+  return plan;
+}
+
+void Optimizer::fill_masters() {
+  std::vector<size_t> with_master;
+  for (size_t i = 0; i < chunks_.size(); ++i) {
+    const auto has_master = [this](const UpdatePiece& piece) {
+      return states_[piece.shard].has_master;
+    };
+    if (std::ranges::any_of(chunks_[i], has_master)) with_master.push_back(i);
+  }
+  store_->visit(with_master, [this](size_t chunk, std::span<const at::Tensor> tensors) {
+    const c10::NoGradGuard no_grad;
+    for (const UpdatePiece& piece : chunks_[chunk]) {
+      const ShardState& state = states_[piece.shard];
+      const auto states = tensors.first(state.specs.size());
+      tensors = tensors.subspan(state.specs.size());
+      if (state.has_master) states.back().copy_(view_piece(shards_[piece.shard].weights, piece));
+    }
+  });
+}
+
+UpdateItem Optimizer::make_item(const UpdatePiece& piece, std::span<const at::Tensor> states,
+                                double gradient_factor) const {
+  const size_t i = piece.shard;
   const parallel::Shard& shard = shards_[i];
   TRIREME_ASSERT(shard.gradient.sizes() == shard.weights.sizes(), shard.name, " has shape ",
                  shard.weights.sizes(), " and a gradient of shape ", shard.gradient.sizes());
   const at::ScalarType dtype = update_dtype(shard);
-  UpdateItem item{.weights = shard.weights,
-                  .gradient = shard.gradient.contiguous(),
-                  .state = states_[i].tensors,
+  UpdateItem item{.weights = view_piece(shard.weights, piece),
+                  .gradient = view_piece(shard.gradient.contiguous(), piece),
+                  .state = {states.begin(), states.end()},
                   .weight_decay = settings_[i].weight_decay,
                   .rate_scale = settings_[i].rate_scale};
   if (states_[i].has_master) {
@@ -104,13 +157,13 @@ UpdateItem Optimizer::make_item(size_t i, double gradient_factor) const {
 }
 
 // Into the parameter, when the update was made elsewhere.
-void Optimizer::store(size_t i, const UpdateItem& item) const {
-  const parallel::Shard& shard = shards_[i];
-  if (item.weights.is_same(shard.weights)) return;
-  at::Tensor weights = shard.weights;
+void Optimizer::store(const UpdatePiece& piece, const UpdateItem& item) const {
+  const parallel::Shard& shard = shards_[piece.shard];
+  if (item.weights.scalar_type() == shard.weights.scalar_type()) return;
+  const at::Tensor weights = view_piece(shard.weights, piece);
   if (weights_.stochastic_rounding && weights.scalar_type() == at::kBFloat16) {
     round_stochastically(
-        item.weights, weights, shard.first_element(),
+        item.weights, weights, shard.first_element() + piece.first,
         random_key(weights_.seed, concat("rounding/", num_steps_, "/", shard.name)));
   } else {
     weights.copy_(item.weights);
@@ -120,30 +173,27 @@ void Optimizer::store(size_t i, const UpdateItem& item) const {
 void Optimizer::step(double learning_rate, double gradient_factor) {
   const c10::NoGradGuard no_grad;
   ++num_steps_;
-  for (size_t begin = 0; begin < shards_.size();) {
+  const auto is_due = [this](const UpdatePiece& piece) {
+    const parallel::Shard& shard = shards_[piece.shard];
+    return shard.gradient.defined() && shard.weights.numel() > 0;
+  };
+  std::vector<size_t> due;
+  for (size_t i = 0; i < chunks_.size(); ++i) {
+    if (std::ranges::any_of(chunks_[i], is_due)) due.push_back(i);
+  }
+  store_->visit(due, [&](size_t chunk, std::span<const at::Tensor> tensors) {
     std::vector<UpdateItem> items;
-    std::vector<size_t> indices;
-    int64_t elements = 0;
-    size_t end = begin;
-    for (; end < shards_.size() && elements < kElementsAtATime; ++end) {
-      if (!shards_[end].gradient.defined() || shards_[end].weights.numel() == 0) continue;
-      items.push_back(make_item(end, gradient_factor));
-      indices.push_back(end);
-      elements += shards_[end].weights.numel();
+    std::vector<UpdatePiece> pieces;
+    for (const UpdatePiece& piece : chunks_[chunk]) {
+      const auto states = tensors.first(states_[piece.shard].specs.size());
+      tensors = tensors.subspan(states.size());
+      if (!is_due(piece)) continue;
+      items.push_back(make_item(piece, states, gradient_factor));
+      pieces.push_back(piece);
     }
     rule_->update(items, learning_rate, num_steps_);
-    for (size_t k = 0; k < items.size(); ++k) store(indices[k], items[k]);
-    begin = end;
-  }
-}
-
-int64_t Optimizer::state_bytes() const {
-  int64_t num_bytes = 0;
-  for (const ShardState& state : states_) {
-    for (const at::Tensor& tensor : state.tensors)
-      num_bytes += static_cast<int64_t>(tensor.nbytes());
-  }
-  return num_bytes;
+    for (size_t k = 0; k < items.size(); ++k) store(pieces[k], items[k]);
+  });
 }
 
 std::vector<checkpoint::Entry> Optimizer::state() const {
@@ -151,7 +201,9 @@ std::vector<checkpoint::Entry> Optimizer::state() const {
   for (size_t i = 0; i < shards_.size(); ++i) {
     for (size_t k = 0; k < states_[i].specs.size(); ++k) {
       const StateSpec& spec = states_[i].specs[k];
-      entries.push_back({spec.name + "." + shards_[i].name, states_[i].tensors[k], spec.layout});
+      checkpoint::Entry entry{.name = spec.name + "." + shards_[i].name, .layout = spec.layout};
+      store_->describe(states_[i].first_tensor + k, entry);
+      entries.push_back(std::move(entry));
     }
   }
   return entries;

@@ -12,7 +12,9 @@
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/parallel/data/shard.h"
 #include "trireme/train/config.h"
+#include "trireme/train/offload/state_store.h"
 #include "trireme/train/optimizer/parameter_groups.h"
+#include "trireme/train/optimizer/update_chunks.h"
 #include "trireme/train/optimizer/update_rule.h"
 
 namespace trireme::train {
@@ -35,36 +37,46 @@ struct WeightOptions {
 // set, replaced and dropped between steps, their weights may not.
 class Optimizer {
  public:
-  // Throws: ConfigError when optimizer.groups names no parameter
+  // Throws: ConfigError when optimizer.groups names no parameter, or when there is no room for the
+  //         states
   Optimizer(std::span<const parallel::Shard> shards, const OptimizerConfig& config,
-            const WeightOptions& weights = {});
+            const WeightOptions& weights = {}, const OffloadOptions& offload = {});
 
   // One update from the shards' gradients times `gradient_factor`, which clips or undoes a loss
   // scale. Shards without one stay as they are. Works on a few million elements at a time.
+  // Throws: Error when the disk that holds the states fails
   void step(double learning_rate, double gradient_factor = 1);
 
-  // "<state>.<parameter>", such as exp_avg.lm_head.weight; loading fills them in place.
+  // "<state>.<parameter>", such as exp_avg.lm_head.weight; loading fills them in place. To be used
+  // while the optimizer lives.
   std::vector<checkpoint::Entry> state() const;
   // Updates made so far.
   int64_t num_steps() const { return num_steps_; }
   void set_num_steps(int64_t num_steps) { num_steps_ = num_steps; }
-  int64_t state_bytes() const;
+  // Of this rank, wherever they are.
+  int64_t state_bytes() const { return state_bytes_; }
 
  private:
   struct ShardState {
-    std::vector<StateSpec> specs;     // the rule's, then the master's if there is one
-    std::vector<at::Tensor> tensors;  // one a spec
+    std::vector<StateSpec> specs;  // the rule's, then the master's if there is one
+    size_t first_tensor = 0;       // of the store: one a spec
     bool has_master = false;
   };
 
-  UpdateItem make_item(size_t shard, double gradient_factor) const;
-  void store(size_t shard, const UpdateItem& item) const;
+  StatePlan plan_states(const OffloadOptions& offload);
+  void fill_masters();
+  UpdateItem make_item(const UpdatePiece& piece, std::span<const at::Tensor> states,
+                       double gradient_factor) const;
+  void store(const UpdatePiece& piece, const UpdateItem& item) const;
 
   std::span<const parallel::Shard> shards_;
   WeightOptions weights_;
   std::unique_ptr<const UpdateRule> rule_;
   std::vector<ParameterSettings> settings_;  // one a shard
   std::vector<ShardState> states_;           // one a shard
+  std::vector<UpdateChunk> chunks_;
+  std::unique_ptr<StateStore> store_;
+  int64_t state_bytes_ = 0;
   int64_t num_steps_ = 0;
 };
 

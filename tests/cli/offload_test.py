@@ -1,0 +1,133 @@
+"""Optimizer states on disk: the bits of states in memory, nothing left behind, clear errors."""
+import os
+import resource
+import subprocess
+import unittest
+
+from program import TIMEOUT, ProgramTest, children
+
+DONE, USER = 0, 2
+# Tensors larger than a buffer, so that they are cut.
+SIZE = ["--model.width=128", "--model.ffn_width=256", "--optimizer.schedule=constant"]
+DISK = ["--offload.optimizer=disk", "--offload.buffer_bytes=65536"]
+
+
+class Offload(ProgramTest):
+    def train(self, run, *overrides, ranks=2, steps=6):
+        self.succeed("train", "tiny.toml", "--ranks", ranks, *SIZE, f"--train.steps={steps}",
+                     f"--output.folder={run}", *overrides)
+        curve = self.curve(run)
+        self.assertEqual([step for step, _, _ in curve], list(range(1, steps + 1)))
+        return curve
+
+    def start_and_wait(self, run, *overrides, ranks=2):
+        """A run that has made a step after its first checkpoint, and its processes."""
+        process = self.start("train", "tiny.toml", "--ranks", ranks, *SIZE, *DISK,
+                             "--train.steps=1000000", "--checkpoint.interval=1000000",
+                             f"--output.folder={run}", *overrides)
+        while not process.stdout.readline().startswith("step"):
+            self.assertIsNone(process.poll())
+        return process, [process.pid, *children(process.pid)]
+
+    def test_every_stage_has_the_bits_of_states_in_memory(self):
+        for precision in ("fp32", "bf16"):
+            expected = self.train(f"memory-{precision}", f"--train.precision={precision}")
+            for zero in range(4):
+                with self.subTest(precision=precision, zero=zero):
+                    run = f"disk-{precision}-{zero}"
+                    self.assertEqual(self.train(run, *DISK, f"--train.precision={precision}",
+                                                f"--parallel.zero={zero}"), expected)
+        expected = self.train("memory-1", "--train.precision=bf16", ranks=1)
+        for place in ("host", "disk"):
+            self.assertEqual(self.train(f"{place}-1", "--train.precision=bf16",
+                                        f"--offload.optimizer={place}", ranks=1), expected)
+
+    def test_a_run_goes_from_disk_to_memory_and_back(self):
+        for options in (["--train.precision=bf16"], ["--parallel.zero=3"]):
+            with self.subTest(options=options):
+                name = options[0][2:]
+                expected = self.train(f"straight-{name}", *options, steps=9)
+                self.train(f"parts-{name}", *DISK, *options, steps=3)
+                self.train(f"parts-{name}", *options, steps=6)
+                self.assertEqual(self.train(f"parts-{name}", *DISK, *options, steps=9), expected)
+                self.assertEqual(self.tensors(f"parts-{name}"), self.tensors(f"straight-{name}"))
+
+    def tensors(self, run):
+        folder = self.folder / run / "checkpoints/step-000009"
+        return {path.name: path.read_bytes() for path in folder.glob("*.safetensors")}
+
+    def test_a_kill_leaves_nothing_and_the_run_resumes(self):
+        self.train("run", *DISK, steps=3)
+        process, pids = self.start_and_wait("run")
+        maps = [os.readlink(f"/proc/{pid}/fd/{fd}") for pid in pids[1:] for fd in os.listdir(f"/proc/{pid}/fd")]
+        self.assertEqual(sum("/run/offload/" in name for name in maps), 2, maps)
+        process.kill()
+        process.communicate(timeout=TIMEOUT)
+        self.assertEqual(list((self.folder / "run/offload").iterdir()), [])
+        self.assertEqual(self.train("run", *DISK), self.train("straight"))
+
+    def test_a_limit_on_files_is_an_error_at_the_start(self):
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+        try:
+            self.fail_with(USER, ["offload.folder", "no room", "File too large"], "train",
+                           "tiny.toml", *SIZE, *DISK, "--train.symmetric_memory=false")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    def test_a_folder_that_cannot_be_written_is_an_error_at_the_start(self):
+        (self.folder / "file").write_text("")
+        self.fail_with(USER, ["offload.folder", "file/states"], "train", "tiny.toml", *DISK,
+                       "--offload.folder=file/states")
+
+    def test_values_that_make_no_sense(self):
+        self.fail_with(USER, ["offload.optimizer", "\"tape\"", "none, host, disk"], "train",
+                       "tiny.toml", "--offload.optimizer=tape")
+        self.fail_with(USER, ["offload.buffer_bytes", "65536"], "train", "tiny.toml", *DISK,
+                       "--offload.buffer_bytes=100")
+
+    def test_a_write_that_fails_in_a_step(self):
+        """A limit on the size of files, set while the ranks train, stands for a full disk."""
+        for ranks in (1, 2):
+            with self.subTest(ranks=ranks):
+                run = f"full-{ranks}"
+                self.train(run, *DISK, ranks=ranks, steps=3)
+                process, pids = self.start_and_wait(run, ranks=ranks)
+                for pid in pids:
+                    resource.prlimit(pid, resource.RLIMIT_FSIZE, (1 << 18, 1 << 18))
+                _, line = process.communicate(timeout=TIMEOUT)
+                self.assertEqual(process.returncode, USER, line)
+                self.assertRegex(line, r"\Atrireme: [^\n]*cannot write [^\n]*/offload/[^\n]* at byte 262144: "
+                                       r"File too large; the last checkpoint is intact[^\n]*\n\Z")
+                self.assertEqual(self.checkpoints(run), ["step-000003"])
+                self.succeed("checkpoint", "verify", run)
+                self.assertEqual(self.train(run, *DISK, ranks=ranks),
+                                 self.train(f"straight-{ranks}", ranks=ranks))
+
+
+class SmallDisk(ProgramTest):
+    """On a file system of 2 MiB of its own, which takes root."""
+
+    def test_a_disk_that_is_too_small_is_an_error_at_the_start(self):
+        disk = self.folder / "disk"
+        disk.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], check=True)
+        self.addCleanup(subprocess.run, ["umount", disk], check=True)
+        for ranks in (1, 2):
+            line = self.fail_with(USER, ["offload.folder disk", "has no room for", "bytes are free"],
+                                  "train", "tiny.toml", "--ranks", ranks, *SIZE, *DISK,
+                                  "--offload.folder=disk")
+            self.assertNotIn("checkpoint", line)
+        self.assertFalse((self.folder / "run/checkpoints").exists())
+        self.assertEqual(list(disk.iterdir()), [])
+
+
+def load_tests(loader, tests, pattern):
+    if os.geteuid() != 0:
+        print("offload_test: not root, so without the tests that mount a small disk", flush=True)
+        return loader.loadTestsFromTestCase(Offload)
+    return tests
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,81 @@
+// States in a file of this rank's: the chunk being worked on, the one read ahead and the one
+// written back are in memory, and nothing else. The last chunks of a visit are still being written
+// when it returns.
+// Source: Rajbhandari et al. 2021, arXiv:2104.07857 (ZeRO-Infinity), section 5
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/train/offload/async_io.h"
+#include "trireme/train/offload/scratch_file.h"
+#include "trireme/train/offload/state_store.h"
+
+namespace trireme::train {
+
+class DiskStore : public StateStore {
+ public:
+  static constexpr size_t kNumBuffers = 3;
+
+  // Throws: ConfigError when the folder cannot be written or has too little room
+  DiskStore(const OffloadOptions& options, StatePlan plan);
+  ~DiskStore() override;
+
+  void visit(std::span<const size_t> chunks, const Visit& visit) override;
+  // The entry's tensor is brought when it is asked for: one more in memory at a time.
+  void describe(size_t tensor, checkpoint::Entry& entry) override;
+
+  // Waits for the write-back of earlier visits.
+  void flush();
+  // The tensor, on the CPU; and the way back.
+  at::Tensor read(size_t tensor);
+  void write(size_t tensor, const at::Tensor& values);
+
+  int64_t file_bytes() const { return file_bytes_; }
+  int64_t buffer_bytes() const;  // of all buffers
+  std::string io_name() const { return io_->name(); }
+  bool is_direct() const { return file_->io().is_direct; }
+
+ private:
+  // Chunk by chunk, and within one piece by piece, each from a multiple of kIoAlignment on.
+  struct Place {
+    size_t chunk = 0;
+    uint64_t in_chunk = 0;  // where the piece begins
+    StatePiece piece;
+  };
+  struct Extent {
+    uint64_t offset = 0;  // in the file
+    uint64_t num_bytes = 0;
+    std::vector<Place> places{};  // in the order of the chunk's pieces
+  };
+  struct Buffer {
+    std::byte* data = nullptr;
+    size_t chunk = 0;  // of the request in flight
+    std::optional<AsyncIo::Ticket> ticket{};
+  };
+
+  void place_pieces();
+  void map_buffers();
+  Buffer& start_read(size_t chunk);
+  void start_write(Buffer& buffer, size_t chunk);
+  void finish(Buffer& buffer);
+  void finish_all() noexcept;
+  at::Tensor view(const Buffer& buffer, const Place& place) const;
+  // One piece of a tensor, through the first buffer.
+  void transfer_now(IoKind kind, const Place& place);
+
+  const StatePlan plan_;
+  std::vector<Extent> extents_;                // one a chunk
+  std::vector<std::vector<Place>> places_of_;  // one a tensor
+  int64_t file_bytes_ = 0;
+  size_t bytes_a_buffer_ = 0;
+  std::array<Buffer, kNumBuffers> buffers_;
+  size_t next_buffer_ = 0;
+  std::unique_ptr<ScratchFile> file_;
+  std::unique_ptr<AsyncIo> io_;  // goes first
+};
+
+}  // namespace trireme::train

@@ -1,0 +1,89 @@
+#include "trireme/train/offload/scratch_file.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include <fcntl.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(const fs::path& folder, const std::string& reason) {
+  throw ConfigError(concat("offload.folder ", folder.string(), " cannot be written: ", reason,
+                           "; choose another with --offload.folder=PATH"));
+}
+
+// -1 with errno when it cannot be.
+int open_unnamed(const fs::path& folder) {
+  const int fd = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT)) return fd;
+  // A file system without unnamed files: the name goes at once, the file with the last descriptor.
+  std::string path = (folder / "states-XXXXXX").string();
+  const int named = ::mkostemp(path.data(), O_CLOEXEC);
+  if (named >= 0) ::unlink(path.c_str());
+  return named;
+}
+
+[[noreturn]] void fail_full(const fs::path& folder, uint64_t num_bytes, const std::string& reason) {
+  throw ConfigError(concat("offload.folder ", folder.string(), " has no room for ", num_bytes,
+                           " bytes, this rank's optimizer states: ", reason,
+                           "; free space or choose another with --offload.folder=PATH"));
+}
+
+// The whole space now: a disk that is too small is an error before the first step.
+void preallocate(int fd, const fs::path& folder, uint64_t num_bytes) {
+  if (num_bytes == 0) return;
+  struct statvfs status {};
+  if (::fstatvfs(fd, &status) == 0) {
+    // Before trying, which would fill the disk for everyone until it fails.
+    const uint64_t free_bytes = uint64_t{status.f_bavail} * status.f_frsize;
+    if (free_bytes < num_bytes) fail_full(folder, num_bytes, concat(free_bytes, " bytes are free"));
+  }
+  int code = 0;
+  do {
+    code = ::posix_fallocate(fd, 0, static_cast<off_t>(num_bytes));
+  } while (code == EINTR);
+  if (code != 0) fail_full(folder, num_bytes, std::strerror(code));
+}
+
+// Some file systems take the flag and then refuse the requests.
+bool make_direct(int fd, uint64_t num_bytes) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_DIRECT) != 0) return false;
+  if (num_bytes < kIoAlignment) return true;
+  const std::unique_ptr<void, decltype(&std::free)> block(
+      std::aligned_alloc(kIoAlignment, kIoAlignment), &std::free);
+  const bool works = block && ::pread(fd, block.get(), kIoAlignment, 0) == ssize_t{kIoAlignment} &&
+                     ::pwrite(fd, block.get(), kIoAlignment, 0) == ssize_t{kIoAlignment};
+  if (!works) ::fcntl(fd, F_SETFL, flags);
+  return works;
+}
+
+}  // namespace
+
+ScratchFile::ScratchFile(const fs::path& folder, uint64_t num_bytes) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) fail(folder, error.message());
+  io_ = {.descriptor = open_unnamed(folder), .path = (folder / "(unnamed file)").string()};
+  if (io_.descriptor < 0) fail(folder, std::strerror(errno));
+  try {
+    preallocate(io_.descriptor, folder, num_bytes);
+  } catch (...) {
+    ::close(io_.descriptor);
+    throw;
+  }
+  io_.is_direct = make_direct(io_.descriptor, num_bytes);
+}
+
+ScratchFile::~ScratchFile() { ::close(io_.descriptor); }
+
+}  // namespace trireme::train
