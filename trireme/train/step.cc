@@ -152,6 +152,7 @@ StepResult run_step(StepContext& context, int64_t step, bool stop_requested) {
     context.optimizer.step(metrics.learning_rate, clip * scale);
   }
   context.ddp.end_step();
+  metrics.gradient_bytes = context.ddp.gradient_bytes();
 
   add_reports(context.world,
               {.communication_seconds = seconds(context.ddp.communication_time()),
