@@ -38,6 +38,8 @@ ROOMS = {
     "comm/c10d": ["comm", "comm/message"],
     "comm/hierarchical": ["comm", "comm/message"],
     "comm/rendezvous": ["comm", "comm/shared", "comm/message", "comm/c10d", "comm/hierarchical"],
+    "parallel/data": [],
+    "parallel/data/compression": ["parallel/data"],
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]trireme/([^">]+)[">]', re.MULTILINE)
@@ -72,7 +74,8 @@ def check_rooms(report, path, code):
         return
     for match in INCLUDE.finditer(code):
         target = match.group(1).rpartition("/")[0]
-        if target in ROOMS and target != room and target not in ROOMS[room]:
+        same_layer = layer_of(target) == layer_of(room)
+        if same_layer and target in ROOMS and target != room and target not in ROOMS[room]:
             report.error(path, line_of(code, match.start(1)),
                          f"{room} may not include {target} (trireme/{match.group(1)})",
                          f"{room} may include: {' '.join(ROOMS[room]) or 'nothing'}")

@@ -133,6 +133,23 @@ TEST(Config, WhatDoesNotGoTogetherIsRefused) {
               HasSubstr("recompute_modules is empty"));
 }
 
+TEST(Config, CompressionIsChecked) {
+  for (const char* name : {"none", "bf16", "fp16", "int8", "powersgd", "topk"}) {
+    EXPECT_EQ(error_of("", {{"train.compression", name}}), "");
+  }
+  EXPECT_THAT(error_of("[train]\ncompression = 'gzip'\n"), HasSubstr("powersgd, topk"));
+  EXPECT_THAT(error_of("[train]\ncompression = 'int8'\nreproducible = true\n"),
+              HasSubstr("train.reproducible"));
+  EXPECT_THAT(error_of("[train]\ncompression = 'int8'\n[parallel]\nzero = 1\nshard = 2\n", {}, 4),
+              HasSubstr("parallel.shard = 2 of 4"));
+  EXPECT_THAT(error_of("[train]\ncompression = 'topk'\nprecision = 'fp16'\n"),
+              HasSubstr("use bf16"));
+  EXPECT_EQ(error_of("[train]\ncompression = 'int8'\nprecision = 'fp16'\n"), "");
+  EXPECT_THAT(error_of("[train]\ncompression = 'topk'\ncompression_ratio = 0\n"),
+              HasSubstr("compression_ratio is 0"));
+  EXPECT_THAT(error_of("[train]\ncompression_rank = 0\n"), HasSubstr("at least 1"));
+}
+
 TEST(Config, WhatThisVersionLacksIsRefusedNotIgnored) {
   EXPECT_THAT(error_of("[parallel]\ntensor = 2\n", {}, 2), HasSubstr("parallel.tensor"));
 }

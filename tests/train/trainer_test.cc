@@ -162,6 +162,69 @@ TEST_F(TrainerTest, ResumesAtAnotherNumberOfRanks) {
   expect_same_run("parts", "whole", 1e-12);
 }
 
+// Residuals, PowerSGD's Q and the warm-up's count are in the checkpoint.
+TEST_F(TrainerTest, CompressedRunsStopAndResumeWithTheSameBitsAtEveryStage) {
+  for (const char* rule : {"bf16", "int8", "powersgd", "topk"}) {
+    SCOPED_TRACE(rule);
+    const auto with = [&](const char* name, const char* zero) {
+      return config(concat(name, rule, zero), {{"train.compression", rule},
+                                               {"train.compression_rank", "2"},
+                                               {"train.compression_ratio", "0.05"},
+                                               {"train.compression_warmup", "1"},
+                                               {"parallel.zero", zero}});
+    };
+    run(with("whole", "0"), 2);
+    for (const char* zero : {"0", "2", "3"}) {
+      EXPECT_EQ(run(with("parts", zero), 2, /*stop_after=*/3), Outcome::kStopped);
+      run(with("parts", zero), 2);
+      expect_same_run(concat("parts", rule, zero), concat("whole", rule, "0"), 0);
+    }
+  }
+}
+
+TEST_F(TrainerTest, CompressionStartsAnewAtAnotherNumberOfRanksOrWithAnotherRule) {
+  const auto with = [&](const char* rule) {
+    return config("a", {{"train.compression", rule}, {"train.compression_ratio", "0.05"}});
+  };
+  struct Observer : TrainObserver {
+    bool restarted = false;
+    void on_start(const RunConfig&, const RunSummary& summary) override {
+      restarted = summary.compression_restarted;
+    }
+  };
+  const auto starts_anew = [&](const char* rule, int ranks) {
+    Observer observer;
+    TrainObserver silent;
+    harness::run_ranks(ranks, [&](comm::Communicator& world) {
+      Trainer trainer(with(rule), world, world.rank() == 0 ? observer : silent);
+    });
+    return observer.restarted;
+  };
+  run(with("topk"), 2, /*stop_after=*/3);
+  EXPECT_FALSE(starts_anew("topk", 2));
+  EXPECT_TRUE(starts_anew("topk", 4));
+  EXPECT_TRUE(starts_anew("topk", 1));
+  EXPECT_TRUE(starts_anew("powersgd", 2));
+  EXPECT_TRUE(starts_anew("int8", 2));
+  EXPECT_TRUE(starts_anew("none", 2));
+  run(with("topk"), 4);
+  EXPECT_EQ(metrics("a").size(), 6u);
+  run(config("b"), 2, /*stop_after=*/3);
+  run(config("b", {{"train.compression", "topk"}}), 2);
+  EXPECT_EQ(metrics("b").size(), 6u);
+}
+
+TEST_F(TrainerTest, CompressionIsInTheMetricsByItsBytes) {
+  run(config("none"), 2);
+  run(config("bf16", {{"train.compression", "bf16"}}), 2);
+  run(config("int8", {{"train.compression", "int8"}}), 2);
+  const auto bytes = [&](const char* name) {
+    return metrics(name).back().at("gradient_bytes").get<double>();
+  };
+  EXPECT_EQ(bytes("bf16"), bytes("none") / 2);
+  EXPECT_LT(bytes("int8"), bytes("bf16"));
+}
+
 TEST_F(TrainerTest, AFinishedRunHasNothingLeftToDo) {
   run(config("a"), 1);
   EXPECT_EQ(run(config("a"), 1), Outcome::kFinished);

@@ -66,6 +66,8 @@ std::optional<std::filesystem::path> latest(const std::filesystem::path& root);
 struct LoadOptions {
   // false: names that only one side has are left alone. Shapes and dtypes must agree always.
   bool strict = true;
+  // Names of the checkpoint that begin so are left alone even then. Empty: none.
+  std::string ignored{};
 };
 
 // Copies the checkpoint `folder` into the entries' tensors, whatever the layout it was saved at.

@@ -84,18 +84,19 @@ std::string listed(const char* what, const std::set<std::string>& items) {
 
 // The same result on every rank: all are given the same reports.
 void require_same_model(const fs::path& folder, const Manifest& manifest,
-                        const Differences& differences, bool strict) {
+                        const Differences& differences, const LoadOptions& options) {
   std::set<std::string> missing, surplus;
   for (const std::string& name : differences.wanted) {
     if (!manifest.tensors.contains(name)) missing.insert("\"" + name + "\"");
   }
   for (const auto& [name, record] : manifest.tensors) {
-    if (!differences.wanted.contains(name)) surplus.insert("\"" + name + "\"");
+    const bool ignored = !options.ignored.empty() && name.starts_with(options.ignored);
+    if (!ignored && !differences.wanted.contains(name)) surplus.insert("\"" + name + "\"");
   }
   const size_t matching =
       differences.wanted.size() - missing.size() - differences.mismatches.size();
   const size_t most = std::max(differences.wanted.size(), manifest.tensors.size());
-  if (!strict) {
+  if (!options.strict) {
     missing.clear();
     surplus.clear();
   }
@@ -141,7 +142,7 @@ std::string load(const fs::path& folder, std::span<Entry> entries, comm::Communi
     const Differences mine = compare(manifest, entries);
     return json({{"wanted", mine.wanted}, {"mismatches", mine.mismatches}}).dump();
   });
-  require_same_model(folder, manifest, merge(reports), options.strict);
+  require_same_model(folder, manifest, merge(reports), options);
 
   Shards shards(folder, manifest);
   run_or_throw(world, [&] {

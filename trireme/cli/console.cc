@@ -76,6 +76,10 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
   if (summary.resumed_step > 0) {
     print_line(format("resume  after step %lld, from %s/checkpoints",
                       static_cast<long long>(summary.resumed_step), config.output.folder.c_str()));
+    if (summary.compression_restarted) {
+      print_line(
+          "resume  gradient compression starts anew: its state is of another layout or rule");
+    }
   }
 }
 

@@ -183,6 +183,26 @@ void resolve_ranks(ParallelConfig& parallel, int num_ranks) {
                 "; expected a divisor of the ", parallel.data, " data ranks, or 0 for all");
 }
 
+// After resolve_ranks().
+void check_compression(const TrainConfig& train, const ParallelConfig& parallel) {
+  if (train.compression == "none") return;
+  TRIREME_CHECK(!train.reproducible, "train.compression is \"", train.compression,
+                "\" with train.reproducible, which sums in another order; set one of them to its "
+                "default");
+  TRIREME_CHECK(parallel.zero == 0 || parallel.shard == parallel.data, "train.compression is \"",
+                train.compression, "\" with parallel.shard = ", parallel.shard, " of ",
+                parallel.data,
+                " data ranks; it sums over all of them at once: set parallel.shard = 0");
+  const bool has_residual = train.compression == "powersgd" || train.compression == "topk";
+  TRIREME_CHECK(!has_residual || train.precision != "fp16", "train.compression is \"",
+                train.compression,
+                "\" with train.precision = \"fp16\", whose loss scale changes what a residual "
+                "means; use bf16");
+  TRIREME_CHECK(train.compression_ratio > 0 && train.compression_ratio <= 1,
+                "train.compression_ratio is ", train.compression_ratio,
+                "; expected more than 0 and at most 1");
+}
+
 std::string format_value(const Field& field) {
   return std::visit(
       Overloaded{[](const std::string* value) {
@@ -237,6 +257,7 @@ void resolve(RunConfig& config, int num_ranks) {
   auto& [model, data, train, optimizer, parallel, offload, checkpoint, output] = config;
   check_precision(train);
   resolve_ranks(parallel, num_ranks);
+  check_compression(train, parallel);
   model::recompute_plan(train.recompute, train.recompute_modules);
   const int64_t per_forward = train.micro_batch * parallel.data;
   TRIREME_CHECK(train.global_batch % per_forward == 0, "train.global_batch is ", train.global_batch,

@@ -44,6 +44,10 @@ struct TrainConfig {
   int64_t bucket_bytes = 4 << 20;
   bool overlap = true;
   bool symmetric_memory = true;
+  std::string compression = "none";  // of gradients on the wire
+  int64_t compression_rank = 4;      // powersgd
+  double compression_ratio = 0.01;   // topk: of each parameter's elements
+  int64_t compression_warmup = 0;    // steps without
 };
 
 struct OptimizerConfig {

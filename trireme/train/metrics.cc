@@ -40,7 +40,8 @@ std::string to_json(const StepMetrics& metrics) {
       << ", \"tokens_per_second\": " << metrics.tokens_per_second
       << ", \"step_seconds\": " << metrics.step_seconds
       << ", \"communication_fraction\": " << metrics.communication_fraction
-      << ", \"peak_rss_bytes\": " << metrics.peak_rss_bytes;
+      << ", \"peak_rss_bytes\": " << metrics.peak_rss_bytes
+      << ", \"gradient_bytes\": " << metrics.gradient_bytes;
   if (metrics.skipped) out << ", \"skipped\": true";
   if (metrics.validation_loss) {
     out << ", \"validation_loss\": " << seventeen_digits(*metrics.validation_loss);

@@ -21,6 +21,7 @@ struct StepMetrics {
   double step_seconds = 0;
   double communication_fraction = 0;  // of the step, the largest of the ranks
   int64_t peak_rss_bytes = 0;         // the largest of the ranks
+  int64_t gradient_bytes = 0;         // on the wire, of rank 0's gradients
   bool skipped = false;               // the weights stayed as they were
   std::optional<double> validation_loss = std::nullopt;
 };

@@ -157,6 +157,7 @@ StepResult run_step(StepContext& context, int64_t step, bool stop_requested) {
     context.optimizer.step(metrics.learning_rate, clip * scale);
   }
   context.ddp.end_step();
+  metrics.gradient_bytes = context.ddp.gradient_bytes();
 
   scope.enter(Phase::kExchange);
   add_reports(context.world,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <optional>
 
 #include <ATen/Parallel.h>
@@ -19,6 +20,7 @@
 #include "trireme/mesh/device_mesh.h"
 #include "trireme/model/model.h"
 #include "trireme/parallel/data/ddp.h"
+#include "trireme/train/gradient_compression.h"
 #include "trireme/train/replica_check.h"
 #include "trireme/train/state.h"
 #include "trireme/train/step.h"
@@ -105,7 +107,8 @@ parallel::DataGroups data_groups(const RunConfig& config, const mesh::DeviceMesh
   return {mesh.group("shard"), mesh.size("data") > 1 ? &mesh.group("data") : nullptr};
 }
 
-parallel::DdpOptions ddp_options(const RunConfig& config, const model::LanguageModel& model) {
+parallel::DdpOptions ddp_options(const RunConfig& config, const model::LanguageModel& model,
+                                 std::shared_ptr<parallel::GradientHook> hook) {
   return {.zero = static_cast<int>(config.parallel.zero),
           .units = model.units(),
           .max_gathered_units = static_cast<int>(config.parallel.gathered_units),
@@ -114,7 +117,8 @@ parallel::DdpOptions ddp_options(const RunConfig& config, const model::LanguageM
           .symmetric = config.train.symmetric_memory,
           .reproducible = config.train.reproducible,
           .reduce_in_fp32 = config.train.reduce_dtype == "fp32",
-          .whole_parameters = needs_whole_parameters(config.optimizer)};
+          .whole_parameters = needs_whole_parameters(config.optimizer),
+          .hook = std::move(hook)};
 }
 
 OffloadOptions offload_options(const RunConfig& config) {
@@ -164,6 +168,7 @@ class Trainer::Impl {
   Inputs inputs_;
   std::optional<dataset::BatchLoader> batches_;
   std::unique_ptr<model::LanguageModel> model_;
+  std::shared_ptr<parallel::GradientHook> hook_;  // null without compression
   parallel::DistributedDataParallel ddp_;
   Optimizer optimizer_;
   LossScale loss_scale_;
@@ -172,6 +177,7 @@ class Trainer::Impl {
   std::optional<MetricsWriter> metrics_;  // rank 0
   std::optional<Profiler> profiler_;
   int64_t step_ = 0;  // finished steps
+  bool compression_restarted_ = false;
 };
 
 Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
@@ -182,7 +188,8 @@ Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
       mesh_(world, data_axes(config_.parallel)),
       inputs_(std::move(inputs)),
       model_(model::make_model(config_.model, config_.train.seed, config_.dtype())),
-      ddp_(model_->module(), data_groups(config_, mesh_), ddp_options(config_, *model_)),
+      hook_(make_gradient_hook(config_.train)),
+      ddp_(model_->module(), data_groups(config_, mesh_), ddp_options(config_, *model_, hook_)),
       optimizer_(ddp_.shards(), config_.optimizer,
                  {.master_weights = config_.train.master_weights,
                   .stochastic_rounding = config_.train.stochastic_rounding,
@@ -230,7 +237,12 @@ RunState Trainer::Impl::resume() {
   path = comm::broadcast_string(world_, path, 0);
   if (path.empty()) return {};
   auto entries = checkpoint_entries(ddp_.shards(), optimizer_);
-  const RunState state = parse_state(checkpoint::load(path, entries, world_), path);
+  auto residuals = compression_entries(hook_.get(), data_axes(config_.parallel));
+  compression_restarted_ = !has_compression_state(path, residuals, world_);
+  if (!compression_restarted_) std::ranges::move(residuals, std::back_inserter(entries));
+  const std::string json = checkpoint::load(
+      path, entries, world_, {.ignored = compression_restarted_ ? kCompressionPrefix : ""});
+  const RunState state = parse_state(json, path);
   ddp_.end_step();  // each rank has read its part of the weights
   optimizer_.set_num_steps(state.optimizer_steps);
   if (state.loss_scale > 0) loss_scale_.restore(state.loss_scale, state.loss_scale_steps);
@@ -254,7 +266,8 @@ RunSummary Trainer::Impl::summary() const {
           .num_sequences = inputs_.training->sampler.num_sequences(),
           .microbatches_per_step = config_.microbatches_per_step(),
           .resumed_step = step_,
-          .flops_per_token = model::flops_per_token(config_.model)};
+          .flops_per_token = model::flops_per_token(config_.model),
+          .compression_restarted = compression_restarted_};
 }
 
 // Whole parameters on all data ranks, or with ZeRO-3 each part on its replicas.
@@ -284,8 +297,11 @@ void Trainer::Impl::save(int64_t step) {
                        .loss_scale_steps = loss_scale_.good_steps(),
                        .mean_grad_norm = bad_steps_.mean_norm(),
                        .good_steps = bad_steps_.num_good()};
-  checkpoint::save(root, step, checkpoint_entries(ddp_.shards(), optimizer_), to_json(state),
-                   world_, {.keep = static_cast<int>(config_.checkpoint.keep)});
+  auto entries = checkpoint_entries(ddp_.shards(), optimizer_);
+  std::ranges::move(compression_entries(hook_.get(), data_axes(config_.parallel)),
+                    std::back_inserter(entries));
+  checkpoint::save(root, step, entries, to_json(state), world_,
+                   {.keep = static_cast<int>(config_.checkpoint.keep)});
   if (is_root()) observer_.on_checkpoint(*checkpoint::latest(root), seconds_since(start));
 }
 

@@ -24,6 +24,8 @@ struct RunSummary {
   int64_t microbatches_per_step = 1;  // of each rank
   int64_t resumed_step = 0;           // 0: a new run
   double flops_per_token = 0;
+  // Resumed from another layout or another train.compression: its residuals start from zero.
+  bool compression_restarted = false;
 };
 
 // Told of everything that happens, on rank 0; it prints or does not.

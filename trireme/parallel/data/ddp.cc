@@ -25,11 +25,18 @@ namespace {
 
 constexpr size_t kNoUnit = SIZE_MAX;
 
-void check_options(const DdpOptions& options) {
+void check_options(const DdpOptions& options, bool has_replicas) {
   TRIREME_CHECK(options.zero >= 0 && options.zero <= 3, "zero is ", options.zero,
                 "; expected 0 (DDP), 1, 2 or 3");
   TRIREME_CHECK(options.max_gathered_units >= 1, "max_gathered_units is ",
                 options.max_gathered_units, "; expected at least 1");
+  TRIREME_CHECK(
+      !options.hook || !options.reproducible,
+      "a gradient hook sums in an order of its own, which `reproducible` forbids; leave one "
+      "of them out");
+  TRIREME_CHECK(!options.hook || options.zero == 0 || !has_replicas,
+                "a gradient hook sums over one group, but the shard group has replicas; shard over "
+                "all ranks, or leave the hook out");
 }
 
 }  // namespace
@@ -48,6 +55,7 @@ class DistributedDataParallel::Engine {
   void gather_parameters();
   void release_parameters();
   std::chrono::nanoseconds communication_time() const;
+  int64_t gradient_bytes() const { return reducer_->bytes_sent(); }
   DataParallelMemory memory() const;
 
  private:
@@ -92,7 +100,7 @@ struct DistributedDataParallel::Engine::Hook : torch::autograd::PostAccumulateGr
 DistributedDataParallel::Engine::Engine(torch::nn::Module& module, comm::Communicator& shard,
                                         comm::Communicator* replica, DdpOptions options)
     : options_(std::move(options)) {
-  check_options(options_);
+  check_options(options_, replica != nullptr);
   if (options_.zero > 0) {
     groups_ = {&shard, replica};
   } else {
@@ -216,7 +224,9 @@ void DistributedDataParallel::Engine::make_reducer() {
                                   .symmetric = options_.symmetric,
                                   .keep_part_alone = options_.zero >= 2,
                                   .tree = options_.reproducible,
-                                  .reduce_in_fp32 = options_.reduce_in_fp32});
+                                  .reduce_in_fp32 = options_.reduce_in_fp32,
+                                  .hook = options_.hook.get(),
+                                  .names = names_});
 }
 
 void DistributedDataParallel::Engine::make_shards() {
@@ -378,6 +388,8 @@ void DistributedDataParallel::release_parameters() { engine_->release_parameters
 std::chrono::nanoseconds DistributedDataParallel::communication_time() const {
   return engine_->communication_time();
 }
+
+int64_t DistributedDataParallel::gradient_bytes() const { return engine_->gradient_bytes(); }
 
 DataParallelMemory DistributedDataParallel::memory() const { return engine_->memory(); }
 

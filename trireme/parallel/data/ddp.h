@@ -22,6 +22,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/parallel/data/gradient_hook.h"
 #include "trireme/parallel/data/shard.h"
 #include "trireme/parallel/data/unit.h"
 
@@ -56,6 +57,10 @@ struct DdpOptions {
   bool reduce_in_fp32 = false;
   // Never split a parameter among ranks: for optimizers that need it whole.
   bool whole_parameters = false;
+  // Sums the gradients in place of the all-reduce: compression, or a rule of yours. Sees every
+  // bucket whole, in the thread that computes; every stage has the bits of DDP with it. Not with
+  // `reproducible`, nor with replicas of a shard group.
+  std::shared_ptr<GradientHook> hook{};
 };
 
 // Ranks whose data differ. Gradients are summed over both groups.
@@ -79,8 +84,8 @@ class DistributedDataParallel {
   // Gives every rank the parameters and buffers of rank 0.
   // Comm:       one broadcast a parameter or buffer
   // Collective: every rank of the group, with the same module structure
-  // Throws:     ConfigError when the ranks' modules differ in a name, shape or dtype, when `zero` is
-  //             not 0 to 3, or when two units have a parameter in common
+  // Throws:     ConfigError when the ranks' modules differ in a name, shape or dtype, when options
+  //             are out of range or exclude each other, or when two units have a parameter in common
   DistributedDataParallel(torch::nn::Module& module, comm::Communicator& group,
                           DdpOptions options = {});
   DistributedDataParallel(torch::nn::Module& module, DataGroups groups, DdpOptions options = {});
@@ -114,7 +119,7 @@ class DistributedDataParallel {
   // are complete; the call returns when all are. A parameter that the loss did not use has gradient
   // zero.
   // Comm:       last microbatch, n bytes of all gradients: zero = 0 2(p-1)/p * n, else (p-1)/p * n;
-  //             with r replicas also 2(r-1)/r * n/p
+  //             with r replicas also 2(r-1)/r * n/p; what a hook says of itself instead
   // Collective: every rank
   void backward(const at::Tensor& loss_sum, double scale = 1);
 
@@ -133,6 +138,9 @@ class DistributedDataParallel {
 
   // How long the step was held up by communication since the last begin_step().
   std::chrono::nanoseconds communication_time() const;
+  // What this rank's gradients put on the wire since the last begin_step(), by the formulas of
+  // comm/communicator.h or as the hook counted.
+  int64_t gradient_bytes() const;
   DataParallelMemory memory() const;
 
  private:

@@ -62,6 +62,20 @@ GradientReducer::GradientReducer(std::span<const at::Tensor> parameters,
     }
     states_.push_back(std::move(state));
   }
+  if (options_.hook != nullptr) prepare_hook();
+}
+
+void GradientReducer::prepare_hook() {
+  std::vector<GradientSpec> gradients;
+  for (State& state : states_) {
+    for (const size_t index : state.bucket->parameters) {
+      state.names.push_back(options_.names[index]);
+      gradients.push_back({.name = state.names.back(),
+                           .shape = parameters_[index].sizes().vec(),
+                           .options = gradient_options(*state.bucket, options_.reduce_in_fp32)});
+    }
+  }
+  options_.hook->prepare(gradients);
 }
 
 void GradientReducer::acquire(State& state) {
@@ -75,6 +89,8 @@ void GradientReducer::acquire(State& state) {
 void GradientReducer::begin(int64_t num_microbatches) {
   microbatches_left_ = num_microbatches;
   communication_time_ = {};
+  bytes_sent_ = 0;
+  if (options_.hook != nullptr) options_.hook->begin_step();
   next_launch_ = next_finish_ = 0;
   for (State& state : states_) {
     state.missing = state.bucket->parameters.size();
@@ -149,7 +165,9 @@ void GradientReducer::launch(State& state) {
   }
   const comm::Options call{.background = options_.overlap};
   timed([&] {
-    if (options_.tree) {
+    if (options_.hook != nullptr) {
+      call_hook(state);
+    } else if (options_.tree) {
       state.earlier.push(std::exchange(state.whole, {}));
       state.whole = state.earlier.take();
       if (groups_.shard != nullptr) {
@@ -162,14 +180,34 @@ void GradientReducer::launch(State& state) {
       state.work = groups_.replica->all_reduce(state.whole, call);
     }
   });
+  if (options_.hook == nullptr) bytes_sent_ += bytes_of_sum(state);
+}
+
+void GradientReducer::call_hook(State& state) {
+  const GradientBucket bucket{
+      .index = next_launch_, .flat = state.whole, .gradients = state.views, .names = state.names};
+  bytes_sent_ += options_.hook->all_reduce(bucket, *memory_group(groups_));
+}
+
+// By the formulas of Communicator; where cuts are uneven, the mean of the ranks.
+int64_t GradientReducer::bytes_of_sum(const State& state) const {
+  auto whole = static_cast<int64_t>(state.whole.nbytes());
+  int64_t num_bytes = 0;
+  if (groups_.shard != nullptr) {
+    whole /= groups_.shard->size();
+    num_bytes += (groups_.shard->size() - 1) * whole;
+  }
+  if (groups_.replica == nullptr) return num_bytes;
+  return num_bytes + 2 * (groups_.replica->size() - 1) * whole / groups_.replica->size();
 }
 
 void GradientReducer::finish(State& state) {
   const c10::NoGradGuard no_grad;
   timed([&] {
     if (state.work != nullptr) std::exchange(state.work, nullptr)->wait();
-    // Without a shard group the part is all of it, and without the tree it is reduced by now.
-    const bool is_reduced = groups_.shard == nullptr && !options_.tree;
+    // By now a hook has summed it, and without a shard group the part is all of it.
+    const bool is_reduced =
+        options_.hook != nullptr || (groups_.shard == nullptr && !options_.tree);
     if (groups_.replica == nullptr || is_reduced) return;
     const at::Tensor& sum = groups_.shard == nullptr ? state.whole : state.part;
     if (options_.tree) {
@@ -180,6 +218,10 @@ void GradientReducer::finish(State& state) {
   });
   if (options_.keep_part_alone) {
     if (groups_.shard == nullptr) state.part.copy_(state.whole);
+    if (options_.hook != nullptr) {
+      const auto rank = static_cast<size_t>(groups_.shard_rank());
+      state.part.copy_(state.whole.narrow(0, state.cuts[rank], state.part.numel()));
+    }
     state.whole.reset();
     state.views.clear();
   }

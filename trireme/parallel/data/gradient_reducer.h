@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -13,6 +14,7 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/parallel/data/bucket.h"
 #include "trireme/parallel/data/buffer_pool.h"
+#include "trireme/parallel/data/gradient_hook.h"
 #include "trireme/parallel/data/tree_sum.h"
 
 namespace trireme::parallel {
@@ -35,6 +37,10 @@ struct ReducerOptions {
   bool tree = false;
   // Sum in fp32 what is less precise.
   bool reduce_in_fp32 = false;
+  // Sums in place of the group's own collectives, in the thread that computes; not with `tree` nor
+  // with both groups. Outlives the reducer.
+  GradientHook* hook = nullptr;
+  std::span<const std::string> names{};  // hook: one a parameter
 };
 
 // Thread safety: one thread drives it, or autograd on its behalf. The groups outlive it.
@@ -63,6 +69,8 @@ class GradientReducer {
   const at::Tensor& part(size_t bucket) const { return states_[bucket].part; }
   // How long the step was held up by communication.
   std::chrono::nanoseconds communication_time() const { return communication_time_; }
+  // What this rank put on the wire since begin().
+  int64_t bytes_sent() const { return bytes_sent_; }
   // Bytes of gradients that stay from step to step; the largest sum of those on their way.
   int64_t resident_bytes() const;
   int64_t peak_transient_bytes() const { return pool_.peak_bytes(); }
@@ -71,12 +79,13 @@ class GradientReducer {
   struct State {
     const Bucket* bucket = nullptr;
     std::vector<int64_t> cuts;
-    at::Tensor whole;               // [num_elements] this microbatch's, or the sum so far
-    std::vector<at::Tensor> views;  // of `whole`, one a parameter
-    std::vector<bool> filled;       // the view holds a gradient
-    at::Tensor part;                // [cuts[rank + 1] - cuts[rank]]
-    TreeSum<at::Tensor> earlier;    // tree: of the microbatches before
-    size_t missing = 0;             // gradients still to come in this microbatch
+    at::Tensor whole;                // [num_elements] this microbatch's, or the sum so far
+    std::vector<at::Tensor> views;   // of `whole`, one a parameter
+    std::vector<bool> filled;        // the view holds a gradient
+    std::vector<std::string> names;  // hook: one a view
+    at::Tensor part;                 // [cuts[rank + 1] - cuts[rank]]
+    TreeSum<at::Tensor> earlier;     // tree: of the microbatches before
+    size_t missing = 0;              // gradients still to come in this microbatch
     comm::WorkPtr work;
   };
   struct Slot {
@@ -85,10 +94,13 @@ class GradientReducer {
     int64_t microbatch = -1;  // whose gradient came last
   };
 
+  void prepare_hook();
   void acquire(State& state);
   void complete_microbatch(State& state);
   void launch_complete_buckets(bool all);
   void launch(State& state);
+  void call_hook(State& state);
+  int64_t bytes_of_sum(const State& state) const;
   void finish(State& state);
   template <typename Function>
   void timed(Function&& communicate);
@@ -103,6 +115,7 @@ class GradientReducer {
   size_t next_finish_ = 0;
   int64_t microbatches_left_ = 0;
   std::chrono::nanoseconds communication_time_{0};
+  int64_t bytes_sent_ = 0;
 };
 
 }  // namespace trireme::parallel

@@ -1,0 +1,33 @@
+// The largest elements of each gradient alone are sent; the others wait in the residual.
+#pragma once
+
+#include "trireme/parallel/data/compression/error_feedback.h"
+#include "trireme/parallel/data/gradient_hook.h"
+
+namespace trireme::parallel {
+
+// Of each parameter of n elements every rank sends its ceil(ratio * n) largest of gradient +
+// residual, with their places; the sum is taken in rank order. What was not sent, rounding to the
+// gradient's dtype included, is the next step's residual.
+// State:  error.<parameter> [shape], this rank's.
+// Source: Lin et al. 2018, arXiv:1712.01887 (Deep Gradient Compression), section 3, without its
+//         momentum correction, which belongs to SGD; Stich et al. 2018, arXiv:1809.07599
+class TopKHook : public GradientHook {
+ public:
+  // Throws: ConfigError unless 0 < ratio <= 1
+  explicit TopKHook(double ratio);
+
+  void prepare(std::span<const GradientSpec> gradients) override;
+  // Comm: (p-1) * k * (4 + itemsize) bytes for k elements sent a rank: grows with p, where the
+  //       others do not
+  int64_t all_reduce(const GradientBucket& bucket, comm::Communicator& group) override;
+  std::vector<HookState> state() const override { return feedback_.state(); }
+
+ private:
+  int64_t num_sent(int64_t num_elements) const;
+
+  double ratio_;
+  ErrorFeedback feedback_;
+};
+
+}  // namespace trireme::parallel
