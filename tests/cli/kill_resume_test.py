@@ -22,6 +22,8 @@ def is_running(pid):
 
 
 class KillResume(ProgramTest):
+    options = []
+
     def setUp(self):
         super().setUp()
         print(f"TRIREME_TEST_SEED={SEED}", flush=True)
@@ -29,7 +31,7 @@ class KillResume(ProgramTest):
 
     def command(self, run, steps=STEPS):
         return ["train", "tiny.toml", "--ranks", 2, f"--train.steps={steps}",
-                f"--output.folder={run}"]
+                f"--output.folder={run}", *self.options]
 
     def train_until(self, run, wait):
         """A running launcher with its ranks' process ids, after `wait(process)`."""
@@ -73,6 +75,12 @@ class KillResume(ProgramTest):
                     self.assertRegex(line, r"\Atrireme: rank \d was killed by signal 9 [^\n]+\n\Z")
                     self.assertFalse(any(map(is_running, ranks)))
         self.assert_finishes_as_reference("run")
+
+    def test_a_killed_rank_that_shares_everything_out(self):
+        """Weights, gradients, masters on disk and residuals of compression, each on its own rank."""
+        self.options = ["--parallel.zero=3", "--train.precision=bf16", "--offload.optimizer=disk",
+                        "--offload.buffer_bytes=65536", "--train.compression=topk", "--train.compression_ratio=0.1"]
+        self.test_a_killed_rank()
 
     def test_a_killed_launcher(self):
         for _ in range(6):

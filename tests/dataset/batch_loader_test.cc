@@ -92,6 +92,36 @@ TEST_F(BatchLoaderTest, AResumedRunGoesOnWhereAnotherGlobalBatchStopped) {
   EXPECT_THROW(resumed.step_sample(9), InternalError);
 }
 
+TEST_F(BatchLoaderTest, AnUnevenBatchIsReadOnceWhateverTheLayout) {
+  const BatchLoader alone(sampler_, {.global_batch = 7, .micro_batch = 7});
+  for (const int data_size : {1, 2, 3, 5, 8}) {
+    for (const int64_t micro_batch : {1, 2, 3, 7}) {
+      for (const int64_t step : {0, 2}) {
+        std::vector<at::Tensor> parts;
+        for (int rank = 0; rank < data_size; ++rank) {
+          const BatchLoader loader(sampler_, {.global_batch = 7,
+                                              .micro_batch = micro_batch,
+                                              .data_rank = rank,
+                                              .data_size = data_size,
+                                              .uneven = true});
+          EXPECT_EQ(loader.step_sample(step), 7 * step);
+          // As many on every rank, whether there is data for them or not.
+          const int64_t unit = micro_batch * data_size;
+          ASSERT_EQ(loader.num_microbatches(), (7 + unit - 1) / unit);
+          for (int64_t i = 0; i < loader.num_microbatches(); ++i) {
+            const Batch batch = loader.microbatch(step, i);
+            ASSERT_EQ(batch.tokens_BT.size(1), 7);
+            ASSERT_LE(batch.tokens_BT.size(0), micro_batch);
+            EXPECT_EQ(batch.targets_BT.sizes(), batch.tokens_BT.sizes());
+            parts.push_back(batch.tokens_BT);
+          }
+        }
+        harness::assert_same_bits(at::cat(parts), alone.microbatch(step, 0).tokens_BT, "step");
+      }
+    }
+  }
+}
+
 TEST_F(BatchLoaderTest, SuggestsAGlobalBatchThatFits) {
   expect_config_error(
       [&] {

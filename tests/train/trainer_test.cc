@@ -225,6 +225,47 @@ TEST_F(TrainerTest, CompressionIsInTheMetricsByItsBytes) {
   EXPECT_LT(bytes("int8"), bytes("bf16"));
 }
 
+TEST_F(TrainerTest, TheNoiseScaleIsThatOfTheMicrobatchesWhoeverComputesThem) {
+  const auto with = [&](const std::string& name, std::vector<Override> more = {}) {
+    more.insert(more.end(), {{"train.precision", "fp64"}, {"train.measure_noise", "true"}});
+    return config(name, more);
+  };
+  run(with("one"), 1);
+  run(with("two", {{"parallel.zero", "3"}}), 2, /*stop_after=*/3);
+  run(with("two", {{"parallel.zero", "3"}}), 2);  // resumed: the averages go on
+  run(with("four", {{"parallel.zero", "2"}}), 4);
+  const auto expected = metrics("one");
+  int64_t found = 0;
+  for (const char* name : {"two", "four"}) {
+    const auto lines = metrics(name);
+    ASSERT_EQ(lines.size(), expected.size());
+    for (size_t i = 0; i < lines.size(); ++i) {
+      ASSERT_EQ(lines[i].contains("noise_scale"), expected[i].contains("noise_scale")) << i;
+      if (!lines[i].contains("noise_scale")) continue;
+      // Printed with six digits; a quotient of differences of norms.
+      const double scale = expected[i].at("noise_scale");
+      EXPECT_NEAR(lines[i].at("noise_scale").get<double>(), scale, 1e-4 * scale);
+      ++found;
+    }
+  }
+  EXPECT_GT(found, 0);
+  EXPECT_NE(error_of(with("large", {{"train.micro_batch", "8"}})).find("train.micro_batch"),
+            std::string::npos);
+}
+
+TEST_F(TrainerTest, EvaluationIsTheSameOnAnyNumberOfRanks) {
+  for (const int ranks : {1, 3, 4}) {
+    run(config(concat("ranks", ranks), {{"train.evaluate_interval", "6"},
+                                        {"train.evaluate_sequences", "5"},
+                                        {"train.precision", "fp64"},
+                                        {"train.global_batch", "24"}}),
+        ranks);
+    const double loss = metrics(concat("ranks", ranks)).back().at("validation_loss");
+    const double expected = metrics("ranks1").back().at("validation_loss");
+    EXPECT_NEAR(loss, expected, 1e-12 * expected);
+  }
+}
+
 TEST_F(TrainerTest, AFinishedRunHasNothingLeftToDo) {
   run(config("a"), 1);
   EXPECT_EQ(run(config("a"), 1), Outcome::kFinished);

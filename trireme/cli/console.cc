@@ -21,6 +21,17 @@ std::string format(const char* pattern, Args... args) {
   return text;
 }
 
+// Who holds the model's states.
+std::string describe_sharing(const train::ParallelConfig& parallel) {
+  if (parallel.zero == 0) return "each rank a copy";
+  const auto shard = static_cast<long long>(parallel.shard);
+  std::string text =
+      format("ZeRO-%lld over %lld ranks", static_cast<long long>(parallel.zero), shard);
+  const auto replicas = static_cast<long long>(parallel.data) / shard;
+  if (replicas > 1) text += format(", %lld replicas", replicas);
+  return text;
+}
+
 }  // namespace
 
 std::string human_count(double count) {
@@ -66,13 +77,22 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
       static_cast<long long>(config.model.sequence_length),
       static_cast<double>(num_steps_ * batch) / static_cast<double>(summary.num_sequences),
       static_cast<long long>(num_steps_)));
+  const bool is_even = batch % (config.train.micro_batch * config.parallel.data) == 0;
   print_line(
-      format("layout  %d ranks x %d threads, data %lld; batch %lld = %lld ranks x %lld "
+      format("layout  %d ranks x %d threads, data %lld; batch %lld %s %lld ranks x %lld "
              "microbatches x %lld",
              summary.num_ranks, summary.num_threads, static_cast<long long>(config.parallel.data),
-             static_cast<long long>(batch), static_cast<long long>(config.parallel.data),
+             static_cast<long long>(batch), is_even ? "=" : "within",
+             static_cast<long long>(config.parallel.data),
              static_cast<long long>(summary.microbatches_per_step),
              static_cast<long long>(config.train.micro_batch)));
+  const std::string& place = config.offload.optimizer;
+  print_line(format("memory  parameters %s, gradients %s, optimizer %s%s a rank; %s",
+                    human_bytes(static_cast<double>(summary.memory.parameters)).c_str(),
+                    human_bytes(static_cast<double>(summary.memory.gradients)).c_str(),
+                    human_bytes(static_cast<double>(summary.optimizer_bytes)).c_str(),
+                    place == "none" ? "" : format(" (on %s)", place.c_str()).c_str(),
+                    describe_sharing(config.parallel).c_str()));
   if (summary.resumed_step > 0) {
     print_line(format("resume  after step %lld, from %s/checkpoints",
                       static_cast<long long>(summary.resumed_step), config.output.folder.c_str()));
@@ -96,6 +116,11 @@ void Console::on_step(const train::StepMetrics& metrics) {
              human_count(metrics.tokens_per_second).c_str(), human_duration(left).c_str(),
              metrics.grad_norm, metrics.learning_rate);
   if (metrics.validation_loss) line += format("  validation %.4f", *metrics.validation_loss);
+  noise_scale_ = metrics.noise_scale;
+  if (metrics.skipped) {
+    print_line(line + "  skipped, the weights stay");
+    return;
+  }
   const bool is_last = metrics.step == num_steps_;
   if (is_terminal_ && !metrics.validation_loss && !is_last) {
     update_line(line);
@@ -114,6 +139,12 @@ void Console::on_profile(const train::ProfileReport& report) {
 }
 
 void Console::on_end(train::Outcome outcome) {
+  if (noise_scale_) {
+    print_line(
+        format("noise   scale %s sequences: batches well below it are worth doubling, batches well "
+               "above it gain little",
+               human_count(*noise_scale_).c_str()));
+  }
   if (outcome == train::Outcome::kStopped) {
     print_line("stopped on request; run the same command again to continue");
   } else if (num_new_steps_ == 0) {

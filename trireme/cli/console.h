@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "trireme/train/trainer.h"
@@ -26,10 +27,11 @@ class Console : public train::TrainObserver {
 
   bool is_terminal_;
   int64_t num_steps_ = 0;
-  int64_t print_interval_ = 1;   // steps between plain lines
-  int64_t num_new_steps_ = 0;    // finished by this process
-  bool line_open_ = false;       // an updating line waits for its newline
-  double seconds_per_step_ = 0;  // running mean, for the time left
+  int64_t print_interval_ = 1;           // steps between plain lines
+  int64_t num_new_steps_ = 0;            // finished by this process
+  bool line_open_ = false;               // an updating line waits for its newline
+  double seconds_per_step_ = 0;          // running mean, for the time left
+  std::optional<double> noise_scale_{};  // of the last step
 };
 
 // "2.4 M", "17 k", "823".

@@ -21,11 +21,12 @@ BatchLoader::BatchLoader(const SequenceSampler& sampler, BatchOptions options)
       ", expected a rank below the size");
   const int64_t unit = options.micro_batch * options.data_size;
   const int64_t below = options.global_batch / unit * unit;
-  TRIREME_CHECK(below == options.global_batch, "global_batch is ", options.global_batch,
+  TRIREME_CHECK(options.uneven || below == options.global_batch, "global_batch is ",
+                options.global_batch,
                 ", expected a multiple of micro_batch * data ranks = ", options.micro_batch, " * ",
                 options.data_size, " = ", unit, "; set it to ",
                 below > 0 ? concat(below, " or ", below + unit) : concat(unit));
-  num_microbatches_ = options.global_batch / unit;
+  num_microbatches_ = (options.global_batch + unit - 1) / unit;
 }
 
 int64_t BatchLoader::step_sample(int64_t step) const {
@@ -43,12 +44,13 @@ int64_t BatchLoader::first_sample(int64_t step, int64_t index) const {
 Batch BatchLoader::microbatch(int64_t step, int64_t index) const {
   const int64_t T = sampler_.sequence_length();
   const int64_t first = first_sample(step, index);
-  Batch batch{at::empty({options_.micro_batch, T}, at::kLong),
-              at::empty({options_.micro_batch, T}, at::kLong)};
+  const int64_t left = step_sample(step) + options_.global_batch - first;
+  const int64_t B = std::clamp<int64_t>(left, 0, options_.micro_batch);
+  Batch batch{at::empty({B, T}, at::kLong), at::empty({B, T}, at::kLong)};
   auto* tokens = batch.tokens_BT.mutable_data_ptr<int64_t>();
   auto* targets = batch.targets_BT.mutable_data_ptr<int64_t>();
   std::vector<int64_t> sequence(T + 1);
-  for (int64_t b = 0; b < options_.micro_batch; ++b) {
+  for (int64_t b = 0; b < B; ++b) {
     sampler_.sample(first + b, sequence);
     std::copy_n(sequence.begin(), T, tokens + b * T);
     std::copy_n(sequence.begin() + 1, T, targets + b * T);

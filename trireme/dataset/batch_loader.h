@@ -18,6 +18,8 @@ struct BatchOptions {
   // A resumed run goes on at `first_sample` in step `first_step`, whatever batch it had before.
   int64_t first_step = 0;
   int64_t first_sample = 0;
+  // The batch need not divide among the ranks: the last microbatches hold fewer sequences or none.
+  bool uneven = false;
 };
 
 struct Batch {
@@ -28,10 +30,11 @@ struct Batch {
 // Thread safe. The sampler must outlive it.
 class BatchLoader {
  public:
-  // Throws: ConfigError unless micro_batch * data_size divides global_batch
+  // Throws: ConfigError unless micro_batch * data_size divides global_batch, or it may be uneven
   BatchLoader(const SequenceSampler& sampler, BatchOptions options);
 
-  // Microbatches of one rank in one step: M = global_batch / (micro_batch * data_size).
+  // Microbatches of one rank in one step: M = global_batch / (micro_batch * data_size), rounded
+  // up; the same on every rank.
   int64_t num_microbatches() const { return num_microbatches_; }
 
   // The sampler's index of the step's first sequence over all ranks.
@@ -41,7 +44,7 @@ class BatchLoader {
   // step_sample(step) + (rank*M + index) * micro_batch.
   int64_t first_sample(int64_t step, int64_t index) const;
 
-  // Shapes:  -> tokens_BT, targets_BT [micro_batch, T]
+  // Shapes:  -> tokens_BT, targets_BT [micro_batch, T]; uneven: [0 to micro_batch, T]
   // Throws:  ConfigError for a token outside the vocabulary
   Batch microbatch(int64_t step, int64_t index) const;
 

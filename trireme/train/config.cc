@@ -260,10 +260,21 @@ void resolve(RunConfig& config, int num_ranks) {
   check_compression(train, parallel);
   model::recompute_plan(train.recompute, train.recompute_modules);
   const int64_t per_forward = train.micro_batch * parallel.data;
-  TRIREME_CHECK(train.global_batch % per_forward == 0, "train.global_batch is ", train.global_batch,
+  const bool is_even = train.global_batch % per_forward == 0;
+  TRIREME_CHECK(is_even || train.uneven_batches, "train.global_batch is ", train.global_batch,
                 "; expected a multiple of train.micro_batch * data ranks = ", train.micro_batch,
                 " * ", parallel.data, " = ", per_forward, ", such as ",
-                (train.global_batch / per_forward + 1) * per_forward);
+                (train.global_batch / per_forward + 1) * per_forward,
+                ", or --train.uneven_batches=true, and some ranks have less to do");
+  TRIREME_CHECK(
+      !train.measure_noise || is_even,
+      "train.measure_noise compares microbatches of one size; set train.global_batch to a "
+      "multiple of train.micro_batch * data ranks = ",
+      per_forward);
+  TRIREME_CHECK(!train.measure_noise || train.global_batch > train.micro_batch,
+                "train.measure_noise compares the gradients of a step's microbatches, and there is "
+                "one; lower train.micro_batch, which is ",
+                train.micro_batch);
   TRIREME_CHECK(optimizer.beta1 < 1 && optimizer.beta2 < 1, "optimizer.beta1 and beta2 are ",
                 optimizer.beta1, " and ", optimizer.beta2, "; expected below 1");
   TRIREME_CHECK(optimizer.momentum < 1, "optimizer.momentum is ", optimizer.momentum,

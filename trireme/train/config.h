@@ -36,6 +36,8 @@ struct TrainConfig {
   std::string recompute = "none";
   std::string recompute_modules = "attention_core";  // selective: which
   bool reproducible = false;
+  bool uneven_batches = false;          // the last ranks' microbatches may be smaller or empty
+  bool measure_noise = false;           // the gradient noise scale
   int64_t skip_bad_steps = 0;           // in a row; 0: a bad step ends the run
   double spike_factor = 0;              // a norm so many times its mean is bad; 0: never
   int64_t check_replicas_interval = 0;  // steps between comparisons of the replicas; 0: never
@@ -109,7 +111,8 @@ struct RunConfig {
 
   // Forward passes of one rank in one step. Valid after resolve().
   int64_t microbatches_per_step() const {
-    return train.global_batch / (train.micro_batch * parallel.data);
+    const int64_t per_forward = train.micro_batch * parallel.data;
+    return (train.global_batch + per_forward - 1) / per_forward;
   }
   // Of weights and activations.
   c10::ScalarType dtype() const;

@@ -46,6 +46,7 @@ std::string to_json(const StepMetrics& metrics) {
   if (metrics.validation_loss) {
     out << ", \"validation_loss\": " << seventeen_digits(*metrics.validation_loss);
   }
+  if (metrics.noise_scale) out << ", \"noise_scale\": " << *metrics.noise_scale;
   out << "}";
   return out.str();
 }
@@ -62,6 +63,7 @@ void MetricsWriter::write(const StepMetrics& metrics) {
                                  {"tokens_per_second", metrics.tokens_per_second},
                                  {"communication_fraction", metrics.communication_fraction}};
   if (metrics.validation_loss) scalars.push_back({"validation_loss", *metrics.validation_loss});
+  if (metrics.noise_scale) scalars.push_back({"noise_scale", *metrics.noise_scale});
   events_.write(metrics.step, scalars);
 }
 

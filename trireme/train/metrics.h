@@ -24,6 +24,8 @@ struct StepMetrics {
   int64_t gradient_bytes = 0;         // on the wire, of rank 0's gradients
   bool skipped = false;               // the weights stayed as they were
   std::optional<double> validation_loss = std::nullopt;
+  // The gradient noise scale, in sequences: about how large a batch still pays.
+  std::optional<double> noise_scale = std::nullopt;
 };
 
 // One line of JSON without the newline. loss, grad_norm and validation_loss have 17 digits: equal

@@ -32,13 +32,15 @@ std::vector<int> minority(const std::vector<std::string_view>& digests) {
 
 }  // namespace
 
-void check_replicas(std::span<const NamedTensor> tensors, comm::Communicator& group) {
+void check_replicas(std::span<const NamedTensor> tensors, comm::Communicator& group,
+                    int world_rank) {
   std::string mine;
   size_t length = 0;
   for (const auto& [name, tensor] : tensors) {
     mine += digest(tensor);
     if (length == 0) length = mine.size();
   }
+  mine += std::to_string(world_rank);
   const std::vector<std::string> all = comm::all_gather_strings(group, mine);
   for (size_t i = 0; i < tensors.size(); ++i) {
     std::vector<std::string_view> digests;
@@ -48,10 +50,12 @@ void check_replicas(std::span<const NamedTensor> tensors, comm::Communicator& gr
     const std::vector<int> differing = minority(digests);
     if (differing.empty()) continue;
     std::string ranks;
-    for (const int rank : differing) ranks += concat(ranks.empty() ? "" : ", ", rank);
+    for (const int rank : differing) {
+      ranks += concat(ranks.empty() ? "" : ", ",
+                      all[static_cast<size_t>(rank)].substr(tensors.size() * length));
+    }
     const bool tells_which = 2 * differing.size() < digests.size();
     throw Error(concat("replicas differ: \"", tensors[i].first, "\" has other bits on rank ", ranks,
-                       " of group ", group.name(),
                        tells_which ? "" : " (or on the others: there is no majority)",
                        "; check that host's memory and resume from the last checkpoint"));
   }

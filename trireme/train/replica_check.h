@@ -14,11 +14,13 @@ namespace trireme::train {
 
 using NamedTensor = std::pair<std::string, at::Tensor>;
 
-// Compares checksums of `tensors`, which every rank of the group should hold alike.
+// Compares checksums of `tensors`, which every rank of the group should hold alike. world_rank: this
+// rank as errors name it.
 // Comm:       32 bytes a tensor all-gathered
 // Collective: every rank of the group, with the same names
 // Throws:     Error on every rank when one differs from the others: its rank, the first tensor, and
 //             what to do
-void check_replicas(std::span<const NamedTensor> tensors, comm::Communicator& group);
+void check_replicas(std::span<const NamedTensor> tensors, comm::Communicator& group,
+                    int world_rank);
 
 }  // namespace trireme::train

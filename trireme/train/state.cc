@@ -14,7 +14,10 @@ std::string to_json(const RunState& state) {
                         {"loss_scale", state.loss_scale},
                         {"loss_scale_steps", state.loss_scale_steps},
                         {"mean_grad_norm", state.mean_grad_norm},
-                        {"good_steps", state.good_steps}}
+                        {"good_steps", state.good_steps},
+                        {"noise_squared_gradient", state.noise.squared_gradient},
+                        {"noise_trace", state.noise.trace},
+                        {"noise_weight", state.noise.weight}}
       .dump();
 }
 
@@ -29,7 +32,10 @@ RunState parse_state(const std::string& json, const std::string& where) {
             .loss_scale = object.value("loss_scale", 0.0),
             .loss_scale_steps = object.value("loss_scale_steps", int64_t{0}),
             .mean_grad_norm = object.value("mean_grad_norm", 0.0),
-            .good_steps = object.value("good_steps", int64_t{0})};
+            .good_steps = object.value("good_steps", int64_t{0}),
+            .noise = {.squared_gradient = object.value("noise_squared_gradient", 0.0),
+                      .trace = object.value("noise_trace", 0.0),
+                      .weight = object.value("noise_weight", 0.0)}};
   } catch (const nlohmann::json::exception& error) {
     throw CheckpointError(concat(where, ": not the state of a training run: ", error.what()));
   }

@@ -7,6 +7,7 @@
 
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/parallel/data/shard.h"
+#include "trireme/train/optimizer/gradient_noise.h"
 #include "trireme/train/optimizer/optimizer.h"
 
 namespace trireme::train {
@@ -23,6 +24,7 @@ struct RunState {
   // What a spike is measured by.
   double mean_grad_norm = 0;
   int64_t good_steps = 0;
+  GradientNoise::State noise{};
 };
 std::string to_json(const RunState& state);
 // Throws: CheckpointError when a key is missing; `where` is the checkpoint's path

@@ -83,22 +83,28 @@ struct Report {
   double step_seconds = 0;
   double peak_rss = 0;
   double stop = 0;
+  double microbatch_squares = 0;  // see DistributedDataParallel
 };
 
-void add_reports(comm::Communicator& world, const Report& mine, StepResult& result) {
-  constexpr size_t kNumbers = 4;
+// Returns the sum of all ranks' microbatch_squares.
+double add_reports(comm::Communicator& world, const Report& mine, StepResult& result) {
+  constexpr size_t kNumbers = 5;
   const std::vector<double> all =
-      gather(world, {mine.communication_seconds, mine.step_seconds, mine.peak_rss, mine.stop});
+      gather(world, {mine.communication_seconds, mine.step_seconds, mine.peak_rss, mine.stop,
+                     mine.microbatch_squares});
+  double squares = 0;
   StepMetrics& metrics = result.metrics;
   for (size_t at = 0; at < all.size(); at += kNumbers) {
-    const Report report{all[at], all[at + 1], all[at + 2], all[at + 3]};
+    const Report report{all[at], all[at + 1], all[at + 2], all[at + 3], all[at + 4]};
     metrics.step_seconds = std::max(metrics.step_seconds, report.step_seconds);
     metrics.communication_fraction = std::max(metrics.communication_fraction,
                                               report.communication_seconds / report.step_seconds);
     metrics.peak_rss_bytes =
         std::max(metrics.peak_rss_bytes, static_cast<int64_t>(report.peak_rss));
     result.stop |= report.stop != 0;
+    squares += report.microbatch_squares;
   }
+  return squares;
 }
 
 double scheduled_rate(const RunConfig& config, int64_t step) {
@@ -127,6 +133,20 @@ bool accept(StepContext& context, const StepMetrics& metrics, std::span<const do
           : "",
       "; lower optimizer.learning_rate, lengthen optimizer.warmup_steps, set train.gradient_clip "
       "or let train.skip_bad_steps leave such steps out"));
+}
+
+// squares: of every microbatch's gradient, each divided by the count of the whole batch.
+void measure_noise(StepContext& context, double squares, StepMetrics& metrics) {
+  const TrainConfig& train = context.config.train;
+  if (!train.measure_noise) return;
+  const auto batch = static_cast<double>(train.global_batch);
+  const auto micro_batch = static_cast<double>(train.micro_batch);
+  // Of K microbatches each mean gradient is K times what it added: K^2 squares / K.
+  if (!metrics.skipped) {
+    context.noise.add({micro_batch, batch / micro_batch * squares},
+                      {batch, metrics.grad_norm * metrics.grad_norm});
+  }
+  metrics.noise_scale = context.noise.batch();
 }
 
 }  // namespace
@@ -160,12 +180,15 @@ StepResult run_step(StepContext& context, int64_t step, bool stop_requested) {
   metrics.gradient_bytes = context.ddp.gradient_bytes();
 
   scope.enter(Phase::kExchange);
-  add_reports(context.world,
-              {.communication_seconds = seconds(context.ddp.communication_time()),
-               .step_seconds = seconds(Clock::now() - start),
-               .peak_rss = static_cast<double>(peak_rss_bytes()),
-               .stop = stop_requested ? 1.0 : 0.0},
-              result);
+  const double microbatch_squares =
+      add_reports(context.world,
+                  {.communication_seconds = seconds(context.ddp.communication_time()),
+                   .step_seconds = seconds(Clock::now() - start),
+                   .peak_rss = static_cast<double>(peak_rss_bytes()),
+                   .stop = stop_requested ? 1.0 : 0.0,
+                   .microbatch_squares = context.ddp.microbatch_squares() * scale * scale},
+                  result);
+  measure_noise(context, microbatch_squares, metrics);
   const int64_t num_tokens = config.train.global_batch * config.model.sequence_length;
   metrics.tokens_per_second = static_cast<double>(num_tokens) / metrics.step_seconds;
   return result;

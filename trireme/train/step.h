@@ -12,6 +12,7 @@
 #include "trireme/train/config.h"
 #include "trireme/train/loss_scale.h"
 #include "trireme/train/metrics.h"
+#include "trireme/train/optimizer/gradient_noise.h"
 #include "trireme/train/optimizer/optimizer.h"
 #include "trireme/train/profile/profiler.h"
 
@@ -25,6 +26,7 @@ struct StepContext {
   Optimizer& optimizer;
   LossScale& loss_scale;
   BadSteps& bad_steps;
+  GradientNoise& noise;
   const dataset::BatchLoader& batches;
   comm::Communicator& world;
   comm::Communicator& shard_group;  // those of the layouts of ddp.shards()
@@ -38,7 +40,7 @@ struct StepResult {
 
 // Step number `step`, from 1. `stop_requested`: this rank was asked to stop.
 // Comm:       gradients and weights (see DistributedDataParallel), the norm's sums, and of each rank
-//             8 bytes a microbatch and 40 more all-gathered
+//             8 bytes a microbatch and 48 more all-gathered
 // Collective: every rank of the world
 // Throws:     ConfigError when the loss or a gradient is NaN or infinite and the step may not be
 //             skipped: step and parameter

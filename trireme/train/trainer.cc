@@ -21,6 +21,7 @@
 #include "trireme/model/model.h"
 #include "trireme/parallel/data/ddp.h"
 #include "trireme/train/gradient_compression.h"
+#include "trireme/train/out_of_memory.h"
 #include "trireme/train/replica_check.h"
 #include "trireme/train/state.h"
 #include "trireme/train/step.h"
@@ -43,15 +44,9 @@ struct Data {
   dataset::SequenceSampler sampler;
 };
 
-// How many sequences an evaluation reads: whole microbatches on every rank.
+// How many sequences an evaluation reads: the same on every number of ranks.
 int64_t num_evaluation_sequences(const RunConfig& config, const Data& validation) {
-  const int64_t unit = config.train.micro_batch * config.parallel.data;
-  const int64_t found = validation.sampler.num_sequences();
-  const int64_t wanted = config.train.evaluate_sequences;
-  TRIREME_CHECK(std::min(found, wanted) >= unit, "the validation data ", validation.file.prefix(),
-                " has ", found, " sequences and train.evaluate_sequences is ", wanted,
-                "; expected at least micro_batch * data ranks = ", unit);
-  return std::min(found, wanted) / unit * unit;
+  return std::min(validation.sampler.num_sequences(), config.train.evaluate_sequences);
 }
 
 void take_vocabulary(RunConfig& config, const dataset::Tokenizer& tokenizer) {
@@ -118,7 +113,8 @@ parallel::DdpOptions ddp_options(const RunConfig& config, const model::LanguageM
           .reproducible = config.train.reproducible,
           .reduce_in_fp32 = config.train.reduce_dtype == "fp32",
           .whole_parameters = needs_whole_parameters(config.optimizer),
-          .hook = std::move(hook)};
+          .hook = std::move(hook),
+          .measure_squares = config.train.measure_noise};
 }
 
 OffloadOptions offload_options(const RunConfig& config) {
@@ -154,7 +150,8 @@ class Trainer::Impl {
   bool is_root() const { return world_.rank() == 0; }
   fs::path folder() const { return config_.output.folder; }
   RunState resume();
-  dataset::BatchOptions batch_options(int64_t global_batch, const RunState& state) const;
+  dataset::BatchOptions batch_options(int64_t global_batch, const RunState& state,
+                                      bool uneven) const;
   void start_output();
   void save(int64_t step);
   void check_all_replicas();
@@ -173,6 +170,7 @@ class Trainer::Impl {
   Optimizer optimizer_;
   LossScale loss_scale_;
   BadSteps bad_steps_;
+  GradientNoise noise_;
   std::optional<dataset::BatchLoader> validation_batches_;
   std::optional<MetricsWriter> metrics_;  // rank 0
   std::optional<Profiler> profiler_;
@@ -206,10 +204,11 @@ Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
       });
   const RunState state = resume();
   step_ = state.step;
-  batches_.emplace(inputs_.training->sampler, batch_options(config_.train.global_batch, state));
+  batches_.emplace(inputs_.training->sampler,
+                   batch_options(config_.train.global_batch, state, config_.train.uneven_batches));
   if (inputs_.validation) {
     validation_batches_.emplace(inputs_.validation->sampler,
-                                batch_options(inputs_.evaluation_sequences, {}));
+                                batch_options(inputs_.evaluation_sequences, {}, /*uneven=*/true));
   }
   if (profile.num_steps > 0) {
     check_profile(profile, step_ + 1, config_.train.steps);
@@ -218,14 +217,15 @@ Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
   start_output();
 }
 
-dataset::BatchOptions Trainer::Impl::batch_options(int64_t global_batch,
-                                                   const RunState& state) const {
+dataset::BatchOptions Trainer::Impl::batch_options(int64_t global_batch, const RunState& state,
+                                                   bool uneven) const {
   return {.global_batch = global_batch,
           .micro_batch = config_.train.micro_batch,
           .data_rank = mesh_.coordinate("data") * mesh_.size("shard") + mesh_.coordinate("shard"),
           .data_size = static_cast<int>(config_.parallel.data),
           .first_step = state.step,
-          .first_sample = state.next_sample};
+          .first_sample = state.next_sample,
+          .uneven = uneven};
 }
 
 // The state of the newest checkpoint, which may come from another layout; the tensors are filled
@@ -247,6 +247,7 @@ RunState Trainer::Impl::resume() {
   optimizer_.set_num_steps(state.optimizer_steps);
   if (state.loss_scale > 0) loss_scale_.restore(state.loss_scale, state.loss_scale_steps);
   bad_steps_.restore(state.mean_grad_norm, state.good_steps);
+  noise_.restore(state.noise);
   return state;
 }
 
@@ -267,7 +268,9 @@ RunSummary Trainer::Impl::summary() const {
           .microbatches_per_step = config_.microbatches_per_step(),
           .resumed_step = step_,
           .flops_per_token = model::flops_per_token(config_.model),
-          .compression_restarted = compression_restarted_};
+          .compression_restarted = compression_restarted_,
+          .memory = ddp_.memory(),
+          .optimizer_bytes = optimizer_.state_bytes()};
 }
 
 // Whole parameters on all data ranks, or with ZeRO-3 each part on its replicas.
@@ -281,9 +284,9 @@ void Trainer::Impl::check_all_replicas() {
     for (const auto& item : model_->module().named_parameters()) {
       tensors.emplace_back(item.key(), item.value());
     }
-    check_replicas(tensors, mesh_.group("shard"));
+    check_replicas(tensors, mesh_.group("shard"), world_.rank());
   }
-  check_replicas(tensors, mesh_.group("data"));
+  check_replicas(tensors, mesh_.group("data"), world_.rank());
 }
 
 void Trainer::Impl::save(int64_t step) {
@@ -296,7 +299,8 @@ void Trainer::Impl::save(int64_t step) {
                        .loss_scale = loss_scale_.scale(),
                        .loss_scale_steps = loss_scale_.good_steps(),
                        .mean_grad_norm = bad_steps_.mean_norm(),
-                       .good_steps = bad_steps_.num_good()};
+                       .good_steps = bad_steps_.num_good(),
+                       .noise = noise_.state()};
   auto entries = checkpoint_entries(ddp_.shards(), optimizer_);
   std::ranges::move(compression_entries(hook_.get(), data_axes(config_.parallel)),
                     std::back_inserter(entries));
@@ -312,9 +316,17 @@ void Trainer::Impl::finish_profile(bool run_ends) {
 }
 
 Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
-  StepContext context{
-      config_,    *model_,   ddp_,   optimizer_,           loss_scale_,
-      bad_steps_, *batches_, world_, mesh_.group("shard"), profiler_ ? &*profiler_ : nullptr};
+  StepContext context{config_,
+                      *model_,
+                      ddp_,
+                      optimizer_,
+                      loss_scale_,
+                      bad_steps_,
+                      noise_,
+                      *batches_,
+                      world_,
+                      mesh_.group("shard"),
+                      profiler_ ? &*profiler_ : nullptr};
   while (step_ < config_.train.steps) {
     StepResult result = run_step(context, step_ + 1, stop.load());
     ++step_;
@@ -341,12 +353,22 @@ void preflight(RunConfig& config, int num_ranks) { open_inputs(config, num_ranks
 
 Trainer::Trainer(RunConfig config, comm::Communicator& world, TrainObserver& observer,
                  const ProfileOptions& profile) {
-  Inputs inputs = open_inputs(config, world.size());
-  impl_ = std::make_unique<Impl>(std::move(config), std::move(inputs), world, observer, profile);
+  try {
+    Inputs inputs = open_inputs(config, world.size());
+    impl_ = std::make_unique<Impl>(std::move(config), std::move(inputs), world, observer, profile);
+  } catch (...) {
+    rethrow_with_memory_advice();
+  }
 }
 
 Trainer::~Trainer() = default;
 
-Outcome Trainer::run(const std::atomic<bool>& stop) { return impl_->run(stop); }
+Outcome Trainer::run(const std::atomic<bool>& stop) {
+  try {
+    return impl_->run(stop);
+  } catch (...) {
+    rethrow_with_memory_advice();
+  }
+}
 
 }  // namespace trireme::train

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/parallel/data/ddp.h"
 #include "trireme/train/config.h"
 #include "trireme/train/metrics.h"
 #include "trireme/train/profile/profiler.h"
@@ -26,6 +27,9 @@ struct RunSummary {
   double flops_per_token = 0;
   // Resumed from another layout or another train.compression: its residuals start from zero.
   bool compression_restarted = false;
+  // Model states of rank 0, from its tensors; activations come on top.
+  parallel::DataParallelMemory memory{};
+  int64_t optimizer_bytes = 0;  // wherever they are
 };
 
 // Told of everything that happens, on rank 0; it prints or does not.

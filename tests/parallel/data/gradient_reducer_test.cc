@@ -30,20 +30,25 @@ TEST(GradientReducer, PartsHoldTheSumsOverMicrobatchesAndRanks) {
         const auto cuts = partition(buckets, parameters, {.num_ranks = 3});
         std::vector<const Bucket*> pointers;
         for (const Bucket& bucket : buckets) pointers.push_back(&bucket);
-        GradientReducer reducer(parameters, pointers, cuts, {.shard = &group},
-                                {.keep_part_alone = keep_part, .tree = tree});
+        GradientReducer reducer(
+            parameters, pointers, cuts, {.shard = &group},
+            {.keep_part_alone = keep_part, .tree = tree, .measure_squares = true});
         for (int step = 0; step < 2; ++step) {
           reducer.begin(2);
+          double squares = 0;
           for (int64_t microbatch = 0; microbatch < 2; ++microbatch) {
             for (size_t p = 3; p-- > 0;) {
               if (microbatch == 1 && p == 1) continue;
               parameters[p].mutable_grad() =
                   gradient(group.rank(), microbatch, p, parameters[p]).detach();
+              squares += parameters[p].grad().to(at::kDouble).square().sum().item<double>();
               reducer.on_gradient(p);
               EXPECT_FALSE(parameters[p].grad().defined());
             }
             reducer.end_microbatch();
           }
+          // Norms of up to 6400 elements in fp32.
+          EXPECT_NEAR(reducer.microbatch_squares(), squares, 6400 * 6e-8 * squares);
           for (size_t b = 0; b < buckets.size(); ++b) {
             at::Tensor whole = at::zeros({buckets[b].num_elements});
             at::Tensor used = at::zeros_like(whole, at::kBool);  // between them is anything

@@ -56,6 +56,7 @@ class DistributedDataParallel::Engine {
   void release_parameters();
   std::chrono::nanoseconds communication_time() const;
   int64_t gradient_bytes() const { return reducer_->bytes_sent(); }
+  double microbatch_squares() const { return reducer_->microbatch_squares(); }
   DataParallelMemory memory() const;
 
  private:
@@ -226,7 +227,8 @@ void DistributedDataParallel::Engine::make_reducer() {
                                   .tree = options_.reproducible,
                                   .reduce_in_fp32 = options_.reduce_in_fp32,
                                   .hook = options_.hook.get(),
-                                  .names = names_});
+                                  .names = names_,
+                                  .measure_squares = options_.measure_squares});
 }
 
 void DistributedDataParallel::Engine::make_shards() {
@@ -390,6 +392,8 @@ std::chrono::nanoseconds DistributedDataParallel::communication_time() const {
 }
 
 int64_t DistributedDataParallel::gradient_bytes() const { return engine_->gradient_bytes(); }
+
+double DistributedDataParallel::microbatch_squares() const { return engine_->microbatch_squares(); }
 
 DataParallelMemory DistributedDataParallel::memory() const { return engine_->memory(); }
 

@@ -61,6 +61,8 @@ struct DdpOptions {
   // bucket whole, in the thread that computes; every stage has the bits of DDP with it. Not with
   // `reproducible`, nor with replicas of a shard group.
   std::shared_ptr<GradientHook> hook{};
+  // Measure microbatch_squares(): one more pass over the gradients.
+  bool measure_squares = false;
 };
 
 // Ranks whose data differ. Gradients are summed over both groups.
@@ -141,6 +143,10 @@ class DistributedDataParallel {
   // What this rank's gradients put on the wire since the last begin_step(), by the formulas of
   // comm/communicator.h or as the hook counted.
   int64_t gradient_bytes() const;
+  // With measure_squares, since the last begin_step(): the squared norm of what each microbatch of
+  // this rank alone added to the step's gradient (divided by the global count, times `scale`),
+  // summed over the microbatches. What the gradient noise scale is measured by.
+  double microbatch_squares() const;
   DataParallelMemory memory() const;
 
  private:

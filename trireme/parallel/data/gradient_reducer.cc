@@ -90,6 +90,7 @@ void GradientReducer::begin(int64_t num_microbatches) {
   microbatches_left_ = num_microbatches;
   communication_time_ = {};
   bytes_sent_ = 0;
+  squares_.reset();
   if (options_.hook != nullptr) options_.hook->begin_step();
   next_launch_ = next_finish_ = 0;
   for (State& state : states_) {
@@ -112,6 +113,7 @@ void GradientReducer::on_gradient(size_t parameter) {
   {
     const c10::NoGradGuard no_grad;
     at::Tensor& gradient = const_cast<at::Tensor&>(parameters_[parameter]).mutable_grad();
+    if (options_.measure_squares) add_squares(gradient);
     if (state.filled[slot.index]) {
       state.views[slot.index].add_(gradient);
     } else {
@@ -122,6 +124,17 @@ void GradientReducer::on_gradient(size_t parameter) {
   }
   --state.missing;
   if (microbatches_left_ == 1) launch_complete_buckets(false);
+}
+
+// Stays on the device: nothing waits for it before the step's end.
+void GradientReducer::add_squares(const at::Tensor& gradient) {
+  const at::ScalarType dtype = at::promote_types(gradient.scalar_type(), at::kFloat);
+  const at::Tensor norm = at::linalg_vector_norm(gradient, 2, {}, false, dtype).to(at::kDouble);
+  squares_ = squares_.defined() ? squares_.add_(norm.square()) : norm.square();
+}
+
+double GradientReducer::microbatch_squares() const {
+  return squares_.defined() ? squares_.item<double>() : 0.0;
 }
 
 // Moves on to the next microbatch's gradients; what no loss used counts as zero.

@@ -41,6 +41,7 @@ struct ReducerOptions {
   // with both groups. Outlives the reducer.
   GradientHook* hook = nullptr;
   std::span<const std::string> names{};  // hook: one a parameter
+  bool measure_squares = false;          // see microbatch_squares()
 };
 
 // Thread safety: one thread drives it, or autograd on its behalf. The groups outlive it.
@@ -71,6 +72,9 @@ class GradientReducer {
   std::chrono::nanoseconds communication_time() const { return communication_time_; }
   // What this rank put on the wire since begin().
   int64_t bytes_sent() const { return bytes_sent_; }
+  // With measure_squares: of each microbatch's gradient of this rank alone, the sum of squares;
+  // summed over the microbatches since begin().
+  double microbatch_squares() const;
   // Bytes of gradients that stay from step to step; the largest sum of those on their way.
   int64_t resident_bytes() const;
   int64_t peak_transient_bytes() const { return pool_.peak_bytes(); }
@@ -96,6 +100,7 @@ class GradientReducer {
 
   void prepare_hook();
   void acquire(State& state);
+  void add_squares(const at::Tensor& gradient);
   void complete_microbatch(State& state);
   void launch_complete_buckets(bool all);
   void launch(State& state);
@@ -116,6 +121,7 @@ class GradientReducer {
   int64_t microbatches_left_ = 0;
   std::chrono::nanoseconds communication_time_{0};
   int64_t bytes_sent_ = 0;
+  at::Tensor squares_;  // scalar, fp64; undefined: none yet
 };
 
 }  // namespace trireme::parallel

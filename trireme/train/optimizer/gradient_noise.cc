@@ -17,22 +17,22 @@ void GradientNoise::add(const GradientMeasure& small, const GradientMeasure& lar
       (large.batch - small.batch);
   const double trace =
       (small.squared_norm - large.squared_norm) / (1 / small.batch - 1 / large.batch);
-  squared_gradient_ = decay_ * squared_gradient_ + (1 - decay_) * squared_gradient;
-  trace_ = decay_ * trace_ + (1 - decay_) * trace;
-  weight_ = decay_ * weight_ + (1 - decay_);
+  state_.squared_gradient = decay_ * state_.squared_gradient + (1 - decay_) * squared_gradient;
+  state_.trace = decay_ * state_.trace + (1 - decay_) * trace;
+  state_.weight = decay_ * state_.weight + (1 - decay_);
 }
 
 double GradientNoise::corrected(double average) const {
-  return weight_ == 0 ? 0 : average / weight_;
+  return state_.weight == 0 ? 0 : average / state_.weight;
 }
 
-double GradientNoise::squared_gradient() const { return corrected(squared_gradient_); }
+double GradientNoise::squared_gradient() const { return corrected(state_.squared_gradient); }
 
-double GradientNoise::trace() const { return corrected(trace_); }
+double GradientNoise::trace() const { return corrected(state_.trace); }
 
 std::optional<double> GradientNoise::batch() const {
-  if (squared_gradient_ <= 0 || trace_ <= 0) return std::nullopt;
-  return trace_ / squared_gradient_;
+  if (state_.squared_gradient <= 0 || state_.trace <= 0) return std::nullopt;
+  return state_.trace / state_.squared_gradient;
 }
 
 }  // namespace trireme::train

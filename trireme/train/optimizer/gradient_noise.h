@@ -32,13 +32,20 @@ class GradientNoise {
   // B_simple = tr(Sigma) / |G|^2; none while the estimates are not both above 0.
   std::optional<double> batch() const;
 
+  // What a checkpoint keeps: averages that start at 0, and the weight of all steps in them.
+  struct State {
+    double squared_gradient = 0;
+    double trace = 0;
+    double weight = 0;
+  };
+  const State& state() const { return state_; }
+  void restore(const State& state) { state_ = state; }
+
  private:
   double corrected(double average) const;
 
   double decay_;
-  double squared_gradient_ = 0;  // average that starts at 0
-  double trace_ = 0;
-  double weight_ = 0;  // of all steps in the averages
+  State state_;
 };
 
 }  // namespace trireme::train
