@@ -64,7 +64,9 @@ Measurement measure_rank(comm::Communicator& group, int zero) {
   const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
   auto model = model::make_model(config, 1, at::kBFloat16);
   parallel::DistributedDataParallel ddp(model->module(), group,
-                                        {.zero = zero, .units = model->units()});
+                                        {.zero = zero,
+                                         .units = model->units(),
+                                         .bucket_bytes = 256 << 10});  // small beside the model
   model->run_units_with([&](size_t unit, const at::Tensor& x, const auto& forward) {
     return ddp.run(unit, x, forward);
   });

@@ -77,6 +77,12 @@ class Zero(ProgramTest):
             self.setUp()
             self.compare(3, [(f"--parallel.zero={zero}",) for zero in (1, 2, 3)], *option)
 
+    def test_offload(self):
+        disk = ("--offload.optimizer=disk", "--offload.buffer_bytes=65536")
+        for precision in ("--train.precision=fp32", "--train.precision=bf16"):
+            self.setUp()
+            self.compare(2, [(f"--parallel.zero={zero}", *disk) for zero in (0, 1, 2, 3)], precision)
+
     def test_optimizers(self):
         for name, rate in (("sgd", 0.1), ("lion", 1e-3), ("adafactor", 0.05), ("muon", 0.01), ("lamb", 0.02),
                            ("lars", 3)):

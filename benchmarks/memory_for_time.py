@@ -1,0 +1,127 @@
+"""What saving memory costs in time: recompute, offload and ZeRO beside the same run without.
+
+Trains one Llama once a variant and round, alternating; prints the median step, the peak resident
+memory of the largest rank, and both over those of the plain run. Every variant has the plain run's
+bits, which is checked. Writes a dated note to benchmarks/results/.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFIG = """
+[model]
+family = "llama"
+layers = 8
+width = 256
+heads = 4
+kv_heads = 4
+ffn_width = 704
+sequence_length = 512
+vocab_size = 512
+[train]
+global_batch = {batch}
+micro_batch = {micro_batch}
+[optimizer]
+warmup_steps = 0
+[checkpoint]
+interval = 0
+"""
+# Of a run with large activations and one with large states: name, options, sequences a rank.
+VARIANTS = [
+    ("plain", []),
+    ("recompute selective (attention_core)", ["--train.recompute=selective"]),
+    ("recompute selective (attention, feed_forward)",
+     ["--train.recompute=selective", "--train.recompute_modules=attention,feed_forward"]),
+    ("recompute full", ["--train.recompute=full"]),
+    ("offload to disk", ["--offload.optimizer=disk", "--offload.buffer_bytes=4194304"]),
+    ("ZeRO-1", ["--parallel.zero=1"]),
+    ("ZeRO-2", ["--parallel.zero=2"]),
+    ("ZeRO-3", ["--parallel.zero=3"]),
+    ("ZeRO-3, recompute full, offload to disk",
+     ["--parallel.zero=3", "--train.recompute=full", "--offload.optimizer=disk", "--offload.buffer_bytes=4194304"]),
+]
+
+
+def checked(command):
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))} failed:\n{result.stdout}{result.stderr}")
+
+
+def train(args, folder, data, options):
+    """Of one run: seconds of a step, peak memory, and what it computed."""
+    with tempfile.TemporaryDirectory(prefix="run-", dir=folder) as run:
+        checked([args.trireme, "train", str(folder / "bench.toml"), "--ranks", str(args.ranks),
+                 f"--data.path={data}", f"--train.steps={args.steps}", f"--output.folder={run}/out", *options])
+        steps = [json.loads(line) for line in (Path(run) / "out/metrics.jsonl").read_text().splitlines()]
+    return {"seconds": statistics.median(step["step_seconds"] for step in steps[args.warmup:]),
+            "memory": max(step["peak_rss_bytes"] for step in steps),
+            "curve": [(step["loss"], step["grad_norm"]) for step in steps]}
+
+
+def table(rows):
+    lines = ["| variant | step | of plain | peak memory a rank | of plain |", "|---|---|---|---|---|"]
+    for name, row in rows.items():
+        plain = rows["plain"]
+        lines.append(f"| {name} | {row['seconds'] * 1e3:.0f} ms | {row['seconds'] / plain['seconds']:.2f} | "
+                     f"{row['memory'] / 2**20:.0f} MiB | {row['memory'] / plain['memory']:.2f} |")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trireme", default=str(ROOT / "build/release/bin/trireme"))
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--warmup", type=int, default=2, help="first steps left out of each median")
+    parser.add_argument("--micro-batch", type=int, default=8, help="sequences of 512 tokens a rank and step")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--no-note", action="store_true", help="write no note to benchmarks/results/")
+    args = parser.parse_args()
+
+    with tempfile.TemporaryDirectory(prefix="trireme-bench-") as name:
+        folder = Path(name)
+        (folder / "text").write_bytes(os.urandom(4 << 20))
+        (folder / "bench.toml").write_text(CONFIG.format(batch=args.ranks * args.micro_batch,
+                                                         micro_batch=args.micro_batch))
+        checked([args.trireme, "data", "prepare", "--input", str(folder / "text"), "--tokenizer", "bytes",
+                 "--output", str(folder / "tokens")])
+        results = {name: [] for name, _ in VARIANTS}
+        for round_index in range(args.rounds):
+            for name, options in VARIANTS if round_index % 2 == 0 else reversed(VARIANTS):
+                results[name].append(train(args, folder, folder / "tokens", options))
+            print(f"bench: round {round_index + 1} of {args.rounds} done", file=sys.stderr)
+    for name, runs in results.items():
+        if any(run["curve"] != results["plain"][0]["curve"] for run in runs):
+            sys.exit(f"{name} has other losses than plain: a bug")
+    rows = {name: {key: statistics.median(run[key] for run in runs) for key in ("seconds", "memory")}
+            for name, runs in results.items()}
+
+    print(json.dumps(rows, indent=1) if args.json else table(rows))
+    if not args.no_note:
+        today = datetime.date.today().isoformat()
+        note = ROOT / "benchmarks" / "results" / f"{today}-memory-for-time.md"
+        note.write_text(f"""# What saving memory costs in time, {today}
+
+Llama of 8 layers, width 256, T 512, vocabulary 512, fp32, AdamW; {args.ranks} ranks with {args.micro_batch} sequences each, on
+{len(os.sched_getaffinity(0))} cores. Medians of {args.rounds} rounds of {args.steps} steps (the first {args.warmup} left out), alternating. \
+All variants have the same losses, bit for bit.
+
+{table(rows)}
+
+Repeat: `benchmarks/memory_for_time.py`.
+""")
+        print(f"bench: wrote {note.relative_to(ROOT)}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
