@@ -40,6 +40,10 @@ ROOMS = {
     "comm/rendezvous": ["comm", "comm/shared", "comm/message", "comm/c10d", "comm/hierarchical"],
     "parallel/data": [],
     "parallel/data/compression": ["parallel/data"],
+    "train": ["train/optimizer", "train/offload", "train/profile"],
+    "train/optimizer": ["train", "train/offload"],
+    "train/offload": [],
+    "train/profile": [],
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]trireme/([^">]+)[">]', re.MULTILINE)

@@ -77,9 +77,7 @@ class GradientReducer {
   double microbatch_squares() const;
   // Bytes of gradients that stay from step to step; the largest sum of those on their way.
   int64_t resident_bytes() const;
-  int64_t peak_transient_bytes() const {
-    return options_.keep_part_alone ? pool_.peak_bytes() : 0;
-  }
+  int64_t peak_transient_bytes() const { return options_.keep_part_alone ? pool_.peak_bytes() : 0; }
 
  private:
   struct State {
