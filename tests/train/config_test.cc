@@ -133,6 +133,17 @@ TEST(Config, WhatDoesNotGoTogetherIsRefused) {
               HasSubstr("recompute_modules is empty"));
 }
 
+TEST(Config, UnevenBatchesAreAllowedWhenAskedFor) {
+  const std::string batch = "[train]\nglobal_batch = 5\nmicro_batch = 2\n";
+  EXPECT_THAT(error_of(batch, {}, 4), HasSubstr("--train.uneven_batches=true"));
+  RunConfig config = parse_config(batch + "uneven_batches = true\n", "c.toml");
+  resolve(config, 4);
+  EXPECT_EQ(config.microbatches_per_step(), 1);
+  EXPECT_THAT(error_of(batch + "uneven_batches = true\nmeasure_noise = true\n", {}, 4),
+              AllOf(HasSubstr("train.measure_noise"), HasSubstr("= 8")));
+  EXPECT_THAT(error_of("[train]\nspike_factor = 0.5\n"), HasSubstr("above 1"));
+}
+
 TEST(Config, CompressionIsChecked) {
   for (const char* name : {"none", "bf16", "fp16", "int8", "powersgd", "topk"}) {
     EXPECT_EQ(error_of("", {{"train.compression", name}}), "");

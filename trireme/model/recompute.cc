@@ -103,7 +103,7 @@ RecomputePlan recompute_plan(std::string_view kind, std::string_view modules) {
     while (name.ends_with(' ')) name.remove_suffix(1);
     const auto found =
         std::ranges::find(names, name, [](const auto& entry) { return entry.first; });
-    TRIREME_CHECK(found != std::end(names), "recompute_modules has \"", name,
+    TRIREME_CHECK(found != std::end(names), "train.recompute_modules has \"", name,
                   "\"; expected attention_core, attention or feed_forward, separated by commas");
     plan.*(found->second) = true;
     any = true;

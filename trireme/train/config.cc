@@ -279,6 +279,8 @@ void resolve(RunConfig& config, int num_ranks) {
                 optimizer.beta1, " and ", optimizer.beta2, "; expected below 1");
   TRIREME_CHECK(optimizer.momentum < 1, "optimizer.momentum is ", optimizer.momentum,
                 "; expected below 1");
+  TRIREME_CHECK(train.spike_factor == 0 || train.spike_factor > 1, "train.spike_factor is ",
+                train.spike_factor, "; expected 0 (never) or above 1, such as 3");
   parse_parameter_groups(optimizer.groups);
   TRIREME_CHECK(optimizer.decay_fraction <= 1, "optimizer.decay_fraction is ",
                 optimizer.decay_fraction, "; expected at most 1");
