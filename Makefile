@@ -29,7 +29,7 @@ check: setup     ## layers, mirror, file length, clang-format
 format: setup    ## clang-format every source
 	@tools/format.sh
 
-bench: build     ## train_vs_pytorch: tokens/s, memory and start-up beside PyTorch
+bench: build     ## train_vs_pytorch: tokens/s, memory and start-up beside PyTorch and DeepSpeed
 	@tools/bench.sh
 
 clean:           ## remove the build (not .venv, not runs/)

@@ -1,0 +1,93 @@
+"""How each peer trains: for every name a function that turns a model into one step of training.
+
+A step takes tokens and targets, updates the weights and returns the loss. All peers train the same
+model with AdamW in one fused kernel and a gradient norm of at most 1. The process group exists
+before these functions run when there are several ranks.
+"""
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+CLIP = 1.0
+
+
+def adamw(parameters):
+    return torch.optim.AdamW(parameters, lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+
+
+def torch_step(model, step_model):
+    """`step_model` is called; `model` owns the parameters that the optimizer sees."""
+    parameters = list(model.parameters())
+    optimizer = adamw(parameters)
+
+    def step(tokens, targets):
+        loss = step_model(tokens, targets)
+        loss.backward()
+        nn.utils.clip_grad_norm_(parameters, CLIP)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss.item()
+
+    return step
+
+
+def ddp(model, ranks, batch):
+    step_model = model
+    if ranks > 1:
+        step_model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    return torch_step(model, step_model)
+
+
+def ddp_compiled(model, ranks, batch):
+    # The inner module is compiled, then wrapped: PyTorch's "Where to apply torch.compile".
+    model.compile()
+    return ddp(model, ranks, batch)
+
+
+def fsdp2_zero2(model, ranks, batch):
+    """Parameters stay whole from forward to the end of backward; gradients and states are sharded."""
+    for module in (*model.blocks, model):
+        fully_shard(module, reshard_after_forward=False)
+    return torch_step(model, model)
+
+
+def fsdp2_zero3(model, ranks, batch):
+    """Blocks are sharded again after forward. What the root owns (embedding, output) is not, which is
+    PyTorch's default for a root: backward needs the output first of all."""
+    for block in model.blocks:
+        fully_shard(block, reshard_after_forward=True)
+    fully_shard(model)
+    return torch_step(model, model)
+
+
+def deepspeed(stage):
+    def build(model, ranks, batch):
+        import deepspeed  # Lives in an environment of its own; tools/setup_bench.sh makes it.
+
+        config = {
+            "train_micro_batch_size_per_gpu": batch,
+            "gradient_accumulation_steps": 1,
+            "gradient_clipping": CLIP,
+            "steps_per_print": 1 << 30,
+            # Buckets of 16 MB instead of 2 GB, for a model of 35 MB: as fast, and less memory.
+            "zero_optimization": {"stage": stage, "reduce_bucket_size": 4_000_000,
+                                  "allgather_bucket_size": 4_000_000,
+                                  "stage3_prefetch_bucket_size": 1_000_000},
+        }
+        # torch's fused AdamW: as fast here as DeepSpeed's CPU Adam, which would be compiled first.
+        engine, *_ = deepspeed.initialize(model=model, optimizer=adamw(model.parameters()), config=config)
+
+        def step(tokens, targets):
+            loss = engine(tokens, targets)
+            engine.backward(loss)
+            engine.step()
+            return loss.item()
+
+        return step
+
+    return build
+
+
+PEERS = {"ddp": ddp, "ddp-compiled": ddp_compiled, "fsdp2-zero2": fsdp2_zero2,
+         "fsdp2-zero3": fsdp2_zero3, "deepspeed-zero2": deepspeed(2), "deepspeed-zero3": deepspeed(3)}

@@ -1,0 +1,174 @@
+"""Starts the programs that are compared: a peer's ranks, or jobs of `trireme train`.
+
+Each runner returns a dict with the keys of METRICS.
+"""
+
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+# What is compared, and its name in the table.
+METRICS = {"tokens_per_second": "tokens/s", "peak_rss_bytes": "peak memory",
+           "seconds_to_first_step": "start"}
+# Each peer, and the ZeRO stage of the trireme run that it is compared with.
+ZERO = {"ddp": 0, "ddp-compiled": 0, "fsdp2-zero2": 2, "fsdp2-zero3": 3, "deepspeed-zero2": 2,
+        "deepspeed-zero3": 3}
+
+
+class PeerError(Exception):
+    """A peer is not installed or did not run; the text is one line for the table."""
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def peer_python(args, peer):
+    if not peer.startswith("deepspeed"):
+        return sys.executable
+    if not Path(args.deepspeed_python).exists():
+        raise PeerError(f"no {args.deepspeed_python}; tools/setup_bench.sh makes it")
+    return args.deepspeed_python
+
+
+def peer_environment(args, peer, ranks, threads, folder):
+    """torchrun's variables, and what the peer reads besides."""
+    return {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+            "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "START_TIME": str(time.time()),
+            "OMP_NUM_THREADS": str(threads),
+            # Compiled anew in every run unless the caller keeps what was compiled.
+            "TORCHINDUCTOR_CACHE_DIR": args.compile_cache or str(folder / "inductor"),
+            # DeepSpeed compiles its operators into the environment that setup_bench.sh makes.
+            "DS_ACCELERATOR": "cpu", "LOCAL_SIZE": str(ranks),
+            "TORCH_EXTENSIONS_DIR": os.environ.get("TORCH_EXTENSIONS_DIR") or
+                                    str(Path(args.deepspeed_python).parent.parent / "ops")}
+
+
+def reason(process, log):
+    """One line that says why a rank failed: the last line of an exception, or of the log."""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    errors = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception"))]
+    text = (errors or lines or ["no output"])[-1]
+    how = signal.Signals(-process.returncode).name if process.returncode < 0 else f"exit {process.returncode}"
+    return f"{how}: {text[:160]}".replace("|", "/")
+
+
+def wait_for_all(processes, logs, timeout):
+    """Waits for the ranks of a peer; none is left when one fails or the time is over."""
+    deadline = time.monotonic() + timeout
+    try:
+        while any([process.poll() is None for process in processes]):
+            for process, log in zip(processes, logs):
+                if process.returncode:
+                    raise PeerError(reason(process, log))
+            if time.monotonic() > deadline:
+                raise PeerError(f"not done after {timeout} s")
+            time.sleep(0.05)
+        for process, log in zip(processes, logs):
+            if process.returncode:
+                raise PeerError(reason(process, log))
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+def run_peer(args, data, ranks, batch, threads, peer):
+    """Raises PeerError. The result has `last_loss` besides."""
+    with tempfile.TemporaryDirectory(prefix="trireme-bench-") as name:
+        folder = Path(name)
+        command = [peer_python(args, peer), str(HERE / "pytorch_train.py"), f"--peer={peer}",
+                   f"--batch={batch}", f"--steps={args.steps}", f"--warmup={args.warmup}",
+                   f"--threads={threads}", f"--data={data}"]
+        logs = [folder / f"{rank}.log" for rank in range(ranks)]
+        common = peer_environment(args, peer, ranks, threads, folder)
+        processes = []
+        for rank, log in enumerate(logs):
+            with (folder / f"{rank}.out").open("w") as out, log.open("w") as errors:
+                processes.append(subprocess.Popen(command, stdout=out, stderr=errors,
+                                                  env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)}))
+        wait_for_all(processes, logs, args.peer_timeout)
+        return json.loads((folder / "0.out").read_text().splitlines()[-1])
+
+
+def config_text(args, data, ranks, batch, output):
+    return f"""
+[model]
+family = "llama"
+layers = 6
+width = 256
+heads = 4
+kv_heads = 4
+ffn_width = 640
+sequence_length = 256
+vocab_size = 8192
+[data]
+path = {json.dumps(str(data))}
+[train]
+steps = {args.steps}
+global_batch = {batch * ranks}
+micro_batch = {batch}
+gradient_clip = 1.0
+[optimizer]
+learning_rate = 1e-3
+warmup_steps = 0
+schedule = "constant"
+weight_decay = 0.1
+[checkpoint]
+interval = 0
+[output]
+folder = {json.dumps(output)}
+"""
+
+
+class Job:
+    """A run of `trireme train`."""
+
+    def __init__(self, args, data, ranks, batch, threads, zero, folder):
+        self.args, self.tokens_per_step, self.first = args, batch * ranks * 256, None
+        self.metrics = folder / "run" / "metrics.jsonl"
+        self.log = folder / "log"
+        folder.mkdir()
+        (folder / "bench.toml").write_text(config_text(args, data, ranks, batch, str(folder / "run")))
+        self.command = [args.trireme, "train", str(folder / "bench.toml"), "--ranks", str(ranks),
+                        "--threads", str(threads), f"--parallel.zero={zero}"]
+        self.start = time.time()
+        with self.log.open("w") as output:
+            self.process = subprocess.Popen(self.command, stdout=output, stderr=subprocess.STDOUT)
+
+    def is_running(self):
+        if self.first is None and self.metrics.exists() and self.metrics.stat().st_size > 0:
+            self.first = time.time() - self.start
+        return self.process.poll() is None
+
+    def result(self):
+        if self.process.returncode != 0 or self.first is None:
+            sys.exit(f"{' '.join(self.command)} failed:\n{self.log.read_text()}")
+        steps = [json.loads(line) for line in self.metrics.read_text().splitlines()]
+        seconds = statistics.median(step["step_seconds"] for step in steps[self.args.warmup:])
+        return {"tokens_per_second": self.tokens_per_step / seconds,
+                "peak_rss_bytes": max(step["peak_rss_bytes"] for step in steps),
+                "seconds_to_first_step": self.first}
+
+
+def run_trireme(args, data, ranks, batch, threads, zero=0, copies=1):
+    """`copies` of the same job at once; their tokens/s together."""
+    with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
+        jobs = [Job(args, data, ranks, batch, threads, zero, Path(folder) / str(copy))
+                for copy in range(copies)]
+        while any([job.is_running() for job in jobs]):
+            time.sleep(0.002 if any(job.first is None for job in jobs) else 0.05)
+        results = [job.result() for job in jobs]
+    return {metric: combine(result[metric] for result in results)
+            for metric, combine in zip(METRICS, (sum, max, max))}
