@@ -10,12 +10,12 @@ import argparse
 import datetime
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from trireme_runs import ROOT, add_arguments, train, write_note
+
 RUNS = {
     "none": [],
     "none, seed 43": ["--train.seed=43"],
@@ -31,14 +31,10 @@ RUNS = {
 }
 
 
-def train(args, folder, options):
-    command = [args.trireme, "train", str(args.config), "--ranks", "2", f"--train.steps={args.steps}",
-               f"--train.evaluate_interval={args.steps}", "--train.evaluate_sequences=32",
-               "--checkpoint.interval=0", f"--output.folder={folder}", *options]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(command)} failed:\n{result.stdout}{result.stderr}")
-    steps = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
+def measure(args, options):
+    with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
+        steps = train(args.trireme.resolve(), args.config.resolve(), folder, "--ranks=2", f"--train.steps={args.steps}",
+                      f"--train.evaluate_interval={args.steps}", "--train.evaluate_sequences=32", *options)
     return {"gradient_bytes": steps[-1]["gradient_bytes"], "validation_loss": steps[-1]["validation_loss"],
             "loss": statistics.mean(step["loss"] for step in steps[-args.last:])}
 
@@ -56,35 +52,29 @@ def table(results):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trireme", default=str(ROOT / "build/release/bin/trireme"))
+    add_arguments(parser)
     parser.add_argument("--config", default=ROOT / "examples/demo.toml", type=Path)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--last", type=int, default=20, help="steps that the training loss is the mean of")
     parser.add_argument("--rules", nargs="+", choices=RUNS, default=list(RUNS), metavar="RULE",
                         help="among: " + "; ".join(RUNS))
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--no-note", action="store_true", help="write no note to benchmarks/results/")
     args = parser.parse_args()
 
     results = {}
     for name in ["none", *(rule for rule in args.rules if rule != "none")]:
-        with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
-            results[name] = train(args, folder, RUNS[name])
+        results[name] = measure(args, RUNS[name])
         print(f"bench: {name} done, validation loss {results[name]['validation_loss']:.3f}", file=sys.stderr)
     print(json.dumps(results, indent=1) if args.json else table(results))
     if not args.no_note:
         today = datetime.date.today().isoformat()
-        note = ROOT / "benchmarks" / "results" / f"{today}-compression.md"
-        note.write_text(f"""# Gradient compression, {today}
+        write_note(f"{today}-compression.md", f"""# Gradient compression, {today}
 
-{args.config.relative_to(ROOT) if args.config.is_relative_to(ROOT) else args.config} on two ranks, {args.steps} steps; \
-the training loss is the mean of the last {args.last}.
+{args.config.name} on two ranks, {args.steps} steps; the training loss is the mean of the last {args.last}.
 
 {table(results)}
 
 Repeat: `benchmarks/compression.py`.
 """)
-        print(f"bench: wrote {note.relative_to(ROOT)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

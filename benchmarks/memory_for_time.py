@@ -10,12 +10,12 @@ import datetime
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from trireme_runs import add_arguments, checked, train, write_note
+
 CONFIG = """
 [model]
 family = "llama"
@@ -31,10 +31,8 @@ global_batch = {batch}
 micro_batch = {micro_batch}
 [optimizer]
 warmup_steps = 0
-[checkpoint]
-interval = 0
 """
-# Of a run with large activations and one with large states: name, options, sequences a rank.
+# Name, options.
 VARIANTS = [
     ("plain", []),
     ("recompute selective (attention_core)", ["--train.recompute=selective"]),
@@ -50,18 +48,11 @@ VARIANTS = [
 ]
 
 
-def checked(command):
-    result = subprocess.run(command, capture_output=True, text=True)
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(map(str, command))} failed:\n{result.stdout}{result.stderr}")
-
-
-def train(args, folder, data, options):
+def measure(args, folder, data, options):
     """Of one run: seconds of a step, peak memory, and what it computed."""
     with tempfile.TemporaryDirectory(prefix="run-", dir=folder) as run:
-        checked([args.trireme, "train", str(folder / "bench.toml"), "--ranks", str(args.ranks),
-                 f"--data.path={data}", f"--train.steps={args.steps}", f"--output.folder={run}/out", *options])
-        steps = [json.loads(line) for line in (Path(run) / "out/metrics.jsonl").read_text().splitlines()]
+        steps = train(args.trireme.resolve(), folder / "bench.toml", run, f"--ranks={args.ranks}",
+                      f"--data.path={data}", f"--train.steps={args.steps}", *options)
     return {"seconds": statistics.median(step["step_seconds"] for step in steps[args.warmup:]),
             "memory": max(step["peak_rss_bytes"] for step in steps),
             "curve": [(step["loss"], step["grad_norm"]) for step in steps]}
@@ -78,14 +69,12 @@ def table(rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trireme", default=str(ROOT / "build/release/bin/trireme"))
+    add_arguments(parser)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--warmup", type=int, default=2, help="first steps left out of each median")
     parser.add_argument("--micro-batch", type=int, default=8, help="sequences of 512 tokens a rank and step")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--no-note", action="store_true", help="write no note to benchmarks/results/")
     args = parser.parse_args()
 
     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as name:
@@ -93,12 +82,12 @@ def main():
         (folder / "text").write_bytes(os.urandom(4 << 20))
         (folder / "bench.toml").write_text(CONFIG.format(batch=args.ranks * args.micro_batch,
                                                          micro_batch=args.micro_batch))
-        checked([args.trireme, "data", "prepare", "--input", str(folder / "text"), "--tokenizer", "bytes",
+        checked([args.trireme.resolve(), "data", "prepare", "--input", str(folder / "text"), "--tokenizer", "bytes",
                  "--output", str(folder / "tokens")])
         results = {name: [] for name, _ in VARIANTS}
         for round_index in range(args.rounds):
             for name, options in VARIANTS if round_index % 2 == 0 else reversed(VARIANTS):
-                results[name].append(train(args, folder, folder / "tokens", options))
+                results[name].append(measure(args, folder, folder / "tokens", options))
             print(f"bench: round {round_index + 1} of {args.rounds} done", file=sys.stderr)
     for name, runs in results.items():
         if any(run["curve"] != results["plain"][0]["curve"] for run in runs):
@@ -109,8 +98,7 @@ def main():
     print(json.dumps(rows, indent=1) if args.json else table(rows))
     if not args.no_note:
         today = datetime.date.today().isoformat()
-        note = ROOT / "benchmarks" / "results" / f"{today}-memory-for-time.md"
-        note.write_text(f"""# What saving memory costs in time, {today}
+        write_note(f"{today}-memory-for-time.md", f"""# What saving memory costs in time, {today}
 
 Llama of 8 layers, width 256, T 512, vocabulary 512, fp32, AdamW; {args.ranks} ranks with {args.micro_batch} sequences each, on
 {len(os.sched_getaffinity(0))} cores. Medians of {args.rounds} rounds of {args.steps} steps (the first {args.warmup} left out), alternating. \
@@ -120,7 +108,6 @@ All variants have the same losses, bit for bit.
 
 Repeat: `benchmarks/memory_for_time.py`.
 """)
-        print(f"bench: wrote {note.relative_to(ROOT)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -15,22 +15,7 @@ readonly packages=(
   clang-format clang-tidy python3-venv python3-dev
 )
 
-die() { echo "setup: $*" >&2; exit 2; }
-step() { # step "what" command...: runs it quietly, says what and for how long
-  local what=$1 start=$SECONDS log
-  shift
-  log=$(mktemp)
-  printf 'setup: %s ...' "$what"
-  if "$@" >"$log" 2>&1; then
-    printf ' %ds\n' $((SECONDS - start))
-  else
-    printf ' failed\n'
-    tail -n 20 "$log" >&2
-    rm -f "$log"
-    die "$what failed; the last lines are above"
-  fi
-  rm -f "$log"
-}
+source tools/steps.sh
 
 install_packages() {
   command -v dpkg-query >/dev/null || {

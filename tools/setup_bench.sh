@@ -17,22 +17,7 @@ readonly packages=(
 )
 export DS_ACCELERATOR=cpu DS_BUILD_OPS=0 TORCH_EXTENSIONS_DIR=$venv/ops
 
-die() { echo "setup_bench: $*" >&2; exit 2; }
-step() { # step "what" command...: runs it quietly, says what and for how long
-  local what=$1 start=$SECONDS log
-  shift
-  log=$(mktemp)
-  printf 'setup_bench: %s ...' "$what"
-  if "$@" >"$log" 2>&1; then
-    printf ' %ds\n' $((SECONDS - start))
-    rm -f "$log"
-  else
-    printf ' failed\n'
-    tail -n 20 "$log" >&2
-    rm -f "$log"
-    die "$what failed; the last lines are above"
-  fi
-}
+source tools/steps.sh
 site_of() { "$1" -c "import importlib.util as u, os; print(os.path.dirname(os.path.dirname(u.find_spec('$2').origin)))"; }
 is_done() { # for this DeepSpeed, this torch and this folder
   "$python" -c '' 2>/dev/null && [[ -f $venv/done && $(<"$venv/done") == "$state" ]]
