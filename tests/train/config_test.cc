@@ -123,6 +123,7 @@ TEST(Config, ShardsAreFilledInAndChecked) {
 }
 
 TEST(Config, WhatDoesNotGoTogetherIsRefused) {
+  EXPECT_THAT(error_of("[train]\nloss_scale = 1e300\n"), HasSubstr("at most 1.67"));
   EXPECT_THAT(error_of("[train]\nprecision = 'fp16'\nmaster_weights = false\n"),
               HasSubstr("train.master_weights"));
   EXPECT_THAT(error_of("[train]\nprecision = 'bf16'\nstochastic_rounding = true\n"),
@@ -144,6 +145,13 @@ TEST(Config, UnevenBatchesAreAllowedWhenAskedFor) {
   EXPECT_THAT(error_of("[train]\nspike_factor = 0.5\n"), HasSubstr("above 1"));
 }
 
+TEST(Config, ReproducibleNeedsPowersOfTwo) {
+  const std::string batch = "[train]\nreproducible = true\nmicro_batch = 2\nglobal_batch = ";
+  EXPECT_EQ(error_of(batch + "16\n", {}, 4), "");
+  EXPECT_THAT(error_of(batch + "12\n", {}, 2), HasSubstr("2 data ranks with 3 microbatches"));
+  EXPECT_THAT(error_of(batch + "12\n", {}, 3), HasSubstr("powers of two"));
+}
+
 TEST(Config, CompressionIsChecked) {
   for (const char* name : {"none", "bf16", "fp16", "int8", "powersgd", "topk"}) {
     EXPECT_EQ(error_of("", {{"train.compression", name}}), "");
@@ -156,6 +164,11 @@ TEST(Config, CompressionIsChecked) {
   EXPECT_THAT(error_of("[train]\ncompression = 'topk'\nprecision = 'fp16'\n"),
               HasSubstr("use bf16"));
   EXPECT_EQ(error_of("[train]\ncompression = 'int8'\nprecision = 'fp16'\n"), "");
+  EXPECT_THAT(error_of("[train]\ncompression = 'powersgd'\nskip_bad_steps = 1\n"),
+              HasSubstr("train.skip_bad_steps"));
+  EXPECT_THAT(error_of("[train]\ncompression = 'topk'\nmeasure_noise = true\n"),
+              HasSubstr("train.measure_noise"));
+  EXPECT_EQ(error_of("[train]\ncompression = 'int8'\nskip_bad_steps = 1\n"), "");
   EXPECT_THAT(error_of("[train]\ncompression = 'topk'\ncompression_ratio = 0\n"),
               HasSubstr("compression_ratio is 0"));
   EXPECT_THAT(error_of("[train]\ncompression_rank = 0\n"), HasSubstr("at least 1"));

@@ -87,6 +87,19 @@ TEST(GradientCompression, EveryRankGetsItsOwnResidualBack) {
   });
 }
 
+TEST(GradientCompression, ARestartDoesNotWarmUpAgain) {
+  TrainConfig train;
+  train.compression = "topk";
+  train.compression_warmup = 5;
+  for (const auto& [step, left] : {std::pair{0, 5}, std::pair{3, 2}, std::pair{9, 0}}) {
+    const auto hook = make_gradient_hook(train);
+    restart_compression(hook.get(), train, step);
+    EXPECT_EQ(hook->state().front().tensor.item<int64_t>(), left);
+  }
+  restart_compression(nullptr, {}, 3);
+  EXPECT_EQ(compression_bytes(nullptr), 0);
+}
+
 TEST(GradientCompression, WhatARunWithoutDoesNotWantIsLeftAlone) {
   const harness::TemporaryFolder folder;
   harness::run_ranks(2, [&](comm::Communicator& world) {

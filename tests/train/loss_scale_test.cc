@@ -5,6 +5,13 @@
 namespace trireme::train {
 namespace {
 
+TEST(LossScale, GrowsAfterARestartWithAShorterInterval) {
+  LossScale scale({.initial = 4, .growth_interval = 3});
+  scale.restore(4, 100);
+  scale.update(true);
+  EXPECT_EQ(scale.scale(), 8);
+}
+
 TEST(LossScale, HalvesOnOverflowAndDoublesAfterAnIntervalOfGoodSteps) {
   LossScale scale({.initial = 8, .growth_interval = 3});
   EXPECT_TRUE(scale.may_retry());

@@ -15,8 +15,8 @@ TEST(RunState, SurvivesItsText) {
                        .config = "[train]\nsteps = 7\n",
                        .loss_scale = 1024,
                        .loss_scale_steps = 3,
-                       .mean_grad_norm = 0.5,
-                       .good_steps = 12};
+                       .bad_steps = {.mean_norm = 0.5, .num_good = 12, .num_skipped = 2},
+                       .noise = {.squared_gradient = 0.25, .trace = 3, .weight = 0.5}};
   const RunState again = parse_state(to_json(state), "here");
   EXPECT_EQ(again.step, 7);
   EXPECT_EQ(again.next_sample, 56);
@@ -24,8 +24,12 @@ TEST(RunState, SurvivesItsText) {
   EXPECT_EQ(again.config, state.config);
   EXPECT_EQ(again.loss_scale, 1024);
   EXPECT_EQ(again.loss_scale_steps, 3);
-  EXPECT_EQ(again.mean_grad_norm, 0.5);
-  EXPECT_EQ(again.good_steps, 12);
+  EXPECT_EQ(again.bad_steps.mean_norm, 0.5);
+  EXPECT_EQ(again.bad_steps.num_good, 12);
+  EXPECT_EQ(again.bad_steps.num_skipped, 2);
+  EXPECT_EQ(again.noise.squared_gradient, 0.25);
+  EXPECT_EQ(again.noise.trace, 3);
+  EXPECT_EQ(again.noise.weight, 0.5);
 }
 
 TEST(RunState, WhatIsNotARunsStateIsRefusedWithThePath) {

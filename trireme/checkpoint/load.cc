@@ -152,16 +152,18 @@ std::string load(const fs::path& folder, std::span<Entry> entries, comm::Communi
       if (found != manifest.tensors.end()) check_box(shards, entry.name, found->second, box);
     }
   });
-  for (Entry& entry : entries) {
-    const auto found = manifest.tensors.find(entry.name);
-    if (found == manifest.tensors.end()) continue;
-    const mesh::Box box = wanted_box(entry, world);
-    const at::Tensor target =
-        entry.offloaded ? at::empty_like(entry.local, at::TensorOptions().device(at::kCPU))
-                        : entry.local;
-    shards.copy_box(entry.name, found->second, box, target);
-    if (entry.offloaded) entry.offloaded->write(target);
-  }
+  run_or_throw(world, [&] {
+    for (Entry& entry : entries) {
+      const auto found = manifest.tensors.find(entry.name);
+      if (found == manifest.tensors.end()) continue;
+      const mesh::Box box = wanted_box(entry, world);
+      const at::Tensor target =
+          entry.offloaded ? at::empty_like(entry.local, at::TensorOptions().device(at::kCPU))
+                          : entry.local;
+      shards.copy_box(entry.name, found->second, box, target);
+      if (entry.offloaded) entry.offloaded->write(target);
+    }
+  });
   return manifest.state;
 }
 

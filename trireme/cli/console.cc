@@ -1,6 +1,7 @@
 #include "trireme/cli/console.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -30,6 +31,27 @@ std::string describe_sharing(const train::ParallelConfig& parallel) {
   const auto replicas = static_cast<long long>(parallel.data) / shard;
   if (replicas > 1) text += format(", %lld replicas", replicas);
   return text;
+}
+
+// What rank 0 keeps of the model from step to step.
+std::string describe_memory(const train::RunConfig& config, const train::RunSummary& summary) {
+  const auto bytes = [](int64_t count) { return human_bytes(static_cast<double>(count)); };
+  std::string text = "parameters " + bytes(summary.memory.parameters) + ", gradients " +
+                     bytes(summary.memory.gradients);
+  // The tree keeps a sum for each level of the microbatches.
+  const int64_t microbatches = summary.microbatches_per_step;
+  const int64_t levels =
+      config.train.reproducible ? std::bit_width(static_cast<uint64_t>(microbatches)) : 1;
+  const int64_t accumulating = levels * summary.memory.whole_gradients;
+  if (microbatches > 1 && accumulating > summary.memory.gradients) {
+    text += " (" + bytes(accumulating) + " until the last microbatch)";
+  }
+  if (summary.compression_bytes > 0) {
+    text += ", compression " + bytes(summary.compression_bytes);
+  }
+  text += ", optimizer " + bytes(summary.optimizer_bytes);
+  if (config.offload.optimizer != "none") text += " (on " + config.offload.optimizer + ")";
+  return text + " a rank; " + describe_sharing(config.parallel);
 }
 
 }  // namespace
@@ -86,19 +108,16 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
              static_cast<long long>(config.parallel.data),
              static_cast<long long>(summary.microbatches_per_step),
              static_cast<long long>(config.train.micro_batch)));
-  const std::string& place = config.offload.optimizer;
-  print_line(format("memory  parameters %s, gradients %s, optimizer %s%s a rank; %s",
-                    human_bytes(static_cast<double>(summary.memory.parameters)).c_str(),
-                    human_bytes(static_cast<double>(summary.memory.gradients)).c_str(),
-                    human_bytes(static_cast<double>(summary.optimizer_bytes)).c_str(),
-                    place == "none" ? "" : format(" (on %s)", place.c_str()).c_str(),
-                    describe_sharing(config.parallel).c_str()));
+  print_line("memory  " + describe_memory(config, summary));
   if (summary.resumed_step > 0) {
     print_line(format("resume  after step %lld, from %s/checkpoints",
                       static_cast<long long>(summary.resumed_step), config.output.folder.c_str()));
     if (summary.compression_restarted) {
       print_line(
-          "resume  gradient compression starts anew: its state is of another layout or rule");
+          config.train.compression == "none"
+              ? "resume  without the earlier gradient compression: its residuals are dropped"
+              : "resume  gradient compression starts anew: its state is of another layout or "
+                "rule");
     }
   }
 }

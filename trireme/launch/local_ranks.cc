@@ -244,7 +244,8 @@ RankExit run_local_ranks(const LocalRanksOptions& options) {
 std::string describe(const RankExit& exit) {
   if (exit.signal != 0) {
     return concat("rank ", exit.rank, " was killed by signal ", exit.signal, " (",
-                  strsignal(exit.signal), ")");
+                  strsignal(exit.signal),
+                  exit.signal == SIGKILL ? ", by someone or for lack of memory)" : ")");
   }
   if (!exit.message.empty()) return exit.message;
   return concat("rank ", exit.rank, " exited with code ", exit.code);

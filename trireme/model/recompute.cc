@@ -75,7 +75,7 @@ class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
       output = call->function(inputs);
     }
     now.restore();
-    torch::autograd::backward({output}, {grads[0]});
+    if (output.requires_grad()) torch::autograd::backward({output}, {grads[0]});
     variable_list result(1);  // of the function itself
     for (at::Tensor& input : inputs) result.push_back(input.grad());
     return result;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace trireme::train {
 
@@ -17,23 +18,25 @@ class BadSteps {
 
   // Whether the step is a good one.
   bool accept(double loss, double grad_norm);
-  // After a bad one: whether it may be left out rather than end the run.
+  // After a bad one: whether it may be left out rather than end the run. Counts it if so.
   bool may_skip();
-  int64_t num_skipped() const { return num_skipped_; }  // in a row
+  // What is wrong with a step that accept() refused, and what to do: "the loss is nan".
+  std::string describe(double loss, double grad_norm) const;
 
   // What a checkpoint keeps.
-  double mean_norm() const { return mean_norm_; }
-  int64_t num_good() const { return num_good_; }
-  void restore(double mean_norm, int64_t num_good) {
-    mean_norm_ = mean_norm;
-    num_good_ = num_good;
-  }
+  struct State {
+    double mean_norm = 0;  // of the good steps
+    int64_t num_good = 0;
+    int64_t num_skipped = 0;  // in a row
+  };
+  const State& state() const { return state_; }
+  void restore(const State& state) { state_ = state; }
 
  private:
+  bool is_spike(double grad_norm) const;
+
   BadStepOptions options_;
-  double mean_norm_ = 0;  // of the good steps
-  int64_t num_good_ = 0;
-  int64_t num_skipped_ = 0;
+  State state_;
 };
 
 }  // namespace trireme::train

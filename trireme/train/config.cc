@@ -1,6 +1,7 @@
 #include "trireme/train/config.h"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <numeric>
@@ -12,6 +13,7 @@
 #include "trireme/base/file.h"
 #include "trireme/model/recompute.h"
 #include "trireme/train/config_schema.h"
+#include "trireme/train/loss_scale.h"
 #include "trireme/train/optimizer/parameter_groups.h"
 
 namespace trireme::train {
@@ -147,6 +149,8 @@ void check_supported(const RunConfig& config) {
 }
 
 void check_precision(const TrainConfig& train) {
+  TRIREME_CHECK(train.loss_scale <= LossScale::kLargest, "train.loss_scale is ", train.loss_scale,
+                "; expected at most ", LossScale::kLargest);
   const bool needs_masters = train.precision == "fp16";
   TRIREME_CHECK(
       train.master_weights || !needs_masters,
@@ -156,6 +160,16 @@ void check_precision(const TrainConfig& train) {
       !train.stochastic_rounding || (train.precision == "bf16" && !train.master_weights),
       "train.stochastic_rounding is for bf16 weights without masters: set train.precision "
       "= \"bf16\" and train.master_weights = false, or leave it out");
+}
+
+// The tree over microbatches is the same for every number of ranks if all its subtrees are full.
+void check_reproducible(const RunConfig& config) {
+  const auto is_power = [](int64_t n) { return std::has_single_bit(static_cast<uint64_t>(n)); };
+  const int64_t ranks = config.parallel.data, microbatches = config.microbatches_per_step();
+  TRIREME_CHECK(!config.train.reproducible || (is_power(ranks) && is_power(microbatches)),
+                "train.reproducible has ", ranks, " data ranks with ", microbatches,
+                " microbatches each; both must be powers of two: choose train.global_batch and "
+                "train.micro_batch so");
 }
 
 // Fills parallel.data and parallel.shard in.
@@ -198,6 +212,13 @@ void check_compression(const TrainConfig& train, const ParallelConfig& parallel)
                 train.compression,
                 "\" with train.precision = \"fp16\", whose loss scale changes what a residual "
                 "means; use bf16");
+  TRIREME_CHECK(!has_residual || train.skip_bad_steps == 0, "train.compression is \"",
+                train.compression,
+                "\" with train.skip_bad_steps; a residual takes up the gradient of a step that is "
+                "skipped: set one of them to its default");
+  TRIREME_CHECK(!has_residual || !train.measure_noise, "train.compression is \"", train.compression,
+                "\" with train.measure_noise, which compares gradients with their sum; measure "
+                "without compression");
   TRIREME_CHECK(train.compression_ratio > 0 && train.compression_ratio <= 1,
                 "train.compression_ratio is ", train.compression_ratio,
                 "; expected more than 0 and at most 1");
@@ -275,6 +296,7 @@ void resolve(RunConfig& config, int num_ranks) {
                 "train.measure_noise compares the gradients of a step's microbatches, and there is "
                 "one; lower train.micro_batch, which is ",
                 train.micro_batch);
+  check_reproducible(config);
   TRIREME_CHECK(optimizer.beta1 < 1 && optimizer.beta2 < 1, "optimizer.beta1 and beta2 are ",
                 optimizer.beta1, " and ", optimizer.beta2, "; expected below 1");
   TRIREME_CHECK(optimizer.momentum < 1, "optimizer.momentum is ", optimizer.momentum,

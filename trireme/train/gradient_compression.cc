@@ -77,4 +77,22 @@ bool has_compression_state(const std::filesystem::path& folder,
   return std::ranges::count(answers, "no") == 0;
 }
 
+void restart_compression(const parallel::GradientHook* hook, const TrainConfig& train,
+                         int64_t step) {
+  if (hook == nullptr) return;
+  for (const parallel::HookState& state : hook->state()) {
+    if (state.name != parallel::WarmUpHook::kStepsLeft) continue;
+    state.tensor.fill_(std::max<int64_t>(0, train.compression_warmup - step));
+  }
+}
+
+int64_t compression_bytes(const parallel::GradientHook* hook) {
+  int64_t num_bytes = 0;
+  if (hook == nullptr) return num_bytes;
+  for (const parallel::HookState& state : hook->state()) {
+    num_bytes += static_cast<int64_t>(state.tensor.nbytes());
+  }
+  return num_bytes;
+}
+
 }  // namespace trireme::train

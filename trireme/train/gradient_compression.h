@@ -33,4 +33,12 @@ std::vector<checkpoint::Entry> compression_entries(const parallel::GradientHook*
 bool has_compression_state(const std::filesystem::path& folder,
                            std::span<const checkpoint::Entry> entries, comm::Communicator& world);
 
+// For a hook whose state did not fit: its warm-up goes on where the run's `step` finished steps put
+// it, its residuals start from zero.
+void restart_compression(const parallel::GradientHook* hook, const TrainConfig& train,
+                         int64_t step);
+
+// What the hook keeps on this rank.
+int64_t compression_bytes(const parallel::GradientHook* hook);
+
 }  // namespace trireme::train

@@ -6,7 +6,6 @@ namespace trireme::train {
 namespace {
 
 constexpr double kFactor = 2;
-constexpr double kLargest = 16777216;  // 2^24
 
 }  // namespace
 
@@ -17,7 +16,7 @@ bool LossScale::update(bool finite) {
     good_steps_ = 0;
     return false;
   }
-  if (++good_steps_ == growth_interval_) {
+  if (++good_steps_ >= growth_interval_) {
     scale_ = std::min(kLargest, scale_ * kFactor);
     good_steps_ = 0;
   }

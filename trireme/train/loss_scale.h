@@ -15,6 +15,8 @@ struct LossScaleOptions {
 
 class LossScale {
  public:
+  static constexpr double kLargest = 16777216;  // 2^24
+
   // Without options: always 1, never skips.
   LossScale() = default;
   explicit LossScale(const LossScaleOptions& options)

@@ -1,5 +1,10 @@
 #include "trireme/train/state.h"
 
+#include <algorithm>
+#include <map>
+#include <sstream>
+#include <string_view>
+
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
@@ -13,8 +18,9 @@ std::string to_json(const RunState& state) {
                         {"config", state.config},
                         {"loss_scale", state.loss_scale},
                         {"loss_scale_steps", state.loss_scale_steps},
-                        {"mean_grad_norm", state.mean_grad_norm},
-                        {"good_steps", state.good_steps},
+                        {"mean_grad_norm", state.bad_steps.mean_norm},
+                        {"good_steps", state.bad_steps.num_good},
+                        {"skipped_steps", state.bad_steps.num_skipped},
                         {"noise_squared_gradient", state.noise.squared_gradient},
                         {"noise_trace", state.noise.trace},
                         {"noise_weight", state.noise.weight}}
@@ -31,14 +37,56 @@ RunState parse_state(const std::string& json, const std::string& where) {
             .config = object.at("config"),
             .loss_scale = object.value("loss_scale", 0.0),
             .loss_scale_steps = object.value("loss_scale_steps", int64_t{0}),
-            .mean_grad_norm = object.value("mean_grad_norm", 0.0),
-            .good_steps = object.value("good_steps", int64_t{0}),
+            .bad_steps = {.mean_norm = object.value("mean_grad_norm", 0.0),
+                          .num_good = object.value("good_steps", int64_t{0}),
+                          .num_skipped = object.value("skipped_steps", int64_t{0})},
             .noise = {.squared_gradient = object.value("noise_squared_gradient", 0.0),
                       .trace = object.value("noise_trace", 0.0),
                       .weight = object.value("noise_weight", 0.0)}};
   } catch (const nlohmann::json::exception& error) {
     throw CheckpointError(concat(where, ": not the state of a training run: ", error.what()));
   }
+}
+
+namespace {
+
+// "train.precision" -> "\"fp32\"", of the keys that decide which tensors a run has.
+std::map<std::string, std::string> deciding_values(const RunConfig& config) {
+  constexpr std::string_view kKeys[] = {"optimizer.name", "optimizer.momentum",
+                                        "optimizer.adamw_parameters", "train.precision",
+                                        "train.master_weights"};
+  std::map<std::string, std::string> values;
+  std::istringstream lines(to_toml(config));
+  std::string section;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("[")) section = line.substr(1, line.size() - 2);
+    const size_t equals = line.find(" = ");
+    if (equals == std::string::npos) continue;
+    const std::string key = section + "." + line.substr(0, equals);
+    if (section == "model" || std::ranges::count(kKeys, key) > 0)
+      values[key] = line.substr(equals + 3);
+  }
+  return values;
+}
+
+}  // namespace
+
+std::string describe_changes(const std::filesystem::path& folder, const RunConfig& config) {
+  std::string text;
+  try {
+    const std::string where = folder.string();
+    const RunState state = parse_state(checkpoint::inspect(folder).state, where);
+    const auto saved = deciding_values(parse_config(state.config, where));
+    for (const auto& [key, value] : deciding_values(config)) {
+      const auto before = saved.find(key);
+      if (before == saved.end() || before->second == value) continue;
+      text += concat(text.empty() ? "; since it was saved " : ", ", key, " changed from ",
+                     before->second, " to ", value);
+    }
+  } catch (const Error&) {
+    return "";  // of another version; the first error says enough
+  }
+  return text.empty() ? text : text + ": set it back, or choose another output.folder";
 }
 
 std::vector<checkpoint::Entry> checkpoint_entries(const std::vector<parallel::Shard>& shards,

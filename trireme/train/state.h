@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/parallel/data/shard.h"
+#include "trireme/train/bad_steps.h"
 #include "trireme/train/optimizer/gradient_noise.h"
 #include "trireme/train/optimizer/optimizer.h"
 
@@ -18,12 +20,10 @@ struct RunState {
   int64_t next_sample = 0;  // data cursor: global index of the next sequence
   int64_t optimizer_steps = 0;
   std::string config;  // resolved TOML; holds the seeds and the schedule
-  // fp16: the scale and the good steps since it changed; 0 in a run without.
+  // The scale and the good steps since it changed; 1 without loss scaling, 0 in old checkpoints.
   double loss_scale = 0;
   int64_t loss_scale_steps = 0;
-  // What a spike is measured by.
-  double mean_grad_norm = 0;
-  int64_t good_steps = 0;
+  BadSteps::State bad_steps{};
   GradientNoise::State noise{};
 };
 std::string to_json(const RunState& state);
@@ -33,5 +33,9 @@ RunState parse_state(const std::string& json, const std::string& where);
 // The shards under their parameters' names, and the optimizer's state under "optimizer.<name>".
 std::vector<checkpoint::Entry> checkpoint_entries(const std::vector<parallel::Shard>& shards,
                                                   const Optimizer& optimizer);
+
+// "; since it was saved ...": what changed in the config since the checkpoint `folder` and decides
+// which tensors a run has. Empty when nothing did or the checkpoint cannot be read.
+std::string describe_changes(const std::filesystem::path& folder, const RunConfig& config);
 
 }  // namespace trireme::train

@@ -124,14 +124,12 @@ bool accept(StepContext& context, const StepMetrics& metrics, std::span<const do
   if (context.bad_steps.accept(metrics.loss, metrics.grad_norm)) return true;
   if (context.bad_steps.may_skip()) return false;
   const std::string parameter = first_nonfinite_gradient(context.ddp.shards(), squares);
+  const std::string clip =
+      context.config.train.gradient_clip > 0 ? "" : "set train.gradient_clip, ";
   throw ConfigError(concat(
-      "step ", metrics.step, ": loss is ", metrics.loss, " and gradient norm is ",
-      metrics.grad_norm,
+      "step ", metrics.step, ": ", context.bad_steps.describe(metrics.loss, metrics.grad_norm),
       parameter.empty() ? "" : "; first gradient that is not finite: ", parameter,
-      context.bad_steps.num_skipped() > 0
-          ? concat(", after ", context.bad_steps.num_skipped(), " skipped steps")
-          : "",
-      "; lower optimizer.learning_rate, lengthen optimizer.warmup_steps, set train.gradient_clip "
+      "; lower optimizer.learning_rate, lengthen optimizer.warmup_steps, ", clip,
       "or let train.skip_bad_steps leave such steps out"));
 }
 

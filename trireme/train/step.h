@@ -40,14 +40,15 @@ struct StepResult {
 
 // Step number `step`, from 1. `stop_requested`: this rank was asked to stop.
 // Comm:       gradients and weights (see DistributedDataParallel), the norm's sums, and of each rank
-//             8 bytes a microbatch and 48 more all-gathered
+//             8 bytes a microbatch and 40 more all-gathered
 // Collective: every rank of the world
 // Throws:     ConfigError when the loss or a gradient is NaN or infinite and the step may not be
 //             skipped: step and parameter
 StepResult run_step(StepContext& context, int64_t step, bool stop_requested);
 
 // Mean loss over all microbatches of step 0 of `batches`, without gradients.
-// Comm:       8 bytes a microbatch of each rank all-gathered
+// Comm:       8 bytes a microbatch of each rank and 8 more all-gathered; with ZeRO-3 the weights of
+//             each unit and microbatch gathered
 // Collective: every rank of the world
 double evaluate(model::LanguageModel& model, const dataset::BatchLoader& batches,
                 comm::Communicator& world);

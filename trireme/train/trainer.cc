@@ -240,13 +240,20 @@ RunState Trainer::Impl::resume() {
   auto residuals = compression_entries(hook_.get(), data_axes(config_.parallel));
   compression_restarted_ = !has_compression_state(path, residuals, world_);
   if (!compression_restarted_) std::ranges::move(residuals, std::back_inserter(entries));
-  const std::string json = checkpoint::load(
-      path, entries, world_, {.ignored = compression_restarted_ ? kCompressionPrefix : ""});
-  const RunState state = parse_state(json, path);
+  RunState state;
+  try {
+    state =
+        parse_state(checkpoint::load(path, entries, world_,
+                                     {.ignored = compression_restarted_ ? kCompressionPrefix : ""}),
+                    path);
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(error.what() + describe_changes(path, config_));
+  }
+  if (compression_restarted_) restart_compression(hook_.get(), config_.train, state.step);
   ddp_.end_step();  // each rank has read its part of the weights
   optimizer_.set_num_steps(state.optimizer_steps);
   if (state.loss_scale > 0) loss_scale_.restore(state.loss_scale, state.loss_scale_steps);
-  bad_steps_.restore(state.mean_grad_norm, state.good_steps);
+  bad_steps_.restore(state.bad_steps);
   noise_.restore(state.noise);
   return state;
 }
@@ -270,6 +277,7 @@ RunSummary Trainer::Impl::summary() const {
           .flops_per_token = model::flops_per_token(config_.model),
           .compression_restarted = compression_restarted_,
           .memory = ddp_.memory(),
+          .compression_bytes = compression_bytes(hook_.get()),
           .optimizer_bytes = optimizer_.state_bytes()};
 }
 
@@ -298,8 +306,7 @@ void Trainer::Impl::save(int64_t step) {
                        .config = to_toml(config_),
                        .loss_scale = loss_scale_.scale(),
                        .loss_scale_steps = loss_scale_.good_steps(),
-                       .mean_grad_norm = bad_steps_.mean_norm(),
-                       .good_steps = bad_steps_.num_good(),
+                       .bad_steps = bad_steps_.state(),
                        .noise = noise_.state()};
   auto entries = checkpoint_entries(ddp_.shards(), optimizer_);
   std::ranges::move(compression_entries(hook_.get(), data_axes(config_.parallel)),

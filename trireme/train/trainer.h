@@ -29,6 +29,7 @@ struct RunSummary {
   bool compression_restarted = false;
   // Model states of rank 0, from its tensors; activations come on top.
   parallel::DataParallelMemory memory{};
+  int64_t compression_bytes = 0;
   int64_t optimizer_bytes = 0;  // wherever they are
 };
 

@@ -1,6 +1,6 @@
 #include "trireme/parallel/data/buffer_pool.h"
 
-#include <optional>
+#include <algorithm>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -27,13 +27,30 @@ TEST(BufferPool, GivesMemoryAgainOnceItsLastViewIsGone) {
   EXPECT_NE(a.data_ptr(), b.data_ptr());
 }
 
-TEST(BufferPool, SizesAndDtypesDoNotMix) {
+TEST(BufferPool, ASimilarSizeIsReusedAndOtherDtypesAreNot) {
   BufferPool pool(ordinary);
-  const void* memory = pool.take(8, at::kFloat).data_ptr();
-  EXPECT_EQ(pool.take(8, at::kDouble).scalar_type(), at::kDouble);
-  EXPECT_EQ(pool.take(16, at::kFloat).numel(), 16);
-  EXPECT_EQ(pool.take(8, at::kFloat).data_ptr(), memory);
+  const at::Tensor large = pool.take(100, at::kFloat);
+  pool.take(50, at::kFloat);  // so that 200 bytes may be idle
+  const void* memory = pool.take(10, at::kFloat).data_ptr();
+  EXPECT_EQ(pool.take(8, at::kInt).scalar_type(), at::kInt);
+  const at::Tensor smaller = pool.take(7, at::kFloat);
+  EXPECT_EQ(smaller.numel(), 7);
+  EXPECT_EQ(smaller.data_ptr(), memory);
   EXPECT_EQ(pool.take(0, at::kFloat).numel(), 0);
+}
+
+TEST(BufferPool, NeverHoldsMuchMoreThanWasOutAtOneTime) {
+  BufferPool pool(ordinary);
+  int64_t most = 0;
+  // As a model's units: two at a time, all of other sizes.
+  at::Tensor before;
+  for (const int64_t elements : {8000, 1000, 3000, 900, 1010, 7000, 100, 500, 8000, 20}) {
+    const at::Tensor now = pool.take(elements, at::kFloat);
+    most = std::max(most, pool.held_bytes());
+    before = now;
+  }
+  EXPECT_GE(most, pool.peak_bytes());
+  EXPECT_LE(most, pool.peak_bytes() * 3 / 2);
 }
 
 TEST(BufferPool, CountsWhatIsOutAtOneTime) {

@@ -330,6 +330,102 @@ TEST(Zero, ParametersHaveNoMemoryBetweenUsesAndCanBeGathered) {
   });
 }
 
+// Blocks in a row, each with a weight that a rank may leave out and a frozen one, which is read on
+// the way to the input.
+struct PartlyUsed : torch::nn::Module {
+  struct Part : torch::nn::Module {
+    explicit Part(uint64_t seed) {
+      w = register_parameter("w", weight(seed, {64, 64}));
+      frozen = register_parameter("frozen", weight(seed + 1, {64, 64}), /*requires_grad=*/false);
+      extra = register_parameter("extra", weight(seed + 2, {64}) + 1);
+    }
+    at::Tensor w, frozen, extra;
+  };
+  explicit PartlyUsed(size_t num_blocks) {
+    for (size_t i = 0; i < num_blocks; ++i) {
+      parts.push_back(register_module("part" + std::to_string(i), std::make_shared<Part>(3 * i)));
+    }
+  }
+  std::vector<Unit> units() {
+    std::vector<Unit> result;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      result.push_back({"part" + std::to_string(i), parts[i]->parameters()});
+    }
+    return result;
+  }
+  at::Tensor loss(DistributedDataParallel& ddp, double input,
+                  const std::function<bool(size_t)>& uses_extra) {
+    at::Tensor x = at::ones({4, 64}) * input;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      x = ddp.run(i, x, [&](const at::Tensor& x) {
+        const at::Tensor y = at::tanh(x.mm(parts[i]->frozen).mm(parts[i]->w) + x);
+        return uses_extra(i) ? y * parts[i]->extra : y;
+      });
+    }
+    return x.sum();
+  }
+  std::vector<std::shared_ptr<Part>> parts;
+};
+
+// This rank's gradients after two steps of two microbatches: forwards first, or in turns.
+Tensors train_partly(comm::Communicator& group, const DdpOptions& options, bool forwards_first,
+                     int64_t& peak_gathered) {
+  PartlyUsed net(8);
+  DdpOptions with_units = options;
+  with_units.units = net.units();
+  DistributedDataParallel ddp(net, group, with_units);
+  // Rank 1 leaves out the last block's and the fourth's, all ranks the third's.
+  const auto uses_extra = [&](size_t i) {
+    return i != 2 && (group.rank() != 1 || (i != 7 && i != 3));
+  };
+  for (int step = 0; step < 2; ++step) {
+    ddp.begin_step(4, 2);
+    at::Tensor first = net.loss(ddp, 0.5, uses_extra);
+    if (!forwards_first) ddp.backward(first);
+    const at::Tensor second = net.loss(ddp, -0.8, uses_extra);
+    if (forwards_first) ddp.backward(first);
+    ddp.backward(second);
+    ddp.end_step();
+  }
+  peak_gathered = ddp.memory().peak_gathered;
+  Tensors gradients;
+  for (const Shard& shard : ddp.shards()) {
+    if (!shard.is_trained) continue;
+    // Whole on every rank: each element is on one rank, the others have zero.
+    const at::Tensor whole = at::zeros(shard.layout.shape());
+    at::Tensor view = whole;
+    for (size_t d = 0; d < shard.box.offset.size(); ++d) {
+      view = view.narrow(static_cast<int64_t>(d), shard.box.offset[d], shard.box.size[d]);
+    }
+    view.copy_(shard.gradient);
+    if (options.zero > 0) group.all_reduce(whole)->wait();
+    gradients[shard.name] = whole;
+  }
+  return gradients;
+}
+
+TEST(Zero, ParametersUsedOnSomeRanksOnlyHangNothingAndHaveDdpsGradients) {
+  for (const bool forwards_first : {false, true}) {
+    harness::run_ranks(3, [&](comm::Communicator& group) {
+      int64_t peak = 0;
+      const Tensors expected = train_partly(group, {}, forwards_first, peak);
+      for (const int zero : {1, 2, 3}) {
+        for (const bool overlap : {false, true}) {
+          const DdpOptions options{
+              .zero = zero, .max_gathered_units = 2, .bucket_bytes = 1 << 12, .overlap = overlap};
+          const Tensors actual = train_partly(group, options, forwards_first, peak);
+          for (const auto& [name, gradient] : expected) {
+            EXPECT_TRUE(actual.at(name).equal(gradient))
+                << name << ", zero " << zero << ", overlap " << overlap;
+          }
+          // Two units: the unused weight and the second graph keep none of them.
+          if (zero == 3) EXPECT_LE(peak, 2 * (2 * 64 * 64 + 2 * 64) * 4);
+        }
+      }
+    });
+  }
+}
+
 TEST(Zero, WrongOptionsAreRefused) {
   harness::run_ranks(2, [](comm::Communicator& group) {
     Net net(0);

@@ -1,9 +1,8 @@
 #include "trireme/parallel/data/buffer_pool.h"
 
 #include <algorithm>
-#include <map>
+#include <deque>
 #include <mutex>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -12,16 +11,45 @@
 namespace trireme::parallel {
 
 struct BufferPool::State {
-  using Key = std::tuple<int64_t, at::ScalarType, at::DeviceType, at::DeviceIndex>;
-  static Key key_of(const at::Tensor& buffer) {
-    return {buffer.numel(), buffer.scalar_type(), buffer.device().type(), buffer.device().index()};
+  static int64_t bytes_of(const at::Tensor& buffer) {
+    return static_cast<int64_t>(buffer.nbytes());
+  }
+
+  // The smallest idle buffer that is large enough and not too large; undefined when there is none.
+  at::Tensor reuse(int64_t elements, const at::TensorOptions& options) {
+    auto best = idle.end();
+    for (auto each = idle.begin(); each != idle.end(); ++each) {
+      const int64_t size = each->numel();
+      if (size < elements || size > 2 * elements || each->device() != options.device() ||
+          each->dtype() != options.dtype() || (best != idle.end() && best->numel() <= size)) {
+        continue;
+      }
+      best = each;
+    }
+    if (best == idle.end()) return {};
+    at::Tensor buffer = std::move(*best);
+    idle.erase(best);
+    idle_bytes -= bytes_of(buffer);
+    return buffer;
+  }
+
+  // Makes room for what is out, oldest first. The caller lets go of the result without the lock.
+  std::vector<at::Tensor> drop_idle() {
+    std::vector<at::Tensor> dropped;
+    while (!idle.empty() && out_bytes + idle_bytes > peak_bytes + peak_bytes / 2) {
+      idle_bytes -= bytes_of(idle.front());
+      dropped.push_back(std::move(idle.front()));
+      idle.pop_front();
+    }
+    return dropped;
   }
 
   Allocate allocate;
   std::mutex mutex;
-  std::map<Key, std::vector<at::Tensor>> idle;
-  int64_t num_bytes = 0;  // out
-  int64_t peak_bytes = 0;
+  std::deque<at::Tensor> idle;  // in the order they came back
+  int64_t idle_bytes = 0;
+  int64_t out_bytes = 0;
+  int64_t peak_bytes = 0;  // of out_bytes
 };
 
 BufferPool::BufferPool(Allocate allocate) : state_(std::make_shared<State>()) {
@@ -29,35 +57,36 @@ BufferPool::BufferPool(Allocate allocate) : state_(std::make_shared<State>()) {
 }
 
 at::Tensor BufferPool::take(int64_t elements, const at::TensorOptions& options) {
-  const at::Device device = options.device();
-  const State::Key key{elements, c10::typeMetaToScalarType(options.dtype()), device.type(),
-                       device.index()};
   at::Tensor buffer;
+  int64_t num_bytes = 0;
+  std::vector<at::Tensor> dropped;
   {
     const std::lock_guard lock(state_->mutex);
-    std::vector<at::Tensor>& idle = state_->idle[key];
-    if (!idle.empty()) {
-      buffer = std::move(idle.back());
-      idle.pop_back();
-    }
+    buffer = state_->reuse(elements, options);
+    num_bytes = buffer.defined() ? State::bytes_of(buffer)
+                                 : elements * static_cast<int64_t>(options.dtype().itemsize());
+    state_->out_bytes += num_bytes;
+    state_->peak_bytes = std::max(state_->peak_bytes, state_->out_bytes);
+    dropped = state_->drop_idle();
   }
+  dropped.clear();  // before new memory comes
   if (!buffer.defined()) buffer = state_->allocate(elements, options);
-  const auto num_bytes = static_cast<int64_t>(buffer.nbytes());
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->num_bytes += num_bytes;
-    state_->peak_bytes = std::max(state_->peak_bytes, state_->num_bytes);
-  }
   const auto give_back = [state = state_, buffer, num_bytes](void*) {
     const std::lock_guard lock(state->mutex);
-    state->num_bytes -= num_bytes;
-    state->idle[State::key_of(buffer)].push_back(buffer);
+    state->out_bytes -= num_bytes;
+    state->idle_bytes += num_bytes;
+    state->idle.push_back(buffer);
   };
   return at::for_blob(buffer.data_ptr(), {elements})
       .deleter(give_back)
       .options(buffer.options())
       .target_device(buffer.device())
       .make_tensor();
+}
+
+int64_t BufferPool::held_bytes() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->out_bytes + state_->idle_bytes;
 }
 
 int64_t BufferPool::peak_bytes() const {

@@ -80,9 +80,10 @@ class DistributedDataParallel::Engine {
       parameters_;               // in backward order: the module's, from the last to the first
   std::vector<size_t> unit_of_;  // one a parameter, kNoUnit outside units
   std::vector<Bucket> buckets_;
-  std::vector<std::vector<int64_t>> cuts_;  // one a bucket
-  std::optional<ShardedWeights> weights_;   // with ZeRO
-  std::optional<UnitRunner> runner_;        // ZeRO-3
+  std::vector<std::vector<int64_t>> cuts_;            // one a bucket
+  std::optional<ShardedWeights> weights_;             // with ZeRO
+  std::optional<UnitRunner> runner_;                  // ZeRO-3
+  std::vector<std::vector<size_t>> trained_buckets_;  // one a unit: numbers in the reducer
   std::optional<GradientReducer> reducer_;
   std::vector<Shard> shards_;
   std::vector<at::Tensor> module_gradients_;  // without ZeRO: what .grad shows, one a parameter
@@ -201,7 +202,6 @@ void DistributedDataParallel::Engine::make_weights(comm::Communicator& shard) {
     if (!released) continue;
     UnitRunner::UnitBuckets& unit = units[unit_of_[buckets_[b].parameters.front()]];
     unit.buckets.push_back(b);
-    if (buckets_[b].is_trained) unit.num_trained += buckets_[b].parameters.size();
   }
   weights_.emplace(parameters_, std::move(buckets), *gather_group_, options_.symmetric);
   if (options_.zero < 3) return;
@@ -209,14 +209,20 @@ void DistributedDataParallel::Engine::make_weights(comm::Communicator& shard) {
     units[u].weights_in_backward = options_.units[u].weights_in_backward;
   }
   runner_.emplace(*weights_, std::move(units),
-                  UnitOptions{options_.max_gathered_units, options_.overlap});
+                  UnitOptions{options_.max_gathered_units, options_.overlap}, [this](size_t unit) {
+                    for (const size_t bucket : trained_buckets_[unit]) reducer_->complete(bucket);
+                  });
 }
 
 void DistributedDataParallel::Engine::make_reducer() {
   std::vector<const Bucket*> trained;
   std::vector<std::vector<int64_t>> cuts;
+  trained_buckets_.resize(options_.units.size());
   for (size_t b = 0; b < buckets_.size(); ++b) {
     if (!buckets_[b].is_trained) continue;
+    if (is_released(buckets_[b])) {
+      trained_buckets_[unit_of_[buckets_[b].parameters.front()]].push_back(trained.size());
+    }
     trained.push_back(&buckets_[b]);
     cuts.push_back(cuts_[b]);
   }
@@ -228,7 +234,8 @@ void DistributedDataParallel::Engine::make_reducer() {
                                   .reduce_in_fp32 = options_.reduce_in_fp32,
                                   .hook = options_.hook.get(),
                                   .names = names_,
-                                  .measure_squares = options_.measure_squares});
+                                  .measure_squares = options_.measure_squares,
+                                  .complete_when_told = runner_ && !options_.units.empty()});
 }
 
 void DistributedDataParallel::Engine::make_shards() {
@@ -304,8 +311,9 @@ void DistributedDataParallel::Engine::backward(const at::Tensor& loss_sum, doubl
                 "num_microbatches");
   // The division rides on the first factor of the chain rule: no pass over the gradients.
   const at::Tensor seed = at::full_like(loss_sum, scale / static_cast<double>(global_count_));
+  if (runner_) runner_->begin_backward();
   if (loss_sum.requires_grad()) loss_sum.backward(seed);
-  if (runner_) runner_->end_backward();
+  if (runner_) runner_->end_backward(/*is_last=*/reducer_->microbatches_left() == 1);
   reducer_->end_microbatch();
   if (reducer_->microbatches_left() > 0) return;
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -317,7 +325,6 @@ void DistributedDataParallel::Engine::backward(const at::Tensor& loss_sum, doubl
 
 void DistributedDataParallel::Engine::on_gradient(size_t parameter) {
   reducer_->on_gradient(parameter);
-  if (unit_of_[parameter] != kNoUnit) runner_->on_gradient(unit_of_[parameter]);
 }
 
 void DistributedDataParallel::Engine::end_step() {
@@ -346,6 +353,7 @@ std::chrono::nanoseconds DistributedDataParallel::Engine::communication_time() c
 
 DataParallelMemory DistributedDataParallel::Engine::memory() const {
   DataParallelMemory memory{.gradients = reducer_->resident_bytes(),
+                            .whole_gradients = reducer_->whole_bytes(),
                             .peak_in_transit = reducer_->peak_transient_bytes()};
   if (weights_) {
     memory.parameters = weights_->resident_bytes();

@@ -75,12 +75,15 @@ struct DataGroups {
 struct DataParallelMemory {
   int64_t parameters = 0;       // stay from step to step
   int64_t gradients = 0;        // stay from step to step
+  int64_t whole_gradients = 0;  // of all ranks; with several microbatches here until the last one
   int64_t peak_gathered = 0;    // ZeRO-3: gathered parameters, the most at one time
   int64_t peak_in_transit = 0;  // ZeRO-2 and 3: gradients on their way, the most at one time
 };
 
 // Thread safety: one thread drives it. The module and the groups must outlive it; while it lives,
-// the module's gradients are views of its buckets, and with ZeRO its parameters too.
+// the module's gradients are views of its buckets, and with ZeRO its parameters too. With ZeRO, or
+// where gradients have another dtype than parameters, the module's own .grad() is undefined: norm,
+// clip and step work on shards().
 class DistributedDataParallel {
  public:
   // Gives every rank the parameters and buffers of rank 0.
@@ -105,7 +108,7 @@ class DistributedDataParallel {
   // `local_count` terms in all (tokens, samples; 0 is a rank without data). Forgets the old
   // gradients. Returns the count over all ranks, by which the gradients will have been divided: the
   // step's gradient is that of the global mean, however unevenly the terms lie.
-  // Comm:       8 bytes all-reduced
+  // Comm:       8 bytes all-reduced, over each of the groups
   // Collective: every rank, with the same num_microbatches
   // Throws:     ConfigError when the global count is 0
   int64_t begin_step(int64_t local_count, int64_t num_microbatches = 1);
@@ -122,7 +125,8 @@ class DistributedDataParallel {
   // zero.
   // Comm:       last microbatch, n bytes of all gradients: zero = 0 2(p-1)/p * n, else (p-1)/p * n;
   //             with r replicas also 2(r-1)/r * n/p; what a hook says of itself instead
-  // Collective: every rank
+  // Collective: every rank; with ZeRO-3 each one's loss depends on the outputs of the same units
+  // Throws:     ConfigError when a parameter gets two gradients, or one after its unit's backward
   void backward(const at::Tensor& loss_sum, double scale = 1);
 
   // After the optimizer changed the shards: every rank has the new weights (ZeRO-3: gathers them

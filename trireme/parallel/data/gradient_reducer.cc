@@ -95,6 +95,7 @@ void GradientReducer::begin(int64_t num_microbatches) {
   next_launch_ = next_finish_ = 0;
   for (State& state : states_) {
     state.missing = state.bucket->parameters.size();
+    state.is_closed = false;
     state.filled.assign(state.filled.size(), false);
     TRIREME_ASSERT(state.earlier.empty(), "terms of an earlier step are left");
   }
@@ -104,8 +105,10 @@ void GradientReducer::begin(int64_t num_microbatches) {
 void GradientReducer::on_gradient(size_t parameter) {
   Slot& slot = slots_[parameter];
   State& state = states_[slot.bucket];
-  TRIREME_CHECK(slot.microbatch != microbatches_left_, "parameter ", parameter, " of shape ",
-                parameters_[parameter].sizes(),
+  TRIREME_CHECK(!state.is_closed, describe(parameter),
+                " got a gradient after the backward of its unit; what run() computes may use the "
+                "unit's parameters, and nothing else may");
+  TRIREME_CHECK(slot.microbatch != microbatches_left_, describe(parameter),
                 " had two gradients in one backward; a module that recomputes its activations may "
                 "be used once a forward");
   slot.microbatch = microbatches_left_;
@@ -124,6 +127,19 @@ void GradientReducer::on_gradient(size_t parameter) {
   }
   --state.missing;
   if (microbatches_left_ == 1) launch_complete_buckets(false);
+}
+
+std::string GradientReducer::describe(size_t parameter) const {
+  return concat(
+      "parameter ",
+      options_.names.empty() ? concat(parameter) : "\"" + options_.names[parameter] + "\"",
+      " of shape ", parameters_[parameter].sizes());
+}
+
+void GradientReducer::complete(size_t bucket) {
+  if (microbatches_left_ != 1) return;
+  states_[bucket].is_closed = true;
+  launch_complete_buckets(false);
 }
 
 // Stays on the device: nothing waits for it before the step's end.
@@ -161,7 +177,10 @@ void GradientReducer::end_microbatch() {
 }
 
 void GradientReducer::launch_complete_buckets(bool all) {
-  for (; next_launch_ < states_.size() && (all || states_[next_launch_].missing == 0);
+  const auto is_complete = [this](const State& state) {
+    return options_.complete_when_told ? state.is_closed : state.missing == 0;
+  };
+  for (; next_launch_ < states_.size() && (all || is_complete(states_[next_launch_]));
        ++next_launch_) {
     if (options_.keep_part_alone && next_launch_ - next_finish_ >= kInFlight) {
       finish(states_[next_finish_++]);
@@ -252,6 +271,15 @@ int64_t GradientReducer::resident_bytes() const {
   for (const State& state : states_) {
     num_bytes +=
         static_cast<int64_t>((options_.keep_part_alone ? state.part : state.whole).nbytes());
+  }
+  return num_bytes;
+}
+
+int64_t GradientReducer::whole_bytes() const {
+  int64_t num_bytes = 0;
+  for (const State& state : states_) {
+    const at::TensorOptions options = gradient_options(*state.bucket, options_.reduce_in_fp32);
+    num_bytes += state.bucket->num_elements * static_cast<int64_t>(options.dtype().itemsize());
   }
   return num_bytes;
 }

@@ -42,6 +42,10 @@ struct ReducerOptions {
   GradientHook* hook = nullptr;
   std::span<const std::string> names{};  // hook: one a parameter
   bool measure_squares = false;          // see microbatch_squares()
+  // A bucket is complete when complete() says so, at the same point on every rank, and not once its
+  // gradients are there, which depends on what a rank's loss used: for where ranks wait for each
+  // other within backward.
+  bool complete_when_told = false;
 };
 
 // Thread safety: one thread drives it, or autograd on its behalf. The groups outlive it.
@@ -57,8 +61,11 @@ class GradientReducer {
   void begin(int64_t num_microbatches);
   // Takes the parameter's .grad, which autograd has just completed for this microbatch. In the
   // step's last microbatch starts what became complete.
-  // Throws: ConfigError when the parameter had a gradient in this microbatch already
+  // Throws: ConfigError when the parameter had a gradient in this microbatch already, or its bucket
+  //         is complete
   void on_gradient(size_t parameter);
+  // With complete_when_told: no more gradients come for the bucket in this microbatch.
+  void complete(size_t bucket);
   // After a microbatch's backward. After the last one's: zero for parameters without gradient, and
   // all sums are there.
   // Comm: last microbatch, of n bytes: without shard group 2(r-1)/r * n over r replicas; else
@@ -77,6 +84,7 @@ class GradientReducer {
   double microbatch_squares() const;
   // Bytes of gradients that stay from step to step; the largest sum of those on their way.
   int64_t resident_bytes() const;
+  int64_t whole_bytes() const;  // of all ranks' parts
   int64_t peak_transient_bytes() const { return options_.keep_part_alone ? pool_.peak_bytes() : 0; }
 
  private:
@@ -90,6 +98,7 @@ class GradientReducer {
     at::Tensor part;                 // [cuts[rank + 1] - cuts[rank]]
     TreeSum<at::Tensor> earlier;     // tree: of the microbatches before
     size_t missing = 0;              // gradients still to come in this microbatch
+    bool is_closed = false;          // complete() was called in the last microbatch
     comm::WorkPtr work;
   };
   struct Slot {
@@ -99,6 +108,7 @@ class GradientReducer {
   };
 
   void prepare_hook();
+  std::string describe(size_t parameter) const;
   void acquire(State& state);
   void add_squares(const at::Tensor& gradient);
   void complete_microbatch(State& state);

@@ -10,29 +10,31 @@ namespace trireme::parallel {
 
 using Clock = std::chrono::steady_clock;
 
-UnitRunner::UnitRunner(ShardedWeights& weights, std::vector<UnitBuckets> units, UnitOptions options)
-    : weights_(weights), options_(options) {
+UnitRunner::UnitRunner(ShardedWeights& weights, std::vector<UnitBuckets> units, UnitOptions options,
+                       BackwardOver backward_over)
+    : weights_(weights), options_(options), backward_over_(std::move(backward_over)) {
   for (UnitBuckets& unit : units) {
     states_.emplace_back();
     states_.back().unit = std::move(unit);
   }
-  for (State& state : states_) state.missing = state.unit.num_trained;
 }
 
 at::Tensor UnitRunner::run(size_t unit, const at::Tensor& x, const UnitForward& forward) {
   State& state = states_[unit];
   use(unit);
   const at::Tensor y = forward(x);
-  const bool has_backward = at::GradMode::is_enabled() && y.requires_grad();
-  if (has_backward && state.unit.weights_in_backward) {
+  if (at::GradMode::is_enabled() && y.requires_grad()) {
+    ++state.open_uses;
     // A hook on y runs before anything of the unit's backward, one on x after all that leads to x.
-    y.register_hook([this, unit](const at::Tensor&) { use(unit); });
-    if (x.requires_grad()) {
-      ++state.open_backwards;
-      x.register_hook([this, &state](const at::Tensor&) {
-        --state.open_backwards;
-        release_after_backward(state);
+    // A leaf's runs as soon as its gradient is there: the backward's end is the unit's then.
+    if (state.unit.weights_in_backward) {
+      y.register_hook([this, unit](const at::Tensor&) {
+        ++states_[unit].in_backward;
+        use(unit);
       });
+    }
+    if (x.requires_grad() && !x.is_leaf()) {
+      x.register_hook([this, unit](const at::Tensor&) { end_use(unit); });
     }
   }
   // The last unit of forward is the first of backward.
@@ -42,22 +44,25 @@ at::Tensor UnitRunner::run(size_t unit, const at::Tensor& x, const UnitForward& 
 
 void UnitRunner::begin_step() {
   predicted_ = std::exchange(uses_, {});
+  in_step_ = true;
   communication_time_ = {};
 }
 
 bool UnitRunner::is_next(size_t unit) const {
-  return uses_.size() < predicted_.size() && predicted_[uses_.size()] == unit;
+  return in_step_ && uses_.size() < predicted_.size() && predicted_[uses_.size()] == unit;
 }
 
 void UnitRunner::use(size_t unit) {
   State& state = states_[unit];
   const auto start = Clock::now();
-  if (!is_next(unit)) predicted_.clear();
-  uses_.push_back(unit);
+  if (in_step_) {
+    if (!is_next(unit)) predicted_.clear();
+    uses_.push_back(unit);
+  }
   gather(state, /*background=*/false);
   for (const comm::WorkPtr& work : std::exchange(state.works, {})) work->wait();
   // Every rank has the same history, so that all gather ahead the same.
-  if (uses_.size() < predicted_.size() && num_gathered_ < options_.max_gathered) {
+  if (in_step_ && uses_.size() < predicted_.size() && num_gathered_ < options_.max_gathered) {
     gather(states_[predicted_[uses_.size()]], options_.overlap);
   }
   communication_time_ += Clock::now() - start;
@@ -81,22 +86,25 @@ void UnitRunner::release(State& state) {
   --num_gathered_;
 }
 
-void UnitRunner::on_gradient(size_t unit) {
+void UnitRunner::end_use(size_t unit) {
   State& state = states_[unit];
-  if (state.missing > 0) --state.missing;
-  release_after_backward(state);
+  // Of several uses the last one to end: their backwards may interleave.
+  if (state.in_backward > 0 && --state.in_backward == 0 && !is_next(unit)) release(state);
+  if (state.open_uses > 0 && --state.open_uses == 0) backward_over_(unit);
 }
 
-// A frozen weight may be read after the last trained one has its gradient: on the way to x.
-void UnitRunner::release_after_backward(State& state) {
-  if (state.missing == 0 && state.open_backwards == 0) release(state);
-}
-
-void UnitRunner::end_backward() {
+void UnitRunner::begin_backward() {
   for (size_t unit = 0; unit < states_.size(); ++unit) {
+    if (states_[unit].open_uses == 0) backward_over_(unit);  // not used
+  }
+}
+
+void UnitRunner::end_backward(bool is_last) {
+  if (is_last) in_step_ = false;
+  for (size_t unit = 0; unit < states_.size(); ++unit) {
+    states_[unit].in_backward = 0;
+    if (is_last) states_[unit].open_uses = 0;
     if (!is_next(unit)) release(states_[unit]);
-    states_[unit].missing = states_[unit].unit.num_trained;
-    states_[unit].open_backwards = 0;
   }
 }
 

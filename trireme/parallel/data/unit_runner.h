@@ -1,10 +1,12 @@
 // ZeRO-3 while a model runs: a unit's parameters are gathered just before it is used, in forward
 // and again in backward, and released after. What comes next is learned from the step before and
-// gathered ahead. Knows nothing of gradients' values.
+// gathered ahead. What it does and when follows from the uses alone, which are the same on every
+// rank, and never from gradients: a parameter may be used on some ranks only.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -24,10 +26,12 @@ class UnitRunner {
  public:
   struct UnitBuckets {
     std::vector<size_t> buckets;  // of the weights
-    size_t num_trained = 0;       // parameters that get a gradient
     bool weights_in_backward = true;
   };
-  UnitRunner(ShardedWeights& weights, std::vector<UnitBuckets> units, UnitOptions options);
+  // Told that no use of the unit is left whose backward is to come.
+  using BackwardOver = std::function<void(size_t unit)>;
+  UnitRunner(ShardedWeights& weights, std::vector<UnitBuckets> units, UnitOptions options,
+             BackwardOver backward_over);
 
   // forward(x) with the unit's parameters gathered, and again when backward comes back to it.
   // Shapes:     those of forward
@@ -36,10 +40,10 @@ class UnitRunner {
   at::Tensor run(size_t unit, const at::Tensor& x, const UnitForward& forward);
 
   void begin_step();
-  // Told of each gradient of the unit's parameters, once a microbatch.
-  void on_gradient(size_t unit);
-  // After a microbatch's backward: releases what is still gathered and does not come next.
-  void end_backward();
+  // Around each microbatch's backward. The end releases what is still gathered and does not come
+  // next; the last one ends the step, and uses until the next are not learned from.
+  void begin_backward();
+  void end_backward(bool is_last);
 
   // Gathers every unit and keeps it, until release_all(), which must come before the weights change.
   void gather_all();
@@ -53,22 +57,24 @@ class UnitRunner {
     UnitBuckets unit;
     std::vector<comm::WorkPtr> works;  // of a gather on its way
     bool gathered = false;             // or on its way
-    int64_t open_backwards = 0;        // uses whose input still waits for its gradient
-    size_t missing = 0;                // gradients still to come in this backward
+    int64_t open_uses = 0;             // in forward, whose backward is not over
+    int64_t in_backward = 0;           // uses whose backward is under way
   };
 
   void use(size_t unit);
   void gather(State& state, bool background);
   void release(State& state);
-  void release_after_backward(State& state);
+  void end_use(size_t unit);
   bool is_next(size_t unit) const;
 
   ShardedWeights& weights_;
   UnitOptions options_;
+  BackwardOver backward_over_;
   std::vector<State> states_;
   int num_gathered_ = 0;
   std::vector<size_t> uses_;       // of this step so far
   std::vector<size_t> predicted_;  // those of the last step, while this one follows them
+  bool in_step_ = false;
   bool keeps_all_ = false;
   std::chrono::nanoseconds communication_time_{0};
 };

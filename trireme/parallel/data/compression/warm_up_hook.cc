@@ -26,7 +26,7 @@ int64_t WarmUpHook::all_reduce(const GradientBucket& bucket, comm::Communicator&
 
 std::vector<HookState> WarmUpHook::state() const {
   std::vector<HookState> result = hook_->state();
-  result.insert(result.begin(), {"warm_up_steps_left", steps_left_, /*same_on_ranks=*/true});
+  result.insert(result.begin(), {kStepsLeft, steps_left_, /*same_on_ranks=*/true});
   return result;
 }
 

@@ -12,6 +12,8 @@ namespace trireme::parallel {
 // State: warm_up_steps_left [1] int64, the same on all ranks; then the other hook's.
 class WarmUpHook : public GradientHook {
  public:
+  static constexpr const char* kStepsLeft = "warm_up_steps_left";
+
   WarmUpHook(std::shared_ptr<GradientHook> hook, int64_t steps);
 
   void prepare(std::span<const GradientSpec> gradients) override { hook_->prepare(gradients); }
