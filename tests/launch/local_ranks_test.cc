@@ -145,7 +145,8 @@ TEST_F(LocalRanks, DescribesAKilledRankWithItsSignal) {
   EXPECT_EQ(exit.rank, 1);
   EXPECT_EQ(exit.code, -1);
   EXPECT_EQ(exit.signal, SIGKILL);
-  EXPECT_EQ(describe(exit), "rank 1 was killed by signal 9 (Killed)");
+  EXPECT_EQ(describe(exit),
+            "rank 1 was killed by signal 9 (Killed, by someone or for lack of memory)");
 }
 
 TEST_F(LocalRanks, ReturnsTheLineThatARankLeftInItsErrorDescriptor) {

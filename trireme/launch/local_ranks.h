@@ -36,7 +36,8 @@ struct RankExit {
 // Throws: Error when no process can be made
 RankExit run_local_ranks(const LocalRanksOptions& options);
 
-// The rank's own message, or "rank 1 was killed by signal 9 (Killed)", "rank 0 exited with code 2".
+// The rank's own message, or "rank 1 was killed by signal 11 (Segmentation fault)", "rank 0 exited
+// with code 2".
 std::string describe(const RankExit& exit);
 
 }  // namespace trireme::launch
