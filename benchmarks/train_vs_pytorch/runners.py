@@ -98,7 +98,12 @@ def run_peer(args, data, ranks, batch, threads, peer):
             with (folder / f"{rank}.out").open("w") as out, log.open("w") as errors:
                 processes.append(subprocess.Popen(command, stdout=out, stderr=errors,
                                                   env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)}))
-        wait_for_all(processes, logs, args.peer_timeout)
+        try:
+            wait_for_all(processes, logs, args.peer_timeout)
+        finally:
+            # DeepSpeed leaves its shared memory behind; its names have the run's port.
+            for left in Path("/dev/shm").glob(f"deepspeed_allreduce_buffer_*_{common['MASTER_PORT']}_*"):
+                left.unlink()
         return json.loads((folder / "0.out").read_text().splitlines()[-1])
 
 
