@@ -406,6 +406,7 @@ class Hidden : public OffloadedTensor {
     return tensor_.clone();
   }
   void write(const at::Tensor& values) override {
+    if (fails) throw Error("the disk is gone");
     ++num_writes;
     ASSERT_TRUE(values.is_contiguous() && values.device().is_cpu());
     tensor_.copy_(values);
@@ -466,6 +467,17 @@ TEST(Checkpoint, TensorsElsewhereAreFilledOnce) {
       EXPECT_EQ(hidden[i]->num_writes, 1);
       harness::assert_same_bits(hidden[i]->read(), expected[i].local, entries[i].name);
     }
+  });
+}
+
+TEST(Checkpoint, ATensorElsewhereThatCannotBeFilledFailsTheLoadOnAllRanks) {
+  const TemporaryFolder folder;
+  save_all(folder.path(), 1, globals_to_offload(), 2);
+  harness::run_ranks(2, [&](comm::Communicator& world) {
+    auto entries = parts(globals_to_offload(), world.rank());
+    for (Entry& entry : entries) offload(entry)->fails = world.rank() == 1;
+    EXPECT_THAT(checkpoint_error([&] { load(folder / "step-000001", entries, world); }),
+                AllOf(HasSubstr("rank 1"), HasSubstr("the disk is gone")));
   });
 }
 

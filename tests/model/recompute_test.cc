@@ -62,6 +62,13 @@ TEST(Recompute, RunsOnceWithoutGradients) {
   EXPECT_EQ(calls, 1);
 }
 
+TEST(Recompute, AFunctionThatStopsTheGradientHasNone) {
+  const at::Tensor x = values({3}).requires_grad_();
+  const auto detached = [](const std::vector<at::Tensor>& x) { return x[0].detach() * 2; };
+  (recompute(detached, {x}) + x).sum().backward();
+  harness::assert_same_bits(x.grad(), at::ones_like(x), "gradient beside the function");
+}
+
 TEST(Recompute, PlansAreNamed) {
   EXPECT_TRUE(recompute_plan("full", "").block);
   const RecomputePlan plan = recompute_plan("selective", "attention_core, feed_forward");

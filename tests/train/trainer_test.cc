@@ -301,6 +301,10 @@ TEST_F(TrainerTest, DivergenceNamesTheStepAndTheParameter) {
 TEST_F(TrainerTest, ACheckpointOfAnotherModelIsRefused) {
   run(config("a"), 1);
   EXPECT_THROW(run(config("a", {{"model.width", "32"}, {"train.steps", "8"}}), 1), CheckpointError);
+  const std::string error =
+      error_of(config("a", {{"optimizer.name", "lion"}, {"train.steps", "8"}}));
+  EXPECT_NE(error.find("optimizer.name changed from"), std::string::npos) << error;
+  EXPECT_EQ(error.find("train.steps"), std::string::npos) << error;
 }
 
 TEST_F(TrainerTest, PreflightFindsWhatOneProcessCan) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdio>
 #include <string>
 
 #include <sys/ioctl.h>
@@ -14,13 +13,6 @@
 
 namespace trireme::cli {
 namespace {
-
-template <typename... Args>
-std::string format(const char* pattern, Args... args) {
-  char text[256];
-  std::snprintf(text, sizeof(text), pattern, args...);
-  return text;
-}
 
 // Who holds the model's states.
 std::string describe_sharing(const train::ParallelConfig& parallel) {
@@ -99,12 +91,11 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
       static_cast<long long>(config.model.sequence_length),
       static_cast<double>(num_steps_ * batch) / static_cast<double>(summary.num_sequences),
       static_cast<long long>(num_steps_)));
-  const bool is_even = batch % (config.train.micro_batch * config.parallel.data) == 0;
   print_line(
       format("layout  %d ranks x %d threads, data %lld; batch %lld %s %lld ranks x %lld "
              "microbatches x %lld",
              summary.num_ranks, summary.num_threads, static_cast<long long>(config.parallel.data),
-             static_cast<long long>(batch), is_even ? "=" : "within",
+             static_cast<long long>(batch), config.is_even() ? "=" : "within",
              static_cast<long long>(config.parallel.data),
              static_cast<long long>(summary.microbatches_per_step),
              static_cast<long long>(config.train.micro_batch)));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -33,6 +34,14 @@ class Console : public train::TrainObserver {
   double seconds_per_step_ = 0;          // running mean, for the time left
   std::optional<double> noise_scale_{};  // of the last step
 };
+
+// printf's text, of at most 255 characters.
+template <typename... Args>
+std::string format(const char* pattern, Args... args) {
+  char text[256];
+  std::snprintf(text, sizeof(text), pattern, args...);
+  return text;
+}
 
 // "2.4 M", "17 k", "823".
 std::string human_count(double count);

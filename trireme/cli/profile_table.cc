@@ -1,7 +1,6 @@
 #include "trireme/cli/profile_table.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <iterator>
 
 #include "trireme/base/error.h"
@@ -15,13 +14,6 @@ using Lines = std::vector<std::string>;
 constexpr size_t kMostRanks = 8;
 constexpr size_t kMostRows = 5;
 constexpr size_t kNameWidth = 44;
-
-template <typename... Args>
-std::string format(const char* pattern, Args... args) {
-  char text[256];
-  std::snprintf(text, sizeof(text), pattern, args...);
-  return text;
-}
 
 double share(int64_t part, int64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);

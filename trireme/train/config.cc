@@ -280,8 +280,8 @@ void resolve(RunConfig& config, int num_ranks) {
   resolve_ranks(parallel, num_ranks);
   check_compression(train, parallel);
   model::recompute_plan(train.recompute, train.recompute_modules);
-  const int64_t per_forward = train.micro_batch * parallel.data;
-  const bool is_even = train.global_batch % per_forward == 0;
+  const int64_t per_forward = config.sequences_per_forward();
+  const bool is_even = config.is_even();
   TRIREME_CHECK(is_even || train.uneven_batches, "train.global_batch is ", train.global_batch,
                 "; expected a multiple of train.micro_batch * data ranks = ", train.micro_batch,
                 " * ", parallel.data, " = ", per_forward, ", such as ",
@@ -311,17 +311,23 @@ void resolve(RunConfig& config, int num_ranks) {
   model::validate(shape);
 }
 
-std::string to_toml(const RunConfig& config) {
+std::vector<Override> settings(const RunConfig& config) {
   RunConfig copy = config;
+  std::vector<Override> values;
+  for (const Field& field : schema(copy)) values.emplace_back(field.key, format_value(field));
+  return values;
+}
+
+std::string to_toml(const RunConfig& config) {
   std::ostringstream out;
   std::string section;
-  for (const Field& field : schema(copy)) {
-    const size_t dot = field.key.find('.');
-    if (field.key.substr(0, dot) != section) {
-      out << (section.empty() ? "[" : "\n[") << field.key.substr(0, dot) << "]\n";
-      section = field.key.substr(0, dot);
+  for (const auto& [key, value] : settings(config)) {
+    const size_t dot = key.find('.');
+    if (key.substr(0, dot) != section) {
+      out << (section.empty() ? "[" : "\n[") << key.substr(0, dot) << "]\n";
+      section = key.substr(0, dot);
     }
-    out << field.key.substr(dot + 1) << " = " << format_value(field) << "\n";
+    out << key.substr(dot + 1) << " = " << value << "\n";
   }
   return out.str();
 }

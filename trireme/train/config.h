@@ -109,10 +109,13 @@ struct RunConfig {
   CheckpointConfig checkpoint;
   OutputConfig output;
 
-  // Forward passes of one rank in one step. Valid after resolve().
+  // Valid after resolve(), as what follows: sequences that all ranks read in one forward.
+  int64_t sequences_per_forward() const { return train.micro_batch * parallel.data; }
+  // Whether each forward of a step has so many.
+  bool is_even() const { return train.global_batch % sequences_per_forward() == 0; }
+  // Forward passes of one rank in one step.
   int64_t microbatches_per_step() const {
-    const int64_t per_forward = train.micro_batch * parallel.data;
-    return (train.global_batch + per_forward - 1) / per_forward;
+    return (train.global_batch + sequences_per_forward() - 1) / sequences_per_forward();
   }
   // Of weights and activations.
   c10::ScalarType dtype() const;
@@ -130,6 +133,8 @@ RunConfig load_config(const std::filesystem::path& path, std::span<const Overrid
 // Throws: ConfigError: key, value found, value expected
 void resolve(RunConfig& config, int num_ranks);
 
+// Every key with its value as TOML writes it: "train.precision" -> "'fp32'".
+std::vector<Override> settings(const RunConfig& config);
 std::string to_toml(const RunConfig& config);
 
 // Every key with its default and meaning, one a line, for --help.

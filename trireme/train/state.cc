@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <sstream>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
@@ -50,23 +49,17 @@ RunState parse_state(const std::string& json, const std::string& where) {
 
 namespace {
 
-// "train.precision" -> "\"fp32\"", of the keys that decide which tensors a run has.
-std::map<std::string, std::string> deciding_values(const RunConfig& config) {
+// Those of the keys that decide which tensors a run has.
+std::map<std::string, std::string> deciding_settings(const RunConfig& config) {
   constexpr std::string_view kKeys[] = {"optimizer.name", "optimizer.momentum",
                                         "optimizer.adamw_parameters", "train.precision",
                                         "train.master_weights"};
-  std::map<std::string, std::string> values;
-  std::istringstream lines(to_toml(config));
-  std::string section;
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("[")) section = line.substr(1, line.size() - 2);
-    const size_t equals = line.find(" = ");
-    if (equals == std::string::npos) continue;
-    const std::string key = section + "." + line.substr(0, equals);
-    if (section == "model" || std::ranges::count(kKeys, key) > 0)
-      values[key] = line.substr(equals + 3);
+  std::map<std::string, std::string> deciding;
+  for (auto& [key, value] : settings(config)) {
+    if (key.starts_with("model.") || std::ranges::count(kKeys, key) > 0)
+      deciding.emplace(key, value);
   }
-  return values;
+  return deciding;
 }
 
 }  // namespace
@@ -76,8 +69,8 @@ std::string describe_changes(const std::filesystem::path& folder, const RunConfi
   try {
     const std::string where = folder.string();
     const RunState state = parse_state(checkpoint::inspect(folder).state, where);
-    const auto saved = deciding_values(parse_config(state.config, where));
-    for (const auto& [key, value] : deciding_values(config)) {
+    const auto saved = deciding_settings(parse_config(state.config, where));
+    for (const auto& [key, value] : deciding_settings(config)) {
       const auto before = saved.find(key);
       if (before == saved.end() || before->second == value) continue;
       text += concat(text.empty() ? "; since it was saved " : ", ", key, " changed from ",

@@ -28,13 +28,16 @@ at::Tensor tree_reduce_scatter(comm::Communicator& group, const at::Tensor& flat
 }
 
 void tree_all_reduce(comm::Communicator& group, const at::Tensor& flat) {
-  std::vector<int64_t> cuts;
-  for (int r = 0; r < group.size(); ++r) {
-    cuts.push_back(mesh::split_range(flat.numel(), group.size(), r).offset);
-  }
-  cuts.push_back(flat.numel());
+  const std::vector<int64_t> cuts = even_cuts(flat.numel(), group.size());
   const at::Tensor mine = tree_reduce_scatter(group, flat, cuts);
   group.all_gather(view_parts(flat, cuts), mine)->wait();
+}
+
+std::vector<int64_t> even_cuts(int64_t length, int parts) {
+  std::vector<int64_t> cuts;
+  for (int i = 0; i < parts; ++i) cuts.push_back(mesh::split_range(length, parts, i).offset);
+  cuts.push_back(length);
+  return cuts;
 }
 
 }  // namespace trireme::parallel

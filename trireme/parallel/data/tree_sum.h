@@ -63,6 +63,9 @@ at::Tensor tree_reduce_scatter(comm::Communicator& group, const at::Tensor& flat
 // Collective: every rank
 void tree_all_reduce(comm::Communicator& group, const at::Tensor& flat);
 
+// [parts + 1] where each of `parts` begins, as evenly as it goes (see mesh::split_range).
+std::vector<int64_t> even_cuts(int64_t length, int parts);
+
 // The parts of `flat` that `cuts` make, as views.
 std::vector<at::Tensor> view_parts(const at::Tensor& flat, std::span<const int64_t> cuts);
 

@@ -4,23 +4,12 @@
 
 #include <ATen/ATen.h>
 
-#include "trireme/mesh/layout.h"
 #include "trireme/parallel/data/tree_sum.h"
 
 namespace trireme::parallel {
 namespace {
 
 int64_t bytes_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
-
-// [ranks + 1] in rows: where each rank's part begins.
-std::vector<int64_t> even_cuts(int64_t num_rows, int num_ranks) {
-  std::vector<int64_t> cuts;
-  for (int r = 0; r < num_ranks; ++r) {
-    cuts.push_back(mesh::split_range(num_rows, num_ranks, r).offset);
-  }
-  cuts.push_back(num_rows);
-  return cuts;
-}
 
 }  // namespace
 
