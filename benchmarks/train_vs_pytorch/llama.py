@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import nn
 
 LAYERS, WIDTH, FFN, HEADS, VOCAB, T = 6, 256, 640, 4, 8192, 256
+HEAD_WIDTH = WIDTH // HEADS
 
 
 def rotary(T, head_width, base=10000.0):
@@ -18,6 +19,21 @@ def rotate(x, cos, sin):
     return x * cos + torch.cat([-right, left], -1) * sin
 
 
+def causal_attention(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+class FeedForward(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(WIDTH, FFN, bias=False)
+        self.up = nn.Linear(WIDTH, FFN, bias=False)
+        self.down = nn.Linear(FFN, WIDTH, bias=False)
+
+    def forward(self, x):
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
@@ -25,33 +41,39 @@ class Block(nn.Module):
         self.qkv = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
         self.out = nn.Linear(WIDTH, WIDTH, bias=False)
         self.ffn_norm = nn.RMSNorm(WIDTH, eps=1e-5)
-        self.gate = nn.Linear(WIDTH, FFN, bias=False)
-        self.up = nn.Linear(WIDTH, FFN, bias=False)
-        self.down = nn.Linear(FFN, WIDTH, bias=False)
+        self.ffn = FeedForward()
+        self.attend = causal_attention
 
     def forward(self, x, cos, sin):
-        B, T, D = x.shape
-        q, k, v = (y.view(B, T, HEADS, D // HEADS).transpose(1, 2)
-                   for y in self.qkv(self.attention_norm(x)).chunk(3, -1))
-        y = F.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True)
-        x = x + self.out(y.transpose(1, 2).reshape(B, T, D))
-        y = self.ffn_norm(x)
-        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+        qkv = self.qkv(self.attention_norm(x))
+        B, T, width = qkv.shape  # Those of this rank's heads and tokens when a peer splits them.
+        q, k, v = (y.view(B, T, -1, HEAD_WIDTH).transpose(1, 2) for y in qkv.chunk(3, -1))
+        y = self.attend(rotate(q, cos, sin), rotate(k, cos, sin), v)
+        x = x + self.out(y.transpose(1, 2).reshape(B, T, width // 3))
+        return x + self.ffn(self.ffn_norm(x))
+
+
+def cross_entropy(logits, targets):
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
 class Llama(nn.Module):
+    """The whole model, or a stage of it when a peer sets what other stages have to None."""
+
     def __init__(self):
         super().__init__()
         self.embedding = nn.Embedding(VOCAB, WIDTH)
         self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
         self.norm = nn.RMSNorm(WIDTH, eps=1e-5)
         self.output = nn.Linear(WIDTH, VOCAB, bias=False)
-        cos, sin = rotary(T, WIDTH // HEADS)
+        cos, sin = rotary(T, HEAD_WIDTH)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
 
-    def forward(self, tokens, targets):
-        x = self.embedding(tokens)
+    def forward(self, x, targets=None):
+        """`x`: tokens, or what the stage before returned. The loss when there are targets."""
+        x = x if self.embedding is None else self.embedding(x)
         for block in self.blocks:
             x = block(x, self.cos, self.sin)
-        return F.cross_entropy(self.output(self.norm(x)).flatten(0, 1), targets.flatten())
+        x = x if self.output is None else self.output(self.norm(x))
+        return x if targets is None else cross_entropy(x, targets)

@@ -1,42 +1,26 @@
 """How each peer trains: for every name a function that turns a model into one step of training.
 
-A step takes tokens and targets, updates the weights and returns the loss. All peers train the same
-model with AdamW in one fused kernel and a gradient norm of at most 1. The process group exists
-before these functions run when there are several ranks.
+A step takes tokens and targets, updates the weights and returns a loss whose mean over the ranks is
+that of all their sequences. All peers train the same model as optimize.py says. The process group
+exists before these functions run when there are several ranks. `batch`: sequences a rank; the peers
+of ON_SAME_SEQUENCES are given those of all ranks.
 """
 
-import torch
 from torch import nn
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate, Shard
 
-CLIP = 1.0
-
-
-def adamw(parameters):
-    return torch.optim.AdamW(parameters, lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-
-
-def torch_step(model, step_model):
-    """`step_model` is called; `model` owns the parameters that the optimizer sees."""
-    parameters = list(model.parameters())
-    optimizer = adamw(parameters)
-
-    def step(tokens, targets):
-        loss = step_model(tokens, targets)
-        loss.backward()
-        nn.utils.clip_grad_norm_(parameters, CLIP)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        return loss.item()
-
-    return step
+from context_peer import ring
+from optimize import CLIP, adamw, whole_step
+from pipeline_peer import pipelining
+from tensor_peer import dtensor
 
 
 def ddp(model, ranks, batch):
     step_model = model
     if ranks > 1:
         step_model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
-    return torch_step(model, step_model)
+    return whole_step(model, step_model)
 
 
 def ddp_compiled(model, ranks, batch):
@@ -49,7 +33,7 @@ def fsdp2_zero2(model, ranks, batch):
     """Parameters stay whole from forward to the end of backward; gradients and states are sharded."""
     for module in (*model.blocks, model):
         fully_shard(module, reshard_after_forward=False)
-    return torch_step(model, model)
+    return whole_step(model, model)
 
 
 def fsdp2_zero3(model, ranks, batch):
@@ -58,7 +42,7 @@ def fsdp2_zero3(model, ranks, batch):
     for block in model.blocks:
         fully_shard(block, reshard_after_forward=True)
     fully_shard(model)
-    return torch_step(model, model)
+    return whole_step(model, model)
 
 
 def deepspeed(stage):
@@ -89,5 +73,11 @@ def deepspeed(stage):
     return build
 
 
+ON_SAME_SEQUENCES = {
+    "dtensor": dtensor(Replicate()), "dtensor-sequence": dtensor(Shard(1)),
+    **{f"pipelining-{sequences}": pipelining(sequences) for sequences in (1, 2, 4, 8)},
+    "ring-allgather": ring("allgather"), "ring-alltoall": ring("alltoall"),
+}
 PEERS = {"ddp": ddp, "ddp-compiled": ddp_compiled, "fsdp2-zero2": fsdp2_zero2,
-         "fsdp2-zero3": fsdp2_zero3, "deepspeed-zero2": deepspeed(2), "deepspeed-zero3": deepspeed(3)}
+         "fsdp2-zero3": fsdp2_zero3, "deepspeed-zero2": deepspeed(2), "deepspeed-zero3": deepspeed(3),
+         **ON_SAME_SEQUENCES}

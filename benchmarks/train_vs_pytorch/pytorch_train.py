@@ -13,7 +13,7 @@ import time
 import torch
 
 from llama import Llama, T
-from peers import PEERS
+from peers import ON_SAME_SEQUENCES, PEERS
 
 
 def peak_rss_bytes():
@@ -38,25 +38,29 @@ def main():
     train_step = PEERS[args.peer](Llama(), ranks, args.batch)
     bin_path = args.data + ".bin"
     tokens = torch.from_file(bin_path, dtype=torch.uint16, size=os.path.getsize(bin_path) // 2)
-    generator = torch.Generator().manual_seed(rank)
+    # Ranks that work on the same sequences read those of all ranks.
+    streams = range(ranks) if args.peer in ON_SAME_SEQUENCES else [rank]
+    generators = [torch.Generator().manual_seed(stream) for stream in streams]
 
     seconds, first = [], 0.0
     for step in range(args.steps):
         begin = time.perf_counter()
-        starts = torch.randint(len(tokens) - T - 1, (args.batch,), generator=generator).tolist()
+        starts = torch.cat([torch.randint(len(tokens) - T - 1, (args.batch,), generator=generator)
+                            for generator in generators]).tolist()
         batch = torch.stack([tokens[s:s + T + 1] for s in starts]).long()
         loss = train_step(batch[:, :-1], batch[:, 1:])
         seconds.append(time.perf_counter() - begin)
         first = first or time.time() - float(os.environ["START_TIME"])
 
-    peak = torch.tensor([peak_rss_bytes()])
+    peak, mean_loss = torch.tensor([peak_rss_bytes()]), torch.tensor(loss) / ranks
     if ranks > 1:
         torch.distributed.all_reduce(peak, torch.distributed.ReduceOp.MAX)
+        torch.distributed.all_reduce(mean_loss)
     if rank == 0:
         step_seconds = statistics.median(seconds[args.warmup:])
         print(json.dumps({"tokens_per_second": args.batch * ranks * T / step_seconds,
                           "peak_rss_bytes": peak.item(), "seconds_to_first_step": first,
-                          "last_loss": loss}), flush=True)
+                          "last_loss": mean_loss.item()}), flush=True)
     # The interpreter's end is not measured, and a process group that compiled graphs still hold
     # sometimes hangs or aborts in it.
     os._exit(0)

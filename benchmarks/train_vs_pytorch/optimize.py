@@ -1,0 +1,45 @@
+"""What all peers share of a step: AdamW in one fused kernel and a gradient norm of at most 1."""
+
+import torch
+from torch import nn
+
+CLIP = 1.0
+
+
+def adamw(parameters):
+    return torch.optim.AdamW(parameters, lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+
+
+def clip_across_ranks(own, shared):
+    """Clips by the norm of the whole model: `own` parameters lie on this rank alone, `shared` ones on all,
+    with equal gradients."""
+    square = nn.utils.get_total_norm([parameter.grad for parameter in own]) ** 2
+    torch.distributed.all_reduce(square)
+    square += nn.utils.get_total_norm([parameter.grad for parameter in shared]) ** 2
+    nn.utils.clip_grads_with_norm_([*own, *shared], CLIP, square.sqrt())
+
+
+def torch_step(parameters, forward_backward, clip=lambda: None):
+    """`forward_backward` leaves gradients and returns the loss."""
+    optimizer = adamw(parameters)
+
+    def step(tokens, targets):
+        loss = forward_backward(tokens, targets)
+        clip()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss.item()
+
+    return step
+
+
+def whole_step(model, step_model):
+    """`step_model` is called; `model` owns the parameters that the optimizer sees."""
+    parameters = list(model.parameters())
+
+    def forward_backward(tokens, targets):
+        loss = step_model(tokens, targets)
+        loss.backward()
+        return loss
+
+    return torch_step(parameters, forward_backward, lambda: nn.utils.clip_grad_norm_(parameters, CLIP))
