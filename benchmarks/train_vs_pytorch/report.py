@@ -7,31 +7,20 @@ import platform
 
 from runners import METRICS
 
-# What the ratio ours / theirs shall be on several ranks, by peer and sequences a rank.
-SPEED_TARGETS = {("ddp", 8): 1.2, ("ddp-compiled", 8): 1.1, ("fsdp2", 8): 1.35, ("deepspeed", 8): 1.5,
-                 ("ddp", 1): 1.35, ("fsdp2", 1): 2.0, ("deepspeed", 1): 1.5}
-MEMORY_TARGET = 0.7
-
-
-def target(metric, peer, ranks, batch):
-    """None where no target is set."""
-    if ranks == 1:
-        return None
-    if metric == "peak_rss_bytes":
-        return MEMORY_TARGET
-    system = peer.removesuffix("-zero2").removesuffix("-zero3")
-    return SPEED_TARGETS.get((system, batch)) if metric == "tokens_per_second" else None
-
 
 def shown(metric, value):
+    if value is None:
+        return "–"
     return {"tokens_per_second": f"{value:.0f}", "peak_rss_bytes": f"{value / 2**20:.0f} MiB",
             "seconds_to_first_step": f"{value:.2f} s"}[metric]
 
 
 def shown_ratio(metric, ratio, goal):
+    sign = "≥" if metric == "tokens_per_second" else "≤"
+    if ratio is None:
+        return "–" if goal is None else f"– ({sign} {goal:g})"
     if goal is None:
         return f"{ratio:.2f}"
-    sign = "≥" if metric == "tokens_per_second" else "≤"
     met = ratio >= goal if sign == "≥" else ratio <= goal
     return f"{ratio:.2f} ({sign} {goal:g}{'' if met else ', missed'})"
 
@@ -41,41 +30,50 @@ def markdown(header, rows):
                      (header, ["---"] * len(header), *rows))
 
 
-def peer_table(rows):
-    header = ["ranks", "sequences a rank", "peer", "trireme's zero"]
+def peer_table(results):
+    header = ["ranks", "sequences a rank", "row", "peer", "trireme's layout"]
     for name in METRICS.values():
         header += [f"{name}: peer", "trireme", "ratio"]
     lines = []
-    for row in rows:
-        for peer, entry in row["peers"].items():
-            cells = [str(row["ranks"]), str(row["sequences_per_rank"]), peer, str(entry["zero"])]
-            if "failed" in entry:
-                cells += [f"did not run: {entry['failed']}"] + [""] * (3 * len(METRICS) - 1)
-            else:
-                for metric in METRICS:
-                    value = entry[metric]
-                    cells += [shown(metric, value["peer"]), shown(metric, value["trireme"]),
-                              shown_ratio(metric, value["ratio"], value["target"])]
+    for result in results:
+        for entry in result["peers"]:
+            cells = [str(result["ranks"]), str(result["sequences_per_rank"]), entry["row"], entry["peer"],
+                     entry["layout"] or "–"]
+            for metric in METRICS:
+                value = entry[metric]
+                cells += [shown(metric, value["peer"]), shown(metric, value["trireme"]),
+                          shown_ratio(metric, value["ratio"], value["target"])]
             lines.append(cells)
     return markdown(header, lines)
 
 
-def stage_table(rows):
-    header = ["ranks", "sequences a rank", "trireme's zero", "tokens/s", "of zero 0", "of independent",
+def layout_table(results):
+    header = ["ranks", "sequences a rank", "trireme's layout", "tokens/s", "of zero 0", "of independent",
               "peak memory", "start"]
     lines = []
-    for row in rows:
-        for zero, entry in row["trireme"].items():
+    for result in results:
+        for name, entry in result["trireme"].items():
             share = lambda key: f"{entry[key]:.0%}" if key in entry else ""
-            lines.append([str(row["ranks"]), str(row["sequences_per_rank"]), str(zero),
+            lines.append([str(result["ranks"]), str(result["sequences_per_rank"]), name,
                           shown("tokens_per_second", entry["tokens_per_second"]), share("of_zero_0"),
                           share("of_independent"), shown("peak_rss_bytes", entry["peak_rss_bytes"]),
                           shown("seconds_to_first_step", entry["seconds_to_first_step"])])
     return markdown(header, lines)
 
 
-def tables(rows):
-    return f"{peer_table(rows)}\n\n{stage_table(rows)}"
+def remarks(results):
+    """What has no figures and why, and what the losses were."""
+    lines = []
+    for result in results:
+        case = f"- {result['ranks']} ranks, {result['sequences_per_rank']} sequences a rank, "
+        lines += [f"{case}{name}, without figures: {why}" for name, why in result["failed"].items()]
+        losses = ", ".join(f"{side} {loss:.5f}" for side, loss in result["last_loss"].items())
+        lines.append(f"{case}last loss: {losses or 'none'}")
+    return "\n".join(lines)
+
+
+def tables(results):
+    return f"{peer_table(results)}\n\n{remarks(results)}\n\n{layout_table(results)}"
 
 
 def machine():
@@ -85,7 +83,7 @@ def machine():
     return f"{len(os.sched_getaffinity(0))} cores of {cpu}, {memory:.0f} GiB of memory"
 
 
-def note(args, rows, deepspeed_version):
+def note(args, results, deepspeed_version):
     cache = "was kept between runs" if args.compile_cache else "was empty at each start"
     return f"""# trireme beside PyTorch and DeepSpeed, {datetime.date.today().isoformat()}
 
@@ -93,15 +91,21 @@ Machine: {machine()}; torch {importlib.metadata.version("torch")}, DeepSpeed {de
 Llama: 6 layers, width 256, 4 heads, ffn 640, vocabulary 8192, T 256, fp32; AdamW, gradient norm at most 1;
 {args.cores} cores shared by the ranks. Peers use torch's fused AdamW and Gloo; all are eager but ddp-compiled, whose
 compile cache {cache}. Medians of {args.rounds} rounds of {args.steps} steps (the first {args.warmup}
-left out), alternating in one run. Ratio: trireme / peer, with the target where there is one.
+left out), alternating in one run. Ratio: trireme / peer, with the target where there is one; in rows of several
+variants, that of trireme's fastest layout, and the target stands beside the fastest peer. The global batch is
+sequences a rank times ranks in every row; under tensor, pipeline and context parallelism all ranks work on all of it.
+pipelining-2: microbatches of 2 sequences. ring-…: how keys and values travel; on CPU with the adaptation that
+context_peer.py describes.
 Start: from the launcher to the end of the first step. Peak memory: resident, of the largest rank.
 
-{peer_table(rows)}
+{peer_table(results)}
 
-Trireme's stages. Of independent: tokens/s over those of as many one-rank trireme processes at once, which do
+{remarks(results)}
+
+Trireme's layouts. Of independent: tokens/s over those of as many one-rank trireme processes at once, which do
 not communicate.
 
-{stage_table(rows)}
+{layout_table(results)}
 
-Repeat: `make bench`.
+Repeat: `tools/bench.sh --rows {",".join(args.rows)}`.
 """

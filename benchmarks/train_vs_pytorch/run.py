@@ -1,11 +1,18 @@
 """The same Llama in trireme and in its peers, alternating in one run.
 
-Peers: PyTorch DDP, eager and compiled, beside trireme's DDP; FSDP2 and DeepSpeed beside trireme's
-ZeRO-2 and ZeRO-3. Prints, for 1 and 2 ranks and 8 and 1 sequences a rank: tokens/s, peak resident
-memory of the largest rank, seconds from the launcher's start to the end of the first step, and
-their ratios; and, for several ranks, trireme's tokens/s over those of as many trireme processes
-that do not communicate, in the same rounds. Sharding peers need several ranks. Writes a dated note
-to benchmarks/results/.
+Rows: PyTorch DDP, eager and compiled (ddp); FSDP2 and DeepSpeed (zero2, zero3); DTensor with and
+without sequence parallelism (tensor); torch.distributed.pipelining under 1F1B (pipeline); torch's
+ring attention (context). Prints, for 1 and 2 ranks and 8 and 1 sequences a rank: tokens/s, peak
+resident memory of the largest rank, seconds from the launcher's start to the end of the first
+step, and their ratios to the fastest of trireme's layouts for the row; and trireme's tokens/s over
+those of as many trireme processes that do not communicate, in the same rounds. Only ddp runs on one
+rank. A step takes sequences a rank times ranks in every row: under tensor, pipeline and context
+parallelism all ranks work on all of them. A layout that this trireme does not have is reported in
+one line. Writes a dated note to benchmarks/results/.
+
+For figures to keep: nothing else on the machine, a release build, and
+  run.py --rows tensor,pipeline,context --ranks 2 --rounds 5
+which takes about half an hour on two cores.
 """
 
 import argparse
@@ -20,12 +27,15 @@ import tempfile
 from pathlib import Path
 
 import report
-from runners import METRICS, ZERO, PeerError, run_peer, run_trireme
+import rows as table
+from runners import METRICS, RunError, run_peer, run_trireme
 
 ROOT = Path(__file__).resolve().parents[2]
-# Peers start from the same weights and read the same tokens: more than this between their last
-# losses means that one does other work.
-LOSS_TOLERANCE = 0.01
+# Peers start from the same weights and read the same tokens, and so do trireme's layouts: more than
+# this between their last losses means that one does other work. Wrong positions on one of two ranks
+# made 7e-5 in 6 steps; rounding makes 1e-7. Between the two sides there is no check: trireme draws
+# other weights and sequences.
+SAME_WORK = 5e-5
 
 
 def checked(command):
@@ -35,12 +45,13 @@ def checked(command):
     return result.stdout.strip()
 
 
-def measure(args, data, ranks, batch, peers):
+def measure(args, data, ranks, batch, rows):
     """Every runner's results over the rounds, and what failed; the runners take turns at going first."""
     common = (args, data, ranks, batch, max(1, args.cores // ranks))
-    runners = {peer: functools.partial(run_peer, *common, peer) for peer in peers}
-    for zero in sorted({ZERO[peer] for peer in peers}):
-        runners[zero] = functools.partial(run_trireme, *common, zero=zero)
+    runners = {}
+    for row in rows:
+        runners |= {peer: functools.partial(run_peer, *common, peer) for peer in row.peers}
+        runners |= {name: functools.partial(run_trireme, *common, options) for name, options in row.layouts.items()}
     if ranks > 1:
         runners["independent"] = functools.partial(run_trireme, args, data, 1, *common[3:], copies=ranks)
     results, failed = {name: [] for name in runners}, {}
@@ -50,50 +61,76 @@ def measure(args, data, ranks, batch, peers):
                 continue
             try:
                 results[name].append(runners[name]())
-            except PeerError as error:
+            except RunError as error:
                 failed[name] = str(error)
                 print(f"bench: {name} did not run: {error}", file=sys.stderr)
     return results, failed
 
 
-def check_losses(results, failed, peers):
-    """Adds to `failed` the peers whose last loss is not that of the first peer."""
-    losses = {peer: results[peer][-1]["last_loss"] for peer in peers if peer not in failed}
-    expected = next(iter(losses.values()), 0.0)
-    for peer, loss in losses.items():
-        if not abs(loss - expected) <= LOSS_TOLERANCE * expected:
-            failed[peer] = f"its last loss is {loss:.4f}, that of {next(iter(losses))} {expected:.4f}"
+def check_losses(results, failed, rows):
+    """The last loss of the first peer and of the first of trireme's layouts; adds to `failed` what ends with
+    another."""
+    expected = {}
+    for side, names in (("peers", [peer for row in rows for peer in row.peers]),
+                        ("trireme", [name for row in rows for name in row.layouts])):
+        losses = {name: results[name][-1]["last_loss"] for name in names if name not in failed}
+        for name, loss in losses.items():
+            goal = expected.setdefault(side, loss)
+            if not abs(loss - goal) <= SAME_WORK * goal:
+                failed[name] = f"its last loss is {loss:.6f}, that of {next(iter(losses))} {goal:.6f}"
+    return expected
 
 
-def compare(args, data, ranks, batch):
-    """Medians over the rounds, by peer and by trireme's stage."""
-    peers = [peer for peer in args.peers if ranks > 1 or ZERO[peer] == 0]
-    results, failed = measure(args, data, ranks, batch, peers)
-    check_losses(results, failed, peers)
+def fastest(names, medians):
+    """None when none of them ran."""
+    return max((name for name in names if name in medians), default=None,
+               key=lambda name: medians[name]["tokens_per_second"])
+
+
+def entries(row, batch, ranks, medians):
+    """For each of a row's peers: its figures beside those of trireme's fastest layout."""
+    layout, best = fastest(row.layouts, medians), fastest(row.peers, medians)
+    for peer in row.peers:
+        entry = {"row": row.name, "peer": peer, "layout": layout}
+        has_target = peer == best and ranks > 1
+        targets = {"tokens_per_second": row.speed_targets.get(batch), "peak_rss_bytes": row.memory_target}
+        for metric in METRICS:
+            theirs, ours = (medians.get(name, {}).get(metric) for name in (peer, layout))
+            entry[metric] = {"peer": theirs, "trireme": ours, "ratio": ours / theirs if theirs and ours else None,
+                             "target": targets.get(metric) if has_target else None}
+        yield entry
+
+
+def compare(args, data, ranks, batch, rows):
+    """Medians over the rounds, by peer and by trireme's layout."""
+    results, failed = measure(args, data, ranks, batch, rows)
+    losses = check_losses(results, failed, rows)
     medians = {name: {metric: statistics.median(result[metric] for result in results[name])
                       for metric in METRICS} for name in results if name not in failed}
-    row = {"ranks": ranks, "sequences_per_rank": batch, "peers": {}, "trireme": {}}
-    for peer in peers:
-        entry = row["peers"][peer] = {"zero": ZERO[peer]}
-        if peer in failed:
-            entry["failed"] = failed[peer]
-            continue
-        for metric in METRICS:
-            theirs, ours = medians[peer][metric], medians[ZERO[peer]][metric]
-            entry[metric] = {"peer": theirs, "trireme": ours, "ratio": ours / theirs,
-                             "target": report.target(metric, peer, ranks, batch)}
-    for zero in sorted({ZERO[peer] for peer in peers}):
-        entry = row["trireme"][zero] = medians[zero]
-        for name, key in ((0, "of_zero_0"), ("independent", "of_independent")):
-            if name in medians and name != zero:
-                entry[key] = entry["tokens_per_second"] / medians[name]["tokens_per_second"]
-    return row
+    names = dict.fromkeys([name for row in rows for name in row.layouts] + ["independent"])
+    layouts = {name: medians[name] for name in names if name in medians}
+    for name, entry in layouts.items():
+        for other, key in (("zero 0", "of_zero_0"), ("independent", "of_independent")):
+            if other in medians and other != name:
+                entry[key] = entry["tokens_per_second"] / medians[other]["tokens_per_second"]
+    return {"ranks": ranks, "sequences_per_rank": batch, "trireme": layouts, "failed": failed,
+            "last_loss": losses,
+            "peers": [entry for row in rows for entry in entries(row, batch, ranks, medians)]}
+
+
+def names_of_rows(text):
+    names = text.split(",")
+    if wrong := [name for name in names if name not in table.NAMES]:
+        raise argparse.ArgumentTypeError(f"no row {wrong[0]}; there are {','.join(table.NAMES)}")
+    return names
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trireme", default=str(ROOT / "build/release/bin/trireme"))
-    parser.add_argument("--peers", nargs="+", choices=ZERO, default=list(ZERO))
+    parser.add_argument("--rows", type=names_of_rows, default=list(table.NAMES),
+                        help=f"separated by commas (default: {','.join(table.NAMES)})")
+    parser.add_argument("--peers", nargs="+", help="of these rows, only what stands beside these peers")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--warmup", type=int, default=5, help="first steps left out of each median")
@@ -131,17 +168,20 @@ def main():
         text.write_bytes(os.urandom(4 << 20))
         checked([args.trireme, "data", "prepare", "--input", str(text), "--tokenizer", "bytes",
                  "--output", str(data)])
-        rows = []
+        results = []
         for batch in args.batch:
             for ranks in args.ranks:
-                rows.append(compare(args, data, ranks, batch))
-                print(f"bench: {ranks} ranks, {batch} sequences a rank done", file=sys.stderr)
+                rows = list(table.chosen(args.rows, args.peers, ranks, batch))
+                if rows:
+                    results.append(compare(args, data, ranks, batch, rows))
+                    print(f"bench: {ranks} ranks, {batch} sequences a rank done", file=sys.stderr)
 
-    print(json.dumps(rows, indent=1) if args.json else report.tables(rows))
+    print(json.dumps(results, indent=1) if args.json else report.tables(results))
     if not args.no_note:
-        path = ROOT / f"benchmarks/results/{datetime.date.today().isoformat()}-train-vs-pytorch.md"
+        part = "" if args.rows == list(table.NAMES) else "-" + "-".join(args.rows)
+        path = ROOT / f"benchmarks/results/{datetime.date.today().isoformat()}-train-vs-pytorch{part}.md"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(report.note(args, rows, deepspeed_version(args)))
+        path.write_text(report.note(args, results, deepspeed_version(args)))
         print(f"bench: wrote {path.relative_to(ROOT)}", file=sys.stderr)
 
 

@@ -1,6 +1,6 @@
 """Starts the programs that are compared: a peer's ranks, or jobs of `trireme train`.
 
-Each runner returns a dict with the keys of METRICS.
+Each runner returns a dict with the keys of METRICS and `last_loss`, or raises RunError.
 """
 
 import json
@@ -18,13 +18,12 @@ HERE = Path(__file__).resolve().parent
 # What is compared, and its name in the table.
 METRICS = {"tokens_per_second": "tokens/s", "peak_rss_bytes": "peak memory",
            "seconds_to_first_step": "start"}
-# Each peer, and the ZeRO stage of the trireme run that it is compared with.
-ZERO = {"ddp": 0, "ddp-compiled": 0, "fsdp2-zero2": 2, "fsdp2-zero3": 3, "deepspeed-zero2": 2,
-        "deepspeed-zero3": 3}
+# trireme's exit code for what the user can fix: here a layout that this version does not have.
+REFUSED = 2
 
 
-class PeerError(Exception):
-    """A peer is not installed or did not run; the text is one line for the table."""
+class RunError(Exception):
+    """A peer is not installed or did not run, or trireme refused a layout; the text is one line."""
 
 
 def free_port():
@@ -37,7 +36,7 @@ def peer_python(args, peer):
     if not peer.startswith("deepspeed"):
         return sys.executable
     if not Path(args.deepspeed_python).exists():
-        raise PeerError(f"no {args.deepspeed_python}; tools/setup_bench.sh makes it")
+        raise RunError(f"no {args.deepspeed_python}; tools/setup_bench.sh makes it")
     return args.deepspeed_python
 
 
@@ -70,13 +69,13 @@ def wait_for_all(processes, logs, timeout):
         while any([process.poll() is None for process in processes]):
             for process, log in zip(processes, logs):
                 if process.returncode:
-                    raise PeerError(reason(process, log))
+                    raise RunError(reason(process, log))
             if time.monotonic() > deadline:
-                raise PeerError(f"not done after {timeout} s")
+                raise RunError(f"not done after {timeout} s")
             time.sleep(0.05)
         for process, log in zip(processes, logs):
             if process.returncode:
-                raise PeerError(reason(process, log))
+                raise RunError(reason(process, log))
     finally:
         for process in processes:
             if process.poll() is None:
@@ -85,7 +84,6 @@ def wait_for_all(processes, logs, timeout):
 
 
 def run_peer(args, data, ranks, batch, threads, peer):
-    """Raises PeerError. The result has `last_loss` besides."""
     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as name:
         folder = Path(name)
         command = [peer_python(args, peer), str(HERE / "pytorch_train.py"), f"--peer={peer}",
@@ -140,14 +138,14 @@ folder = {json.dumps(output)}
 class Job:
     """A run of `trireme train`."""
 
-    def __init__(self, args, data, ranks, batch, threads, zero, folder):
+    def __init__(self, args, data, ranks, batch, threads, options, folder):
         self.args, self.tokens_per_step, self.first = args, batch * ranks * 256, None
         self.metrics = folder / "run" / "metrics.jsonl"
         self.log = folder / "log"
         folder.mkdir()
         (folder / "bench.toml").write_text(config_text(args, data, ranks, batch, str(folder / "run")))
         self.command = [args.trireme, "train", str(folder / "bench.toml"), "--ranks", str(ranks),
-                        "--threads", str(threads), f"--parallel.zero={zero}"]
+                        "--threads", str(threads), *options]
         self.start = time.time()
         with self.log.open("w") as output:
             self.process = subprocess.Popen(self.command, stdout=output, stderr=subprocess.STDOUT)
@@ -158,22 +156,24 @@ class Job:
         return self.process.poll() is None
 
     def result(self):
+        if self.process.returncode == REFUSED:
+            raise RunError(self.log.read_text().strip().splitlines()[-1][:160].replace("|", "/"))
         if self.process.returncode != 0 or self.first is None:
             sys.exit(f"{' '.join(self.command)} failed:\n{self.log.read_text()}")
         steps = [json.loads(line) for line in self.metrics.read_text().splitlines()]
         seconds = statistics.median(step["step_seconds"] for step in steps[self.args.warmup:])
         return {"tokens_per_second": self.tokens_per_step / seconds,
                 "peak_rss_bytes": max(step["peak_rss_bytes"] for step in steps),
-                "seconds_to_first_step": self.first}
+                "seconds_to_first_step": self.first, "last_loss": steps[-1]["loss"]}
 
 
-def run_trireme(args, data, ranks, batch, threads, zero=0, copies=1):
+def run_trireme(args, data, ranks, batch, threads, options=(), copies=1):
     """`copies` of the same job at once; their tokens/s together."""
     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
-        jobs = [Job(args, data, ranks, batch, threads, zero, Path(folder) / str(copy))
+        jobs = [Job(args, data, ranks, batch, threads, options, Path(folder) / str(copy))
                 for copy in range(copies)]
         while any([job.is_running() for job in jobs]):
             time.sleep(0.002 if any(job.first is None for job in jobs) else 0.05)
         results = [job.result() for job in jobs]
     return {metric: combine(result[metric] for result in results)
-            for metric, combine in zip(METRICS, (sum, max, max))}
+            for metric, combine in zip((*METRICS, "last_loss"), (sum, max, max, max))}

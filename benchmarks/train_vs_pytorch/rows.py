@@ -1,0 +1,64 @@
+"""What stands beside what: rows by the name of a parallelism, each with peers and trireme's layouts.
+
+A row has the same global batch on both sides: sequences a rank times ranks, so tokens/s compare with
+those of as many independent processes in every row. Data parallelism gives each rank its own
+sequences; under tensor, pipeline and context parallelism all ranks work on all of them.
+"""
+
+from dataclasses import dataclass, field, replace
+
+NAMES = ("ddp", "zero2", "zero3", "tensor", "pipeline", "context")
+MEMORY_TARGET = 0.7
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    # Variants of one peer: the fastest is the peer at its best and has the target.
+    peers: tuple[str, ...]
+    # trireme's layouts by name, with their options; the fastest is compared.
+    layouts: dict[str, list[str]]
+    # Of tokens/s, by sequences a rank; of peak memory.
+    speed_targets: dict[int, float] = field(default_factory=dict)
+    memory_target: float | None = None
+
+
+def microbatches(batch):
+    """Sequences a microbatch: a half and a quarter of a rank's, the peer's best of those that divide 8."""
+    return sorted({max(1, batch // 4), max(1, batch // 2)})
+
+
+def data_rows():
+    zero = {stage: {f"zero {stage}": [f"--parallel.zero={stage}"]} for stage in (0, 2, 3)}
+    rows = [Row("ddp", ("ddp",), zero[0], {8: 1.2, 1: 1.35}, MEMORY_TARGET),
+            Row("ddp", ("ddp-compiled",), zero[0], {8: 1.1}, MEMORY_TARGET)]
+    for stage in (2, 3):
+        rows += [Row(f"zero{stage}", (f"fsdp2-zero{stage}",), zero[stage], {8: 1.35, 1: 2.0}, MEMORY_TARGET),
+                 Row(f"zero{stage}", (f"deepspeed-zero{stage}",), zero[stage], {8: 1.5, 1: 1.5}, MEMORY_TARGET)]
+    return rows
+
+
+def model_rows(ranks, batch):
+    whole, tensor = f"--train.micro_batch={batch * ranks}", f"--parallel.tensor={ranks}"
+    sizes = microbatches(batch)
+    return [
+        Row("tensor", ("dtensor", "dtensor-sequence"),
+            {f"tensor {ranks}": [whole, tensor, "--parallel.sequence_parallel=false"],
+             f"tensor {ranks}, sequence": [whole, tensor, "--parallel.sequence_parallel=true"]},
+            {8: 1.5, 1: 2.0}),
+        Row("pipeline", tuple(f"pipelining-{size}" for size in sizes),
+            {f"pipeline {ranks}, microbatch {size}": [f"--train.micro_batch={size}", "--parallel.schedule=1f1b",
+                                                      f"--parallel.pipeline={ranks}"] for size in sizes},
+            {8: 1.3}),
+        Row("context", ("ring-allgather", "ring-alltoall"),
+            {f"context {ranks}": [whole, f"--parallel.context={ranks}"]}, {8: 1.5}),
+    ]
+
+
+def chosen(names, peers, ranks, batch):
+    """Rows by name, and of them only those with one of `peers` when given. Only data parallelism without
+    sharding has something to compare on one rank."""
+    for row in data_rows() + model_rows(ranks, batch):
+        kept = row.peers if peers is None else tuple(peer for peer in row.peers if peer in peers)
+        if row.name in names and kept and (ranks > 1 or row.name == "ddp"):
+            yield replace(row, peers=kept)
