@@ -10,7 +10,9 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from llama import cross_entropy
 from optimize import clip_across_ranks, torch_step
 
-# Of 4 and 5, what makes the slower stage the faster one: the head and its loss take as long as 3 layers.
+# Forward and backward of 2 sequences, CPU time of the two stages: 119 and 144 ms with 4 layers in the
+# first, 149 and 105 with 5. Head and loss take as long as 2.8 layers; both stages update as many weights
+# in the embedding and in the head.
 FIRST_STAGE_LAYERS = 4
 
 

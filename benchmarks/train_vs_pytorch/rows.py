@@ -24,7 +24,8 @@ class Row:
 
 
 def microbatches(batch):
-    """Sequences a microbatch: a half and a quarter of a rank's, the peer's best of those that divide 8."""
+    """Sequences a microbatch: a quarter and a half of a rank's. With 8 a rank, 2 and 4 were faster for the
+    peer than 1 and 8 (3053 and 3153 tokens/s, 2898, 2571)."""
     return sorted({max(1, batch // 4), max(1, batch // 2)})
 
 

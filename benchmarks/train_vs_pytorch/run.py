@@ -10,9 +10,12 @@ rank. A step takes sequences a rank times ranks in every row: under tensor, pipe
 parallelism all ranks work on all of them. A layout that this trireme does not have is reported in
 one line. Writes a dated note to benchmarks/results/.
 
-For figures to keep: nothing else on the machine, a release build, and
-  run.py --rows tensor,pipeline,context --ranks 2 --rounds 5
-which takes about half an hour on two cores.
+For figures to keep: a release build and nothing else on the machine, compilers of low priority
+included, then for the rows of model parallelism
+  tools/bench.sh --rows tensor,pipeline,context --ranks 2 --rounds 5
+which takes about 50 minutes on two cores (12 runs a round at each size). To try: --rounds 1
+--steps 4 --warmup 1 --no-note. The target stands beside a row's fastest peer, taken to be the peer
+at its best: more rounds when its variants are close.
 """
 
 import argparse
