@@ -1,0 +1,253 @@
+#include "trireme/parallel/context/ring_attention.h"
+
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "trireme/base/error.h"
+#include "trireme/parallel/context/attention_blocks.h"
+#include "trireme/parallel/context/local_attention.h"
+
+namespace trireme::parallel {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr int kKeysTag = 1;
+constexpr int kGradientsTag = 2;
+
+// [B, t, N * H] -> [B, N, t, H], a view where the last dimension is dense.
+at::Tensor split_heads(const at::Tensor& x_BtD, int64_t heads) {
+  const at::Tensor x = x_BtD.stride(-1) == 1 ? x_BtD : x_BtD.contiguous();
+  return x.unflatten(2, {heads, x.size(2) / heads}).transpose(1, 2);
+}
+
+at::Tensor join_heads(const at::Tensor& x_BNtH, at::ScalarType dtype) {
+  return x_BNtH.transpose(1, 2).flatten(2).to(dtype);
+}
+
+at::Tensor block_of(const at::Tensor& x, const mesh::Range& sequences, const mesh::Range& tokens) {
+  return x.narrow(0, sequences.offset, sequences.size).narrow(2, tokens.offset, tokens.size);
+}
+
+// Keys and values, or their gradients, of one rank.
+struct Pair {
+  at::Tensor k_BKsH;
+  at::Tensor v_BKsH;
+};
+
+// What forward and backward have in common.
+struct Call : torch::CustomClassHolder {
+  Call(int64_t heads, int64_t kv_heads, const SequenceSplit& split, AttentionMask mask,
+       comm::Communicator* group, RingOptions options)
+      : heads(heads),
+        kv_heads(kv_heads),
+        split(split),
+        mask(std::move(mask)),
+        group(group),
+        options(options) {}
+
+  int64_t heads;
+  int64_t kv_heads;
+  SequenceSplit split;
+  AttentionMask mask;
+  comm::Communicator* group;
+  RingOptions options;
+};
+
+// The keys and values, or their gradients, of all ranks on their way round the ring. The first
+// piece is that of the rank `lead` before this one.
+class PairRing {
+ public:
+  PairRing(const Call& call, const at::Tensor& k_BtG, at::ScalarType dtype, int lead, int tag)
+      : split_(call.split),
+        shape_{2, k_BtG.size(0), 0, call.kv_heads, k_BtG.size(2) / call.kv_heads},
+        lead_(lead),
+        ring_(call.group, sizes(), k_BtG.options().dtype(dtype), tag, call.options) {}
+
+  int rank() const { return ring_.rank(); }
+  int size() const { return ring_.size(); }
+  int owner(int step) const { return ring_.owner(step); }
+
+  // The piece in hand, [2, B, s, K, H].
+  at::Tensor piece() const {
+    const at::Tensor flat = ring_.piece();
+    std::vector<int64_t> shape = shape_;
+    shape[2] = flat.numel() / (per_token() > 0 ? per_token() : 1);
+    return flat.view(shape);
+  }
+  void start() { ring_.start(); }
+  void finish() { ring_.finish(); }
+
+ private:
+  int64_t per_token() const { return shape_[0] * shape_[1] * shape_[3] * shape_[4]; }
+  std::vector<int64_t> sizes() const {
+    std::vector<int64_t> result;
+    const int p = split_.num_ranks();
+    for (int rank = 0; rank < p; ++rank)
+      result.push_back(per_token() * split_.num_tokens((rank - lead_ + p) % p));
+    return result;
+  }
+
+  const SequenceSplit& split_;
+  std::vector<int64_t> shape_;
+  int lead_;
+  RingPass ring_;
+};
+
+Pair pair_of(const at::Tensor& piece) {
+  return {piece.select(0, 0).transpose(1, 2), piece.select(0, 1).transpose(1, 2)};
+}
+
+// Calls work(step, keys of rank owner(step)) for each step, while the next keys come in.
+template <typename Work>
+void for_each_piece(const Call& call, const at::Tensor& k_BtG, const at::Tensor& v_BtG,
+                    const Work& work) {
+  PairRing ring(call, k_BtG, k_BtG.scalar_type(), /*lead=*/0, kKeysTag);
+  Pair keys{split_heads(k_BtG, call.kv_heads), split_heads(v_BtG, call.kv_heads)};
+  for (int step = 0; step < ring.size(); ++step) {
+    const bool has_next = step + 1 < ring.size();
+    if (has_next && step == 0) {
+      const Pair out = pair_of(ring.piece());
+      out.k_BKsH.copy_(keys.k_BKsH);
+      out.v_BKsH.copy_(keys.v_BKsH);
+    }
+    if (has_next) ring.start();
+    work(step, keys);
+    if (!has_next) break;
+    ring.finish();
+    keys = pair_of(ring.piece());
+  }
+}
+
+class RingFunction : public torch::autograd::Function<RingFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q_BtD, const at::Tensor& k_BtG,
+                            const at::Tensor& v_BtG, const c10::intrusive_ptr<Call>& call) {
+    const at::Tensor q = split_heads(q_BtD, call->heads);
+    OnlineSoftmax softmax(q);
+    const int rank = call->group == nullptr ? 0 : call->group->rank();
+    const int p = call->split.num_ranks();
+    for_each_piece(*call, k_BtG, v_BtG, [&](int step, const Pair& keys) {
+      for (const AttentionBlock& block : call->mask.blocks(rank, (rank - step + p) % p)) {
+        softmax.add(block,
+                    attention(block_of(q, block.sequences, block.queries),
+                              block_of(keys.k_BKsH, block.sequences, block.keys),
+                              block_of(keys.v_BKsH, block.sequences, block.keys), block.is_causal));
+      }
+    });
+    const at::Tensor out_BtD = join_heads(softmax.out_BNtH(), q_BtD.scalar_type());
+    ctx->saved_data["call"] = c10::IValue::make_capsule(call);
+    ctx->save_for_backward({q_BtD, k_BtG, v_BtG, out_BtD, softmax.lse_BNt()});
+    return out_BtD;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const auto call = c10::static_intrusive_pointer_cast<Call>(ctx->saved_data["call"].toCapsule());
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor& k_BtG = saved[1];
+    const at::Tensor q = split_heads(saved[0], call->heads);
+    const at::Tensor grad_out = split_heads(grads[0], call->heads);
+    const PartialAttention whole{split_heads(saved[3], call->heads), saved[4]};
+    const at::ScalarType dtype = accumulation_dtype(q.scalar_type());
+    at::Tensor grad_q = at::zeros(saved[0].sizes(), q.options().dtype(dtype));
+    const at::Tensor grad_q_BNtH = split_heads(grad_q, call->heads);
+
+    // Gradients start one rank later than keys do, at the first that is not their own, and so come
+    // home with the last hop.
+    PairRing ring(*call, k_BtG, dtype, /*lead=*/1, kGradientsTag);
+    at::Tensor home;  // what this rank's queries give to its own keys
+    const int p = ring.size();
+    for_each_piece(*call, k_BtG, saved[2], [&](int step, const Pair& keys) {
+      const int owner = (ring.rank() - step + p) % p;
+      at::Tensor sum = step == 1 ? ring.piece().zero_() : zeros_like_piece(keys, dtype);
+      const Pair sums = pair_of(sum);
+      for (const AttentionBlock& block : call->mask.blocks(ring.rank(), owner)) {
+        const auto queries = [&](const at::Tensor& x) {
+          return block_of(x, block.sequences, block.queries);
+        };
+        const auto keys_of = [&](const at::Tensor& x) {
+          return block_of(x, block.sequences, block.keys);
+        };
+        const AttentionGradients part = attention_backward(
+            queries(grad_out), queries(q), keys_of(keys.k_BKsH), keys_of(keys.v_BKsH),
+            {queries(whole.out_BNtH), queries(whole.lse_BNt)}, block.is_causal);
+        queries(grad_q_BNtH).add_(part.q_BNtH);
+        keys_of(sums.k_BKsH).add_(part.k_BKsH);
+        keys_of(sums.v_BKsH).add_(part.v_BKsH);
+      }
+      if (step == 0) home = sum;
+      if (step >= 2) {
+        ring.finish();
+        ring.piece().add_(sum);
+      }
+      if (step >= 1) ring.start();
+    });
+    if (p > 1) {
+      ring.finish();
+      home = ring.piece() + home;
+    }
+    const at::ScalarType out_dtype = q.scalar_type();
+    return {grad_q.to(out_dtype), home.select(0, 0).flatten(2).to(out_dtype),
+            home.select(0, 1).flatten(2).to(out_dtype), at::Tensor()};
+  }
+
+ private:
+  static at::Tensor zeros_like_piece(const Pair& keys, at::ScalarType dtype) {
+    const at::Tensor k_BsKH = keys.k_BKsH.transpose(1, 2);
+    std::vector<int64_t> shape = k_BsKH.sizes().vec();
+    shape.insert(shape.begin(), 2);
+    return at::zeros(shape, k_BsKH.options().dtype(dtype));
+  }
+};
+
+void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t heads,
+           int64_t kv_heads, const SequenceSplit& split, int rank, int size) {
+  TRIREME_CHECK(q.dim() == 3 && k.dim() == 3 && k.sizes() == v.sizes() && q.size(0) == k.size(0) &&
+                    q.size(1) == k.size(1),
+                "attention of q ", q.sizes(), ", k ", k.sizes(), ", v ", v.sizes(),
+                "; expected [B, t, N * H] and twice [B, t, K * H]");
+  TRIREME_CHECK(q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type(),
+                "attention of ", q.scalar_type(), " queries, ", k.scalar_type(), " keys and ",
+                v.scalar_type(), " values; expected one dtype");
+  TRIREME_CHECK(kv_heads > 0 && heads > 0 && heads % kv_heads == 0, heads, " query heads read ",
+                kv_heads, " kv heads; expected a multiple");
+  TRIREME_CHECK(q.size(2) % heads == 0 && q.size(2) / heads * kv_heads == k.size(2), "queries of ",
+                heads, " heads are ", q.size(2), " wide, keys of ", kv_heads, " heads ", k.size(2),
+                "; expected N * H and K * H");
+  TRIREME_CHECK_OP(split.num_ranks(), ==, size, "ranks of the split and of the group");
+  TRIREME_CHECK_OP(q.size(1), ==, split.num_tokens(rank), "tokens of rank ", rank,
+                   " and what the split gives it");
+}
+
+}  // namespace
+
+at::Tensor ring_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG, const at::Tensor& v_BtG,
+                          int64_t heads, int64_t kv_heads, const SequenceSplit& split,
+                          comm::Communicator& group, const at::Tensor& documents_BT,
+                          RingOptions options) {
+  check(q_BtD, k_BtG, v_BtG, heads, kv_heads, split, group.rank(), group.size());
+  return RingFunction::apply(
+      q_BtD, k_BtG, v_BtG,
+      c10::make_intrusive<Call>(heads, kv_heads, split,
+                                AttentionMask(split, q_BtD.size(0), documents_BT), &group,
+                                options));
+}
+
+at::Tensor whole_attention(const at::Tensor& q_BTD, const at::Tensor& k_BTG,
+                           const at::Tensor& v_BTG, int64_t heads, int64_t kv_heads,
+                           const at::Tensor& documents_BT) {
+  const SequenceSplit split(q_BTD.size(1), 1, SequenceOrder::kContiguous);
+  check(q_BTD, k_BTG, v_BTG, heads, kv_heads, split, 0, 1);
+  return RingFunction::apply(
+      q_BTD, k_BTG, v_BTG,
+      c10::make_intrusive<Call>(heads, kv_heads, split,
+                                AttentionMask(split, q_BTD.size(0), documents_BT), nullptr,
+                                RingOptions{}));
+}
+
+}  // namespace trireme::parallel
