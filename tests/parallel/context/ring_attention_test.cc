@@ -170,24 +170,5 @@ TEST(RingAttention, ReadsStridedQueriesAndExpandedGradients) {
   expect_close(c, run_split(c, ones, fused), expected);
 }
 
-TEST(RingAttention, RefusesWhatDoesNotFit) {
-  harness::run_ranks(2, [](comm::Communicator& group) {
-    const SequenceSplit split(8, 2);
-    const at::Tensor x = at::zeros({1, 4, 24});
-    const auto attend = [&](const at::Tensor& q, const at::Tensor& k, int64_t heads,
-                            int64_t kv_heads, const SequenceSplit& s,
-                            const at::Tensor& documents = {}) {
-      static_cast<void>(ring_attention(q, k, k, heads, kv_heads, s, group, documents));
-    };
-    EXPECT_THROW(attend(x, x, 3, 2, split), ConfigError);
-    EXPECT_THROW(attend(x, x, 4, 2, split), ConfigError);
-    EXPECT_THROW(attend(x, x.to(at::kDouble), 4, 4, split), ConfigError);
-    EXPECT_THROW(attend(x, x, 4, 4, SequenceSplit(12, 2)), ConfigError);
-    EXPECT_THROW(attend(x, x, 4, 4, SequenceSplit(12, 3)), ConfigError);
-    EXPECT_THROW(attend(x, x, 4, 4, split, at::zeros({1, 4}, at::kLong)), ConfigError);
-    EXPECT_THROW(attend(x, x, 4, 4, split, at::zeros({1, 8})), ConfigError);
-  });
-}
-
 }  // namespace
 }  // namespace trireme::parallel

@@ -7,8 +7,8 @@
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "trireme/base/error.h"
 #include "trireme/parallel/context/attention_blocks.h"
+#include "trireme/parallel/context/attention_shapes.h"
 #include "trireme/parallel/context/local_attention.h"
 
 namespace trireme::parallel {
@@ -19,12 +19,6 @@ using torch::autograd::variable_list;
 
 constexpr int kKeysTag = 1;
 constexpr int kGradientsTag = 2;
-
-// [B, t, N * H] -> [B, N, t, H], a view where the last dimension is dense.
-at::Tensor split_heads(const at::Tensor& x_BtD, int64_t heads) {
-  const at::Tensor x = x_BtD.stride(-1) == 1 ? x_BtD : x_BtD.contiguous();
-  return x.unflatten(2, {heads, x.size(2) / heads}).transpose(1, 2);
-}
 
 at::Tensor join_heads(const at::Tensor& x_BNtH, at::ScalarType dtype) {
   return x_BNtH.transpose(1, 2).flatten(2).to(dtype);
@@ -205,32 +199,13 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
   }
 };
 
-void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t heads,
-           int64_t kv_heads, const SequenceSplit& split, int rank, int size) {
-  TRIREME_CHECK(q.dim() == 3 && k.dim() == 3 && k.sizes() == v.sizes() && q.size(0) == k.size(0) &&
-                    q.size(1) == k.size(1),
-                "attention of q ", q.sizes(), ", k ", k.sizes(), ", v ", v.sizes(),
-                "; expected [B, t, N * H] and twice [B, t, K * H]");
-  TRIREME_CHECK(q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type(),
-                "attention of ", q.scalar_type(), " queries, ", k.scalar_type(), " keys and ",
-                v.scalar_type(), " values; expected one dtype");
-  TRIREME_CHECK(kv_heads > 0 && heads > 0 && heads % kv_heads == 0, heads, " query heads read ",
-                kv_heads, " kv heads; expected a multiple");
-  TRIREME_CHECK(q.size(2) % heads == 0 && q.size(2) / heads * kv_heads == k.size(2), "queries of ",
-                heads, " heads are ", q.size(2), " wide, keys of ", kv_heads, " heads ", k.size(2),
-                "; expected N * H and K * H");
-  TRIREME_CHECK_OP(split.num_ranks(), ==, size, "ranks of the split and of the group");
-  TRIREME_CHECK_OP(q.size(1), ==, split.num_tokens(rank), "tokens of rank ", rank,
-                   " and what the split gives it");
-}
-
 }  // namespace
 
 at::Tensor ring_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG, const at::Tensor& v_BtG,
                           int64_t heads, int64_t kv_heads, const SequenceSplit& split,
                           comm::Communicator& group, const at::Tensor& documents_BT,
                           RingOptions options) {
-  check(q_BtD, k_BtG, v_BtG, heads, kv_heads, split, group.rank(), group.size());
+  check_attention_shapes(q_BtD, k_BtG, v_BtG, heads, kv_heads, split, group.rank(), group.size());
   return RingFunction::apply(
       q_BtD, k_BtG, v_BtG,
       c10::make_intrusive<Call>(heads, kv_heads, split,
@@ -242,7 +217,7 @@ at::Tensor whole_attention(const at::Tensor& q_BTD, const at::Tensor& k_BTG,
                            const at::Tensor& v_BTG, int64_t heads, int64_t kv_heads,
                            const at::Tensor& documents_BT) {
   const SequenceSplit split(q_BTD.size(1), 1, SequenceOrder::kContiguous);
-  check(q_BTD, k_BTG, v_BTG, heads, kv_heads, split, 0, 1);
+  check_attention_shapes(q_BTD, k_BTG, v_BTG, heads, kv_heads, split, 0, 1);
   return RingFunction::apply(
       q_BTD, k_BTG, v_BTG,
       c10::make_intrusive<Call>(heads, kv_heads, split,
