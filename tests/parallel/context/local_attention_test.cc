@@ -113,5 +113,22 @@ TEST(OnlineSoftmax, AQueryThatReadNothingIsZero) {
   EXPECT_TRUE(softmax.lse_BNt().narrow(2, 2, 2).isfinite().all().item<bool>());
 }
 
+TEST(BlockSum, SumsBlocksAndIsZeroElsewhere) {
+  const at::Tensor like = at::zeros({2, 3, 4, 5}, at::kBFloat16);
+  BlockSum sum(like);
+  sum.add({0, 1}, {1, 2}, at::ones({1, 3, 2, 5}, at::kBFloat16));
+  sum.add({0, 2}, {2, 2}, at::ones({2, 3, 2, 5}, at::kBFloat16));
+  at::Tensor expected = at::zeros({2, 3, 4, 5});
+  expected.narrow(0, 0, 1).narrow(2, 1, 2).add_(1);
+  expected.narrow(2, 2, 2).add_(1);
+  harness::assert_same_bits(sum.sum_BNtH(), expected, "sum");
+  EXPECT_TRUE(sum.sum_BNtH().transpose(1, 2).is_contiguous());
+  BlockSum one(like);
+  one.add({0, 2}, {0, 4}, at::ones({2, 3, 4, 5}));
+  harness::assert_same_bits(one.sum_BNtH(), at::ones({2, 3, 4, 5}), "one block");
+  EXPECT_TRUE(one.sum_BNtH().transpose(1, 2).is_contiguous());
+  harness::assert_same_bits(BlockSum(like).sum_BNtH(), at::zeros({2, 3, 4, 5}), "none");
+}
+
 }  // namespace
 }  // namespace trireme::parallel

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include <ATen/ATen.h>
 
@@ -12,7 +13,7 @@ namespace {
 
 // libtorch's kernel computes the masked half of a causal block within its tiles too; halving blocks
 // down to this size leaves it little to waste.
-constexpr int64_t kCausalTokens = 128;
+constexpr int64_t kCausalTokens = 256;
 
 bool continues(const mesh::Range& range, const mesh::Range& next) {
   return range.offset + range.size == next.offset;
@@ -108,17 +109,35 @@ std::vector<AttentionMask::Segment> AttentionMask::segments(const SequenceSplit&
   return result;
 }
 
+void AttentionMask::join(std::vector<Segment>& segments) {
+  std::vector<Segment> result;
+  for (const Segment& segment : segments) {
+    if (!result.empty() && result.back().document == segment.document) {
+      result.back().local.size += segment.local.size;
+    } else {
+      result.push_back(segment);
+    }
+  }
+  segments = std::move(result);
+}
+
 std::vector<AttentionBlock> AttentionMask::blocks(int query_rank, int key_rank) const {
   std::vector<AttentionBlock> result;
   for (const Group& group : groups_) {
     if (group.sequences.size == 0) continue;
+    std::vector<Segment> queries = segments(split_, query_rank, group);
+    std::vector<Segment> all_keys = segments(split_, key_rank, group);
+    if (query_rank == key_rank) {
+      // Among a rank's own tokens their order is all that counts, not how far apart they are.
+      join(queries);
+      join(all_keys);
+    }
     std::map<int64_t, std::vector<Segment>> keys;  // by document
-    for (const Segment& segment : segments(split_, key_rank, group))
-      keys[segment.document].push_back(segment);
-    for (const Segment& query : segments(split_, query_rank, group)) {
+    for (const Segment& segment : all_keys) keys[segment.document].push_back(segment);
+    for (const Segment& query : queries) {
       for (const Segment& key : keys[query.document]) {
         if (key.position > query.position) break;
-        // Ranks' ranges and runs cut queries and keys alike: equal or apart.
+        // Queries and keys are cut alike: they are equal or apart.
         if (key.position == query.position) {
           append_causal(result, group.sequences, query.local);
         } else {

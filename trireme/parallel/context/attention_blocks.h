@@ -51,6 +51,8 @@ class AttentionMask {
     std::vector<Run> runs;
   };
   static std::vector<Segment> segments(const SequenceSplit& split, int rank, const Group& group);
+  // Makes neighbours of one document one segment.
+  static void join(std::vector<Segment>& segments);
 
   SequenceSplit split_;
   std::vector<Group> groups_;

@@ -32,7 +32,19 @@ at::Tensor scores(const at::Tensor& q, const at::Tensor& k, bool is_causal) {
   return scores;
 }
 
+// [B, N, t, H] laid out [B, t, N, H], as the activations are.
+at::Tensor zeros(const std::vector<int64_t>& shape, const at::TensorOptions& options) {
+  return at::zeros({shape[0], shape[2], shape[1], shape[3]}, options).transpose(1, 2);
+}
+at::Tensor laid_out_by_token(const at::Tensor& x_BNtH) {
+  return x_BNtH.transpose(1, 2).contiguous().transpose(1, 2);
+}
+
 }  // namespace
+
+at::Tensor block_of(const at::Tensor& x, const mesh::Range& sequences, const mesh::Range& tokens) {
+  return x.narrow(0, sequences.offset, sequences.size).narrow(2, tokens.offset, tokens.size);
+}
 
 at::ScalarType accumulation_dtype(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
@@ -93,28 +105,45 @@ AttentionGradients composed_attention_backward(const at::Tensor& grad_out_BNtH,
           at::matmul(p.transpose(-1, -2), grad_out).sum(2)};
 }
 
-OnlineSoftmax::OnlineSoftmax(const at::Tensor& q_BNtH) : first_untouched_(q_BNtH.size(0), 0) {
-  const int64_t B = q_BNtH.size(0);
-  const int64_t N = q_BNtH.size(1);
-  const int64_t t = q_BNtH.size(2);
-  const auto options = q_BNtH.options().dtype(accumulation_dtype(q_BNtH.scalar_type()));
-  out_BNtH_ = at::zeros({B, t, N, q_BNtH.size(3)}, options).transpose(1, 2);
-  lse_BNt_ = at::full({B, t, N}, -std::numeric_limits<double>::infinity(), options).transpose(1, 2);
+OnlineSoftmax::OnlineSoftmax(const at::Tensor& q_BNtH)
+    : shape_(q_BNtH.sizes().vec()),
+      options_(q_BNtH.options().dtype(accumulation_dtype(q_BNtH.scalar_type()))),
+      first_untouched_(q_BNtH.size(0), 0) {}
+
+void OnlineSoftmax::allocate() {
+  out_BNtH_ = zeros(shape_, options_);
+  lse_BNt_ = at::full({shape_[0], shape_[2], shape_[1]}, -std::numeric_limits<double>::infinity(),
+                      options_)
+                 .transpose(1, 2);
+}
+
+at::Tensor OnlineSoftmax::out_BNtH() {
+  if (!out_BNtH_.defined()) allocate();
+  return out_BNtH_;
+}
+
+at::Tensor OnlineSoftmax::lse_BNt() {
+  if (!lse_BNt_.defined()) allocate();
+  return lse_BNt_;
 }
 
 void OnlineSoftmax::add(const AttentionBlock& block, const PartialAttention& part) {
-  const auto rows_of = [&](const at::Tensor& x) {
-    return x.narrow(0, block.sequences.offset, block.sequences.size)
-        .narrow(2, block.queries.offset, block.queries.size);
-  };
-  at::Tensor out = rows_of(out_BNtH_);
-  at::Tensor lse = rows_of(lse_BNt_);
   bool is_first = true;
   for (int64_t b = 0; b < block.sequences.size; ++b) {
     int64_t& first = first_untouched_[block.sequences.offset + b];
     is_first &= block.queries.offset >= first;
     first = std::max(first, block.queries.offset + block.queries.size);
   }
+  if (!out_BNtH_.defined() && part.out_BNtH.sizes() == at::IntArrayRef(shape_)) {
+    out_BNtH_ = laid_out_by_token(part.out_BNtH.to(options_.dtype()));
+    lse_BNt_ = part.lse_BNt;
+    return;
+  }
+  const auto rows_of = [&](const at::Tensor& x) {
+    return block_of(x, block.sequences, block.queries);
+  };
+  const at::Tensor out = rows_of(out_BNtH());
+  const at::Tensor lse = rows_of(lse_BNt());
   if (is_first) {
     out.copy_(part.out_BNtH);
     lse.copy_(part.lse_BNt);
@@ -124,6 +153,24 @@ void OnlineSoftmax::add(const AttentionBlock& block, const PartialAttention& par
   out.mul_(lse.sub(sum).exp_().unsqueeze(-1));
   out.addcmul_(part.out_BNtH.to(out.scalar_type()), part.lse_BNt.sub(sum).exp_().unsqueeze(-1));
   lse.copy_(sum);
+}
+
+BlockSum::BlockSum(const at::Tensor& like_BNtH)
+    : shape_(like_BNtH.sizes().vec()),
+      options_(like_BNtH.options().dtype(accumulation_dtype(like_BNtH.scalar_type()))) {}
+
+void BlockSum::add(const mesh::Range& sequences, const mesh::Range& tokens,
+                   const at::Tensor& part) {
+  if (!sum_BNtH_.defined() && part.sizes() == at::IntArrayRef(shape_)) {
+    sum_BNtH_ = laid_out_by_token(part.to(options_.dtype()));
+    return;
+  }
+  block_of(sum_BNtH(), sequences, tokens).add_(part);
+}
+
+at::Tensor BlockSum::sum_BNtH() {
+  if (!sum_BNtH_.defined()) sum_BNtH_ = zeros(shape_, options_);
+  return sum_BNtH_;
 }
 
 }  // namespace trireme::parallel

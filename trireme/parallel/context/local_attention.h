@@ -13,6 +13,9 @@
 
 namespace trireme::parallel {
 
+// Shapes: x [B, N, t, ...] -> a view of some sequences' tokens
+at::Tensor block_of(const at::Tensor& x, const mesh::Range& sequences, const mesh::Range& tokens);
+
 // fp64 in fp64, everything else in fp32.
 at::ScalarType accumulation_dtype(at::ScalarType dtype);
 
@@ -52,17 +55,36 @@ AttentionGradients composed_attention_backward(const at::Tensor& grad_out_BNtH,
 class OnlineSoftmax {
  public:
   explicit OnlineSoftmax(const at::Tensor& q_BNtH);
-  // Adds what the block's queries read from its keys.
+  // Adds what the block's queries read from its keys. Keeps the part's tensors where it can.
   void add(const AttentionBlock& block, const PartialAttention& part);
 
   // A query that has read no key has out 0 and lse -inf.
-  const at::Tensor& out_BNtH() const { return out_BNtH_; }  // laid out [B, t, N, H]
-  const at::Tensor& lse_BNt() const { return lse_BNt_; }    // laid out [B, t, N]
+  at::Tensor out_BNtH();  // laid out [B, t, N, H]
+  at::Tensor lse_BNt();
 
  private:
-  at::Tensor out_BNtH_;
+  void allocate();
+
+  std::vector<int64_t> shape_;  // B, N, t, H
+  at::TensorOptions options_;
+  at::Tensor out_BNtH_;  // undefined until the first add()
   at::Tensor lse_BNt_;
   std::vector<int64_t> first_untouched_;  // per sequence: from this query on none has read a key
+};
+
+// The sum of blocks' gradients, in the order of add(), in accumulation_dtype().
+class BlockSum {
+ public:
+  explicit BlockSum(const at::Tensor& like_BNtH);
+  // `tokens` of `sequences`. Keeps the tensor where it can.
+  void add(const mesh::Range& sequences, const mesh::Range& tokens, const at::Tensor& part);
+  // Zero where nothing was added. Laid out [B, t, N, H].
+  at::Tensor sum_BNtH();
+
+ private:
+  std::vector<int64_t> shape_;
+  at::TensorOptions options_;
+  at::Tensor sum_BNtH_;  // undefined until the first add()
 };
 
 }  // namespace trireme::parallel

@@ -24,10 +24,6 @@ at::Tensor join_heads(const at::Tensor& x_BNtH, at::ScalarType dtype) {
   return x_BNtH.transpose(1, 2).flatten(2).to(dtype);
 }
 
-at::Tensor block_of(const at::Tensor& x, const mesh::Range& sequences, const mesh::Range& tokens) {
-  return x.narrow(0, sequences.offset, sequences.size).narrow(2, tokens.offset, tokens.size);
-}
-
 // Keys and values, or their gradients, of one rank.
 struct Pair {
   at::Tensor k_BKsH;
@@ -44,6 +40,13 @@ struct Call : torch::CustomClassHolder {
         mask(std::move(mask)),
         group(group),
         options(options) {}
+
+  // What this rank computes with the keys that come in step `step`.
+  std::vector<AttentionBlock> blocks(int step) const {
+    const int rank = group == nullptr ? 0 : group->rank();
+    const int p = split.num_ranks();
+    return mask.blocks(rank, (rank - step + p) % p);
+  }
 
   int64_t heads;
   int64_t kv_heads;
@@ -63,9 +66,7 @@ class PairRing {
         lead_(lead),
         ring_(call.group, sizes(), k_BtG.options().dtype(dtype), tag, call.options) {}
 
-  int rank() const { return ring_.rank(); }
   int size() const { return ring_.size(); }
-  int owner(int step) const { return ring_.owner(step); }
 
   // The piece in hand, [2, B, s, K, H].
   at::Tensor piece() const {
@@ -124,10 +125,8 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
                             const at::Tensor& v_BtG, const c10::intrusive_ptr<Call>& call) {
     const at::Tensor q = split_heads(q_BtD, call->heads);
     OnlineSoftmax softmax(q);
-    const int rank = call->group == nullptr ? 0 : call->group->rank();
-    const int p = call->split.num_ranks();
     for_each_piece(*call, k_BtG, v_BtG, [&](int step, const Pair& keys) {
-      for (const AttentionBlock& block : call->mask.blocks(rank, (rank - step + p) % p)) {
+      for (const AttentionBlock& block : call->blocks(step)) {
         softmax.add(block,
                     attention(block_of(q, block.sequences, block.queries),
                               block_of(keys.k_BKsH, block.sequences, block.keys),
@@ -147,55 +146,51 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
     const at::Tensor q = split_heads(saved[0], call->heads);
     const at::Tensor grad_out = split_heads(grads[0], call->heads);
     const PartialAttention whole{split_heads(saved[3], call->heads), saved[4]};
-    const at::ScalarType dtype = accumulation_dtype(q.scalar_type());
-    at::Tensor grad_q = at::zeros(saved[0].sizes(), q.options().dtype(dtype));
-    const at::Tensor grad_q_BNtH = split_heads(grad_q, call->heads);
+    BlockSum grad_q(q);
 
     // Gradients start one rank later than keys do, at the first that is not their own, and so come
     // home with the last hop.
-    PairRing ring(*call, k_BtG, dtype, /*lead=*/1, kGradientsTag);
-    at::Tensor home;  // what this rank's queries give to its own keys
-    const int p = ring.size();
+    PairRing ring(*call, k_BtG, accumulation_dtype(q.scalar_type()), /*lead=*/1, kGradientsTag);
+    Pair home;  // what this rank's queries give to its own keys
     for_each_piece(*call, k_BtG, saved[2], [&](int step, const Pair& keys) {
-      const int owner = (ring.rank() - step + p) % p;
-      at::Tensor sum = step == 1 ? ring.piece().zero_() : zeros_like_piece(keys, dtype);
-      const Pair sums = pair_of(sum);
-      for (const AttentionBlock& block : call->mask.blocks(ring.rank(), owner)) {
-        const auto queries = [&](const at::Tensor& x) {
-          return block_of(x, block.sequences, block.queries);
-        };
-        const auto keys_of = [&](const at::Tensor& x) {
-          return block_of(x, block.sequences, block.keys);
-        };
+      BlockSum grad_k(keys.k_BKsH);
+      BlockSum grad_v(keys.v_BKsH);
+      for (const AttentionBlock& block : call->blocks(step)) {
+        const auto& [sequences, queries, keys_of, is_causal] = block;
         const AttentionGradients part = attention_backward(
-            queries(grad_out), queries(q), keys_of(keys.k_BKsH), keys_of(keys.v_BKsH),
-            {queries(whole.out_BNtH), queries(whole.lse_BNt)}, block.is_causal);
-        queries(grad_q_BNtH).add_(part.q_BNtH);
-        keys_of(sums.k_BKsH).add_(part.k_BKsH);
-        keys_of(sums.v_BKsH).add_(part.v_BKsH);
+            block_of(grad_out, sequences, queries), block_of(q, sequences, queries),
+            block_of(keys.k_BKsH, sequences, keys_of), block_of(keys.v_BKsH, sequences, keys_of),
+            {block_of(whole.out_BNtH, sequences, queries),
+             block_of(whole.lse_BNt, sequences, queries)},
+            is_causal);
+        grad_q.add(sequences, queries, part.q_BNtH);
+        grad_k.add(sequences, keys_of, part.k_BKsH);
+        grad_v.add(sequences, keys_of, part.v_BKsH);
       }
-      if (step == 0) home = sum;
-      if (step >= 2) {
-        ring.finish();
-        ring.piece().add_(sum);
+      const Pair sums{grad_k.sum_BNtH(), grad_v.sum_BNtH()};
+      if (step == 0) {
+        home = sums;
+        return;
       }
-      if (step >= 1) ring.start();
+      if (step > 1) ring.finish();
+      const Pair travelling = pair_of(ring.piece());
+      if (step == 1) {
+        travelling.k_BKsH.copy_(sums.k_BKsH);
+        travelling.v_BKsH.copy_(sums.v_BKsH);
+      } else {
+        travelling.k_BKsH.add_(sums.k_BKsH);
+        travelling.v_BKsH.add_(sums.v_BKsH);
+      }
+      ring.start();
     });
-    if (p > 1) {
+    if (ring.size() > 1) {
       ring.finish();
-      home = ring.piece() + home;
+      const Pair rest = pair_of(ring.piece());
+      home = {rest.k_BKsH + home.k_BKsH, rest.v_BKsH + home.v_BKsH};
     }
-    const at::ScalarType out_dtype = q.scalar_type();
-    return {grad_q.to(out_dtype), home.select(0, 0).flatten(2).to(out_dtype),
-            home.select(0, 1).flatten(2).to(out_dtype), at::Tensor()};
-  }
-
- private:
-  static at::Tensor zeros_like_piece(const Pair& keys, at::ScalarType dtype) {
-    const at::Tensor k_BsKH = keys.k_BKsH.transpose(1, 2);
-    std::vector<int64_t> shape = k_BsKH.sizes().vec();
-    shape.insert(shape.begin(), 2);
-    return at::zeros(shape, k_BsKH.options().dtype(dtype));
+    const at::ScalarType dtype = q.scalar_type();
+    return {join_heads(grad_q.sum_BNtH(), dtype), join_heads(home.k_BKsH, dtype),
+            join_heads(home.v_BKsH, dtype), at::Tensor()};
   }
 };
 
