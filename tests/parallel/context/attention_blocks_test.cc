@@ -1,0 +1,108 @@
+#include "trireme/parallel/context/attention_blocks.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/parallel/context/attention_oracle.h"
+#include "trireme/base/error.h"
+
+namespace trireme::parallel {
+namespace {
+
+using Blocks = std::vector<AttentionBlock>;
+
+constexpr SequenceOrder kOrders[] = {SequenceOrder::kContiguous, SequenceOrder::kZigZag};
+
+int64_t work_of(const SequenceSplit& split, int rank, const at::Tensor& documents_BT = {}) {
+  const AttentionMask mask(split, documents_BT.defined() ? documents_BT.size(0) : 1, documents_BT);
+  int64_t sum = 0;
+  for (int key_rank = 0; key_rank < split.num_ranks(); ++key_rank) {
+    for (const AttentionBlock& block : mask.blocks(rank, key_rank)) sum += block.num_scores();
+  }
+  return sum;
+}
+
+TEST(AttentionMask, ZigZagReadsHalfOfEachOtherPiece) {
+  const AttentionMask mask(SequenceSplit(16, 2), 3);  // rank 0: 0-3 and 12-15; rank 1: 4-11
+  EXPECT_EQ(mask.blocks(1, 0), (Blocks{{{0, 3}, {0, 8}, {0, 4}}}));
+  EXPECT_EQ(mask.blocks(0, 1), (Blocks{{{0, 3}, {4, 4}, {0, 8}}}));
+  EXPECT_EQ(mask.blocks(0, 0), (Blocks{{{0, 3}, {0, 8}, {0, 8}, true}}));
+}
+
+TEST(AttentionMask, PiecesThatLieAheadAreLeftOut) {
+  const AttentionMask mask(SequenceSplit(16, 4, SequenceOrder::kContiguous), 1);
+  EXPECT_TRUE(mask.blocks(0, 3).empty());
+  EXPECT_EQ(mask.blocks(3, 0), (Blocks{{{0, 1}, {0, 4}, {0, 4}}}));
+}
+
+TEST(AttentionMask, DocumentsInCommonAreAllThatIsComputed) {
+  const at::Tensor documents_BT =
+      at::tensor(std::vector<int64_t>{5, 5, 5, 7, 7, 7, 7, 7}).view({1, 8});
+  const AttentionMask mask(SequenceSplit(8, 4, SequenceOrder::kContiguous), 1, documents_BT);
+  EXPECT_EQ(mask.blocks(1, 0), (Blocks{{{0, 1}, {0, 1}, {0, 2}}}));  // token 2 reads 0 and 1
+  EXPECT_TRUE(mask.blocks(2, 0).empty());
+  EXPECT_EQ(mask.blocks(3, 1), (Blocks{{{0, 1}, {0, 2}, {1, 1}}}));  // 6 and 7 read 3
+}
+
+// Every score that causality and documents allow is in one block, and no other is.
+TEST(AttentionMask, BlocksCoverWhatIsReadOnce) {
+  for (const SequenceOrder order : kOrders) {
+    for (const bool has_documents : {false, true}) {
+      for (const int64_t T : {1, 2, 7, 33, 300}) {
+        for (const int ranks : {1, 2, 3, 5}) {
+          const AttentionCase c{ranks, 2, T, 1, 1, 1, order, has_documents};
+          const at::Tensor documents_BT = make_data(c, at::kDouble).documents_BT;
+          const SequenceSplit split(T, ranks, order);
+          const AttentionMask mask(split, c.B, documents_BT);
+          at::Tensor expected = at::ones({c.B, T, T}, at::kLong).tril_();
+          if (has_documents)
+            expected *= documents_BT.unsqueeze(2).eq(documents_BT.unsqueeze(1)).to(at::kLong);
+          for (int q = 0; q < ranks; ++q) {
+            for (int k = 0; k < ranks; ++k) {
+              at::Tensor count =
+                  at::zeros({c.B, split.num_tokens(q), split.num_tokens(k)}, at::kLong);
+              for (const AttentionBlock& block : mask.blocks(q, k)) {
+                ASSERT_GT(std::min({block.sequences.size, block.queries.size, block.keys.size}), 0);
+                const at::Tensor ones = at::ones({block.queries.size, block.keys.size}, at::kLong);
+                count.narrow(0, block.sequences.offset, block.sequences.size)
+                    .narrow(1, block.queries.offset, block.queries.size)
+                    .narrow(2, block.keys.offset, block.keys.size)
+                    .add_(block.is_causal ? ones.tril() : ones);
+              }
+              const at::Tensor piece =
+                  expected.index_select(1, split.positions(q)).index_select(2, split.positions(k));
+              ASSERT_TRUE(at::equal(count, piece)) << text_of(c) << ": " << q << " reads " << k;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(AttentionMask, ZigZagIsTheSameWorkOnEveryRank) {
+  for (const int ranks : {2, 4, 8}) {
+    const int64_t T = 64L * ranks;
+    const SequenceSplit zig_zag(T, ranks);
+    const SequenceSplit contiguous(T, ranks, SequenceOrder::kContiguous);
+    const int64_t even = work_of(zig_zag, 0);
+    EXPECT_EQ(even * ranks, T * (T + 1) / 2);
+    for (int rank = 1; rank < ranks; ++rank) EXPECT_EQ(work_of(zig_zag, rank), even);
+    // The last of p contiguous ranks has almost twice its share: (2p - 1) / p.
+    const auto worst = static_cast<double>(work_of(contiguous, ranks - 1));
+    EXPECT_NEAR(worst / static_cast<double>(even), 2.0 - 1.0 / ranks, 0.01);
+  }
+}
+
+TEST(AttentionMask, RefusesDocumentsOfAnotherShapeOrDtype) {
+  const SequenceSplit split(8, 2);
+  EXPECT_THROW(AttentionMask(split, 1, at::zeros({1, 7}, at::kLong)), ConfigError);
+  EXPECT_THROW(AttentionMask(split, 2, at::zeros({1, 8}, at::kLong)), ConfigError);
+  EXPECT_THROW(AttentionMask(split, 1, at::zeros({1, 8})), ConfigError);
+}
+
+}  // namespace
+}  // namespace trireme::parallel

@@ -1,0 +1,152 @@
+#include "trireme/parallel/context/attention_blocks.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme::parallel {
+namespace {
+
+// libtorch's kernel computes the masked half of a causal block within its tiles too; halving blocks
+// down to this size leaves it little to waste.
+constexpr int64_t kCausalTokens = 256;
+
+bool continues(const mesh::Range& range, const mesh::Range& next) {
+  return range.offset + range.size == next.offset;
+}
+
+// Appends `block`, as part of the last one where the two are one rectangle.
+void append(std::vector<AttentionBlock>& blocks, const AttentionBlock& block) {
+  if (!blocks.empty() && !block.is_causal && !blocks.back().is_causal &&
+      blocks.back().sequences == block.sequences) {
+    AttentionBlock& last = blocks.back();
+    if (last.queries == block.queries && continues(last.keys, block.keys)) {
+      last.keys.size += block.keys.size;
+      return;
+    }
+    if (last.keys == block.keys && continues(last.queries, block.queries)) {
+      last.queries.size += block.queries.size;
+      return;
+    }
+  }
+  blocks.push_back(block);
+}
+
+// Appends a causal block of `tokens` as a first half, a second one and what the second reads of the
+// first.
+void append_causal(std::vector<AttentionBlock>& blocks, const mesh::Range& sequences,
+                   const mesh::Range& tokens) {
+  if (tokens.size <= kCausalTokens) {
+    append(blocks, {sequences, tokens, tokens, /*is_causal=*/true});
+    return;
+  }
+  const mesh::Range first{tokens.offset, tokens.size / 2};
+  const mesh::Range second{tokens.offset + first.size, tokens.size - first.size};
+  append_causal(blocks, sequences, first);
+  append(blocks, {sequences, second, first});
+  append_causal(blocks, sequences, second);
+}
+
+}  // namespace
+
+int64_t AttentionBlock::num_scores() const {
+  const int64_t per_sequence =
+      is_causal ? queries.size * (queries.size + 1) / 2 : queries.size * keys.size;
+  return sequences.size * per_sequence;
+}
+
+struct AttentionMask::Segment {
+  mesh::Range local;  // of the rank's tokens
+  int64_t position;   // of its first token
+  int64_t document;
+};
+
+AttentionMask::AttentionMask(const SequenceSplit& split, int64_t batch,
+                             const at::Tensor& documents_BT)
+    : split_(split) {
+  const int64_t T = split.length();
+  if (!documents_BT.defined()) {
+    groups_.push_back({{0, batch}, {{{0, T}, 0}}});
+    return;
+  }
+  TRIREME_CHECK(documents_BT.scalar_type() == at::kLong, "documents are of ",
+                documents_BT.scalar_type(), "; expected int64");
+  TRIREME_CHECK(documents_BT.sizes() == at::IntArrayRef({batch, T}), "documents are ",
+                documents_BT.sizes(), "; expected [", batch, ", ", T,
+                "], a number for each token of the whole sequences");
+  const at::Tensor documents = documents_BT.cpu().contiguous();
+  for (int64_t b = 0; b < batch; ++b) {
+    const int64_t* document = documents.const_data_ptr<int64_t>() + b * T;
+    Group& group = groups_.emplace_back(Group{{b, 1}, {}});
+    for (int64_t begin = 0; begin < T;) {
+      int64_t end = begin + 1;
+      while (end < T && document[end] == document[begin]) ++end;
+      group.runs.push_back({{begin, end - begin}, document[begin]});
+      begin = end;
+    }
+  }
+}
+
+std::vector<AttentionMask::Segment> AttentionMask::segments(const SequenceSplit& split, int rank,
+                                                            const Group& group) {
+  std::vector<Segment> result;
+  int64_t local = 0;
+  auto run = group.runs.begin();
+  for (const mesh::Range& range : split.ranges(rank)) {
+    const int64_t end = range.offset + range.size;
+    for (int64_t position = range.offset; position < end;) {
+      while (run->tokens.offset + run->tokens.size <= position) ++run;
+      const int64_t size = std::min(end, run->tokens.offset + run->tokens.size) - position;
+      result.push_back({{local, size}, position, run->document});
+      position += size;
+      local += size;
+    }
+  }
+  return result;
+}
+
+void AttentionMask::join(std::vector<Segment>& segments) {
+  std::vector<Segment> result;
+  for (const Segment& segment : segments) {
+    if (!result.empty() && result.back().document == segment.document) {
+      result.back().local.size += segment.local.size;
+    } else {
+      result.push_back(segment);
+    }
+  }
+  segments = std::move(result);
+}
+
+std::vector<AttentionBlock> AttentionMask::blocks(int query_rank, int key_rank) const {
+  std::vector<AttentionBlock> result;
+  for (const Group& group : groups_) {
+    if (group.sequences.size == 0) continue;
+    std::vector<Segment> queries = segments(split_, query_rank, group);
+    std::vector<Segment> all_keys = segments(split_, key_rank, group);
+    if (query_rank == key_rank) {
+      // Among a rank's own tokens their order is all that counts, not how far apart they are.
+      join(queries);
+      join(all_keys);
+    }
+    std::map<int64_t, std::vector<Segment>> keys;  // by document
+    for (const Segment& segment : all_keys) keys[segment.document].push_back(segment);
+    for (const Segment& query : queries) {
+      for (const Segment& key : keys[query.document]) {
+        if (key.position > query.position) break;
+        // Queries and keys are cut alike: they are equal or apart.
+        if (key.position == query.position) {
+          append_causal(result, group.sequences, query.local);
+        } else {
+          append(result, {group.sequences, query.local, key.local});
+        }
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace trireme::parallel

@@ -1,0 +1,47 @@
+// The one entry of models: attention of tokens split over the context axis, in either form.
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+#include "trireme/comm/communicator.h"
+#include "trireme/parallel/context/ring_attention.h"
+#include "trireme/parallel/context/sequence_split.h"
+
+namespace trireme::parallel {
+
+enum class ContextForm {
+  kRing,      // ring_attention(): any number of ranks; traffic grows with the kv heads alone
+  kAllToAll,  // all_to_all_attention() (Ulysses): at most a rank a query head; two messages
+};
+
+// Everything a layer needs to know to attend over the context axis; one serves all layers of a
+// step. `group` must outlive it.
+struct ContextParallel {
+  comm::Communicator& group;
+  SequenceSplit split;
+  ContextForm form = ContextForm::kRing;
+  RingOptions ring{};
+  // Tokens read only tokens of their own document; undefined: of their sequence. [B, T] int64 of
+  // the whole sequences, the same on every rank.
+  at::Tensor documents_BT{};
+
+  // This rank's part: what embeddings, targets and rotary tables are cut to.
+  int64_t num_tokens() const { return split.num_tokens(group.rank()); }
+  at::Tensor positions() const { return split.positions(group.rank()); }
+  at::Tensor local(const at::Tensor& whole, int64_t dim) const {
+    return split.local(whole, dim, group.rank());
+  }
+};
+
+// Throws: ConfigError, before anything is communicated, when the form cannot do `heads` heads on
+//         this group: what a config is checked with
+void check_context(ContextForm form, int64_t heads, int num_ranks);
+
+// Shapes, Comm, Collective, Throws: as the form's own function
+at::Tensor context_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG,
+                             const at::Tensor& v_BtG, int64_t heads, int64_t kv_heads,
+                             const ContextParallel& context);
+
+}  // namespace trireme::parallel

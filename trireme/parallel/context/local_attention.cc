@@ -1,0 +1,176 @@
+#include "trireme/parallel/context/local_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <ATen/ATen.h>
+
+namespace trireme::parallel {
+namespace {
+
+bool has_flash_kernel(const at::Tensor& q) {
+  const at::ScalarType dtype = q.scalar_type();
+  return q.is_cpu() && (dtype == at::kDouble || dtype == at::kFloat || dtype == at::kBFloat16 ||
+                        dtype == at::kHalf);
+}
+
+// [B, N, t, ...] -> [B, K, N/K, t, ...]: the query heads of each kv head together.
+at::Tensor view_groups(const at::Tensor& x, int64_t kv_heads) {
+  return x.unflatten(1, {kv_heads, x.size(1) / kv_heads});
+}
+
+// q k^T / sqrt(H), masked to the past: [B, K, N/K, t, s].
+at::Tensor scores(const at::Tensor& q, const at::Tensor& k, bool is_causal) {
+  const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
+  at::Tensor scores = at::matmul(q, k.transpose(-1, -2)).mul_(scale);
+  if (is_causal) {
+    const at::Tensor is_future =
+        at::ones({q.size(-2), k.size(-2)}, q.options().dtype(at::kBool)).triu_(1);
+    scores.masked_fill_(is_future, -std::numeric_limits<double>::infinity());
+  }
+  return scores;
+}
+
+// [B, N, t, H] laid out [B, t, N, H], as the activations are.
+at::Tensor zeros(const std::vector<int64_t>& shape, const at::TensorOptions& options) {
+  return at::zeros({shape[0], shape[2], shape[1], shape[3]}, options).transpose(1, 2);
+}
+at::Tensor laid_out_by_token(const at::Tensor& x_BNtH) {
+  return x_BNtH.transpose(1, 2).contiguous().transpose(1, 2);
+}
+
+}  // namespace
+
+at::Tensor block_of(const at::Tensor& x, const mesh::Range& sequences, const mesh::Range& tokens) {
+  return x.narrow(0, sequences.offset, sequences.size).narrow(2, tokens.offset, tokens.size);
+}
+
+at::ScalarType accumulation_dtype(at::ScalarType dtype) {
+  return dtype == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+PartialAttention attention(const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
+                           const at::Tensor& v_BKsH, bool is_causal) {
+  if (!has_flash_kernel(q_BNtH)) return composed_attention(q_BNtH, k_BKsH, v_BKsH, is_causal);
+  const auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
+      q_BNtH, k_BKsH, v_BKsH, /*dropout_p=*/0.0, is_causal);
+  return {out, lse};
+}
+
+AttentionGradients attention_backward(const at::Tensor& grad_out_BNtH, const at::Tensor& q_BNtH,
+                                      const at::Tensor& k_BKsH, const at::Tensor& v_BKsH,
+                                      const PartialAttention& whole, bool is_causal) {
+  if (!has_flash_kernel(q_BNtH)) {
+    return composed_attention_backward(grad_out_BNtH, q_BNtH, k_BKsH, v_BKsH, whole, is_causal);
+  }
+  auto [q, k, v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+      grad_out_BNtH, q_BNtH, k_BKsH, v_BKsH, whole.out_BNtH, whole.lse_BNt, /*dropout_p=*/0.0,
+      is_causal);
+  return {q, k, v};
+}
+
+PartialAttention composed_attention(const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
+                                    const at::Tensor& v_BKsH, bool is_causal) {
+  const at::ScalarType dtype = accumulation_dtype(q_BNtH.scalar_type());
+  const at::Tensor q = view_groups(q_BNtH.to(dtype), k_BKsH.size(1));
+  const at::Tensor k = k_BKsH.to(dtype).unsqueeze(2);
+  const at::Tensor v = v_BKsH.to(dtype).unsqueeze(2);
+  const at::Tensor s = scores(q, k, is_causal);
+  const at::Tensor lse = s.logsumexp(-1);
+  const at::Tensor out = at::matmul((s - lse.unsqueeze(-1)).exp_(), v);
+  return {out.flatten(1, 2).to(q_BNtH.scalar_type()), lse.flatten(1, 2)};
+}
+
+// With p = exp(s - lse): dv = p^T do, ds = p * (do v^T - sum(do * out)), dq = ds k, dk = ds^T q.
+AttentionGradients composed_attention_backward(const at::Tensor& grad_out_BNtH,
+                                               const at::Tensor& q_BNtH, const at::Tensor& k_BKsH,
+                                               const at::Tensor& v_BKsH,
+                                               const PartialAttention& whole, bool is_causal) {
+  const at::ScalarType dtype = accumulation_dtype(q_BNtH.scalar_type());
+  const int64_t K = k_BKsH.size(1);
+  const at::Tensor grad_out = view_groups(grad_out_BNtH.to(dtype), K);
+  const at::Tensor out = view_groups(whole.out_BNtH.to(dtype), K);
+  const at::Tensor lse = view_groups(whole.lse_BNt.to(dtype), K);
+  const at::Tensor q = view_groups(q_BNtH.to(dtype), K);
+  const at::Tensor k = k_BKsH.to(dtype).unsqueeze(2);
+  const at::Tensor v = v_BKsH.to(dtype).unsqueeze(2);
+  const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
+
+  const at::Tensor p = scores(q, k, is_causal).sub_(lse.unsqueeze(-1)).exp_();
+  const at::Tensor rows = (grad_out * out).sum(-1, /*keepdim=*/true);
+  const at::Tensor grad_s =
+      at::matmul(grad_out, v.transpose(-1, -2)).sub_(rows).mul_(p).mul_(scale);
+  return {at::matmul(grad_s, k).flatten(1, 2), at::matmul(grad_s.transpose(-1, -2), q).sum(2),
+          at::matmul(p.transpose(-1, -2), grad_out).sum(2)};
+}
+
+OnlineSoftmax::OnlineSoftmax(const at::Tensor& q_BNtH)
+    : shape_(q_BNtH.sizes().vec()),
+      options_(q_BNtH.options().dtype(accumulation_dtype(q_BNtH.scalar_type()))),
+      first_untouched_(q_BNtH.size(0), 0) {}
+
+void OnlineSoftmax::allocate() {
+  out_BNtH_ = zeros(shape_, options_);
+  lse_BNt_ = at::full({shape_[0], shape_[2], shape_[1]}, -std::numeric_limits<double>::infinity(),
+                      options_)
+                 .transpose(1, 2);
+}
+
+at::Tensor OnlineSoftmax::out_BNtH() {
+  if (!out_BNtH_.defined()) allocate();
+  return out_BNtH_;
+}
+
+at::Tensor OnlineSoftmax::lse_BNt() {
+  if (!lse_BNt_.defined()) allocate();
+  return lse_BNt_;
+}
+
+void OnlineSoftmax::add(const AttentionBlock& block, const PartialAttention& part) {
+  bool is_first = true;
+  for (int64_t b = 0; b < block.sequences.size; ++b) {
+    int64_t& first = first_untouched_[block.sequences.offset + b];
+    is_first &= block.queries.offset >= first;
+    first = std::max(first, block.queries.offset + block.queries.size);
+  }
+  if (!out_BNtH_.defined() && part.out_BNtH.sizes() == at::IntArrayRef(shape_)) {
+    out_BNtH_ = laid_out_by_token(part.out_BNtH.to(options_.dtype()));
+    lse_BNt_ = part.lse_BNt;
+    return;
+  }
+  const auto rows_of = [&](const at::Tensor& x) {
+    return block_of(x, block.sequences, block.queries);
+  };
+  const at::Tensor out = rows_of(out_BNtH());
+  const at::Tensor lse = rows_of(lse_BNt());
+  if (is_first) {
+    out.copy_(part.out_BNtH);
+    lse.copy_(part.lse_BNt);
+    return;
+  }
+  const at::Tensor sum = at::logaddexp(lse, part.lse_BNt);
+  out.mul_(lse.sub(sum).exp_().unsqueeze(-1));
+  out.addcmul_(part.out_BNtH.to(out.scalar_type()), part.lse_BNt.sub(sum).exp_().unsqueeze(-1));
+  lse.copy_(sum);
+}
+
+BlockSum::BlockSum(const at::Tensor& like_BNtH)
+    : shape_(like_BNtH.sizes().vec()),
+      options_(like_BNtH.options().dtype(accumulation_dtype(like_BNtH.scalar_type()))) {}
+
+void BlockSum::add(const mesh::Range& sequences, const mesh::Range& tokens,
+                   const at::Tensor& part) {
+  if (!sum_BNtH_.defined() && part.sizes() == at::IntArrayRef(shape_)) {
+    sum_BNtH_ = laid_out_by_token(part.to(options_.dtype()));
+    return;
+  }
+  block_of(sum_BNtH(), sequences, tokens).add_(part);
+}
+
+at::Tensor BlockSum::sum_BNtH() {
+  if (!sum_BNtH_.defined()) sum_BNtH_ = zeros(shape_, options_);
+  return sum_BNtH_;
+}
+
+}  // namespace trireme::parallel

@@ -1,0 +1,223 @@
+#include "trireme/parallel/context/ring_attention.h"
+
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "trireme/parallel/context/attention_blocks.h"
+#include "trireme/parallel/context/attention_shapes.h"
+#include "trireme/parallel/context/local_attention.h"
+
+namespace trireme::parallel {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr int kKeysTag = 1;
+constexpr int kGradientsTag = 2;
+
+at::Tensor join_heads(const at::Tensor& x_BNtH, at::ScalarType dtype) {
+  return x_BNtH.transpose(1, 2).flatten(2).to(dtype);
+}
+
+// Keys and values, or their gradients, of one rank.
+struct Pair {
+  at::Tensor k_BKsH;
+  at::Tensor v_BKsH;
+};
+
+// What forward and backward have in common.
+struct Call : torch::CustomClassHolder {
+  Call(int64_t heads, int64_t kv_heads, const SequenceSplit& split, AttentionMask mask,
+       comm::Communicator* group, RingOptions options)
+      : heads(heads),
+        kv_heads(kv_heads),
+        split(split),
+        mask(std::move(mask)),
+        group(group),
+        options(options) {}
+
+  // What this rank computes with the keys that come in step `step`.
+  std::vector<AttentionBlock> blocks(int step) const {
+    const int rank = group == nullptr ? 0 : group->rank();
+    const int p = split.num_ranks();
+    return mask.blocks(rank, (rank - step + p) % p);
+  }
+
+  int64_t heads;
+  int64_t kv_heads;
+  SequenceSplit split;
+  AttentionMask mask;
+  comm::Communicator* group;
+  RingOptions options;
+};
+
+// The keys and values, or their gradients, of all ranks on their way round the ring. The first
+// piece is that of the rank `lead` before this one.
+class PairRing {
+ public:
+  PairRing(const Call& call, const at::Tensor& k_BtG, at::ScalarType dtype, int lead, int tag)
+      : split_(call.split),
+        shape_{2, k_BtG.size(0), 0, call.kv_heads, k_BtG.size(2) / call.kv_heads},
+        lead_(lead),
+        ring_(call.group, sizes(), k_BtG.options().dtype(dtype), tag, call.options) {}
+
+  int size() const { return ring_.size(); }
+
+  // The piece in hand, [2, B, s, K, H].
+  at::Tensor piece() const {
+    const at::Tensor flat = ring_.piece();
+    std::vector<int64_t> shape = shape_;
+    shape[2] = flat.numel() / (per_token() > 0 ? per_token() : 1);
+    return flat.view(shape);
+  }
+  void start() { ring_.start(); }
+  void finish() { ring_.finish(); }
+
+ private:
+  int64_t per_token() const { return shape_[0] * shape_[1] * shape_[3] * shape_[4]; }
+  std::vector<int64_t> sizes() const {
+    std::vector<int64_t> result;
+    const int p = split_.num_ranks();
+    for (int rank = 0; rank < p; ++rank)
+      result.push_back(per_token() * split_.num_tokens((rank - lead_ + p) % p));
+    return result;
+  }
+
+  const SequenceSplit& split_;
+  std::vector<int64_t> shape_;
+  int lead_;
+  RingPass ring_;
+};
+
+Pair pair_of(const at::Tensor& piece) {
+  return {piece.select(0, 0).transpose(1, 2), piece.select(0, 1).transpose(1, 2)};
+}
+
+// Calls work(step, keys of rank owner(step)) for each step, while the next keys come in.
+template <typename Work>
+void for_each_piece(const Call& call, const at::Tensor& k_BtG, const at::Tensor& v_BtG,
+                    const Work& work) {
+  PairRing ring(call, k_BtG, k_BtG.scalar_type(), /*lead=*/0, kKeysTag);
+  Pair keys{split_heads(k_BtG, call.kv_heads), split_heads(v_BtG, call.kv_heads)};
+  for (int step = 0; step < ring.size(); ++step) {
+    const bool has_next = step + 1 < ring.size();
+    if (has_next && step == 0) {
+      const Pair out = pair_of(ring.piece());
+      out.k_BKsH.copy_(keys.k_BKsH);
+      out.v_BKsH.copy_(keys.v_BKsH);
+    }
+    if (has_next) ring.start();
+    work(step, keys);
+    if (!has_next) break;
+    ring.finish();
+    keys = pair_of(ring.piece());
+  }
+}
+
+class RingFunction : public torch::autograd::Function<RingFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q_BtD, const at::Tensor& k_BtG,
+                            const at::Tensor& v_BtG, const c10::intrusive_ptr<Call>& call) {
+    const at::Tensor q = split_heads(q_BtD, call->heads);
+    OnlineSoftmax softmax(q);
+    for_each_piece(*call, k_BtG, v_BtG, [&](int step, const Pair& keys) {
+      for (const AttentionBlock& block : call->blocks(step)) {
+        softmax.add(block,
+                    attention(block_of(q, block.sequences, block.queries),
+                              block_of(keys.k_BKsH, block.sequences, block.keys),
+                              block_of(keys.v_BKsH, block.sequences, block.keys), block.is_causal));
+      }
+    });
+    const at::Tensor out_BtD = join_heads(softmax.out_BNtH(), q_BtD.scalar_type());
+    ctx->saved_data["call"] = c10::IValue::make_capsule(call);
+    ctx->save_for_backward({q_BtD, k_BtG, v_BtG, out_BtD, softmax.lse_BNt()});
+    return out_BtD;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const auto call = c10::static_intrusive_pointer_cast<Call>(ctx->saved_data["call"].toCapsule());
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor& k_BtG = saved[1];
+    const at::Tensor q = split_heads(saved[0], call->heads);
+    const at::Tensor grad_out = split_heads(grads[0], call->heads);
+    const PartialAttention whole{split_heads(saved[3], call->heads), saved[4]};
+    BlockSum grad_q(q);
+
+    // Gradients start one rank later than keys do, at the first that is not their own, and so come
+    // home with the last hop.
+    PairRing ring(*call, k_BtG, accumulation_dtype(q.scalar_type()), /*lead=*/1, kGradientsTag);
+    Pair home;  // what this rank's queries give to its own keys
+    for_each_piece(*call, k_BtG, saved[2], [&](int step, const Pair& keys) {
+      BlockSum grad_k(keys.k_BKsH);
+      BlockSum grad_v(keys.v_BKsH);
+      for (const AttentionBlock& block : call->blocks(step)) {
+        const auto& [sequences, queries, keys_of, is_causal] = block;
+        const AttentionGradients part = attention_backward(
+            block_of(grad_out, sequences, queries), block_of(q, sequences, queries),
+            block_of(keys.k_BKsH, sequences, keys_of), block_of(keys.v_BKsH, sequences, keys_of),
+            {block_of(whole.out_BNtH, sequences, queries),
+             block_of(whole.lse_BNt, sequences, queries)},
+            is_causal);
+        grad_q.add(sequences, queries, part.q_BNtH);
+        grad_k.add(sequences, keys_of, part.k_BKsH);
+        grad_v.add(sequences, keys_of, part.v_BKsH);
+      }
+      const Pair sums{grad_k.sum_BNtH(), grad_v.sum_BNtH()};
+      if (step == 0) {
+        home = sums;
+        return;
+      }
+      if (step > 1) ring.finish();
+      const Pair travelling = pair_of(ring.piece());
+      if (step == 1) {
+        travelling.k_BKsH.copy_(sums.k_BKsH);
+        travelling.v_BKsH.copy_(sums.v_BKsH);
+      } else {
+        travelling.k_BKsH.add_(sums.k_BKsH);
+        travelling.v_BKsH.add_(sums.v_BKsH);
+      }
+      ring.start();
+    });
+    if (ring.size() > 1) {
+      ring.finish();
+      const Pair rest = pair_of(ring.piece());
+      home = {rest.k_BKsH + home.k_BKsH, rest.v_BKsH + home.v_BKsH};
+    }
+    const at::ScalarType dtype = q.scalar_type();
+    return {join_heads(grad_q.sum_BNtH(), dtype), join_heads(home.k_BKsH, dtype),
+            join_heads(home.v_BKsH, dtype), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor ring_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG, const at::Tensor& v_BtG,
+                          int64_t heads, int64_t kv_heads, const SequenceSplit& split,
+                          comm::Communicator& group, const at::Tensor& documents_BT,
+                          RingOptions options) {
+  check_attention_shapes(q_BtD, k_BtG, v_BtG, heads, kv_heads, split, group.rank(), group.size());
+  return RingFunction::apply(
+      q_BtD, k_BtG, v_BtG,
+      c10::make_intrusive<Call>(heads, kv_heads, split,
+                                AttentionMask(split, q_BtD.size(0), documents_BT), &group,
+                                options));
+}
+
+at::Tensor whole_attention(const at::Tensor& q_BTD, const at::Tensor& k_BTG,
+                           const at::Tensor& v_BTG, int64_t heads, int64_t kv_heads,
+                           const at::Tensor& documents_BT) {
+  const SequenceSplit split(q_BTD.size(1), 1, SequenceOrder::kContiguous);
+  check_attention_shapes(q_BTD, k_BTG, v_BTG, heads, kv_heads, split, 0, 1);
+  return RingFunction::apply(
+      q_BTD, k_BTG, v_BTG,
+      c10::make_intrusive<Call>(heads, kv_heads, split,
+                                AttentionMask(split, q_BTD.size(0), documents_BT), nullptr,
+                                RingOptions{}));
+}
+
+}  // namespace trireme::parallel

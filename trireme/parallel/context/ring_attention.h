@@ -1,0 +1,42 @@
+// Causal attention of tokens that lie on different ranks: keys and values go round the ring while
+// each rank computes with those in hand.
+// Source: Liu et al. 2023, arXiv:2310.01889, section 3; balance: Brandon et al. 2023,
+//         arXiv:2311.09431, section 3
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+#include "trireme/comm/communicator.h"
+#include "trireme/parallel/context/ring_pass.h"
+#include "trireme/parallel/context/sequence_split.h"
+
+namespace trireme::parallel {
+
+// softmax(q k^T / sqrt(H)) v per head over the whole sequence: a token reads those before it and
+// itself, with documents_BT those of its own document alone (the same on every rank; see
+// attention_blocks.h). Query head n reads kv head n / (N/K); kv heads travel unexpanded. Same bits
+// in every run: a query merges the pieces of ranks r, r - 1, r - 2, ... (mod p), and the gradients
+// of rank r's keys are summed in the order r + 1, r + 2, ..., r; in fp32 at least, whatever the
+// dtype. fp32 and fp64 differ from one rank's bits, as sums are cut elsewhere.
+// Shapes:     q_BtD [B, t, N * H], k_BtG and v_BtG [B, t, K * H], t this rank's tokens as `split`
+//             says, sharded on T -> [B, t, N * H]
+// Comm:       sent, with n = 2 * B * K * H * itemsize bytes of keys and values a token: forward
+//             n * (T - tokens of the next rank); backward as much, and n * (T - t) for gradients
+//             (bf16 and fp16: 2 n, they travel in fp32). Even split: (p-1)/p * T of each
+// Collective: every rank of `group`, in forward and in backward: each one's loss depends on its
+//             output, empty ones included
+// Throws:     ConfigError when shapes, heads, split and group do not fit together
+at::Tensor ring_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG, const at::Tensor& v_BtG,
+                          int64_t heads, int64_t kv_heads, const SequenceSplit& split,
+                          comm::Communicator& group, const at::Tensor& documents_BT = {},
+                          RingOptions options = {});
+
+// The same on whole sequences, without any communication.
+// Shapes: q_BTD [B, T, N * H], k_BTG and v_BTG [B, T, K * H] -> [B, T, N * H]
+at::Tensor whole_attention(const at::Tensor& q_BTD, const at::Tensor& k_BTG,
+                           const at::Tensor& v_BTG, int64_t heads, int64_t kv_heads,
+                           const at::Tensor& documents_BT = {});
+
+}  // namespace trireme::parallel
