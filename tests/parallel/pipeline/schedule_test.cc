@@ -141,6 +141,14 @@ TEST(Schedule, ChunksAreCountedAlongTheModel) {
   EXPECT_EQ(round_robin(2, 2), (std::vector<int>{0, 1, 0, 1}));
 }
 
+TEST(Schedule, FingerprintsDifferWhereSchedulesDo) {
+  const Schedule schedule = make_schedule("1f1b", {.num_ranks = 2, .num_microbatches = 3});
+  Schedule other = schedule;
+  EXPECT_EQ(schedule.fingerprint(), other.fingerprint());
+  std::swap(other.actions[0][0], other.actions[0][1]);
+  EXPECT_NE(schedule.fingerprint(), other.fingerprint());
+}
+
 TEST(Schedule, ActionsReadAsSentences) {
   EXPECT_EQ(to_string({ActionKind::kBackwardWeight, 2, 5}),
             "weight part of the backward of microbatch 5 on stage 2");

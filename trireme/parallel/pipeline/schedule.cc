@@ -109,6 +109,19 @@ int Schedule::chunk_of(int stage) const {
                                      rank_of_stage[static_cast<size_t>(stage)]));
 }
 
+std::string Schedule::fingerprint() const {
+  std::string text;
+  for (const int rank : rank_of_stage) text += concat(rank, ' ');
+  for (const auto& list : actions) {
+    for (const Action& action : list) {
+      text += concat(static_cast<int>(action.kind), ' ', action.stage, ' ', action.microbatch, ' ',
+                     action.peer_stage, ' ');
+    }
+  }
+  return concat(name, " of ", num_microbatches, " microbatches and ", num_stages(), " stages (",
+                std::hash<std::string>()(text), ")");
+}
+
 double duration_of(const Action& action, const PipelineCosts& costs) {
   const StageCosts& stage = costs.of(action.stage);
   switch (action.kind) {

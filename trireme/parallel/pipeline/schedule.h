@@ -54,6 +54,8 @@ struct Schedule {
   int num_stages() const { return static_cast<int>(rank_of_stage.size()); }
   // Which of its rank's stages it is: 0 is the one nearest the model's input.
   int chunk_of(int stage) const;
+  // Differs where schedules differ, for comparison between ranks.
+  std::string fingerprint() const;
 };
 
 // How long things take, in any one unit. A kBackward takes backward_input + backward_weight.
