@@ -142,6 +142,10 @@ const std::vector<std::string>& schedule_names() {
   return names;
 }
 
+int num_chunks_of(std::string_view name, const ScheduleOptions& options) {
+  return complete(builder_of(name), options).num_chunks;
+}
+
 Schedule make_schedule(std::string_view name, const ScheduleOptions& options) {
   const Builder& builder = builder_of(name);
   Schedule schedule = builder.build(complete(builder, options));

@@ -90,6 +90,8 @@ struct ScheduleOptions {
 
 // The names that a config may use.
 const std::vector<std::string>& schedule_names();
+// options.num_chunks, or the schedule's own where that is 0. Throws as make_schedule().
+int num_chunks_of(std::string_view name, const ScheduleOptions& options);
 // The schedule of that name, with its sends and recvs.
 // Throws: ConfigError when the name is unknown or a number is out of the schedule's range
 Schedule make_schedule(std::string_view name, const ScheduleOptions& options);
