@@ -3,12 +3,54 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "tests/harness/tensors.h"
 #include "trireme/base/error.h"
 
 namespace trireme::parallel {
 namespace {
+
+// tanh(x w), computed again in its backward.
+class Recomputed : public torch::autograd::Function<Recomputed> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x,
+                            const at::Tensor& weight) {
+    ctx->save_for_backward({x, weight});
+    return at::tanh(x * weight);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor x = saved[0].detach().requires_grad_();
+    at::Tensor y;
+    {
+      const c10::AutoGradMode records(true);
+      y = at::tanh(x * saved[1]);  // the weight's gradient goes straight to the weight
+    }
+    y.backward(gradients[0]);
+    return {x.grad(), at::Tensor()};
+  }
+};
+
+TEST(StageRunner, AStageMayComputeItsActivationsAgain) {
+  const at::Tensor weight = at::full({2}, 0.3, at::kDouble).requires_grad_();
+  const at::Tensor plain = at::full({2}, 0.3, at::kDouble).requires_grad_();
+  const PipelineStage stage{.name = "s",
+                            .inputs = {"x"},
+                            .outputs = {"y"},
+                            .forward = [&](int64_t, std::vector<at::Tensor> inputs) {
+                              return std::vector<at::Tensor>{Recomputed::apply(inputs[0], weight)};
+                            }};
+  StageRunner runner(stage);
+  const at::Tensor x = at::full({2}, 0.7, at::kDouble).requires_grad_();
+  const at::Tensor gradient = at::full({2}, 1.1, at::kDouble);
+  static_cast<void>(runner.forward(0, {{x.detach(), true}}, true));
+  const auto gradients = runner.backward(0, {gradient});
+  at::tanh(x * plain).backward(gradient);
+  harness::assert_same_bits(gradients[0], x.grad(), "x");
+  harness::assert_same_bits(weight.grad(), plain.grad(), "weight");
+}
 
 TEST(StageRunner, GraphsEndAtTheStagesInputs) {
   const at::Tensor weight = at::full({2}, 3, at::kDouble).requires_grad_();

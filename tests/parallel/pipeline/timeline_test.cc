@@ -38,8 +38,8 @@ TEST(Timeline, ReproducesThe12RowsOfZb1pAndZbH1OfQiEtAlTo4Decimals) {
   }
 }
 
-// Theirs is the best that an integer program found from their heuristic; ours is a heuristic alone:
-// equal in eight rows, better in three, worse in two.
+// Theirs was searched with an integer program too; ours is a heuristic alone:
+// equal in seven rows, better in three, worse in two.
 TEST(Timeline, ComesWithin12TenThousandthsOfZb2pOfQiEtAl) {
   for (const QiRow& row : kQiRows) {
     ScheduleOptions options = options_of(row);
