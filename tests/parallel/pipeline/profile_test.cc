@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/harness/ranks.h"
+
 namespace trireme::parallel {
 namespace {
 
@@ -17,6 +19,31 @@ TEST(PipelineProfile, StageCostsAreMeansOverMicrobatches) {
   EXPECT_EQ(costs.backward_input, 2);
   EXPECT_EQ(costs.backward_weight, 1);
   EXPECT_EQ(profile.stage_costs(0).total(), 0);
+}
+
+TEST(PipelineProfile, EveryRankGetsAllProfiles) {
+  harness::run_ranks(3, [](comm::Communicator& group) {
+    PipelineProfile own;
+    own.begin += std::chrono::seconds(group.rank());
+    own.waiting = std::chrono::nanoseconds(5 + group.rank());
+    own.bytes_sent = 7 + group.rank();
+    own.peak = {.until_backward = group.rank(), .until_weight = 9};
+    for (int i = 0; i < group.rank(); ++i)
+      own.actions.push_back({{K::kBackwardInput, group.rank(), i}, 1.0 + i, 2.5 + i});
+    const std::vector<PipelineProfile> all = gather_profiles(group, own);
+    ASSERT_EQ(all.size(), 3u);
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_EQ(all[rank].begin.time_since_epoch(), std::chrono::seconds(rank));
+      EXPECT_EQ(all[rank].waiting.count(), 5 + rank);
+      EXPECT_EQ(all[rank].bytes_sent, 7 + rank);
+      EXPECT_EQ(all[rank].peak, (PeakActivations{.until_backward = rank, .until_weight = 9}));
+      ASSERT_EQ(all[rank].actions.size(), static_cast<size_t>(rank));
+      for (int i = 0; i < rank; ++i) {
+        EXPECT_EQ(all[rank].actions[i].action, (Action{K::kBackwardInput, rank, i}));
+        EXPECT_EQ(all[rank].actions[i].end, 2.5 + i);
+      }
+    }
+  });
 }
 
 TEST(PipelineProfile, RanksThatBeganLaterAreShiftedInTheMeasuredTimeline) {

@@ -132,6 +132,17 @@ TEST(Split, WrongNumbersAreRefused) {
   EXPECT_THROW(split_layers(negative, {.num_stages = 1}), ConfigError);
 }
 
+TEST(Split, RebalancesWhatIsUnevenBeyondTheThreshold) {
+  const std::vector<int> counts = {4, 4};
+  EXPECT_EQ(rebalance(counts, std::vector<double>{4, 12}, 0.1), (std::vector<int>{5, 3}));
+  EXPECT_EQ(rebalance(counts, std::vector<double>{4, 4.2}, 0.1), counts);
+  EXPECT_EQ(rebalance(counts, std::vector<double>{4, 12}, 0.9), counts);
+  const std::vector<LayerCost> memory(8, {.time = 0, .memory = 1});
+  EXPECT_EQ(rebalance(counts, std::vector<double>{4, 12}, 0.1, memory, {.memory_limit = 4}),
+            counts);
+  EXPECT_THROW(rebalance(counts, std::vector<double>{4}, 0.1), ConfigError);
+}
+
 TEST(Split, ByHandMustCoverTheModel) {
   EXPECT_EQ(split_by_hand({2, 1, 3}, 6, 3), (std::vector<int>{2, 1, 3}));
   EXPECT_THROW(split_by_hand({2, 1}, 3, 3), ConfigError);

@@ -1,8 +1,45 @@
 #include "trireme/parallel/pipeline/profile.h"
 
 #include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "trireme/comm/objects.h"
 
 namespace trireme::parallel {
+namespace {
+
+// A profile without its actions, whose bytes travel as they are.
+struct Summary {
+  std::chrono::steady_clock::time_point begin;
+  std::chrono::nanoseconds waiting;
+  int64_t bytes_sent;
+  PeakActivations peak;
+};
+
+}  // namespace
+
+std::vector<PipelineProfile> gather_profiles(comm::Communicator& group,
+                                             const PipelineProfile& profile) {
+  const Summary own{profile.begin, profile.waiting, profile.bytes_sent, profile.peak};
+  std::string bytes(reinterpret_cast<const char*>(&own), sizeof(own));
+  bytes.append(reinterpret_cast<const char*>(profile.actions.data()),
+               profile.actions.size() * sizeof(TimedAction));
+  std::vector<PipelineProfile> profiles;
+  for (const std::string& text : comm::all_gather_strings(group, bytes)) {
+    Summary summary;
+    std::memcpy(&summary, text.data(), sizeof(summary));
+    PipelineProfile& other = profiles.emplace_back();
+    other.begin = summary.begin;
+    other.waiting = summary.waiting;
+    other.bytes_sent = summary.bytes_sent;
+    other.peak = summary.peak;
+    other.actions.resize((text.size() - sizeof(summary)) / sizeof(TimedAction));
+    std::memcpy(static_cast<void*>(other.actions.data()), text.data() + sizeof(summary),
+                text.size() - sizeof(summary));
+  }
+  return profiles;
+}
 
 StageCosts PipelineProfile::stage_costs(int stage) const {
   StageCosts sum{0, 0, 0};

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "trireme/comm/communicator.h"
 #include "trireme/parallel/pipeline/schedule.h"
 #include "trireme/parallel/pipeline/schedule_check.h"
 #include "trireme/parallel/pipeline/timeline.h"
@@ -22,6 +23,12 @@ struct PipelineProfile {
   // backward_input.
   StageCosts stage_costs(int stage) const;
 };
+
+// Every rank's profile, in rank order.
+// Comm:       8 bytes a rank, then every rank's actions (32 bytes each) to all
+// Collective: every rank
+std::vector<PipelineProfile> gather_profiles(comm::Communicator& group,
+                                             const PipelineProfile& profile);
 
 // The ranks' profiles of one run as a timeline in seconds: what was measured, in the form of what the
 // schedule promises. Of ranks on one host, whose clocks agree.

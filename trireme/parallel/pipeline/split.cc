@@ -116,6 +116,32 @@ std::vector<int> split_layers(std::span<const LayerCost> layers, const SplitOpti
   return splitter.counts();
 }
 
+std::vector<int> rebalance(const std::vector<int>& counts, std::span<const double> stage_times,
+                           double threshold, std::span<const LayerCost> memory,
+                           const SplitOptions& options) {
+  TRIREME_CHECK(counts.size() == stage_times.size() && !counts.empty(), "times of ",
+                stage_times.size(), " stages; expected ", counts.size());
+  std::vector<LayerCost> layers;
+  for (size_t stage = 0; stage < counts.size(); ++stage) {
+    for (int i = 0; i < counts[stage]; ++i) {
+      layers.push_back(memory.empty() ? LayerCost{} : memory[layers.size()]);
+      layers.back().time = stage_times[stage] / counts[stage];
+    }
+  }
+  SplitOptions split = options;
+  split.num_stages = static_cast<int>(counts.size());
+  std::vector<int> better = split_layers(layers, split);
+  double slowest = 0;
+  for (size_t begin = 0; const int count : better) {
+    double time = 0;
+    for (size_t i = begin; i < begin + count; ++i) time += layers[i].time;
+    slowest = std::max(slowest, time);
+    begin += count;
+  }
+  const double before = *std::ranges::max_element(stage_times);
+  return slowest < before * (1 - threshold) ? better : counts;
+}
+
 std::vector<int> split_by_hand(std::vector<int> counts, int num_layers, int num_stages) {
   TRIREME_CHECK(std::ssize(counts) == num_stages, "layer counts of ", counts.size(),
                 " stages; expected one for each of ", num_stages);

@@ -14,7 +14,7 @@
 namespace trireme::parallel {
 
 // The stage's outputs from its inputs, in the order of their names. Shapes and dtypes may differ from
-// microbatch to microbatch; no rows are fine.
+// microbatch to microbatch; no rows are fine. The inputs are not to be changed in place.
 using StageForward =
     std::function<std::vector<at::Tensor>(int64_t microbatch, std::vector<at::Tensor> inputs)>;
 
