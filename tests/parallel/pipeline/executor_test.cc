@@ -253,43 +253,59 @@ TEST(PipelineExecutor, GraphsAreFreedAsSoonAsTheScheduleAllows) {
   }
 }
 
-// x goes to three later stages: their gradients' sum does not depend on where the stages are.
-TEST(PipelineExecutor, AnEdgeWithSeveralReadersSumsTheirGradientsInOneOrder) {
-  std::map<std::string, at::Tensor> reference;
-  std::mutex mutex;
+// Stages 1, 2 and 3 read what stage 0 writes: x.
+struct Fan {
+  std::vector<at::Tensor> weights;
+  Fan() {
+    for (int s = 0; s < 4; ++s)
+      weights.push_back(((at::arange(3, at::kFloat) + s) * 1.3).sin().requires_grad_());
+  }
+  at::Tensor step(int s, const at::Tensor& x, const at::Tensor& y) const {
+    const at::Tensor z = x * weights[s];
+    if (s < 2) return z;
+    return s == 3 ? at::tanh(z + y).sum() : at::tanh(z + y);
+  }
+  std::vector<PipelineStage> stages() const {
+    std::vector<PipelineStage> stages;
+    const std::vector<std::vector<std::string>> inputs = {{"in"}, {"x"}, {"x", "y1"}, {"x", "y2"}};
+    const char* outputs[] = {"x", "y1", "y2", "loss"};
+    for (int s = 0; s < 4; ++s) {
+      stages.push_back({.name = concat(s),
+                        .inputs = inputs[s],
+                        .outputs = {outputs[s]},
+                        .forward = [this, s](int64_t, std::vector<at::Tensor> tensors) {
+                          return std::vector<at::Tensor>{step(s, tensors.front(), tensors.back())};
+                        }});
+    }
+    return stages;
+  }
+  static at::Tensor feed(int64_t microbatch) {
+    const at::Tensor index = at::arange(6, at::kFloat) + static_cast<double>(microbatch);
+    return (index * 0.7).cos().view({2, 3});
+  }
+};
+
+TEST(PipelineExecutor, AnEdgeWithSeveralReadersSumsTheirGradientsFromTheLastStageOn) {
+  constexpr int kMicrobatches = 4;
+  const Fan plain;
+  for (int i = 0; i < kMicrobatches; ++i) {
+    const at::Tensor x = plain.step(0, Fan::feed(i), {});
+    plain.step(3, x, plain.step(2, x, plain.step(1, x, {}))).backward();
+  }
   for (const auto& [num_ranks, chunks] : {std::pair(1, 4), std::pair(2, 2), std::pair(4, 1)}) {
-    harness::run_ranks(num_ranks, [&, num_ranks = num_ranks,
-                                   chunks = chunks](comm::Communicator& group) {
-      const Schedule schedule = make_schedule(
-          "interleaved", {.num_ranks = num_ranks, .num_microbatches = 4, .num_chunks = chunks});
-      std::vector<at::Tensor> weights;
-      std::vector<PipelineStage> stages;
+    const Schedule schedule = make_schedule(
+        "interleaved",
+        {.num_ranks = num_ranks, .num_microbatches = kMicrobatches, .num_chunks = chunks});
+    harness::run_ranks(num_ranks, [&](comm::Communicator& group) {
+      const Fan fan;
+      PipelineExecutor pipeline(group, fan.stages(), schedule, {.fed = {"in"}});
+      static_cast<void>(pipeline.run(
+          [](const std::string&, int64_t microbatch) { return Fan::feed(microbatch); }));
       for (int s = 0; s < 4; ++s) {
-        weights.push_back(((at::arange(3, at::kFloat) + s) * 1.3).sin().requires_grad_());
-        const at::Tensor weight = weights.back();
-        PipelineStage stage{.name = concat(s), .inputs = {"in"}, .outputs = {"x"}, .forward = {}};
-        if (s > 0) stage.inputs = {"x"};
-        if (s > 1) stage.inputs.push_back(concat("y", s - 1));
-        if (s > 0) stage.outputs = {s == 3 ? "loss" : concat("y", s)};
-        stage.forward = [weight, s](int64_t, std::vector<at::Tensor> inputs) {
-          at::Tensor y = inputs[0] * weight;
-          if (s > 1) y = at::tanh(y + inputs[1]);
-          return std::vector<at::Tensor>{s == 3 ? y.sum() : y};
-        };
-        stages.push_back(std::move(stage));
-      }
-      PipelineExecutor pipeline(group, stages, schedule, {.fed = {"in"}});
-      static_cast<void>(pipeline.run([](const std::string&, int64_t microbatch) {
-        return ((at::arange(6, at::kFloat) + static_cast<double>(microbatch)) * 0.7)
-            .cos()
-            .view({2, 3});
-      }));
-      const std::lock_guard lock(mutex);
-      for (int s = 0; s < 4; ++s) {
-        if (schedule.rank_of_stage[s] != group.rank()) continue;
-        const at::Tensor gradient = weights[s].grad();
-        const auto [found, first] = reference.emplace(concat(s), gradient);
-        if (!first) harness::assert_same_bits(gradient, found->second, concat("weight ", s));
+        if (schedule.rank_of_stage[s] == group.rank()) {
+          harness::assert_same_bits(fan.weights[s].grad(), plain.weights[s].grad(),
+                                    concat("weight ", s));
+        }
       }
     });
   }
