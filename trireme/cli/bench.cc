@@ -292,6 +292,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   CLI::App* bench = app.add_subcommand("bench", "Measure this machine");
   bench->require_subcommand(1);
   add_comm(*bench, exit_code);
+  add_bench_pipeline(*bench, exit_code);
 }
 
 }  // namespace trireme::cli

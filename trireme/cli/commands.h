@@ -28,6 +28,8 @@ void add_generate(CLI::App& app, int& exit_code);
 void add_checkpoint(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);
+// Under `trireme bench`.
+void add_bench_pipeline(CLI::App& bench, int& exit_code);
 
 // The path under which the program can start itself again.
 std::string own_program();
