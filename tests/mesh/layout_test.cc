@@ -200,6 +200,33 @@ TEST(Layout, BoxesDoNotDependOnPartialOrReplicatedPositions) {
   }
 }
 
+// A matrix split over two tensor ranks by rows, unevenly, whose blocks two ranks share out at cuts of
+// their own: what a product of placements cannot say.
+TEST(Layout, InsideAnotherItsBoxesAreOfTheWhole) {
+  const Layout outer({5, 4}, {{"tensor", 2}}, {Placement::sharded(0, {0, 3, 5})});
+  const Layout first =
+      Layout({3, 4}, {{"shard", 2}}, {Placement::sharded(0, {0, 1, 3})}).inside(outer, 0);
+  const Layout second =
+      Layout({2, 4}, {{"shard", 2}}, {Placement::sharded(0, {0, 2, 2})}).inside(outer, 1);
+  EXPECT_EQ(first.shape(), (std::vector<int64_t>{3, 4}));
+  EXPECT_EQ(first.whole_shape(), (std::vector<int64_t>{5, 4}));
+  EXPECT_EQ(first.local_box(1), (Box{{1, 0}, {2, 4}}));
+  EXPECT_EQ(first.whole_box(1), (Box{{1, 0}, {2, 4}}));
+  EXPECT_EQ(second.local_box(0), (Box{{0, 0}, {2, 4}}));
+  EXPECT_EQ(second.whole_box(0), (Box{{3, 0}, {2, 4}}));
+  EXPECT_EQ(second.whole_box(1), (Box{{5, 0}, {0, 4}}));
+  EXPECT_EQ(*second.outer(), outer);
+  EXPECT_NE(first, Layout({3, 4}, {{"shard", 2}}, {Placement::sharded(0, {0, 1, 3})}));
+  EXPECT_THROW(Layout({2, 4}, {{"shard", 1}}).inside(outer, 0), ConfigError);
+}
+
+TEST(Layout, OnItsOwnIsTheWhole) {
+  const Layout layout({6}, {{"shard", 2}}, {Placement::sharded(0)});
+  EXPECT_EQ(layout.outer(), nullptr);
+  EXPECT_EQ(layout.whole_shape(), layout.shape());
+  EXPECT_EQ(layout.whole_box(1), layout.local_box(1));
+}
+
 TEST(Layout, RefusesWhatMakesNoSense) {
   const std::vector<Axis> axes{{"tensor", 2}};
   EXPECT_THROW(Layout({4}, axes, {Placement::sharded(1)}), ConfigError);

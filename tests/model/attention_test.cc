@@ -5,10 +5,13 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/model/gradients.h"
+#include "tests/harness/gradients.h"
+#include "trireme/model/rotary.h"
 
 namespace trireme::model {
 namespace {
+
+using namespace harness;
 
 // softmax(q k^T / sqrt(H) + mask) v, written out.
 at::Tensor composed(const Tensors& in, int64_t heads, int64_t kv_heads) {
@@ -46,16 +49,17 @@ TEST(Attention, AddsItsOutputToTheResidual) {
                            .ffn_width = 8,
                            .sequence_length = 6,
                            .vocab_size = 5};
-  Attention attention(config, at::kDouble);
+  Attention attention(config, {}, at::kDouble);
   const at::NoGradGuard no_grad;
   double frequency = 0.3;
   for (at::Tensor& p : attention.parameters()) p.copy_(values(p.sizes(), frequency += 0.11));
   const RotaryTable rotary(6, 4, 10000, at::kDouble);
   const at::Tensor x = values({2, 6, 8}, 0.37);
   const at::Tensor residual = values({2, 6, 8}, 0.91);
-  const at::Tensor alone = attention.forward(x, at::zeros_like(x), rotary);
+  const TokenBatch batch{.B = 2, .T = 6, .cos_TH = rotary.cos_TH, .sin_TH = rotary.sin_TH};
+  const at::Tensor alone = attention.forward(x, at::zeros_like(x), batch);
   EXPECT_GT(alone.abs().max().item<double>(), 0.1);
-  harness::assert_close(attention.forward(x, residual, rotary), alone + residual, 1e-14, 0, "sum");
+  harness::assert_close(attention.forward(x, residual, batch), alone + residual, 1e-14, 0, "sum");
 }
 
 }  // namespace

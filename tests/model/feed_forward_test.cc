@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/model/gradients.h"
+#include "tests/harness/gradients.h"
 
 namespace trireme::model {
 namespace {
+
+using namespace harness;
 
 at::Tensor composed(const Tensors& in) { return at::silu(in[0]) * in[1]; }
 
@@ -35,7 +37,7 @@ TEST(Swiglu, BackwardTwiceThrows) {
 
 TEST(FeedForward, IsDownOfSiluGateTimesUpPlusResidual) {
   const ModelConfig config{.width = 6, .ffn_width = 10};
-  FeedForward module(config, at::kDouble);
+  FeedForward module(config, {}, at::kDouble);
   const at::Tensor gate = values({10, 6}, 0.3);
   const at::Tensor up = values({10, 6}, 0.5);
   const at::Tensor down = values({6, 10}, 0.7);
@@ -46,19 +48,21 @@ TEST(FeedForward, IsDownOfSiluGateTimesUpPlusResidual) {
   const at::Tensor x = values({2, 3, 6}, 0.37);
   const at::Tensor expected =
       x * 2 + at::linear(at::silu(at::linear(x, gate)) * at::linear(x, up), down);
-  harness::assert_close(module.forward(x, x * 2), expected, 1e-14, 0, "feed-forward");
+  harness::assert_close(module.forward(x, x * 2, {.B = x.size(0), .T = x.size(1)}), expected, 1e-14,
+                        0, "feed-forward");
 }
 
 TEST(GeluFeedForward, UsesTheTanhApproximation) {
   const ModelConfig config{.width = 1, .ffn_width = 1};
-  GeluFeedForward module(config, at::kDouble);
+  GeluFeedForward module(config, {}, at::kDouble);
   const at::NoGradGuard no_grad;
   module.c_fc->weight.fill_(1);
   module.c_proj->weight.fill_(1);
   module.c_proj->bias.fill_(0.5);
   const double x = 1.5;
+  const at::Tensor in = at::full({1, 1, 1}, x, at::kDouble);
   const double inner = std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x);
-  EXPECT_NEAR(module.forward(at::full({1, 1, 1}, x, at::kDouble)).item<double>(),
+  EXPECT_NEAR(module.forward(in, at::zeros_like(in), {}).item<double>(),
               0.5 * x * (1 + std::tanh(inner)) + 0.5, 1e-14);
 }
 

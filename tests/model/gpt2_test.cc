@@ -5,11 +5,13 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/model/gradients.h"
+#include "tests/harness/gradients.h"
 #include "trireme/model/model.h"
 
 namespace trireme::model {
 namespace {
+
+using namespace harness;
 
 const ModelConfig kConfig{.family = "gpt2",
                           .layers = 1,
@@ -22,8 +24,9 @@ const ModelConfig kConfig{.family = "gpt2",
 
 TEST(Gpt2, ParametersAreNamedAsHuggingFaceNamesThem) {
   std::set<std::string> expected = {"transformer.wte.weight", "transformer.wpe.weight"};
-  for (const std::string name : {"h.0.ln_1", "h.0.attn.c_attn", "h.0.attn.c_proj", "h.0.ln_2",
-                                 "h.0.mlp.c_fc", "h.0.mlp.c_proj", "ln_f"}) {
+  for (const std::string name :
+       {"h.0.ln_1", "h.0.attn.q_proj", "h.0.attn.k_proj", "h.0.attn.v_proj", "h.0.attn.c_proj",
+        "h.0.ln_2", "h.0.mlp.c_fc", "h.0.mlp.c_proj", "ln_f"}) {
     expected.insert("transformer." + name + ".weight");
     expected.insert("transformer." + name + ".bias");
   }

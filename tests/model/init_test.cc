@@ -95,7 +95,7 @@ TEST(InitialiserOf, FollowsTheParametersRole) {
   EXPECT_EQ(initialiser_of(config, "model.layers.7.input_layernorm.weight"), one);
   EXPECT_EQ(initialiser_of(config, "model.norm.weight"), one);
   EXPECT_EQ(initialiser_of(config, "transformer.h.0.attn.c_proj.weight"), branch);
-  EXPECT_EQ(initialiser_of(config, "transformer.h.0.attn.c_attn.weight"), plain);
+  EXPECT_EQ(initialiser_of(config, "transformer.h.0.attn.q_proj.weight"), plain);
   EXPECT_EQ(initialiser_of(config, "transformer.h.0.ln_1.weight"), one);
   EXPECT_EQ(initialiser_of(config, "transformer.h.0.ln_1.bias"), Initialiser{});
 }

@@ -2,13 +2,15 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/model/gradients.h"
+#include "tests/harness/gradients.h"
 
 namespace trireme::model {
 namespace {
 
+using namespace harness;
+
 TEST(LayerNorm, EqualsItsFormula) {
-  LayerNorm norm(7, 1e-5, at::kDouble);
+  LayerNorm norm({.width = 7, .norm_epsilon = 1e-5}, {}, at::kDouble);
   norm.weight_D.data().copy_(values({7}, 0.9));
   norm.bias_D.data().copy_(values({7}, 0.4));
   assert_same_function([&](const Tensors& in) { return norm.forward(in[0]); },

@@ -5,12 +5,14 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/model/gradients.h"
+#include "tests/harness/gradients.h"
 #include "trireme/base/error.h"
 #include "trireme/model/model.h"
 
 namespace trireme::model {
 namespace {
+
+using namespace harness;
 
 const ModelConfig kConfig{.layers = 2,
                           .width = 16,

@@ -3,10 +3,12 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
-#include "tests/model/gradients.h"
+#include "tests/harness/gradients.h"
 
 namespace trireme::model {
 namespace {
+
+using namespace harness;
 
 constexpr double kEpsilon = 1e-5;
 

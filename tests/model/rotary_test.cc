@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/model/gradients.h"
+#include "tests/harness/gradients.h"
 
 namespace trireme::model {
 namespace {
+
+using namespace harness;
 
 // Hugging Face's form: x * cos + rotate_half(x) * sin, with both tables doubled.
 at::Tensor rotate_half(const at::Tensor& x_BTD, int64_t heads, const RotaryTable& table) {

@@ -76,7 +76,8 @@ def gpt2(w, tokens, shape):
     x = w["transformer.wte.weight"][tokens] + w["transformer.wpe.weight"][: tokens.shape[1]]
     for layer in range(shape["layers"]):
         p = f"transformer.h.{layer}."
-        q, k, v = linear(norm(x, p + "ln_1"), p + "attn.c_attn").chunk(3, -1)
+        y = norm(x, p + "ln_1")
+        q, k, v = (linear(y, p + f"attn.{name}_proj") for name in "qkv")
         x = x + linear(attention(q, k, v, heads, heads), p + "attn.c_proj")
         x = x + linear(gelu(linear(norm(x, p + "ln_2"), p + "mlp.c_fc")), p + "mlp.c_proj")
     return norm(x, "transformer.ln_f") @ w["transformer.wte.weight"].T

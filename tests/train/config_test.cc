@@ -175,7 +175,7 @@ TEST(Config, CompressionIsChecked) {
 }
 
 TEST(Config, WhatThisVersionLacksIsRefusedNotIgnored) {
-  EXPECT_THAT(error_of("[parallel]\ntensor = 2\n", {}, 2), HasSubstr("parallel.tensor"));
+  EXPECT_THAT(error_of("[parallel]\nexpert = 2\n", {}, 2), HasSubstr("parallel.expert"));
 }
 
 TEST(Config, DerivesDataRanksAndMicrobatches) {

@@ -30,16 +30,25 @@ class OffloadedTensor {
   virtual void write(const at::Tensor& values) = 0;
 };
 
-// A tensor and where it lies. The layout's axes are the mesh's, or its innermost ones: this rank is
-// number `world_rank % layout.num_ranks()` of the layout, and `local` has that box's shape. No
-// placement may be partial.
+// A tensor and where it lies. `local` has the shape of the layout's box of `rank`; the layout may lie
+// inside another, whose replicas have the same values: the first of them saves. No placement may be
+// partial.
 struct Entry {
   std::string name;
   at::Tensor local{};
   mesh::Layout layout;
+  // This rank's number in the layout; kInnermost: the layout's axes are the innermost ones of the
+  // mesh, and it is world_rank % layout.num_ranks().
+  static constexpr int kInnermost = -1;
+  int rank = kInnermost;
   // When set, `local` is a meta tensor, its shape and dtype alone. save() and load() bring such
   // tensors into memory one at a time.
   std::shared_ptr<OffloadedTensor> offloaded{};
+
+  // Of the whole tensor.
+  // Throws: CheckpointError when the layout does not fit into a world of so many ranks, or `local`
+  //         into the layout
+  mesh::Box box(int world_rank, int world_size) const;
 };
 
 struct SaveOptions {

@@ -21,18 +21,6 @@ using nlohmann::json;
 
 constexpr size_t kNamesInAnError = 5;
 
-mesh::Box wanted_box(const Entry& entry, comm::Communicator& world) {
-  const int ranks = entry.layout.num_ranks();
-  if (ranks < 1 || world.size() % ranks != 0)
-    throw CheckpointError(concat("\"", entry.name, "\" has a layout of ", ranks,
-                                 " ranks in a world of ", world.size()));
-  mesh::Box box = entry.layout.local_box(world.rank() % ranks);
-  if (entry.local.sizes() != at::IntArrayRef(box.size))
-    throw CheckpointError(concat("\"", entry.name, "\" has the shape ", entry.local.sizes(),
-                                 ", its layout gives this rank ", at::IntArrayRef(box.size)));
-  return box;
-}
-
 mesh::Box whole(const TensorRecord& record) {
   return {std::vector<int64_t>(record.shape.size(), 0), record.shape};
 }
@@ -51,11 +39,12 @@ Differences compare(const Manifest& manifest, std::span<const Entry> entries) {
     const auto found = manifest.tensors.find(entry.name);
     if (found == manifest.tensors.end()) continue;
     const TensorRecord& saved = found->second;
-    if (saved.dtype == entry.local.scalar_type() && saved.shape == entry.layout.shape()) continue;
+    if (saved.dtype == entry.local.scalar_type() && saved.shape == entry.layout.whole_shape())
+      continue;
     result.mismatches.insert(concat("\"", entry.name, "\" is ", dtype_name(saved.dtype), " ",
                                     at::IntArrayRef(saved.shape), ", expected ",
                                     dtype_name(entry.local.scalar_type()), " ",
-                                    at::IntArrayRef(entry.layout.shape())));
+                                    at::IntArrayRef(entry.layout.whole_shape())));
   }
   return result;
 }
@@ -147,7 +136,7 @@ std::string load(const fs::path& folder, std::span<Entry> entries, comm::Communi
   Shards shards(folder, manifest);
   run_or_throw(world, [&] {
     for (const Entry& entry : entries) {
-      const mesh::Box box = wanted_box(entry, world);
+      const mesh::Box box = entry.box(world.rank(), world.size());
       const auto found = manifest.tensors.find(entry.name);
       if (found != manifest.tensors.end()) check_box(shards, entry.name, found->second, box);
     }
@@ -156,7 +145,7 @@ std::string load(const fs::path& folder, std::span<Entry> entries, comm::Communi
     for (Entry& entry : entries) {
       const auto found = manifest.tensors.find(entry.name);
       if (found == manifest.tensors.end()) continue;
-      const mesh::Box box = wanted_box(entry, world);
+      const mesh::Box box = entry.box(world.rank(), world.size());
       const at::Tensor target =
           entry.offloaded ? at::empty_like(entry.local, at::TensorOptions().device(at::kCPU))
                           : entry.local;

@@ -40,29 +40,32 @@ int64_t step_of(const std::string& name) {
   return parsed.ec == std::errc() && parsed.ptr == end ? step : -1;
 }
 
+void add_axes(const std::string& name, const mesh::Layout& layout, TensorRecord& record) {
+  if (layout.outer() != nullptr) add_axes(name, *layout.outer(), record);  // it splits first
+  for (const mesh::Placement& placement : layout.placements()) {
+    if (placement.kind == mesh::Placement::Kind::kPartial)
+      throw CheckpointError(concat("\"", name, "\" is a partial sum: reduce it first"));
+    record.placements.push_back(placement);
+  }
+  record.axes.insert(record.axes.end(), layout.axes().begin(), layout.axes().end());
+}
+
 // This rank's entries as plan_save() wants them.
 std::map<std::string, TensorRecord> describe(std::span<const Entry> entries, int world_rank,
                                              int world_size) {
   std::map<std::string, TensorRecord> held;
   for (const Entry& entry : entries) {
-    const mesh::Layout& layout = entry.layout;
-    const int ranks = layout.num_ranks();
-    if (ranks < 1 || world_size % ranks != 0)
-      throw CheckpointError(concat("\"", entry.name, "\" has a layout of ", ranks,
-                                   " ranks in a world of ", world_size));
-    for (const mesh::Placement& placement : layout.placements()) {
-      if (placement.kind == mesh::Placement::Kind::kPartial)
-        throw CheckpointError(concat("\"", entry.name, "\" is a partial sum: reduce it first"));
+    TensorRecord record{.dtype = entry.local.scalar_type(), .shape = entry.layout.whole_shape()};
+    bool is_first_replica = true;
+    add_axes(entry.name, entry.layout, record);
+    for (const mesh::Layout* layout = &entry.layout; layout != nullptr; layout = layout->outer()) {
+      const mesh::Layout* outer = layout->outer();
+      const int rank = layout->outer_rank();
+      is_first_replica &= outer == nullptr || outer->owner(rank) == rank;
     }
-    TensorRecord record{.dtype = entry.local.scalar_type(),
-                        .shape = layout.shape(),
-                        .axes = layout.axes(),
-                        .placements = layout.placements()};
-    const mesh::Box box = layout.local_box(world_rank % ranks);
-    if (entry.local.sizes() != at::IntArrayRef(box.size))
-      throw CheckpointError(concat("\"", entry.name, "\" has the shape ", entry.local.sizes(),
-                                   ", its layout gives this rank ", at::IntArrayRef(box.size)));
-    record.pieces.push_back({.box = box});
+    mesh::Box box = entry.box(world_rank, world_size);
+    if (!is_first_replica) box.size.assign(box.size.size(), 0);
+    record.pieces.push_back({.box = std::move(box)});
     if (!held.emplace(entry.name, std::move(record)).second)
       throw CheckpointError(concat("\"", entry.name, "\" is there twice"));
   }
@@ -178,6 +181,18 @@ void remove_old(const fs::path& root, int64_t newest, int keep) {
 }
 
 }  // namespace
+
+mesh::Box Entry::box(int world_rank, int world_size) const {
+  const int ranks = layout.num_ranks();
+  if (ranks < 1 || world_size % ranks != 0)
+    throw CheckpointError(
+        concat("\"", name, "\" has a layout of ", ranks, " ranks in a world of ", world_size));
+  mesh::Box whole = layout.whole_box(rank == kInnermost ? world_rank % ranks : rank);
+  if (local.sizes() != at::IntArrayRef(whole.size))
+    throw CheckpointError(concat("\"", name, "\" has the shape ", local.sizes(),
+                                 ", its layout gives this rank ", at::IntArrayRef(whole.size)));
+  return whole;
+}
 
 void save(const fs::path& root, int64_t step, std::span<const Entry> entries,
           const std::string& state, comm::Communicator& world, const SaveOptions& options) {

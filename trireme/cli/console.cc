@@ -10,6 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/cli/profile_table.h"
+#include "trireme/train/layout.h"
 
 namespace trireme::cli {
 namespace {
@@ -92,9 +93,9 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
       static_cast<double>(num_steps_ * batch) / static_cast<double>(summary.num_sequences),
       static_cast<long long>(num_steps_)));
   print_line(
-      format("layout  %d ranks x %d threads, data %lld; batch %lld %s %lld ranks x %lld "
+      format("layout  %d ranks x %d threads, %s; batch %lld %s %lld ranks x %lld "
              "microbatches x %lld",
-             summary.num_ranks, summary.num_threads, static_cast<long long>(config.parallel.data),
+             summary.num_ranks, summary.num_threads, train::describe_layout(config).c_str(),
              static_cast<long long>(batch), config.is_even() ? "=" : "within",
              static_cast<long long>(config.parallel.data),
              static_cast<long long>(summary.microbatches_per_step),
@@ -139,6 +140,8 @@ void Console::on_step(const train::StepMetrics& metrics) {
     print_line(line);
   }
 }
+
+void Console::on_decision(const std::string& line) { print_line("decided " + line); }
 
 void Console::on_checkpoint(const std::filesystem::path& path, double seconds) {
   print_line(format("saved   %s (%.1fs)", path.c_str(), seconds));

@@ -5,6 +5,8 @@
 #include <limits>
 #include <string_view>
 
+#include <c10/util/ArrayRef.h>
+
 #include "trireme/base/error.h"
 
 namespace trireme::mesh {
@@ -148,6 +150,31 @@ Box Layout::local_box(int rank) const {
     box.size[dim] = part.size;
   }
   return box;
+}
+
+Layout Layout::inside(const Layout& outer, int outer_rank) const {
+  TRIREME_CHECK(outer.local_box(outer_rank).size == shape_, "a layout of ",
+                c10::IntArrayRef(shape_), " is inside a block of ",
+                c10::IntArrayRef(outer.local_box(outer_rank).size));
+  Layout result = *this;
+  result.outer_ = std::make_shared<Layout>(outer);
+  result.outer_rank_ = outer_rank;
+  return result;
+}
+
+Box Layout::whole_box(int rank) const {
+  Box box = local_box(rank);
+  if (!outer_) return box;
+  const Box block = outer_->whole_box(outer_rank_);
+  for (size_t d = 0; d < box.offset.size(); ++d) box.offset[d] += block.offset[d];
+  return box;
+}
+
+bool Layout::operator==(const Layout& other) const {
+  const bool same_outer =
+      outer_ && other.outer_ ? *outer_ == *other.outer_ : !outer_ && !other.outer_;
+  return shape_ == other.shape_ && axes_ == other.axes_ && placements_ == other.placements_ &&
+         same_outer && outer_rank_ == other.outer_rank_;
 }
 
 int Layout::owner(int rank) const {

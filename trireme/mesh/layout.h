@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,23 +65,41 @@ class Layout {
   // Replicated on every axis.
   Layout(std::vector<int64_t> shape, std::vector<Axis> axes);
 
+  // This layout, of a tensor that is itself the block of rank `outer_rank` of `outer`: a parameter
+  // split over the tensor axis whose block ZeRO shares out. What the axes of both do to it need not
+  // be a product: each block may be cut at places of its own.
+  // Throws: ConfigError when the shape is not that block's
+  Layout inside(const Layout& outer, int outer_rank) const;
+
+  // Of the tensor that the axes split; inside another layout: of the block.
   const std::vector<int64_t>& shape() const { return shape_; }
+  // Of the whole tensor.
+  const std::vector<int64_t>& whole_shape() const {
+    return outer_ ? outer_->whole_shape() : shape_;
+  }
+  // What it lies inside of; null: it is of the whole tensor.
+  const Layout* outer() const { return outer_.get(); }
+  int outer_rank() const { return outer_rank_; }
   const std::vector<Axis>& axes() const { return axes_; }
   const std::vector<Placement>& placements() const { return placements_; }
   int num_ranks() const;
 
-  // What `rank` (row-major over the axes) holds of the global tensor.
+  // What `rank` (row-major over the axes) holds of the tensor of shape().
   Box local_box(int rank) const;
+  // The same of the whole tensor.
+  Box whole_box(int rank) const;
   // The lowest rank that holds the same values, the one at 0 on every replicated axis: replicas of
   // a shard share an owner, and the owners' boxes cover the tensor once. Partial sums of one box
   // are different values and have owners of their own.
   int owner(int rank) const;
-  bool operator==(const Layout&) const = default;
+  bool operator==(const Layout& other) const;
 
  private:
   std::vector<int64_t> shape_;
   std::vector<Axis> axes_;
   std::vector<Placement> placements_;
+  std::shared_ptr<const Layout> outer_;
+  int outer_rank_ = 0;
 };
 
 }  // namespace trireme::mesh

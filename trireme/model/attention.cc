@@ -3,6 +3,10 @@
 #include <ATen/ATen.h>
 
 #include "trireme/model/recompute.h"
+#include "trireme/model/rotary.h"
+#include "trireme/parallel/tensor/column_linear.h"
+#include "trireme/parallel/tensor/replicated_weight.h"
+#include "trireme/parallel/tensor/row_linear.h"
 
 namespace trireme::model {
 namespace {
@@ -32,26 +36,69 @@ at::Tensor causal_attention(const at::Tensor& q_BTD, const at::Tensor& k_BTG,
   return out_BNTH.transpose(1, 2).reshape(q_BTD.sizes());
 }
 
-Attention::Attention(const ModelConfig& config, at::ScalarType dtype)
-    : heads_(config.heads), kv_heads_(config.kv_heads) {
+Attention::Attention(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
+                     const AttentionOptions& options)
+    : axis_(axes.tensor), head_width_(config.head_width()) {
+  const TensorCuts cuts(config, axis_.size());
+  const mesh::Range own = cuts.heads_of(axis_.rank());
+  const mesh::Range kv = cuts.kv_heads_of(axis_.rank(), config);
+  heads_ = own.size;
+  kv_heads_ = kv.size;
+  shares_kv_heads_ = cuts.kv_heads.empty();
+  if (shares_kv_heads_) {
+    first_kv_row_ = kv.offset * head_width_;
+    for (int64_t head = own.offset; head < own.offset + own.size; ++head) {
+      kv_head_of_.push_back(head / (config.heads / config.kv_heads) - kv.offset);
+    }
+  }
   const int64_t D = config.width;
-  const int64_t kv_width = config.kv_heads * config.head_width();
-  q_proj = register_module("q_proj", std::make_shared<Linear>(D, D, false, dtype));
-  k_proj = register_module("k_proj", std::make_shared<Linear>(D, kv_width, false, dtype));
-  v_proj = register_module("v_proj", std::make_shared<Linear>(D, kv_width, false, dtype));
-  o_proj = register_module("o_proj", std::make_shared<Linear>(D, D, false, dtype));
+  const int64_t kv_width = (shares_kv_heads_ ? config.kv_heads : kv.size) * head_width_;
+  const auto linear = [&](const char* name, int64_t in, int64_t out) {
+    return register_module(name, std::make_shared<Linear>(in, out, options.bias, dtype));
+  };
+  q_proj = linear("q_proj", D, heads_ * head_width_);
+  k_proj = linear("k_proj", D, kv_width);
+  v_proj = linear("v_proj", D, kv_width);
+  o_proj = linear(options.output_name, heads_ * head_width_, D);
 }
 
-at::Tensor Attention::forward(const at::Tensor& x_BTD, const at::Tensor& residual_BTD,
-                              const RotaryTable& rotary) {
-  auto [q_BTD, k_BTG, v_BTG] = project(x_BTD, q_proj->weight, k_proj->weight, v_proj->weight);
-  q_BTD = apply_rotary(q_BTD, rotary.cos_TH, rotary.sin_TH);
-  k_BTG = apply_rotary(k_BTG, rotary.cos_TH, rotary.sin_TH);
-  const auto core = [heads = heads_, kv_heads = kv_heads_](const std::vector<at::Tensor>& x) {
-    return causal_attention(x[0], x[1], x[2], heads, kv_heads);
+// The rows of a key or value projection that this rank computes.
+parallel::LinearWeight Attention::kv_weights(const Linear& projection) const {
+  if (!shares_kv_heads_) return projection.weights();
+  const auto rows = [this](const at::Tensor& whole) {
+    return whole.defined() ? parallel::replicated_weight(whole, axis_)
+                                 .narrow(0, first_kv_row_, kv_heads_ * head_width_)
+                           : whole;
   };
-  const at::Tensor out_BTD = recompute_if(recompute_core, core, {q_BTD, k_BTG, v_BTG});
-  return o_proj->forward_add(out_BTD, residual_BTD);
+  return {rows(projection.weight), rows(projection.bias)};
+}
+
+// With shared kv heads, where a rank's query heads need not fill whole groups: [B, T, k * H] ->
+// [B, T, n * H], the kv head of each query head.
+at::Tensor Attention::kv_of_each_head(const at::Tensor& x_BTG) const {
+  if (!shares_kv_heads_) return x_BTG;
+  const at::Tensor index = at::tensor(kv_head_of_, at::kLong).to(x_BTG.device());
+  return x_BTG.unflatten(2, {kv_heads_, head_width_}).index_select(2, index).flatten(2);
+}
+
+at::Tensor Attention::forward(const at::Tensor& x, const at::Tensor& residual,
+                              const TokenBatch& batch) {
+  const std::vector<at::Tensor> qkv = parallel::column_linear(
+      x, {q_proj->weights(), kv_weights(*k_proj), kv_weights(*v_proj)}, batch.lead(), axis_);
+  at::Tensor q_BTD = qkv[0], k_BTG = qkv[1];
+  if (batch.cos_TH.defined()) {
+    q_BTD = apply_rotary(q_BTD, batch.cos_TH, batch.sin_TH);
+    k_BTG = apply_rotary(k_BTG, batch.cos_TH, batch.sin_TH);
+  }
+  const int64_t kv_heads = shares_kv_heads_ ? heads_ : kv_heads_;
+  const auto core = [heads = heads_, kv_heads,
+                     context = batch.context](const std::vector<at::Tensor>& in) {
+    return context ? parallel::context_attention(in[0], in[1], in[2], heads, kv_heads, *context)
+                   : causal_attention(in[0], in[1], in[2], heads, kv_heads);
+  };
+  const at::Tensor out_BTD =
+      recompute_if(recompute_core, core, {q_BTD, kv_of_each_head(k_BTG), kv_of_each_head(qkv[2])});
+  return parallel::row_linear(out_BTD, o_proj->weights(), residual, axis_);
 }
 
 }  // namespace trireme::model

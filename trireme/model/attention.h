@@ -1,4 +1,4 @@
-// Causal self-attention with grouped queries and rotary positions, and its core without weights.
+// Causal self-attention with grouped queries, and its core without weights.
 // Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2; grouped queries: Ainslie et al. 2023,
 // arXiv:2305.13245, section 2.2
 #pragma once
@@ -10,7 +10,7 @@
 
 #include "trireme/model/config.h"
 #include "trireme/model/linear.h"
-#include "trireme/model/rotary.h"
+#include "trireme/model/plan.h"
 
 namespace trireme::model {
 
@@ -19,23 +19,38 @@ namespace trireme::model {
 at::Tensor causal_attention(const at::Tensor& q_BTD, const at::Tensor& k_BTG,
                             const at::Tensor& v_BTG, int64_t heads, int64_t kv_heads);
 
+struct AttentionOptions {
+  bool bias = false;                   // of all four projections
+  const char* output_name = "o_proj";  // of the last one
+};
+
+// Each rank of the tensor axis has some of the heads.
 class Attention : public torch::nn::Module {
  public:
-  Attention(const ModelConfig& config, at::ScalarType dtype);
-  // Adds the attention of x to the residual stream.
-  // Shapes: x_BTD, residual_BTD [B, T, D] -> [B, T, D]
-  at::Tensor forward(const at::Tensor& x_BTD, const at::Tensor& residual_BTD,
-                     const RotaryTable& rotary);
+  Attention(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
+            const AttentionOptions& options = {});
+  // Adds the attention of x to the residual stream; turns q and k by the batch's rotary positions
+  // if it has them.
+  // Shapes: x, residual [B, T, D], or their rows as the tensor axis holds them -> the same
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& residual, const TokenBatch& batch);
 
-  std::shared_ptr<Linear> q_proj;  // [D, D]
-  std::shared_ptr<Linear> k_proj;  // [K * H, D]
-  std::shared_ptr<Linear> v_proj;  // [K * H, D]
-  std::shared_ptr<Linear> o_proj;  // [D, D]
+  std::shared_ptr<Linear> q_proj;  // [n * H, D], n of N heads
+  std::shared_ptr<Linear> k_proj;  // [k * H, D], k of K heads, or all
+  std::shared_ptr<Linear> v_proj;  // [k * H, D]
+  std::shared_ptr<Linear> o_proj;  // [D, n * H]
   bool recompute_core = false;     // softmax(q k^T) v again in backward
 
  private:
-  int64_t heads_;
-  int64_t kv_heads_;
+  parallel::LinearWeight kv_weights(const Linear& projection) const;
+  at::Tensor kv_of_each_head(const at::Tensor& x_BTG) const;
+
+  parallel::TensorAxis axis_;
+  int64_t head_width_;
+  int64_t heads_;         // n
+  int64_t kv_heads_;      // that this rank computes
+  bool shares_kv_heads_;  // kv projections are whole on every rank
+  int64_t first_kv_row_ = 0;
+  std::vector<int64_t> kv_head_of_;  // shares: of each query head, among those computed
 };
 
 }  // namespace trireme::model

@@ -22,6 +22,7 @@ struct ModelConfig {
   bool tied_embedding = false;  // llama; gpt2's is always tied
 
   int64_t head_width() const { return width / heads; }  // H
+  bool has_tied_head() const { return tied_embedding || family == "gpt2"; }
 };
 
 // Throws ConfigError: key, value found, value expected.

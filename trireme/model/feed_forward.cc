@@ -5,7 +5,9 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
-#include "trireme/model/simd.h"
+#include "trireme/base/simd.h"
+#include "trireme/parallel/tensor/column_linear.h"
+#include "trireme/parallel/tensor/row_linear.h"
 
 namespace trireme::model {
 namespace {
@@ -97,28 +99,37 @@ at::Tensor swiglu(const at::Tensor& gate_BTF, const at::Tensor& up_BTF) {
   return SwigluFunction::apply(gate_BTF, up_BTF);
 }
 
-FeedForward::FeedForward(const ModelConfig& config, at::ScalarType dtype) {
+FeedForward::FeedForward(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype)
+    : axis_(axes.tensor) {
   const int64_t D = config.width;
-  const int64_t F = config.ffn_width;
-  gate_proj = register_module("gate_proj", std::make_shared<Linear>(D, F, false, dtype));
-  up_proj = register_module("up_proj", std::make_shared<Linear>(D, F, false, dtype));
-  down_proj = register_module("down_proj", std::make_shared<Linear>(F, D, false, dtype));
+  const int64_t f = TensorCuts(config, axis_.size()).ffn_of(axis_.rank()).size;
+  gate_proj = register_module("gate_proj", std::make_shared<Linear>(D, f, false, dtype));
+  up_proj = register_module("up_proj", std::make_shared<Linear>(D, f, false, dtype));
+  down_proj = register_module("down_proj", std::make_shared<Linear>(f, D, false, dtype));
 }
 
-at::Tensor FeedForward::forward(const at::Tensor& x_BTD, const at::Tensor& residual_BTD) {
-  const auto [gate_BTF, up_BTF, none] = project(x_BTD, gate_proj->weight, up_proj->weight);
-  return down_proj->forward_add(swiglu(gate_BTF, up_BTF), residual_BTD);
+at::Tensor FeedForward::forward(const at::Tensor& x, const at::Tensor& residual,
+                                const TokenBatch& batch) {
+  const std::vector<at::Tensor> gate_up =
+      parallel::column_linear(x, {gate_proj->weights(), up_proj->weights()}, batch.lead(), axis_);
+  return parallel::row_linear(swiglu(gate_up[0], gate_up[1]), down_proj->weights(), residual,
+                              axis_);
 }
 
-GeluFeedForward::GeluFeedForward(const ModelConfig& config, at::ScalarType dtype) {
+GeluFeedForward::GeluFeedForward(const ModelConfig& config, const ModelAxes& axes,
+                                 at::ScalarType dtype)
+    : axis_(axes.tensor) {
   const int64_t D = config.width;
-  const int64_t F = config.ffn_width;
-  c_fc = register_module("c_fc", std::make_shared<Linear>(D, F, true, dtype));
-  c_proj = register_module("c_proj", std::make_shared<Linear>(F, D, true, dtype));
+  const int64_t f = TensorCuts(config, axis_.size()).ffn_of(axis_.rank()).size;
+  c_fc = register_module("c_fc", std::make_shared<Linear>(D, f, true, dtype));
+  c_proj = register_module("c_proj", std::make_shared<Linear>(f, D, true, dtype));
 }
 
-at::Tensor GeluFeedForward::forward(const at::Tensor& x_BTD) {
-  return c_proj->forward(at::gelu(c_fc->forward(x_BTD), "tanh"));
+at::Tensor GeluFeedForward::forward(const at::Tensor& x, const at::Tensor& residual,
+                                    const TokenBatch& batch) {
+  const std::vector<at::Tensor> hidden =
+      parallel::column_linear(x, {c_fc->weights()}, batch.lead(), axis_);
+  return parallel::row_linear(at::gelu(hidden[0], "tanh"), c_proj->weights(), residual, axis_);
 }
 
 }  // namespace trireme::model

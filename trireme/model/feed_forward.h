@@ -8,6 +8,7 @@
 
 #include "trireme/model/config.h"
 #include "trireme/model/linear.h"
+#include "trireme/model/plan.h"
 
 namespace trireme::model {
 
@@ -17,28 +18,35 @@ namespace trireme::model {
 // Source: Shazeer 2020, arXiv:2002.05202, section 2
 at::Tensor swiglu(const at::Tensor& gate_BTF, const at::Tensor& up_BTF);
 
+// Each rank of the tensor axis has some rows of F.
 class FeedForward : public torch::nn::Module {
  public:
-  FeedForward(const ModelConfig& config, at::ScalarType dtype);
+  FeedForward(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype);
   // Adds down(silu(gate(x)) * up(x)) to the residual stream.
-  // Shapes: x_BTD, residual_BTD [B, T, D] -> [B, T, D]
-  at::Tensor forward(const at::Tensor& x_BTD, const at::Tensor& residual_BTD);
+  // Shapes: x, residual [B, T, D], or their rows as the tensor axis holds them -> the same
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& residual, const TokenBatch& batch);
 
-  std::shared_ptr<Linear> gate_proj;  // [F, D]
-  std::shared_ptr<Linear> up_proj;    // [F, D]
-  std::shared_ptr<Linear> down_proj;  // [D, F]
+  std::shared_ptr<Linear> gate_proj;  // [f, D]
+  std::shared_ptr<Linear> up_proj;    // [f, D]
+  std::shared_ptr<Linear> down_proj;  // [D, f]
+
+ private:
+  parallel::TensorAxis axis_;
 };
 
-// c_proj(gelu(c_fc(x))), GELU by its tanh approximation.
+// Adds c_proj(gelu(c_fc(x))) to the residual stream, GELU by its tanh approximation.
 // Source: Hendrycks & Gimpel 2016, arXiv:1606.08415, section 2
 class GeluFeedForward : public torch::nn::Module {
  public:
-  GeluFeedForward(const ModelConfig& config, at::ScalarType dtype);
-  // Shapes: x_BTD [B, T, D] -> [B, T, D]
-  at::Tensor forward(const at::Tensor& x_BTD);
+  GeluFeedForward(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype);
+  // Shapes: x, residual [B, T, D], or their rows as the tensor axis holds them -> the same
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& residual, const TokenBatch& batch);
 
-  std::shared_ptr<Linear> c_fc;    // [F, D]
-  std::shared_ptr<Linear> c_proj;  // [D, F]
+  std::shared_ptr<Linear> c_fc;    // [f, D]
+  std::shared_ptr<Linear> c_proj;  // [D, f]
+
+ private:
+  parallel::TensorAxis axis_;
 };
 
 }  // namespace trireme::model

@@ -7,68 +7,65 @@
 
 #include <torch/nn/module.h>
 
+#include "trireme/model/attention.h"
 #include "trireme/model/config.h"
 #include "trireme/model/embedding.h"
 #include "trireme/model/feed_forward.h"
 #include "trireme/model/layer_norm.h"
-#include "trireme/model/linear.h"
+#include "trireme/model/plan.h"
 #include "trireme/model/recompute.h"
 #include "trireme/parallel/data/unit.h"
 
 namespace trireme::model {
 
-// Multi-head causal attention, its three projections in one matrix.
-class Gpt2Attention : public torch::nn::Module {
- public:
-  Gpt2Attention(const ModelConfig& config, at::ScalarType dtype);
-  // Shapes: x_BTD [B, T, D] -> [B, T, D]
-  at::Tensor forward(const at::Tensor& x_BTD);
-
-  std::shared_ptr<Linear> c_attn;  // [3 * D, D]: rows of q, then k, then v
-  std::shared_ptr<Linear> c_proj;  // [D, D]
-  bool recompute_core = false;     // softmax(q k^T) v again in backward
-
- private:
-  int64_t heads_;
-};
-
 class Gpt2Block : public torch::nn::Module {
  public:
-  Gpt2Block(const ModelConfig& config, at::ScalarType dtype);
-  // Shapes: x_BTD [B, T, D] -> [B, T, D]
-  at::Tensor forward(const at::Tensor& x_BTD);
+  Gpt2Block(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype);
+  // Shapes: x [B, T, D], or its rows as the tensor axis holds them -> the same
+  at::Tensor forward(const at::Tensor& x, const TokenBatch& batch);
   void set_recompute(const RecomputePlan& plan);
 
   std::shared_ptr<LayerNorm> ln_1;
-  std::shared_ptr<Gpt2Attention> attn;
+  std::shared_ptr<Attention> attn;
   std::shared_ptr<LayerNorm> ln_2;
   std::shared_ptr<GeluFeedForward> mlp;
 
  private:
-  at::Tensor forward_block(const at::Tensor& x_BTD);
+  at::Tensor forward_block(const at::Tensor& x, const TokenBatch& batch);
   RecomputePlan plan_;
 };
 
 class Gpt2 : public torch::nn::Module {
  public:
   // Parameters are allocated, not initialised: make_model does that.
-  Gpt2(const ModelConfig& config, at::ScalarType dtype);
+  Gpt2(const ModelConfig& config, const ModelAxes& axes, const ModelPart& part,
+       at::ScalarType dtype);
 
-  // Shapes: tokens_BT [B, T] int64 -> [B, T, D], after the last norm
-  at::Tensor hidden(const at::Tensor& tokens_BT);
-  const at::Tensor& head_VD() const { return wte_->weight_VD; }
+  void complete(TokenBatch& /*batch*/) const {}
+  // x of the part's first layer -> of its last one, after the norm if it has the head.
+  // Shapes: tokens_BT [B, T] int64 if the part embeds, else x [B, T, D] or its rows as the tensor
+  //         axis holds them -> the same of x
+  at::Tensor forward(const at::Tensor& input, const TokenBatch& batch);
+  // The token embedding; undefined where the part has none.
+  const at::Tensor& head_VD() const { return head_VD_; }  // [v, D]
   const std::vector<std::shared_ptr<Gpt2Block>>& blocks() const { return blocks_; }
 
-  // Embeddings, blocks, norm; the head is the embedding. See LanguageModel.
+  // Embeddings, blocks, norm, as far as the part has them; the head is the embedding. See
+  // LanguageModel.
   std::vector<parallel::Unit> units() const;
   size_t head_unit() const { return 0; }
   parallel::RunUnit run_unit = parallel::run_directly;
 
  private:
-  std::shared_ptr<Embedding> wte_;  // [V, D]
-  std::shared_ptr<Embedding> wpe_;  // [sequence_length, D]
+  std::shared_ptr<TokenEmbedding> wte_;     // null: the part does not embed
+  std::shared_ptr<PositionEmbedding> wpe_;  // the same
   std::vector<std::shared_ptr<Gpt2Block>> blocks_;
-  std::shared_ptr<LayerNorm> ln_f_;
+  std::shared_ptr<LayerNorm> ln_f_;  // null: the part has no head
+  at::Tensor head_VD_;
 };
+
+// Matrices are split by heads, feed-forward rows and vocabulary; norms, positions and the biases of
+// layers that sum over ranks are whole on every rank.
+ModelPlan gpt2_plan(const ModelConfig& config, int tensor_ranks);
 
 }  // namespace trireme::model

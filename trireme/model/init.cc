@@ -105,11 +105,11 @@ void initialise(at::Tensor local, const mesh::Box& box, const std::vector<int64_
   }
 }
 
-void initialise(torch::nn::Module& module, const ModelConfig& config, uint64_t seed) {
+void initialise(torch::nn::Module& module, const ModelPlan& plan, int rank, uint64_t seed) {
   for (const auto& item : module.named_parameters()) {
-    const std::vector<int64_t> shape = item.value().sizes().vec();
-    const mesh::Box whole{std::vector<int64_t>(shape.size(), 0), shape};
-    initialise(item.value(), whole, shape, config, seed, item.key());
+    const mesh::Layout& layout = plan.layout(item.key());
+    initialise(item.value(), layout.local_box(rank), layout.shape(), plan.config(), seed,
+               item.key());
   }
 }
 

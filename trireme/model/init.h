@@ -11,6 +11,7 @@
 #include "trireme/base/random.h"
 #include "trireme/mesh/layout.h"
 #include "trireme/model/config.h"
+#include "trireme/model/plan.h"
 
 namespace torch::nn {
 class Module;
@@ -41,7 +42,7 @@ void fill_normal(at::Tensor local, const mesh::Box& box, const std::vector<int64
 void initialise(at::Tensor local, const mesh::Box& box, const std::vector<int64_t>& global_shape,
                 const ModelConfig& config, uint64_t seed, std::string_view name);
 
-// Every parameter of `module`, each held whole.
-void initialise(torch::nn::Module& module, const ModelConfig& config, uint64_t seed);
+// Every parameter of `module`: what coordinate `rank` of the plan's tensor axis holds of it.
+void initialise(torch::nn::Module& module, const ModelPlan& plan, int rank, uint64_t seed);
 
 }  // namespace trireme::model

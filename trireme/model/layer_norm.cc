@@ -2,15 +2,19 @@
 
 #include <ATen/ATen.h>
 
+#include "trireme/parallel/tensor/replicated_weight.h"
+
 namespace trireme::model {
 
-LayerNorm::LayerNorm(int64_t width, double epsilon, at::ScalarType dtype) : epsilon_(epsilon) {
-  weight_D = register_parameter("weight", at::ones({width}, dtype));
-  bias_D = register_parameter("bias", at::zeros({width}, dtype));
+LayerNorm::LayerNorm(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype)
+    : epsilon_(config.norm_epsilon), axis_(axes.tensor) {
+  weight_D = register_parameter("weight", at::ones({config.width}, dtype));
+  bias_D = register_parameter("bias", at::zeros({config.width}, dtype));
 }
 
 at::Tensor LayerNorm::forward(const at::Tensor& x) {
-  return at::layer_norm(x, weight_D.sizes(), weight_D, bias_D, epsilon_);
+  return at::layer_norm(x, weight_D.sizes(), parallel::weight_of_rows(weight_D, axis_),
+                        parallel::weight_of_rows(bias_D, axis_), epsilon_);
 }
 
 }  // namespace trireme::model

@@ -5,11 +5,14 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
+#include "trireme/model/plan.h"
+
 namespace trireme::model {
 
+// Under sequence parallelism each rank norms its own rows and the gradients are summed.
 class LayerNorm : public torch::nn::Module {
  public:
-  LayerNorm(int64_t width, double epsilon, at::ScalarType dtype);
+  LayerNorm(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype);
   // Shapes: x [..., D] -> y [..., D]
   at::Tensor forward(const at::Tensor& x);
 
@@ -18,6 +21,7 @@ class LayerNorm : public torch::nn::Module {
 
  private:
   double epsilon_;
+  parallel::TensorAxis axis_;
 };
 
 }  // namespace trireme::model

@@ -5,7 +5,6 @@
 #include "trireme/base/error.h"
 #include "trireme/model/gpt2.h"
 #include "trireme/model/init.h"
-#include "trireme/model/linear_cross_entropy.h"
 #include "trireme/model/llama.h"
 
 namespace trireme::model {
@@ -23,8 +22,12 @@ void check_tokens(const at::Tensor& tokens_BT, const ModelConfig& config) {
 template <typename Network>
 class NetworkModel : public LanguageModel {
  public:
-  NetworkModel(const ModelConfig& config, at::ScalarType dtype)
-      : config_(config), network_(std::make_shared<Network>(config, dtype)) {}
+  NetworkModel(const ModelConfig& config, at::ScalarType dtype, const ModelAxes& axes,
+               const ModelPart& part)
+      : config_(config),
+        axes_(axes),
+        part_(part),
+        network_(std::make_shared<Network>(config, axes, part, dtype)) {}
 
   const ModelConfig& config() const override { return config_; }
   torch::nn::Module& module() override { return *network_; }
@@ -35,44 +38,106 @@ class NetworkModel : public LanguageModel {
     for (const auto& block : network_->blocks()) block->set_recompute(plan);
   }
 
-  Loss loss(const at::Tensor& tokens_BT, const at::Tensor& targets_BT) override {
+  PartOutput forward_part(const at::Tensor& tokens_BT, const at::Tensor& hidden) override {
     check_tokens(tokens_BT, config_);
+    const TokenBatch batch = token_batch(tokens_BT);
+    const at::Tensor input = part_.embeds ? local(tokens_BT, batch.context.get()) : hidden;
+    PartOutput out{network_->forward(input, batch)};
+    if (part_.embeds && !part_.has_head && config_.has_tied_head()) {
+      // In the unit, so that the weight is there; a copy, which outlives it.
+      out.head_weight = network_->run_unit(
+          network_->head_unit(), out.hidden,
+          [this](const at::Tensor& /*hidden*/) { return network_->head_VD().clone(); });
+    }
+    return out;
+  }
+
+  Loss head_loss(const at::Tensor& hidden, const at::Tensor& targets_BT,
+                 const at::Tensor& head_weight) override {
+    const parallel::TensorAxis& axis = axes_.tensor;
+    const parallel::CrossEntropyOptions options{
+        .axis = axis,
+        .first_row = TensorCuts(config_, axis.size()).vocab_of(axis.rank()).offset,
+        .vocab_size = config_.vocab_size};
+    const auto context = context_of(targets_BT);
+    const at::Tensor own_targets = local(targets_BT, context.get());
+    if (head_weight.defined()) {
+      return parallel::linear_cross_entropy(hidden, head_weight, own_targets, options);
+    }
     Loss loss;
-    loss.sum = run_head(tokens_BT, [&](const at::Tensor& x_BTD) {
-      loss = linear_cross_entropy(x_BTD, network_->head_VD(), targets_BT);
+    loss.sum = network_->run_unit(network_->head_unit(), hidden, [&](const at::Tensor& x) {
+      loss = parallel::linear_cross_entropy(x, network_->head_VD(), own_targets, options);
       return loss.sum;
     });
     return loss;
   }
+
+  int64_t num_targets(const at::Tensor& targets_BT) const override {
+    const auto context = context_of(targets_BT);
+    return local(targets_BT, context.get()).ne(kIgnoredTarget).sum().template item<int64_t>();
+  }
+
   at::Tensor logits(const at::Tensor& tokens_BT) override {
-    check_tokens(tokens_BT, config_);
-    return run_head(
-        tokens_BT, [&](const at::Tensor& x_BTD) { return at::linear(x_BTD, network_->head_VD()); });
+    TRIREME_ASSERT(
+        axes_.tensor.size() == 1 && axes_.context == nullptr && part_.embeds && part_.has_head,
+        "logits of a part of the model");
+    return network_->run_unit(
+        network_->head_unit(), forward_part(tokens_BT, {}).hidden,
+        [this](const at::Tensor& x_BTD) { return at::linear(x_BTD, network_->head_VD()); });
   }
 
  private:
-  at::Tensor run_head(const at::Tensor& tokens_BT, const parallel::UnitForward& forward) {
-    return network_->run_unit(network_->head_unit(), network_->hidden(tokens_BT), forward);
+  using Context = std::shared_ptr<const parallel::ContextParallel>;
+
+  // How sequences as long as these are shared out; null: not at all.
+  Context context_of(const at::Tensor& tokens_BT) const {
+    if (axes_.context == nullptr) return nullptr;
+    return std::make_shared<const parallel::ContextParallel>(parallel::ContextParallel{
+        .group = *axes_.context,
+        .split = parallel::SequenceSplit(tokens_BT.size(1), axes_.context->size()),
+        .form = axes_.context_form,
+        .ring = axes_.ring});
+  }
+  static at::Tensor local(const at::Tensor& tokens_BT, const parallel::ContextParallel* context) {
+    return context == nullptr ? tokens_BT : context->local(tokens_BT, 1);
+  }
+  TokenBatch token_batch(const at::Tensor& tokens_BT) const {
+    TokenBatch batch{.B = tokens_BT.size(0), .context = context_of(tokens_BT)};
+    batch.positions_T = batch.context ? batch.context->positions()
+                                      : at::arange(tokens_BT.size(1), tokens_BT.options());
+    batch.T = batch.positions_T.numel();
+    network_->complete(batch);
+    return batch;
   }
 
   ModelConfig config_;
+  ModelAxes axes_;
+  ModelPart part_;
   std::shared_ptr<Network> network_;
 };
 
 }  // namespace
 
+ModelPlan make_plan(const ModelConfig& config, int tensor_ranks) {
+  return config.family == "gpt2" ? gpt2_plan(config, tensor_ranks)
+                                 : llama_plan(config, tensor_ranks);
+}
+
 std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, uint64_t seed,
-                                          at::ScalarType dtype) {
+                                          at::ScalarType dtype, const ModelAxes& axes,
+                                          ModelPart part) {
   validate(config);
   TRIREME_CHECK(config.vocab_size > 0, "model.vocab_size = ", config.vocab_size,
                 "; expected at least 1: set it, or take it from the data before building");
+  if (part.num_layers < 0) part.num_layers = config.layers - part.first_layer;
+  const ModelPlan plan = make_plan(config, axes.tensor.size());
   std::unique_ptr<LanguageModel> model;
-  if (config.family == "llama") {
-    model = std::make_unique<NetworkModel<Llama>>(config, dtype);
+  if (config.family == "gpt2") {
+    model = std::make_unique<NetworkModel<Gpt2>>(config, dtype, axes, part);
   } else {
-    model = std::make_unique<NetworkModel<Gpt2>>(config, dtype);
+    model = std::make_unique<NetworkModel<Llama>>(config, dtype, axes, part);
   }
-  initialise(model->module(), config, seed);
+  initialise(model->module(), plan, axes.tensor.rank(), seed);
   return model;
 }
 

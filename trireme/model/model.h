@@ -8,8 +8,10 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/model/config.h"
+#include "trireme/model/plan.h"
 #include "trireme/model/recompute.h"
 #include "trireme/parallel/data/unit.h"
+#include "trireme/parallel/tensor/linear_cross_entropy.h"
 
 namespace torch::nn {
 class Module;
@@ -17,16 +19,17 @@ class Module;
 
 namespace trireme::model {
 
-// Targets equal to this are left out of sum and count.
-inline constexpr int64_t kIgnoredTarget = -100;
+using parallel::kIgnoredTarget;
+using parallel::Loss;
 
-// A loss is a sum and the number of its terms, never a mean: sums add up over microbatches and
-// ranks.
-struct Loss {
-  at::Tensor sum;     // scalar fp64 in every precision, differentiable, backward once
-  int64_t count = 0;  // targets that counted
+// What a part of a model passes on.
+struct PartOutput {
+  at::Tensor hidden;         // [B, T, D], or its rows as the tensor axis holds them
+  at::Tensor head_weight{};  // [v, D], where a tied head is in another part than the embedding
 };
 
+// A model, or the part of one that a pipeline stage has. Tokens and targets are those of whole
+// sequences; with a context axis each rank takes its own.
 class LanguageModel {
  public:
   virtual ~LanguageModel() = default;
@@ -40,16 +43,34 @@ class LanguageModel {
   virtual void run_units_with(parallel::RunUnit run) = 0;
   // What the blocks compute again in backward; nothing at first.
   virtual void set_recompute(const RecomputePlan& plan) = 0;
+
+  // The part's layers. hidden: what the part before passed on; undefined for the one that embeds.
+  // Shapes:     tokens_BT [B, T] int64
+  // Collective: every rank of the tensor and context axes, with the same tokens
+  virtual PartOutput forward_part(const at::Tensor& tokens_BT, const at::Tensor& hidden) = 0;
+  // The sum of cross-entropies of this rank's tokens, and their number, from the last part's hidden
+  // states. head_weight: of a tied head whose embedding is in another part.
+  // Collective: as forward_part(); the same on all ranks of the tensor axis
+  virtual Loss head_loss(const at::Tensor& hidden, const at::Tensor& targets_BT,
+                         const at::Tensor& head_weight = {}) = 0;
+  // How many of the targets this rank's loss counts.
+  virtual int64_t num_targets(const at::Tensor& targets_BT) const = 0;
+
+  // Of a whole model.
   // Shapes: tokens_BT, targets_BT [B, T] int64 -> scalar sum of cross-entropies, and their number
-  virtual Loss loss(const at::Tensor& tokens_BT, const at::Tensor& targets_BT) = 0;
+  Loss loss(const at::Tensor& tokens_BT, const at::Tensor& targets_BT) {
+    return head_loss(forward_part(tokens_BT, {}).hidden, targets_BT);
+  }
+  // Of a whole model on one rank.
   // Shapes: tokens_BT [B, T] int64 -> logits_BTV [B, T, V]
   virtual at::Tensor logits(const at::Tensor& tokens_BT) = 0;
 };
 
-// Builds the family `config` names, in `dtype`, every parameter drawn from the counter-based
-// generator keyed by (seed, parameter name, element index).
+// Builds this rank's part of the family `config` names, in `dtype`, every parameter drawn from the
+// counter-based generator keyed by (seed, parameter name, index in the whole parameter).
 // Throws: ConfigError when the config is not valid
 std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, uint64_t seed,
-                                          at::ScalarType dtype);
+                                          at::ScalarType dtype, const ModelAxes& axes = {},
+                                          ModelPart part = {});
 
 }  // namespace trireme::model

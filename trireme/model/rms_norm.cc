@@ -7,7 +7,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
-#include "trireme/model/simd.h"
+#include "trireme/base/simd.h"
+#include "trireme/parallel/tensor/replicated_weight.h"
 
 namespace trireme::model {
 namespace {
@@ -153,8 +154,13 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double epsi
   return rms_norm_branch(x, weight_D, epsilon).second;
 }
 
-RmsNorm::RmsNorm(int64_t width, double epsilon, at::ScalarType dtype) : epsilon_(epsilon) {
-  weight_D = register_parameter("weight", at::ones({width}, dtype));
+RmsNorm::RmsNorm(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype)
+    : epsilon_(config.norm_epsilon), axis_(axes.tensor) {
+  weight_D = register_parameter("weight", at::ones({config.width}, dtype));
+}
+
+std::pair<at::Tensor, at::Tensor> RmsNorm::branch(const at::Tensor& x) {
+  return rms_norm_branch(x, parallel::weight_of_rows(weight_D, axis_), epsilon_);
 }
 
 }  // namespace trireme::model

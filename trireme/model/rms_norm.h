@@ -5,6 +5,8 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
+#include "trireme/model/plan.h"
+
 namespace trireme::model {
 
 // Shapes: x [..., D], weight_D [D] -> y [..., D]
@@ -16,18 +18,18 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double epsi
 std::pair<at::Tensor, at::Tensor> rms_norm_branch(const at::Tensor& x, const at::Tensor& weight_D,
                                                   double epsilon);
 
+// Under sequence parallelism each rank norms its own rows and the weight's gradient is summed.
 class RmsNorm : public torch::nn::Module {
  public:
-  RmsNorm(int64_t width, double epsilon, at::ScalarType dtype);
-  at::Tensor forward(const at::Tensor& x) { return rms_norm(x, weight_D, epsilon_); }
-  std::pair<at::Tensor, at::Tensor> branch(const at::Tensor& x) {
-    return rms_norm_branch(x, weight_D, epsilon_);
-  }
+  RmsNorm(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype);
+  at::Tensor forward(const at::Tensor& x) { return branch(x).second; }
+  std::pair<at::Tensor, at::Tensor> branch(const at::Tensor& x);
 
   at::Tensor weight_D;
 
  private:
   double epsilon_;
+  parallel::TensorAxis axis_;
 };
 
 }  // namespace trireme::model

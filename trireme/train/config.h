@@ -77,9 +77,16 @@ struct ParallelConfig {
   int64_t shard = 0;           // zero: ranks that share one copy; 0: all data ranks
   int64_t gathered_units = 3;  // zero = 3: units whose parameters are whole at one time
   int64_t tensor = 1;
+  bool sequence_parallel = false;     // tensor: between the layers each rank has its own tokens
+  std::string async_tensor = "auto";  // tensor: communicate while multiplying
   int64_t pipeline = 1;
   std::string schedule = "1f1b";
+  int64_t stages_per_rank = 0;       // 0: what the schedule asks for
+  std::string stage_layers = "";     // "3,3": layers of each stage; empty: as even as it goes
+  int64_t rebalance_interval = 0;    // steps between looks at the stages' times; 0: never
+  double rebalance_threshold = 0.1;  // of the slowest stage's time that a move must save
   int64_t context = 1;
+  std::string context_form = "ring";
   int64_t expert = 1;
   std::string transport = "auto";
 };

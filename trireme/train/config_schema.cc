@@ -1,5 +1,7 @@
 #include "trireme/train/config_schema.h"
 
+#include "trireme/parallel/pipeline/schedule.h"
+
 namespace trireme::train {
 
 std::vector<Field> schema(RunConfig& config) {
@@ -121,13 +123,29 @@ std::vector<Field> schema(RunConfig& config) {
       {"parallel.gathered_units", &parallel.gathered_units,
        "zero = 3: blocks whose parameters are whole at one time", 1},
       {"parallel.tensor", &parallel.tensor, "tensor-parallel ranks", 1},
-      {"parallel.pipeline", &parallel.pipeline, "pipeline stages", 1},
-      {"parallel.schedule",
-       &parallel.schedule,
-       "pipeline schedule",
+      {"parallel.sequence_parallel", &parallel.sequence_parallel,
+       "tensor: norms and residuals of each rank's own tokens alone: less memory"},
+      {"parallel.async_tensor",
+       &parallel.async_tensor,
+       "tensor: communicate while multiplying; auto: what the first steps show to be faster",
        0,
-       {"gpipe", "1f1b", "interleaved", "zero-bubble"}},
+       {"auto", "on", "off"}},
+      {"parallel.pipeline", &parallel.pipeline, "pipeline ranks", 1},
+      {"parallel.schedule", &parallel.schedule, "pipeline schedule", 0, parallel::schedule_names()},
+      {"parallel.stages_per_rank", &parallel.stages_per_rank,
+       "pipeline stages a rank; 0: what the schedule asks for, 1 or 2", 0},
+      {"parallel.stage_layers", &parallel.stage_layers,
+       "layers of each stage, such as 3,3; empty: as even as their cost allows"},
+      {"parallel.rebalance_interval", &parallel.rebalance_interval,
+       "steps between looks at the stages' times, after which layers may move; 0: never", 0},
+      {"parallel.rebalance_threshold", &parallel.rebalance_threshold,
+       "a move must save this share of the slowest stage's time", 0},
       {"parallel.context", &parallel.context, "context-parallel ranks", 1},
+      {"parallel.context_form",
+       &parallel.context_form,
+       "context: keys and values go round a ring, or heads are exchanged (Ulysses)",
+       0,
+       {"ring", "all-to-all"}},
       {"parallel.expert", &parallel.expert, "expert-parallel ranks", 1},
       {"parallel.transport",
        &parallel.transport,

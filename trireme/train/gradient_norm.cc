@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
+#include <string_view>
 
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
@@ -67,6 +69,34 @@ std::vector<std::vector<double>> exchange_sums(std::span<const parallel::Shard> 
   return sums;
 }
 
+// Of parameters that the tensor axis splits, the sum over its ranks; of the others, this rank's.
+void sum_over_tensor(std::span<const parallel::Shard> shards, comm::Communicator& tensor,
+                     std::vector<double>& squares) {
+  const auto count = std::ssize(squares);
+  std::vector<double> all(squares.size() * static_cast<size_t>(tensor.size()));
+  const at::Tensor all_pP = at::from_blob(all.data(), {tensor.size(), count}, at::kDouble);
+  tensor.all_gather(all_pP.unbind(0), at::from_blob(squares.data(), {count}, at::kDouble))->wait();
+  for (size_t i = 0; i < shards.size(); ++i) {
+    if (shards[i].layout.shape() == shards[i].layout.whole_shape()) continue;
+    squares[i] = 0;
+    for (size_t at = i; at < all.size(); at += squares.size()) squares[i] += all[at];
+  }
+}
+
+// Those of all stages, in the order of groups.parameters; each parameter is on one stage.
+std::vector<double> gather_stages(std::span<const parallel::Shard> shards,
+                                  std::span<const double> squares, const NormGroups& groups) {
+  std::map<std::string_view, double> mine;
+  for (size_t i = 0; i < shards.size(); ++i) mine.emplace(shards[i].name, squares[i]);
+  std::vector<double> all;
+  for (const std::string& name : groups.parameters) {
+    const auto found = mine.find(name);
+    all.push_back(found == mine.end() ? 0.0 : found->second);
+  }
+  groups.pipeline->all_reduce(at::from_blob(all.data(), {std::ssize(all)}, at::kDouble))->wait();
+  return all;
+}
+
 }  // namespace
 
 std::vector<double> grain_squares(const at::Tensor& tensor, const mesh::Layout& layout) {
@@ -88,7 +118,7 @@ std::vector<double> grain_squares(const at::Tensor& tensor, const mesh::Layout& 
 }
 
 std::vector<double> gradient_squares(std::span<const parallel::Shard> shards,
-                                     comm::Communicator& group) {
+                                     const NormGroups& groups) {
   std::vector<double> mine;
   for (const parallel::Shard& shard : shards) {
     if (!is_trained(shard)) continue;
@@ -101,7 +131,7 @@ std::vector<double> gradient_squares(std::span<const parallel::Shard> shards,
   if (are_whole) {
     sums.push_back(std::move(mine));
   } else {
-    sums = exchange_sums(shards, std::move(mine), group);
+    sums = exchange_sums(shards, std::move(mine), groups.shard);
   }
   std::vector<size_t> next(sums.size());
   std::vector<double> squares;
@@ -115,7 +145,8 @@ std::vector<double> gradient_squares(std::span<const parallel::Shard> shards,
     }
     squares.push_back(sum);
   }
-  return squares;
+  if (groups.tensor != nullptr) sum_over_tensor(shards, *groups.tensor, squares);
+  return groups.pipeline == nullptr ? squares : gather_stages(shards, squares, groups);
 }
 
 double gradient_norm(std::span<const double> squares) {
@@ -126,10 +157,10 @@ double clip_factor(double norm, double max_norm) {
   return max_norm <= 0 || norm <= max_norm ? 1.0 : max_norm / norm;
 }
 
-std::string first_nonfinite_gradient(std::span<const parallel::Shard> shards,
+std::string first_nonfinite_gradient(std::span<const std::string> parameters,
                                      std::span<const double> squares) {
   const auto found = std::ranges::find_if(squares, [](double sum) { return !std::isfinite(sum); });
-  return found == squares.end() ? "" : shards[static_cast<size_t>(found - squares.begin())].name;
+  return found == squares.end() ? "" : parameters[static_cast<size_t>(found - squares.begin())];
 }
 
 }  // namespace trireme::train

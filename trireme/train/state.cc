@@ -86,7 +86,7 @@ std::vector<checkpoint::Entry> checkpoint_entries(const std::vector<parallel::Sh
                                                   const Optimizer& optimizer) {
   std::vector<checkpoint::Entry> entries;
   for (const parallel::Shard& shard : shards) {
-    entries.push_back({shard.name, shard.weights, shard.layout});
+    entries.push_back({shard.name, shard.weights, shard.layout, shard.rank});
   }
   for (checkpoint::Entry& entry : optimizer.state()) {
     entry.name = "optimizer." + entry.name;

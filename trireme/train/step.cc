@@ -6,13 +6,12 @@
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <c10/core/GradMode.h>
 #include <sys/resource.h>
 
 #include "trireme/base/error.h"
-#include "trireme/parallel/data/tree_sum.h"
 #include "trireme/train/gradient_norm.h"
 #include "trireme/train/learning_rate.h"
+#include "trireme/train/loss_sum.h"
 #include "trireme/train/optimizer/batch_scaling.h"
 
 namespace trireme::train {
@@ -32,49 +31,10 @@ Batches load_microbatches(const dataset::BatchLoader& loader, int64_t step) {
   return batches;
 }
 
-int64_t count_targets(const Batches& batches) {
-  int64_t count = 0;
-  for (const dataset::Batch& batch : batches) {
-    count += batch.targets_BT.ne(model::kIgnoredTarget).sum().item<int64_t>();
-  }
-  return count;
-}
-
-// Forward and backward of every microbatch; gradients are reduced when it returns. This rank's
-// summed losses, one a microbatch, in double.
-std::vector<double> forward_backward(StepContext& context, const Batches& batches) {
-  std::vector<double> sums;
-  for (const dataset::Batch& batch : batches) {
-    const model::Loss loss = context.model.loss(batch.tokens_BT, batch.targets_BT);
-    context.ddp.backward(loss.sum, context.loss_scale.scale());
-    sums.push_back(loss.sum.item<double>());
-  }
-  return sums;
-}
-
 int64_t peak_rss_bytes() {
   struct rusage usage {};
   getrusage(RUSAGE_SELF, &usage);
   return int64_t{usage.ru_maxrss} * 1024;
-}
-
-// Every rank's numbers, in rank order; as many on each.
-std::vector<double> gather(comm::Communicator& world, std::vector<double> mine) {
-  std::vector<double> all(mine.size() * static_cast<size_t>(world.size()));
-  std::vector<at::Tensor> outputs;
-  const auto count = std::ssize(mine);
-  for (int rank = 0; rank < world.size(); ++rank) {
-    outputs.push_back(at::from_blob(all.data() + rank * count, {count}, at::kDouble));
-  }
-  world.all_gather(outputs, at::from_blob(mine.data(), {count}, at::kDouble))->wait();
-  return all;
-}
-
-// Over all microbatches of all ranks in one tree: the bits depend on the batch alone.
-double sum_losses(comm::Communicator& world, const std::vector<double>& mine) {
-  parallel::TreeSum<double> sum;
-  for (const double loss : gather(world, mine)) sum.push(loss);
-  return sum.take();
 }
 
 // What the ranks tell each other at the end of a step.
@@ -123,7 +83,7 @@ bool accept(StepContext& context, const StepMetrics& metrics, std::span<const do
   }
   if (context.bad_steps.accept(metrics.loss, metrics.grad_norm)) return true;
   if (context.bad_steps.may_skip()) return false;
-  const std::string parameter = first_nonfinite_gradient(context.ddp.shards(), squares);
+  const std::string parameter = first_nonfinite_gradient(context.model.parameter_names(), squares);
   const std::string clip =
       context.config.train.gradient_clip > 0 ? "" : "set train.gradient_clip, ";
   throw ConfigError(concat(
@@ -158,14 +118,14 @@ StepResult run_step(StepContext& context, int64_t step, bool stop_requested) {
   metrics.step = step;
 
   const Batches batches = load_microbatches(context.batches, step - 1);
-  const int64_t num_targets = count_targets(batches);
   scope.enter(Phase::kForwardBackward);
-  const int64_t count = context.ddp.begin_step(num_targets, std::ssize(batches));
-  const std::vector<double> losses = forward_backward(context, batches);
+  ParallelModel& model = context.model;
+  const auto count = static_cast<double>(model.begin_step(batches));
+  const std::vector<double> losses = model.forward_backward(batches, context.loss_scale.scale());
   scope.enter(Phase::kNorm);
-  metrics.loss = sum_losses(context.world, losses) / static_cast<double>(count);
+  metrics.loss = model.sum_over_batches(losses) / count;
   const double scale = 1 / context.loss_scale.scale();
-  const std::vector<double> squares = gradient_squares(context.ddp.shards(), context.shard_group);
+  const std::vector<double> squares = model.gradient_squares();
   metrics.grad_norm = gradient_norm(squares) * scale;
   scope.enter(Phase::kOptimizer);
   metrics.learning_rate = scheduled_rate(config, step);
@@ -174,17 +134,17 @@ StepResult run_step(StepContext& context, int64_t step, bool stop_requested) {
     const double clip = clip_factor(metrics.grad_norm, config.train.gradient_clip);
     context.optimizer.step(metrics.learning_rate, clip * scale);
   }
-  context.ddp.end_step();
-  metrics.gradient_bytes = context.ddp.gradient_bytes();
+  model.end_step();
+  metrics.gradient_bytes = model.gradient_bytes();
 
   scope.enter(Phase::kExchange);
   const double microbatch_squares =
-      add_reports(context.world,
-                  {.communication_seconds = seconds(context.ddp.communication_time()),
+      add_reports(model.mesh().world(),
+                  {.communication_seconds = seconds(model.communication_time()),
                    .step_seconds = seconds(Clock::now() - start),
                    .peak_rss = static_cast<double>(peak_rss_bytes()),
                    .stop = stop_requested ? 1.0 : 0.0,
-                   .microbatch_squares = context.ddp.microbatch_squares() * scale * scale},
+                   .microbatch_squares = model.microbatch_squares() * scale * scale},
                   result);
   measure_noise(context, microbatch_squares, metrics);
   const int64_t num_tokens = config.train.global_batch * config.model.sequence_length;
@@ -192,19 +152,10 @@ StepResult run_step(StepContext& context, int64_t step, bool stop_requested) {
   return result;
 }
 
-double evaluate(model::LanguageModel& model, const dataset::BatchLoader& batches,
-                comm::Communicator& world) {
-  const c10::NoGradGuard no_grad;
-  std::vector<double> sums;
-  int64_t count = 0;
-  for (const dataset::Batch& batch : load_microbatches(batches, 0)) {
-    const model::Loss loss = model.loss(batch.tokens_BT, batch.targets_BT);
-    sums.push_back(loss.sum.item<double>());
-    count += loss.count;
-  }
-  double total = 0;
-  for (const double other : gather(world, {static_cast<double>(count)})) total += other;
-  return sum_losses(world, sums) / total;
+double evaluate(ParallelModel& model, const dataset::BatchLoader& batches) {
+  const Batches loaded = load_microbatches(batches, 0);
+  const double sum = model.sum_over_batches(model.evaluate(loaded));
+  return sum / model.sum_over_batches(model.num_targets(loaded));
 }
 
 }  // namespace trireme::train

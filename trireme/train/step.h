@@ -4,16 +4,14 @@
 
 #include <cstdint>
 
-#include "trireme/comm/communicator.h"
 #include "trireme/dataset/batch_loader.h"
-#include "trireme/model/model.h"
-#include "trireme/parallel/data/ddp.h"
 #include "trireme/train/bad_steps.h"
 #include "trireme/train/config.h"
 #include "trireme/train/loss_scale.h"
 #include "trireme/train/metrics.h"
 #include "trireme/train/optimizer/gradient_noise.h"
 #include "trireme/train/optimizer/optimizer.h"
+#include "trireme/train/parallel_model.h"
 #include "trireme/train/profile/profiler.h"
 
 namespace trireme::train {
@@ -21,15 +19,12 @@ namespace trireme::train {
 // What a step works on; all of it outlives the step.
 struct StepContext {
   const RunConfig& config;
-  model::LanguageModel& model;
-  parallel::DistributedDataParallel& ddp;
+  ParallelModel& model;
   Optimizer& optimizer;
   LossScale& loss_scale;
   BadSteps& bad_steps;
   GradientNoise& noise;
   const dataset::BatchLoader& batches;
-  comm::Communicator& world;
-  comm::Communicator& shard_group;  // those of the layouts of ddp.shards()
   Profiler* profiler = nullptr;
 };
 
@@ -47,10 +42,9 @@ struct StepResult {
 StepResult run_step(StepContext& context, int64_t step, bool stop_requested);
 
 // Mean loss over all microbatches of step 0 of `batches`, without gradients.
-// Comm:       8 bytes a microbatch of each rank and 8 more all-gathered; with ZeRO-3 the weights of
-//             each unit and microbatch gathered
+// Comm:       16 bytes a microbatch of each rank all-gathered; with ZeRO-3 the weights of each unit
+//             and microbatch gathered
 // Collective: every rank of the world
-double evaluate(model::LanguageModel& model, const dataset::BatchLoader& batches,
-                comm::Communicator& world);
+double evaluate(ParallelModel& model, const dataset::BatchLoader& batches);
 
 }  // namespace trireme::train

@@ -6,7 +6,6 @@
 #include <optional>
 
 #include <ATen/Parallel.h>
-#include <torch/nn/module.h>
 #include <unistd.h>
 
 #include "trireme/base/error.h"
@@ -18,11 +17,13 @@
 #include "trireme/dataset/sampler.h"
 #include "trireme/dataset/tokenizer.h"
 #include "trireme/mesh/device_mesh.h"
-#include "trireme/model/model.h"
-#include "trireme/parallel/data/ddp.h"
 #include "trireme/train/gradient_compression.h"
+#include "trireme/train/layout.h"
 #include "trireme/train/out_of_memory.h"
+#include "trireme/train/overlap_choice.h"
+#include "trireme/train/parallel_model.h"
 #include "trireme/train/replica_check.h"
+#include "trireme/train/stage_balance.h"
 #include "trireme/train/state.h"
 #include "trireme/train/step.h"
 
@@ -87,34 +88,9 @@ Inputs open_inputs(RunConfig& config, int num_ranks) {
                                                /*shuffle=*/false);
     inputs.evaluation_sequences = num_evaluation_sequences(config, *inputs.validation);
   }
+  check_layout(config);
   make_output_folder(config);
   return inputs;
-}
-
-// The axes of the data-parallel ranks: `shard` share states out, `data` are their replicas.
-std::vector<mesh::Axis> data_axes(const ParallelConfig& parallel) {
-  return {{"data", static_cast<int>(parallel.data / parallel.shard)},
-          {"shard", static_cast<int>(parallel.shard)}};
-}
-
-parallel::DataGroups data_groups(const RunConfig& config, const mesh::DeviceMesh& mesh) {
-  if (config.parallel.zero == 0) return {mesh.group("data")};
-  return {mesh.group("shard"), mesh.size("data") > 1 ? &mesh.group("data") : nullptr};
-}
-
-parallel::DdpOptions ddp_options(const RunConfig& config, const model::LanguageModel& model,
-                                 std::shared_ptr<parallel::GradientHook> hook) {
-  return {.zero = static_cast<int>(config.parallel.zero),
-          .units = model.units(),
-          .max_gathered_units = static_cast<int>(config.parallel.gathered_units),
-          .bucket_bytes = config.train.bucket_bytes,
-          .overlap = config.train.overlap,
-          .symmetric = config.train.symmetric_memory,
-          .reproducible = config.train.reproducible,
-          .reduce_in_fp32 = config.train.reduce_dtype == "fp32",
-          .whole_parameters = needs_whole_parameters(config.optimizer),
-          .hook = std::move(hook),
-          .measure_squares = config.train.measure_noise};
 }
 
 OffloadOptions offload_options(const RunConfig& config) {
@@ -149,11 +125,16 @@ class Trainer::Impl {
  private:
   bool is_root() const { return world_.rank() == 0; }
   fs::path folder() const { return config_.output.folder; }
+  void build_model();
   RunState resume();
+  fs::path newest_checkpoint(const fs::path& root);
+  RunState load(const fs::path& checkpoint);
+  void rebalance();
   dataset::BatchOptions batch_options(int64_t global_batch, const RunState& state,
                                       bool uneven) const;
   void start_output();
   void save(int64_t step);
+  void write_checkpoint(const fs::path& root, int64_t step);
   void check_all_replicas();
   void finish_profile(bool run_ends);
   RunSummary summary() const;
@@ -164,10 +145,11 @@ class Trainer::Impl {
   mesh::DeviceMesh mesh_;
   Inputs inputs_;
   std::optional<dataset::BatchLoader> batches_;
-  std::unique_ptr<model::LanguageModel> model_;
   std::shared_ptr<parallel::GradientHook> hook_;  // null without compression
-  parallel::DistributedDataParallel ddp_;
-  Optimizer optimizer_;
+  OverlapChoice overlap_;
+  std::optional<ParallelModel> model_;
+  std::optional<Optimizer> optimizer_;
+  std::optional<StageBalance> balance_;  // where stages may move
   LossScale loss_scale_;
   BadSteps bad_steps_;
   GradientNoise noise_;
@@ -183,25 +165,14 @@ Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
     : config_(std::move(config)),
       world_(world),
       observer_(observer),
-      mesh_(world, data_axes(config_.parallel)),
+      mesh_(world, mesh_axes(config_.parallel)),
       inputs_(std::move(inputs)),
-      model_(model::make_model(config_.model, config_.train.seed, config_.dtype())),
       hook_(make_gradient_hook(config_.train)),
-      ddp_(model_->module(), data_groups(config_, mesh_), ddp_options(config_, *model_, hook_)),
-      optimizer_(ddp_.shards(), config_.optimizer,
-                 {.master_weights = config_.train.master_weights,
-                  .stochastic_rounding = config_.train.stochastic_rounding,
-                  .seed = config_.train.seed},
-                 offload_options(config_)),
+      overlap_(config_.parallel.tensor > 1 ? config_.parallel.async_tensor : "off", world),
       loss_scale_(loss_scale(config_.train)),
       bad_steps_({.max_skipped = config_.train.skip_bad_steps,
                   .spike_factor = config_.train.spike_factor}) {
-  model_->set_recompute(
-      model::recompute_plan(config_.train.recompute, config_.train.recompute_modules));
-  model_->run_units_with(
-      [this](size_t unit, const at::Tensor& x, const parallel::UnitForward& forward) {
-        return ddp_.run(unit, x, forward);
-      });
+  build_model();
   const RunState state = resume();
   step_ = state.step;
   batches_.emplace(inputs_.training->sampler,
@@ -215,6 +186,22 @@ Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
     profiler_.emplace(profile, step_ + 1, world_);
   }
   start_output();
+}
+
+// At the stages of config_; replaces the earlier ones.
+void Trainer::Impl::build_model() {
+  optimizer_.reset();
+  model_.reset();
+  model_.emplace(config_, mesh_, hook_, overlap_.flag());
+  optimizer_.emplace(model_->shards(), config_.optimizer,
+                     WeightOptions{.master_weights = config_.train.master_weights,
+                                   .stochastic_rounding = config_.train.stochastic_rounding,
+                                   .seed = config_.train.seed,
+                                   .parameters = model_->parameter_names()},
+                     offload_options(config_));
+  if (config_.parallel.rebalance_interval > 0 && mesh_.size("pipeline") > 1) {
+    balance_.emplace(model_->layout(), mesh_);
+  }
 }
 
 dataset::BatchOptions Trainer::Impl::batch_options(int64_t global_batch, const RunState& state,
@@ -231,13 +218,20 @@ dataset::BatchOptions Trainer::Impl::batch_options(int64_t global_batch, const R
 // The state of the newest checkpoint, which may come from another layout; the tensors are filled
 // in.
 RunState Trainer::Impl::resume() {
-  // Rank 0 alone looks, so that all ranks read the same one.
+  const fs::path path = newest_checkpoint(folder() / "checkpoints");
+  return path.empty() ? RunState{} : load(path);
+}
+
+// Rank 0 alone looks, so that all ranks read the same one. Empty: none.
+fs::path Trainer::Impl::newest_checkpoint(const fs::path& root) {
   std::string path;
-  if (is_root()) path = checkpoint::latest(folder() / "checkpoints").value_or(fs::path()).string();
-  path = comm::broadcast_string(world_, path, 0);
-  if (path.empty()) return {};
-  auto entries = checkpoint_entries(ddp_.shards(), optimizer_);
-  auto residuals = compression_entries(hook_.get(), data_axes(config_.parallel));
+  if (is_root()) path = checkpoint::latest(root).value_or(fs::path()).string();
+  return comm::broadcast_string(world_, path, 0);
+}
+
+RunState Trainer::Impl::load(const fs::path& path) {
+  auto entries = checkpoint_entries(model_->shards(), *optimizer_);
+  auto residuals = compression_entries(hook_.get(), mesh_.axes());
   compression_restarted_ = !has_compression_state(path, residuals, world_);
   if (!compression_restarted_) std::ranges::move(residuals, std::back_inserter(entries));
   RunState state;
@@ -245,13 +239,13 @@ RunState Trainer::Impl::resume() {
     state =
         parse_state(checkpoint::load(path, entries, world_,
                                      {.ignored = compression_restarted_ ? kCompressionPrefix : ""}),
-                    path);
+                    path.string());
   } catch (const CheckpointError& error) {
     throw CheckpointError(error.what() + describe_changes(path, config_));
   }
   if (compression_restarted_) restart_compression(hook_.get(), config_.train, state.step);
-  ddp_.end_step();  // each rank has read its part of the weights
-  optimizer_.set_num_steps(state.optimizer_steps);
+  model_->end_step();  // each rank has read its part of the weights
+  optimizer_->set_num_steps(state.optimizer_steps);
   if (state.loss_scale > 0) loss_scale_.restore(state.loss_scale, state.loss_scale_steps);
   bad_steps_.restore(state.bad_steps);
   noise_.restore(state.noise);
@@ -276,44 +270,75 @@ RunSummary Trainer::Impl::summary() const {
           .resumed_step = step_,
           .flops_per_token = model::flops_per_token(config_.model),
           .compression_restarted = compression_restarted_,
-          .memory = ddp_.memory(),
+          .memory = model_->memory(),
           .compression_bytes = compression_bytes(hook_.get()),
-          .optimizer_bytes = optimizer_.state_bytes()};
+          .optimizer_bytes = optimizer_->state_bytes()};
 }
 
-// Whole parameters on all data ranks, or with ZeRO-3 each part on its replicas.
+// Whole parameters on all data ranks, or with ZeRO-3 each part on its replicas; and without it what
+// the tensor axis does not split on its ranks.
 void Trainer::Impl::check_all_replicas() {
   std::vector<NamedTensor> tensors;
   if (config_.parallel.zero == 3) {
-    for (const parallel::Shard& shard : ddp_.shards()) {
+    for (const parallel::Shard& shard : model_->shards()) {
       tensors.emplace_back(shard.name, shard.weights);
     }
-  } else {
-    for (const auto& item : model_->module().named_parameters()) {
-      tensors.emplace_back(item.key(), item.value());
-    }
-    check_replicas(tensors, mesh_.group("shard"), world_.rank());
+    check_replicas(tensors, mesh_.group("data"), world_.rank());
+    return;
   }
-  check_replicas(tensors, mesh_.group("data"), world_.rank());
+  tensors = model_->parameters();
+  for (const char* axis : {"shard", "data", "context"}) {
+    check_replicas(tensors, mesh_.group(axis), world_.rank());
+  }
+  std::erase_if(tensors, [&](const NamedTensor& tensor) {
+    const mesh::Layout& layout = model_->plan().layout(tensor.first);
+    return layout.placements()[0].kind != mesh::Placement::Kind::kReplicated;
+  });
+  check_replicas(tensors, mesh_.group("tensor"), world_.rank());
+}
+
+// Layers move between stages, weights and optimizer states with them, through a checkpoint of its
+// own: where they were and where they go it need not know. No bit of what is computed changes.
+void Trainer::Impl::rebalance() {
+  const auto layers = balance_->better_layers(config_.parallel.rebalance_threshold);
+  if (!layers) return;
+  const fs::path root = folder() / "rebalance";
+  const std::string before = to_text(model_->layout().layers);
+  if (is_root()) fs::remove_all(root);  // of a run that was interrupted here
+  write_checkpoint(root, step_);
+  config_.parallel.stage_layers = to_text(*layers);
+  build_model();
+  const RunState state = load(newest_checkpoint(root));
+  TRIREME_ASSERT(state.step == step_, "moved to the weights of step ", state.step, " in step ",
+                 step_);
+  world_.barrier()->wait();
+  if (!is_root()) return;
+  fs::remove_all(root);
+  write_file_atomically(folder() / "config.toml", to_toml(config_));
+  observer_.on_decision(concat("layers of the stages ", before, " -> ",
+                               config_.parallel.stage_layers, ", whose times differed"));
 }
 
 void Trainer::Impl::save(int64_t step) {
   const auto start = Clock::now();
   const fs::path root = folder() / "checkpoints";
+  write_checkpoint(root, step);
+  if (is_root()) observer_.on_checkpoint(*checkpoint::latest(root), seconds_since(start));
+}
+
+void Trainer::Impl::write_checkpoint(const fs::path& root, int64_t step) {
   const RunState state{.step = step,
                        .next_sample = batches_->step_sample(step),
-                       .optimizer_steps = optimizer_.num_steps(),
+                       .optimizer_steps = optimizer_->num_steps(),
                        .config = to_toml(config_),
                        .loss_scale = loss_scale_.scale(),
                        .loss_scale_steps = loss_scale_.good_steps(),
                        .bad_steps = bad_steps_.state(),
                        .noise = noise_.state()};
-  auto entries = checkpoint_entries(ddp_.shards(), optimizer_);
-  std::ranges::move(compression_entries(hook_.get(), data_axes(config_.parallel)),
-                    std::back_inserter(entries));
+  auto entries = checkpoint_entries(model_->shards(), *optimizer_);
+  std::ranges::move(compression_entries(hook_.get(), mesh_.axes()), std::back_inserter(entries));
   checkpoint::save(root, step, entries, to_json(state), world_,
                    {.keep = static_cast<int>(config_.checkpoint.keep)});
-  if (is_root()) observer_.on_checkpoint(*checkpoint::latest(root), seconds_since(start));
 }
 
 void Trainer::Impl::finish_profile(bool run_ends) {
@@ -323,35 +348,31 @@ void Trainer::Impl::finish_profile(bool run_ends) {
 }
 
 Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
-  StepContext context{config_,
-                      *model_,
-                      ddp_,
-                      optimizer_,
-                      loss_scale_,
-                      bad_steps_,
-                      noise_,
-                      *batches_,
-                      world_,
-                      mesh_.group("shard"),
-                      profiler_ ? &*profiler_ : nullptr};
   while (step_ < config_.train.steps) {
+    StepContext context{config_,    *model_, *optimizer_, loss_scale_,
+                        bad_steps_, noise_,  *batches_,   profiler_ ? &*profiler_ : nullptr};
+    overlap_.begin_step();
     StepResult result = run_step(context, step_ + 1, stop.load());
+    const std::optional<std::string> decision = overlap_.end_step();
     ++step_;
     const auto due = [this](int64_t interval) { return interval > 0 && step_ % interval == 0; };
     if (validation_batches_ &&
         (due(config_.train.evaluate_interval) || step_ == config_.train.steps)) {
-      result.metrics.validation_loss = evaluate(*model_, *validation_batches_, world_);
+      result.metrics.validation_loss = evaluate(*model_, *validation_batches_);
     }
     if (due(config_.train.check_replicas_interval)) check_all_replicas();
     if (is_root()) {
       metrics_->write(result.metrics);
       observer_.on_step(result.metrics);
+      if (decision) observer_.on_decision(*decision);
     }
     finish_profile(step_ == config_.train.steps || result.stop);
     // After the metrics: a checkpoint never claims a step whose line is missing.
     if (due(config_.checkpoint.interval) || step_ == config_.train.steps || result.stop)
       save(step_);
     if (result.stop && step_ < config_.train.steps) return Outcome::kStopped;
+    if (balance_) balance_->add(model_->pipeline_profile());
+    if (balance_ && due(config_.parallel.rebalance_interval)) rebalance();
   }
   return Outcome::kFinished;
 }

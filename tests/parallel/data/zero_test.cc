@@ -394,8 +394,9 @@ Tensors train_partly(comm::Communicator& group, const DdpOptions& options, bool 
     // Whole on every rank: each element is on one rank, the others have zero.
     const at::Tensor whole = at::zeros(shard.layout.shape());
     at::Tensor view = whole;
-    for (size_t d = 0; d < shard.box.offset.size(); ++d) {
-      view = view.narrow(static_cast<int64_t>(d), shard.box.offset[d], shard.box.size[d]);
+    const mesh::Box box = shard.layout.local_box(shard.rank);
+    for (size_t d = 0; d < box.offset.size(); ++d) {
+      view = view.narrow(static_cast<int64_t>(d), box.offset[d], box.size[d]);
     }
     view.copy_(shard.gradient);
     if (options.zero > 0) group.all_reduce(whole)->wait();

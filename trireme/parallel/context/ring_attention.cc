@@ -70,21 +70,21 @@ class PairRing {
 
   // The piece in hand, [2, B, s, K, H].
   at::Tensor piece() const {
-    const at::Tensor flat = ring_.piece();
     std::vector<int64_t> shape = shape_;
-    shape[2] = flat.numel() / (per_token() > 0 ? per_token() : 1);
-    return flat.view(shape);
+    shape[2] = split_.num_tokens(keys_rank(ring_.owner()));
+    return ring_.piece().view(shape);
   }
   void start() { ring_.start(); }
   void finish() { ring_.finish(); }
 
  private:
+  // Whose keys the piece that starts at `rank` belongs to.
+  int keys_rank(int rank) const { return (rank - lead_ + split_.num_ranks()) % split_.num_ranks(); }
   int64_t per_token() const { return shape_[0] * shape_[1] * shape_[3] * shape_[4]; }
   std::vector<int64_t> sizes() const {
     std::vector<int64_t> result;
-    const int p = split_.num_ranks();
-    for (int rank = 0; rank < p; ++rank)
-      result.push_back(per_token() * split_.num_tokens((rank - lead_ + p) % p));
+    for (int rank = 0; rank < split_.num_ranks(); ++rank)
+      result.push_back(per_token() * split_.num_tokens(keys_rank(rank)));
     return result;
   }
 

@@ -14,7 +14,7 @@ RingPass::RingPass(comm::Communicator* group, std::vector<int64_t> sizes, at::Te
   if (size() == 1) return;
   const int64_t largest = *std::ranges::max_element(sizes_);
   for (at::Tensor& buffer : buffers_) {
-    buffer = options_.symmetric
+    buffer = options_.symmetric && dtype.device().is_cpu()
                  ? group_->symmetric_empty({largest}, c10::typeMetaToScalarType(dtype.dtype()))
                  : at::empty({largest}, dtype);
   }
@@ -50,7 +50,9 @@ void RingPass::start() {
 }
 
 void RingPass::finish() {
+  const auto start = std::chrono::steady_clock::now();
   for (const comm::WorkPtr& work : hop_) work->wait();
+  if (options_.waiting) *options_.waiting += std::chrono::steady_clock::now() - start;
   hop_.clear();
   ++num_hops_;
 }

@@ -1,7 +1,9 @@
 // Pieces that go round a ring of ranks, one hop a time, while the caller works on the one in hand.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -16,6 +18,8 @@ struct RingOptions {
   // Pieces in transit lie in the group's symmetric memory, where peers read them without another
   // copy. On a host with too little shared memory for them: false.
   bool symmetric = true;
+  // Counts how long this rank waits for the others; null: nobody asks.
+  std::shared_ptr<std::chrono::nanoseconds> waiting{};
 };
 
 // Each rank starts with a piece of its own; after `step` hops it has that of rank (rank - step).
@@ -37,6 +41,9 @@ class RingPass {
   int size() const { return group_ == nullptr ? 1 : group_->size(); }
   // Whose piece is here after `step` hops.
   int owner(int step) const { return (rank() - step + size()) % size(); }
+
+  // Whose piece is in hand.
+  int owner() const { return owner(num_hops_); }
 
   // Where the piece in hand lies: flat, sizes[owner(hops so far)] elements. To be filled before the
   // first start(), and to be changed between finish() and start() alone.

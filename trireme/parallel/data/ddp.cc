@@ -1,6 +1,7 @@
 #include "trireme/parallel/data/ddp.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -51,6 +52,9 @@ class DistributedDataParallel::Engine {
   int64_t begin_step(int64_t local_count, int64_t num_microbatches);
   at::Tensor run(size_t unit, const at::Tensor& x, const UnitForward& forward);
   void backward(const at::Tensor& loss_sum, double scale);
+  void run_backward(const std::function<void()>& autograd);
+  void run_input_backward(int64_t microbatch, const std::function<void()>& autograd);
+  void run_weight_backward(int64_t microbatch, const std::function<void()>& weights);
   void end_step();
   void gather_parameters();
   void release_parameters();
@@ -69,6 +73,8 @@ class DistributedDataParallel::Engine {
   void make_reducer();
   void make_shards();
   void on_gradient(size_t parameter);
+  void run_autograd(const std::function<void()>& autograd);
+  void end_microbatch();
   int64_t sum_over_ranks(int64_t value);
   bool is_released(const Bucket& bucket) const;
 
@@ -88,6 +94,11 @@ class DistributedDataParallel::Engine {
   std::vector<Shard> shards_;
   std::vector<at::Tensor> module_gradients_;  // without ZeRO: what .grad shows, one a parameter
   int64_t global_count_ = 0;
+  int64_t backwards_left_ = 0;  // of this step, whose autograd has not run
+  // Gradients of microbatches whose weight part is still to come: parameter and gradient.
+  using Gradients = std::vector<std::pair<size_t, at::Tensor>>;
+  std::map<int64_t, Gradients> waiting_;
+  Gradients* waits_ = nullptr;  // where gradients go now; null: to the reducer
   std::chrono::nanoseconds communication_time_{0};
 };
 
@@ -210,6 +221,8 @@ void DistributedDataParallel::Engine::make_weights(comm::Communicator& shard) {
   }
   runner_.emplace(*weights_, std::move(units),
                   UnitOptions{options_.max_gathered_units, options_.overlap}, [this](size_t unit) {
+                    // With parts to come nothing is complete; the last one's end says so.
+                    if (waits_ != nullptr) return;
                     for (const size_t bucket : trained_buckets_[unit]) reducer_->complete(bucket);
                   });
 }
@@ -249,6 +262,10 @@ void DistributedDataParallel::Engine::make_shards() {
       const size_t index = bucket.parameters[i];
       const at::Tensor& parameter = parameters_[index];
       mesh::Layout layout = layout_of(bucket, i, parameter.sizes(), cuts_[b]);
+      if (options_.outer_layout) {
+        const auto [outer, rank] = options_.outer_layout(names_[index]);
+        layout = layout.inside(outer, rank);
+      }
       const auto view = [&](const at::Tensor& part) {
         return view_shard(bucket, i, layout, cuts_[b], groups_.shard_rank(), part);
       };
@@ -257,7 +274,7 @@ void DistributedDataParallel::Engine::make_shards() {
       Shard shard{.name = names_[index],
                   .weights = std::move(weights),
                   .layout = layout,
-                  .box = layout.local_box(layout.num_ranks() == 1 ? 0 : groups_.shard_rank()),
+                  .rank = layout.num_ranks() == 1 ? 0 : groups_.shard_rank(),
                   .is_trained = bucket.is_trained};
       if (gradient.defined()) {
         shard.gradient = view(gradient);
@@ -297,6 +314,8 @@ int64_t DistributedDataParallel::Engine::begin_step(int64_t local_count, int64_t
                 "; expected at least one target that is not ignored");
   if (runner_) runner_->begin_step();
   reducer_->begin(num_microbatches);
+  backwards_left_ = num_microbatches;
+  TRIREME_ASSERT(waiting_.empty(), "gradients of an earlier step are left");
   return global_count_;
 }
 
@@ -306,14 +325,50 @@ at::Tensor DistributedDataParallel::Engine::run(size_t unit, const at::Tensor& x
 }
 
 void DistributedDataParallel::Engine::backward(const at::Tensor& loss_sum, double scale) {
-  TRIREME_CHECK(reducer_->microbatches_left() > 0,
+  run_backward([&] {
+    // The division rides on the first factor of the chain rule: no pass over the gradients.
+    const at::Tensor seed = at::full_like(loss_sum, scale / static_cast<double>(global_count_));
+    if (loss_sum.requires_grad()) loss_sum.backward(seed);
+  });
+}
+
+void DistributedDataParallel::Engine::run_backward(const std::function<void()>& autograd) {
+  run_autograd(autograd);
+  end_microbatch();
+}
+
+void DistributedDataParallel::Engine::run_input_backward(int64_t microbatch,
+                                                         const std::function<void()>& autograd) {
+  waits_ = &waiting_[microbatch];
+  run_autograd(autograd);
+  waits_ = nullptr;
+}
+
+void DistributedDataParallel::Engine::run_weight_backward(int64_t microbatch,
+                                                          const std::function<void()>& weights) {
+  const auto found = waiting_.find(microbatch);
+  TRIREME_CHECK(found != waiting_.end(), "the weight part of microbatch ", microbatch,
+                " without its input part; call run_input_backward() before");
+  for (auto& [parameter, gradient] : found->second) {
+    parameters_[parameter].mutable_grad() = std::move(gradient);
+    reducer_->on_gradient(parameter);
+  }
+  waiting_.erase(found);
+  weights();
+  end_microbatch();
+}
+
+void DistributedDataParallel::Engine::run_autograd(const std::function<void()>& autograd) {
+  TRIREME_CHECK(backwards_left_ > 0,
                 "backward() called without begin_step(), or more often than its "
                 "num_microbatches");
-  // The division rides on the first factor of the chain rule: no pass over the gradients.
-  const at::Tensor seed = at::full_like(loss_sum, scale / static_cast<double>(global_count_));
   if (runner_) runner_->begin_backward();
-  if (loss_sum.requires_grad()) loss_sum.backward(seed);
-  if (runner_) runner_->end_backward(/*is_last=*/reducer_->microbatches_left() == 1);
+  autograd();
+  if (runner_) runner_->end_backward(/*is_last=*/backwards_left_ == 1);
+  --backwards_left_;
+}
+
+void DistributedDataParallel::Engine::end_microbatch() {
   reducer_->end_microbatch();
   if (reducer_->microbatches_left() > 0) return;
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -324,7 +379,10 @@ void DistributedDataParallel::Engine::backward(const at::Tensor& loss_sum, doubl
 }
 
 void DistributedDataParallel::Engine::on_gradient(size_t parameter) {
-  reducer_->on_gradient(parameter);
+  // A layer that leaves its weight's gradient for later gives autograd none.
+  if (!parameters_[parameter].grad().defined()) return;
+  if (waits_ == nullptr) return reducer_->on_gradient(parameter);
+  waits_->emplace_back(parameter, std::exchange(parameters_[parameter].mutable_grad(), {}));
 }
 
 void DistributedDataParallel::Engine::end_step() {
@@ -387,6 +445,20 @@ at::Tensor DistributedDataParallel::run(size_t unit, const at::Tensor& x,
 
 void DistributedDataParallel::backward(const at::Tensor& loss_sum, double scale) {
   engine_->backward(loss_sum, scale);
+}
+
+void DistributedDataParallel::run_backward(const std::function<void()>& autograd) {
+  engine_->run_backward(autograd);
+}
+
+void DistributedDataParallel::run_input_backward(int64_t microbatch,
+                                                 const std::function<void()>& autograd) {
+  engine_->run_input_backward(microbatch, autograd);
+}
+
+void DistributedDataParallel::run_weight_backward(int64_t microbatch,
+                                                  const std::function<void()>& weights) {
+  engine_->run_weight_backward(microbatch, weights);
 }
 
 void DistributedDataParallel::end_step() { engine_->end_step(); }

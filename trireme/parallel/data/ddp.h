@@ -16,7 +16,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -61,6 +64,9 @@ struct DdpOptions {
   // bucket whole, in the thread that computes; every stage has the bits of DDP with it. Not with
   // `reproducible`, nor with replicas of a shard group.
   std::shared_ptr<GradientHook> hook{};
+  // The layout of the parameter of which the module's parameter `name` is this rank's block, and
+  // the rank there: where other axes split parameters too. Empty: parameters are whole.
+  std::function<std::pair<mesh::Layout, int>(const std::string& name)> outer_layout{};
   // Measure microbatch_squares(): one more pass over the gradients.
   bool measure_squares = false;
 };
@@ -128,6 +134,16 @@ class DistributedDataParallel {
   // Collective: every rank; with ZeRO-3 each one's loss depends on the outputs of the same units
   // Throws:     ConfigError when a parameter gets two gradients, or one after its unit's backward
   void backward(const at::Tensor& loss_sum, double scale = 1);
+
+  // The same around a backward that `autograd` runs itself, seeded with scale / global count: a
+  // pipeline's, whose stages have no loss.
+  void run_backward(const std::function<void()>& autograd);
+  // A backward in two parts, of which others' may come in between: `autograd` gives gradients to
+  // activations and to parameters whose layers do not defer theirs, and later `weights` to the
+  // others. The parts of a microbatch count as one; both kinds go in the order of the microbatches.
+  // Comm:       as backward(), in run_weight_backward()
+  void run_input_backward(int64_t microbatch, const std::function<void()>& autograd);
+  void run_weight_backward(int64_t microbatch, const std::function<void()>& weights);
 
   // After the optimizer changed the shards: every rank has the new weights (ZeRO-3: gathers them
   // when they are used).

@@ -64,8 +64,8 @@ Optimizer::Optimizer(std::span<const parallel::Shard> shards, const OptimizerCon
     : shards_(shards),
       weights_(weights),
       rule_(make_update_rule(config)),
-      settings_(
-          parameter_settings(shards, parse_parameter_groups(config.groups), config.weight_decay)) {
+      settings_(parameter_settings(shards, parse_parameter_groups(config.groups),
+                                   config.weight_decay, weights.parameters)) {
   store_ = make_state_store(offload, plan_states(offload));
   fill_masters();
 }
@@ -201,7 +201,9 @@ std::vector<checkpoint::Entry> Optimizer::state() const {
   for (size_t i = 0; i < shards_.size(); ++i) {
     for (size_t k = 0; k < states_[i].specs.size(); ++k) {
       const StateSpec& spec = states_[i].specs[k];
-      checkpoint::Entry entry{.name = spec.name + "." + shards_[i].name, .layout = spec.layout};
+      checkpoint::Entry entry{.name = spec.name + "." + shards_[i].name,
+                              .layout = spec.layout,
+                              .rank = shards_[i].rank};
       store_->describe(states_[i].first_tensor + k, entry);
       entries.push_back(std::move(entry));
     }

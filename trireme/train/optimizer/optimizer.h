@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -31,6 +32,8 @@ struct WeightOptions {
   bool master_weights = true;
   bool stochastic_rounding = false;  // bf16 without masters
   uint64_t seed = 0;                 // of the rounding
+  // Names of the whole model's parameters, where a rank has some of them; empty: the shards'.
+  std::span<const std::string> parameters = {};
 };
 
 // Not thread-safe. `shards` outlive the optimizer and stay where they are; their gradients may be

@@ -48,6 +48,26 @@ ParameterGroup parse_group(const std::string& text) {
   return group;
 }
 
+auto group_of(std::span<const ParameterGroup> groups, const std::string& name) {
+  return std::ranges::find_if(
+      groups, [&](const std::string& pattern) { return matches(pattern, name); },
+      &ParameterGroup::pattern);
+}
+
+void check_used(std::span<const ParameterGroup> groups, std::span<const std::string> parameters) {
+  std::vector<bool> used(groups.size(), false);
+  for (const std::string& name : parameters) {
+    const auto group = group_of(groups, name);
+    if (group != groups.end()) used[static_cast<size_t>(group - groups.begin())] = true;
+  }
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (used[i]) continue;
+    fail(groups[i].pattern,
+         "matches no parameter that an earlier group left; the first parameter is \"" +
+             (parameters.empty() ? "" : parameters[0]) + "\"");
+  }
+}
+
 }  // namespace
 
 std::vector<ParameterGroup> parse_parameter_groups(std::string_view text) {
@@ -58,25 +78,19 @@ std::vector<ParameterGroup> parse_parameter_groups(std::string_view text) {
 
 std::vector<ParameterSettings> parameter_settings(std::span<const parallel::Shard> shards,
                                                   std::span<const ParameterGroup> groups,
-                                                  double weight_decay) {
+                                                  double weight_decay,
+                                                  std::span<const std::string> parameters) {
   std::vector<ParameterSettings> settings;
-  std::vector<bool> used(groups.size(), false);
+  std::vector<std::string> names;
   for (const parallel::Shard& shard : shards) {
+    names.push_back(shard.name);
     const double by_default = shard.layout.shape().size() >= 2 ? weight_decay : 0.0;
     ParameterSettings& mine = settings.emplace_back(by_default, 1.0);
-    const auto group = std::ranges::find_if(
-        groups, [&](const std::string& pattern) { return matches(pattern, shard.name); },
-        &ParameterGroup::pattern);
+    const auto group = group_of(groups, shard.name);
     if (group == groups.end()) continue;
-    used[group - groups.begin()] = true;
     mine = {group->decay.value_or(by_default), group->rate.value_or(1.0)};
   }
-  for (size_t i = 0; i < groups.size(); ++i) {
-    if (used[i]) continue;
-    fail(groups[i].pattern,
-         "matches no parameter that an earlier group left; the first parameter is \"" +
-             (shards.empty() ? "" : shards[0].name) + "\"");
-  }
+  check_used(groups, parameters.empty() ? names : parameters);
   return settings;
 }
 

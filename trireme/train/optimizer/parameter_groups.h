@@ -30,9 +30,11 @@ struct ParameterSettings {
 // One a shard. The first group whose pattern matches a name has the word; what it does not say, and
 // names without a group, get the defaults: rate 1, and `weight_decay` for matrices (two dimensions
 // and more), none for norms and biases.
-// Throws: ConfigError when a group gets no parameter
+// `parameters`: the names of the whole model, of which this rank may have some; empty: the shards'.
+// Throws: ConfigError when a group gets none of them
 std::vector<ParameterSettings> parameter_settings(std::span<const parallel::Shard> shards,
                                                   std::span<const ParameterGroup> groups,
-                                                  double weight_decay);
+                                                  double weight_decay,
+                                                  std::span<const std::string> parameters = {});
 
 }  // namespace trireme::train

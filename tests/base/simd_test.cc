@@ -1,11 +1,11 @@
-#include "trireme/model/simd.h"
+#include "trireme/base/simd.h"
 
 #include <cmath>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-namespace trireme::model::internal {
+namespace trireme::internal {
 namespace {
 
 TEST(FastExp, IsWithinTwoUlpOverItsRange) {
@@ -40,4 +40,4 @@ TEST(LaneMax, FindsTheMaximumAnywhere) {
 }
 
 }  // namespace
-}  // namespace trireme::model::internal
+}  // namespace trireme::internal

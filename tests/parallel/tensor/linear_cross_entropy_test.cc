@@ -1,13 +1,17 @@
-#include "trireme/model/linear_cross_entropy.h"
+#include "trireme/parallel/tensor/linear_cross_entropy.h"
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
-#include "tests/model/gradients.h"
+#include "tests/harness/counting_communicator.h"
+#include "tests/harness/gradients.h"
+#include "tests/parallel/tensor/whole_and_part.h"
 #include "trireme/base/error.h"
 
-namespace trireme::model {
+namespace trireme::parallel {
 namespace {
+
+using namespace harness;
 
 at::Tensor plain(const Tensors& in, const at::Tensor& targets) {
   return at::cross_entropy_loss(at::linear(in[0], in[1]).flatten(0, -2), targets.flatten(), {},
@@ -106,6 +110,48 @@ TEST(LinearCrossEntropy, ATargetOutsideTheVocabularyIsTheUsersError) {
   }
 }
 
+TEST(LinearCrossEntropy, ASplitVocabularyHasTheSameLossOnEveryRankAndItsRowsGradients) {
+  const int64_t vocab = 23;
+  const at::Tensor x = values({2, 7, 6}, 0.37, 3), w = values({vocab, 6}, 0.53, 2);
+  const at::Tensor targets = some_targets(14, vocab).view({2, 7});
+  targets.select(0, 1).narrow(0, 2, 3).fill_(kIgnoredTarget);
+  Tensors leaves = {x.clone().requires_grad_(), w.clone().requires_grad_()};
+  const at::Tensor whole = plain(leaves, targets);
+  const Tensors expected = torch::autograd::grad({whole * 0.5}, leaves);
+  for (const int64_t chunk : {1, 4, 256}) {
+    for_each_axis({1, 2, 3, 4, 5}, [&](const TensorAxis& axis) {
+      const at::Tensor own_x = held_rows(x, axis).requires_grad_();
+      const at::Tensor own_w = part_of(w, 0, axis).requires_grad_();
+      const int64_t first = mesh::split_range(vocab, axis.size(), axis.rank()).offset;
+      const Loss loss = linear_cross_entropy(
+          own_x, own_w, targets,
+          {.chunk_tokens = chunk, .axis = axis, .first_row = first, .vocab_size = vocab});
+      EXPECT_EQ(loss.count, 11);
+      at::Tensor of_root = loss.sum.detach().clone();
+      axis.group->broadcast(of_root, 0)->wait();
+      assert_same_bits(loss.sum.detach(), of_root, "loss");
+      const auto grads = torch::autograd::grad({loss.sum * 0.5}, {own_x, own_w});
+      assert_close(loss.sum.detach(), whole.detach(), 1e-13, 0, "loss");
+      assert_close(grads[0], held_rows(expected[0], axis), 1e-13, 1e-13, "grad x");
+      assert_close(grads[1], part_of(expected[1], 0, axis), 1e-13, 1e-13, "grad w");
+    });
+  }
+}
+
+TEST(LinearCrossEntropy, SendsTheBytesItStates) {
+  for (const bool sequence : {false, true}) {
+    run_ranks(4, [&](comm::Communicator& group) {
+      CountingCommunicator counting(group);
+      const TensorAxis axis{.group = &counting, .sequence = sequence};
+      const int64_t S = 8, D = 6, n = S * D * 8;
+      const at::Tensor x = held_rows(values({S, D}, 0.3), axis).requires_grad_();
+      (void)linear_cross_entropy(x, values({3, D}, 0.5), some_targets(S, 12),
+                                 {.axis = axis, .first_row = 3 * group.rank(), .vocab_size = 12});
+      EXPECT_EQ(counting.ledger().of(group.name()).bytes, 2 * 3 * n / 4 + 3 * S * 24);
+    });
+  }
+}
+
 TEST(LinearCrossEntropy, BackwardTwiceThrows) {
   const at::Tensor w = values({9, 4}, 0.7).requires_grad_();
   const Loss loss = linear_cross_entropy(values({3, 4}, 0.3), w, some_targets(3, 9));
@@ -114,4 +160,4 @@ TEST(LinearCrossEntropy, BackwardTwiceThrows) {
 }
 
 }  // namespace
-}  // namespace trireme::model
+}  // namespace trireme::parallel

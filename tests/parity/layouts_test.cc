@@ -1,0 +1,369 @@
+// Every layout against one rank with the same weights: loss, gradient norm and every gradient.
+// Ranks are threads. A random layout is a function of its seed, which a failure prints:
+//   parity_test --gtest_filter='Seeds/RandomLayout.*/17'
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <random>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include "tests/harness/ranks.h"
+#include "tests/harness/tensors.h"
+#include "trireme/base/error.h"
+#include "trireme/train/gradient_norm.h"
+#include "trireme/train/layout.h"
+#include "trireme/train/overlap_choice.h"
+#include "trireme/train/parallel_model.h"
+
+namespace trireme::train {
+namespace {
+
+// What a step computed, over all ranks.
+struct Outcome {
+  double loss = 0;
+  double norm = 0;
+  double evaluated = 0;
+  std::map<std::string, at::Tensor> gradients;  // whole
+};
+
+dataset::Batch batch_of(const RunConfig& config, int64_t first, int64_t size) {
+  const int64_t T = config.model.sequence_length, V = config.model.vocab_size;
+  const at::Tensor stream = at::arange(first * (T + 3), first * (T + 3) + size * T, at::kLong);
+  const at::Tensor tokens_BT = stream.mul(7).add(stream.square()).remainder(V).view({size, T});
+  at::Tensor targets_BT = stream.mul(11).add(3).remainder(V).view({size, T}).clone();
+  if (targets_BT.numel() > 2) targets_BT.view({-1})[2] = model::kIgnoredTarget;
+  return {tokens_BT, targets_BT};
+}
+
+// The step's microbatches of one data rank; the last ones may be smaller or empty.
+std::vector<dataset::Batch> batches_of(const RunConfig& config, int64_t data_rank) {
+  const int64_t M = config.microbatches_per_step(), B = config.train.micro_batch;
+  std::vector<dataset::Batch> batches;
+  for (int64_t i = 0; i < M; ++i) {
+    const int64_t first = (data_rank * M + i) * B;
+    const int64_t size = std::clamp<int64_t>(config.train.global_batch - first, 0, B);
+    batches.push_back(batch_of(config, first, size));
+  }
+  return batches;
+}
+
+at::Tensor view_box(const at::Tensor& whole, const mesh::Box& box) {
+  at::Tensor view = whole;
+  for (size_t d = 0; d < box.size.size(); ++d)
+    view = view.narrow(static_cast<int64_t>(d), box.offset[d], box.size[d]);
+  return view;
+}
+
+// Puts each rank's parts into whole gradients; what several ranks hold must be the same bits.
+void collect(const ParallelModel& model, std::map<std::string, at::Tensor>& gradients,
+             std::map<std::string, at::Tensor>& seen) {
+  for (const parallel::Shard& shard : model.shards()) {
+    at::Tensor& whole = gradients[shard.name];
+    at::Tensor& known = seen[shard.name];
+    if (!whole.defined()) {
+      whole = at::zeros(shard.layout.whole_shape(), shard.gradient.options());
+      known = at::zeros(shard.layout.whole_shape(), at::kBool);
+    }
+    const mesh::Box box = shard.layout.whole_box(shard.rank);
+    const at::Tensor mine = view_box(whole, box), mine_known = view_box(known, box);
+    const at::Tensor differs = mine.ne(shard.gradient).logical_and(mine_known);
+    EXPECT_FALSE(differs.any().item<bool>()) << "replicas of " << shard.name << " differ";
+    mine.copy_(shard.gradient);
+    mine_known.fill_(true);
+  }
+}
+
+Outcome run(RunConfig config, int num_ranks) {
+  resolve(config, num_ranks);
+  check_layout(config);
+  Outcome outcome;
+  std::map<std::string, at::Tensor> seen;
+  std::mutex mutex;
+  harness::run_ranks(num_ranks, [&](comm::Communicator& world) {
+    const mesh::DeviceMesh mesh(world, mesh_axes(config.parallel));
+    OverlapChoice overlap(config.parallel.async_tensor, world);
+    ParallelModel model(config, mesh, nullptr, overlap.flag());
+    const int64_t data_rank =
+        mesh.coordinate("data") * mesh.size("shard") + mesh.coordinate("shard");
+    const auto batches = batches_of(config, data_rank);
+    const double evaluated = model.sum_over_batches(model.evaluate(batches));
+    const int64_t count = model.begin_step(batches);
+    const auto losses = model.forward_backward(batches, 1.0);
+    const double loss = model.sum_over_batches(losses) / static_cast<double>(count);
+    const double norm = gradient_norm(model.gradient_squares());
+    const std::lock_guard lock(mutex);
+    outcome.loss = loss;
+    outcome.norm = norm;
+    outcome.evaluated = evaluated / static_cast<double>(count);
+    collect(model, outcome.gradients, seen);
+  });
+  for (const auto& [name, known] : seen) {
+    EXPECT_TRUE(known.all().item<bool>()) << "no rank has all of " << name;
+  }
+  return outcome;
+}
+
+RunConfig config_of(const std::vector<Override>& overrides) {
+  RunConfig config = parse_config(R"(
+[model]
+layers = 4
+width = 24
+heads = 6
+kv_heads = 2
+ffn_width = 25
+sequence_length = 13
+vocab_size = 37
+[train]
+global_batch = 8
+micro_batch = 1
+precision = "fp64"
+)",
+                                  "layouts_test", overrides);
+  return config;
+}
+
+// The same step on one rank.
+RunConfig on_one_rank(RunConfig config) {
+  config.parallel = {};
+  config.train.recompute = "none";
+  return config;
+}
+
+// The size of the numbers that a gradient is summed from. A bias's are its weight's, without the
+// input: softmax does not see the bias of k, so that its gradient is zero but for their rounding.
+double scale_of(const std::string& name, const std::map<std::string, at::Tensor>& gradients) {
+  double scale = gradients.at(name).abs().max().item<double>();
+  constexpr std::string_view kBias = ".bias";
+  if (!name.ends_with(kBias)) return scale;
+  const std::string weight = name.substr(0, name.size() - kBias.size()) + ".weight";
+  return std::max(scale, gradients.at(weight).abs().max().item<double>());
+}
+
+void expect_close(const Outcome& actual, const Outcome& expected, double relative) {
+  EXPECT_NEAR(actual.loss, expected.loss, relative * std::abs(expected.loss));
+  EXPECT_NEAR(actual.evaluated, expected.evaluated, relative * std::abs(expected.evaluated));
+  EXPECT_NEAR(actual.norm, expected.norm, relative * expected.norm);
+  ASSERT_EQ(actual.gradients.size(), expected.gradients.size());
+  for (const auto& [name, gradient] : expected.gradients) {
+    const double bound = relative * scale_of(name, expected.gradients);
+    harness::assert_close(actual.gradients.at(name), gradient, 0, bound, name);
+  }
+}
+
+void expect_same_bits(const Outcome& actual, const Outcome& expected) {
+  EXPECT_EQ(actual.loss, expected.loss);
+  EXPECT_EQ(actual.norm, expected.norm);
+  for (const auto& [name, gradient] : expected.gradients) {
+    harness::assert_same_bits(actual.gradients.at(name), gradient, name);
+  }
+}
+
+std::string describe(const std::vector<Override>& overrides) {
+  std::string text;
+  for (const auto& [key, value] : overrides) text += key + "=" + value + " ";
+  return text;
+}
+
+class LayoutsTest : public ::testing::Test {
+ protected:
+  LayoutsTest() : num_threads_(at::get_num_threads()) { at::set_num_threads(1); }
+  ~LayoutsTest() override { at::set_num_threads(num_threads_); }
+
+  void check(const std::vector<Override>& overrides, int num_ranks, double relative = 1e-10) {
+    SCOPED_TRACE(concat(num_ranks, " ranks: ", describe(overrides)));
+    const RunConfig config = config_of(overrides);
+    expect_close(run(config, num_ranks), run(on_one_rank(config), 1), relative);
+  }
+
+ private:
+  int num_threads_;
+};
+
+// A gradient is at the end of about 12 products and norms a layer, forward and backward, each a sum
+// of up to n terms taken in another order: sqrt(n) roundings of 2^-24 each, times 8.
+double fp32_bound(const RunConfig& config) {
+  const model::ModelConfig& model = config.model;
+  const double longest =
+      static_cast<double>(std::max({model.vocab_size, model.ffn_width, 2 * model.sequence_length}));
+  return 8 * 12 * static_cast<double>(model.layers) * std::sqrt(longest) * 0x1p-24;
+}
+
+struct AxisChoice {
+  const char* name;
+  std::vector<Override> overrides;
+  int ranks;
+};
+
+const std::vector<AxisChoice>& axis_choices() {
+  static const std::vector<AxisChoice> choices = {
+      {"data", {{"parallel.data", "2"}}, 2},
+      {"zero1", {{"parallel.zero", "1"}, {"parallel.data", "2"}}, 2},
+      {"zero2", {{"parallel.zero", "2"}, {"parallel.data", "2"}}, 2},
+      {"zero3", {{"parallel.zero", "3"}, {"parallel.data", "2"}}, 2},
+      {"tensor", {{"parallel.tensor", "2"}}, 2},
+      {"tensor3", {{"parallel.tensor", "3"}}, 3},
+      {"sequence", {{"parallel.tensor", "2"}, {"parallel.sequence_parallel", "true"}}, 2},
+      {"context ring", {{"parallel.context", "2"}}, 2},
+      {"context all-to-all",
+       {{"parallel.context", "2"}, {"parallel.context_form", "all-to-all"}},
+       2},
+      {"gpipe", {{"parallel.pipeline", "2"}, {"parallel.schedule", "gpipe"}}, 2},
+      {"1f1b", {{"parallel.pipeline", "3"}, {"parallel.schedule", "1f1b"}}, 3},
+      {"interleaved", {{"parallel.pipeline", "2"}, {"parallel.schedule", "interleaved"}}, 2},
+      {"zero-bubble", {{"parallel.pipeline", "2"}, {"parallel.schedule", "zero-bubble"}}, 2},
+      {"zero-bubble-v", {{"parallel.pipeline", "2"}, {"parallel.schedule", "zero-bubble-v"}}, 2},
+      {"breadth-first", {{"parallel.pipeline", "2"}, {"parallel.schedule", "breadth-first"}}, 2},
+  };
+  return choices;
+}
+
+bool shares_a_key(const AxisChoice& a, const AxisChoice& b) {
+  for (const auto& [key, value] : a.overrides) {
+    for (const auto& [other, other_value] : b.overrides) {
+      if (key == other) return true;
+    }
+  }
+  return false;
+}
+
+TEST_F(LayoutsTest, EveryAxisAloneIsTheOneRank) {
+  for (const AxisChoice& choice : axis_choices()) {
+    for (const char* family : {"llama", "gpt2"}) {
+      auto overrides = choice.overrides;
+      overrides.emplace_back("model.family", family);
+      if (std::string(family) == "gpt2") overrides.emplace_back("model.kv_heads", "6");
+      check(overrides, choice.ranks);
+    }
+  }
+}
+
+TEST_F(LayoutsTest, EveryPairOfAxesIsTheOneRank) {
+  const auto& choices = axis_choices();
+  for (size_t i = 0; i < choices.size(); ++i) {
+    for (size_t j = i + 1; j < choices.size(); ++j) {
+      if (shares_a_key(choices[i], choices[j])) continue;
+      auto overrides = choices[i].overrides;
+      overrides.insert(overrides.end(), choices[j].overrides.begin(), choices[j].overrides.end());
+      check(overrides, choices[i].ranks * choices[j].ranks);
+    }
+  }
+}
+
+TEST_F(LayoutsTest, DataPipelineAndZeroAreTheOneRanksPipelineBitForBit) {
+  for (const char* precision : {"fp64", "fp32"}) {
+    for (const char* tied : {"false", "true"}) {
+      const std::vector<Override> base = {{"train.precision", precision},
+                                          {"model.tied_embedding", tied}};
+      for (const int data : {1, 2}) {
+        auto overrides = base;
+        overrides.emplace_back("parallel.data", std::to_string(data));
+        const Outcome expected = run(config_of(overrides), data);
+        for (const int stages : {2, 3}) {
+          for (const std::string schedule :
+               {"gpipe", "1f1b", "interleaved", "zero-bubble", "zero-bubble-v", "breadth-first"}) {
+            // Six stages of four layers: there are not as many.
+            if (stages == 3 && (schedule == "interleaved" || schedule == "zero-bubble-v" ||
+                                schedule == "breadth-first"))
+              continue;
+            for (const int zero : {0, 1, 2, 3}) {
+              if (data == 1 && zero > 0) continue;
+              auto layout = overrides;
+              layout.emplace_back("parallel.pipeline", std::to_string(stages));
+              layout.emplace_back("parallel.schedule", schedule);
+              layout.emplace_back("parallel.zero", std::to_string(zero));
+              SCOPED_TRACE(describe(layout));
+              expect_same_bits(run(config_of(layout), data * stages), expected);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+bool is_legal(const std::vector<Override>& overrides, int num_ranks) {
+  try {
+    RunConfig config = config_of(overrides);
+    resolve(config, num_ranks);
+    check_layout(config);
+    return true;
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+// A layout drawn from a seed, of at most eight ranks.
+std::pair<std::vector<Override>, int> random_layout(int seed) {
+  std::mt19937_64 random(static_cast<uint64_t>(seed));
+  const auto one_of = [&](const std::vector<std::string>& values) {
+    return values[random() % values.size()];
+  };
+  std::vector<Override> overrides;
+  const auto set = [&](const std::string& key, const std::string& value) {
+    overrides.emplace_back(key, value);
+  };
+  int data = 1, tensor = 1, context = 1, pipeline = 1;
+  for (int* size : {&data, &tensor, &context, &pipeline}) {
+    const int room = 8 / (data * tensor * context * pipeline);
+    *size = 1 + static_cast<int>(random() % static_cast<uint64_t>(std::min(room, 4)));
+  }
+  set("parallel.data", std::to_string(data));
+  set("parallel.tensor", std::to_string(tensor));
+  set("parallel.context", std::to_string(context));
+  set("parallel.pipeline", std::to_string(pipeline));
+  set("parallel.sequence_parallel", one_of({"false", "true"}));
+  set("parallel.context_form", one_of({"ring", "all-to-all"}));
+  const std::string zero = one_of({"0", "1", "2", "3"});
+  set("parallel.zero", zero);
+  if (data == 4 && zero != "0") set("parallel.shard", one_of({"2", "4"}));
+  set("parallel.async_tensor", one_of({"off", "on"}));
+  set("train.overlap", one_of({"false", "true"}));
+  set("train.symmetric_memory", one_of({"false", "true"}));
+  const bool may_have_chunks = pipeline <= 2;
+  set("parallel.schedule", may_have_chunks ? one_of({"gpipe", "1f1b", "interleaved", "zero-bubble",
+                                                     "zero-bubble-v", "breadth-first"})
+                                           : one_of({"gpipe", "1f1b", "zero-bubble"}));
+  set("model.layers", std::to_string(4 + random() % 2));
+  set("model.vocab_size", std::to_string(29 + random() % 20));
+  set("model.ffn_width", std::to_string(17 + random() % 20));
+  set("model.sequence_length", std::to_string(7 + random() % 12));
+  set("model.tied_embedding", one_of({"false", "true"}));
+  if (random() % 3 == 0) {
+    set("model.family", "gpt2");
+    set("model.kv_heads", "6");
+  } else {
+    set("model.kv_heads", one_of({"1", "2", "3", "6"}));
+  }
+  set("train.micro_batch", std::to_string(1 + random() % 2));
+  set("train.global_batch", std::to_string(data * (2 + random() % 7)));
+  set("train.uneven_batches", "true");
+  set("train.bucket_bytes", one_of({"1", "4096", "4194304"}));
+  set("train.recompute", one_of({"none", "selective", "full"}));
+  set("train.recompute_modules", one_of({"attention_core", "attention", "feed_forward"}));
+  const int ranks = data * tensor * context * pipeline;
+  // Tensor ranks may have too few heads to share out once more.
+  if (!is_legal(overrides, ranks)) set("parallel.context_form", "ring");
+  return {overrides, ranks};
+}
+
+class RandomLayout : public LayoutsTest, public ::testing::WithParamInterface<int> {};
+
+// Twenty seeds a test.
+TEST_P(RandomLayout, IsTheOneRank) {
+  for (int seed = 20 * GetParam(); seed < 20 * (GetParam() + 1); ++seed) {
+    SCOPED_TRACE(concat("seed ", seed));
+    auto [overrides, ranks] = random_layout(seed);
+    check(overrides, ranks);
+    overrides.emplace_back("train.precision", "fp32");
+    check(overrides, ranks, fp32_bound(config_of(overrides)));
+    if (HasFatalFailure()) return;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomLayout, ::testing::Range(0, 10));
+
+}  // namespace
+}  // namespace trireme::train

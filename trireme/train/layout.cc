@@ -1,0 +1,203 @@
+#include "trireme/train/layout.h"
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+#include <string>
+#include <string_view>
+
+#include "trireme/base/error.h"
+#include "trireme/parallel/context/context_attention.h"
+#include "trireme/parallel/pipeline/split.h"
+#include "trireme/train/optimizer/optimizer.h"
+
+namespace trireme::train {
+namespace {
+
+parallel::ContextForm context_form(const ParallelConfig& config) {
+  return config.context_form == "ring" ? parallel::ContextForm::kRing
+                                       : parallel::ContextForm::kAllToAll;
+}
+
+bool keeps_compression_state(const TrainConfig& train) {
+  return train.compression == "powersgd" || train.compression == "topk" ||
+         (train.compression != "none" && train.compression_warmup > 0);
+}
+
+// A layer's share of a step's time, and the head's, in the same unit: their matrices' elements.
+std::vector<parallel::LayerCost> layer_costs(const model::ModelConfig& config) {
+  model::ModelConfig one = config;
+  one.layers = 1;
+  one.vocab_size = 0;
+  const double block = model::flops_per_token(one);
+  std::vector<parallel::LayerCost> costs(static_cast<size_t>(config.layers), {.time = block});
+  costs.back().time +=
+      6 * static_cast<double>(config.vocab_size) * static_cast<double>(config.width);
+  return costs;
+}
+
+std::vector<int> parse_counts(std::string_view text) {
+  std::vector<int> counts;
+  const char* at = text.data();
+  const char* end = at + text.size();
+  while (at < end) {
+    int count = 0;
+    const auto [rest, error] = std::from_chars(at, end, count);
+    const bool is_number = error == std::errc() && (rest == end || *rest == ',');
+    TRIREME_CHECK(is_number, "parallel.stage_layers is \"", text,
+                  "\"; expected numbers of layers separated by commas, such as \"3,3\"");
+    counts.push_back(count);
+    at = rest == end ? end : rest + 1;
+  }
+  return counts;
+}
+
+std::vector<int> layers_of(const RunConfig& config, int num_stages) {
+  const auto layers = static_cast<int>(config.model.layers);
+  TRIREME_CHECK(layers >= num_stages, "model.layers is ", layers, " and parallel.schedule \"",
+                config.parallel.schedule, "\" on ", config.parallel.pipeline, " ranks has ",
+                num_stages,
+                " stages, each of at least one; lower parallel.pipeline or "
+                "parallel.stages_per_rank");
+  if (!config.parallel.stage_layers.empty()) {
+    std::vector<int> counts = parse_counts(config.parallel.stage_layers);
+    const int sum = std::accumulate(counts.begin(), counts.end(), 0);
+    const bool are_positive = std::ranges::all_of(counts, [](int count) { return count > 0; });
+    TRIREME_CHECK(std::ssize(counts) == num_stages && sum == layers && are_positive,
+                  "parallel.stage_layers is \"", config.parallel.stage_layers, "\"; expected ",
+                  num_stages, " numbers above 0, one a stage, that sum to model.layers = ", layers);
+    return parallel::split_by_hand(std::move(counts), layers, num_stages);
+  }
+  return parallel::split_layers(layer_costs(config.model), {.num_stages = num_stages});
+}
+
+// One microbatch of the schedule, for its stages and where they are.
+parallel::Schedule example_schedule(const std::string& name, const ParallelConfig& config) {
+  const int chunks = config.pipeline == 1 ? 1 : static_cast<int>(config.stages_per_rank);
+  try {
+    return parallel::make_schedule(
+        name, {.num_ranks = static_cast<int>(config.pipeline), .num_chunks = chunks});
+  } catch (const ConfigError& error) {
+    if (chunks == 0) throw;
+    throw ConfigError(concat("parallel.stages_per_rank: ", error.what()));
+  }
+}
+
+}  // namespace
+
+std::vector<mesh::Axis> mesh_axes(const ParallelConfig& parallel) {
+  const auto axis = [](const char* name, int64_t size) {
+    return mesh::Axis{name, static_cast<int>(size)};
+  };
+  return {axis("pipeline", parallel.pipeline), axis("data", parallel.data / parallel.shard),
+          axis("shard", parallel.shard), axis("context", parallel.context),
+          axis("tensor", parallel.tensor)};
+}
+
+comm::Communicator& shard_group_of(const mesh::DeviceMesh& mesh) {
+  constexpr std::string_view kAxes[] = {"shard", "context"};
+  return mesh.size("context") > 1 ? mesh.joined_group(kAxes) : mesh.group("shard");
+}
+
+model::ModelAxes model_axes(const RunConfig& config, const mesh::DeviceMesh& mesh,
+                            std::shared_ptr<const bool> overlap) {
+  return {.tensor = {.group = &mesh.group("tensor"),
+                     .sequence = config.parallel.sequence_parallel,
+                     .overlap = std::move(overlap),
+                     .symmetric = config.train.symmetric_memory},
+          .context = mesh.size("context") > 1 ? &mesh.group("context") : nullptr,
+          .context_form = context_form(config.parallel),
+          .ring = {.overlap = config.train.overlap, .symmetric = config.train.symmetric_memory}};
+}
+
+model::ModelPart PipelineLayout::part(int stage) const {
+  const auto at = static_cast<size_t>(stage);
+  return {.first_layer = std::accumulate(layers.begin(), layers.begin() + stage, int64_t{0}),
+          .num_layers = layers[at],
+          .embeds = stage == 0,
+          .has_head = stage + 1 == num_stages()};
+}
+
+parallel::Schedule PipelineLayout::schedule(int64_t num_microbatches) const {
+  return parallel::make_schedule(name, {.num_ranks = num_ranks,
+                                        .num_microbatches = static_cast<int>(num_microbatches),
+                                        .num_chunks = num_stages() / num_ranks});
+}
+
+PipelineLayout pipeline_layout(const RunConfig& config) {
+  // One rank has nothing to schedule.
+  PipelineLayout layout{.name = config.parallel.pipeline == 1 ? "1f1b" : config.parallel.schedule,
+                        .num_ranks = static_cast<int>(config.parallel.pipeline)};
+  const parallel::Schedule example = example_schedule(layout.name, config.parallel);
+  layout.rank_of_stage = example.rank_of_stage;
+  layout.layers = layers_of(config, example.num_stages());
+  return layout;
+}
+
+std::string describe_layout(const RunConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  std::string text = concat("data ", parallel.data);
+  if (parallel.tensor > 1) {
+    text += concat(" x tensor ", parallel.tensor,
+                   parallel.sequence_parallel ? " (sequence parallel)" : "");
+  }
+  if (parallel.context > 1) {
+    text += concat(" x context ", parallel.context, " (", parallel.context_form, ")");
+  }
+  if (parallel.pipeline == 1) return text;
+  text += concat(" x pipeline ", parallel.pipeline, " (", parallel.schedule, ", layers ");
+  const PipelineLayout layout = pipeline_layout(config);
+  for (size_t i = 0; i < layout.layers.size(); ++i) {
+    text += concat(i == 0 ? "" : "+", layout.layers[i]);
+  }
+  return text + ")";
+}
+
+std::vector<LayoutRule> layout_rules() {
+  using Axes = std::vector<std::string>;
+  return {
+      {"optimizer.name = adafactor, muon, lamb or lars", Axes{"tensor"},
+       [](const RunConfig& c) { return needs_whole_parameters(c.optimizer); },
+       "they work on whole matrices, and each rank has a part", "use adamw, sgd or lion"},
+      {"train.stochastic_rounding", Axes{"tensor"},
+       [](const RunConfig& c) { return c.train.stochastic_rounding; },
+       "its random numbers are drawn for whole rows", "keep master weights"},
+      {"train.reproducible", Axes{"context"},
+       [](const RunConfig& c) { return c.train.reproducible; }, "its tree is over whole sequences",
+       "set it to false"},
+      {"train.measure_noise", Axes{"tensor", "context", "pipeline"},
+       [](const RunConfig& c) { return c.train.measure_noise; },
+       "it compares gradients of whole models", "measure it on data ranks alone"},
+      {"train.compression with state (powersgd, topk, or any with a warm-up)",
+       Axes{"tensor", "pipeline"},
+       [](const RunConfig& c) { return keeps_compression_state(c.train); },
+       "its state is of whole models", "use bf16, fp16 or int8 without warm-up"},
+  };
+}
+
+void check_layout(const RunConfig& config) {
+  const ParallelConfig& axes = config.parallel;
+  const std::pair<std::string_view, int64_t> sizes[] = {
+      {"tensor", axes.tensor}, {"context", axes.context}, {"pipeline", axes.pipeline}};
+  for (const LayoutRule& rule : layout_rules()) {
+    for (const auto& [axis, size] : sizes) {
+      const bool is_against = std::ranges::count(rule.axes, axis) > 0 && size > 1;
+      TRIREME_CHECK(!is_against || !rule.is_used(config), rule.feature, " with parallel.", axis,
+                    " = ", size, ": ", rule.reason, "; ", rule.remedy, ", or set parallel.", axis,
+                    " = 1");
+    }
+  }
+  const model::TensorCuts cuts(config.model, static_cast<int>(axes.tensor));
+  for (int rank = 0; rank < cuts.ranks; ++rank) {
+    const int64_t heads = cuts.heads_of(rank).size;
+    TRIREME_CHECK(context_form(axes) == parallel::ContextForm::kRing || axes.context <= heads,
+                  "parallel.context is ", axes.context, " and a tensor rank has ", heads,
+                  " heads to share out; lower it, or set parallel.context_form = \"ring\"");
+  }
+  TRIREME_CHECK(axes.context <= config.model.sequence_length, "parallel.context is ", axes.context,
+                " and model.sequence_length ", config.model.sequence_length,
+                ", so that a rank would have no token; lower parallel.context");
+  pipeline_layout(config);
+}
+
+}  // namespace trireme::train

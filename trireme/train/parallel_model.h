@@ -1,0 +1,104 @@
+// One model on a mesh: this rank's pipeline stages, each with its own data parallelism, run by one
+// schedule. Without a pipeline it is one stage and takes the same path.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trireme/dataset/batch_loader.h"
+#include "trireme/mesh/device_mesh.h"
+#include "trireme/model/model.h"
+#include "trireme/model/plan.h"
+#include "trireme/parallel/data/ddp.h"
+#include "trireme/parallel/pipeline/executor.h"
+#include "trireme/train/config.h"
+#include "trireme/train/layout.h"
+
+namespace trireme::train {
+
+// Thread safety: one thread drives it. The mesh outlives it.
+class ParallelModel {
+ public:
+  // Builds this rank's part of the model. overlap: see parallel::TensorAxis.
+  // Collective: every rank of the world, with the same config
+  // Throws:     ConfigError, CommError
+  ParallelModel(const RunConfig& config, const mesh::DeviceMesh& mesh,
+                std::shared_ptr<parallel::GradientHook> hook,
+                std::shared_ptr<const bool> overlap = nullptr);
+  ~ParallelModel();
+
+  const mesh::DeviceMesh& mesh() const { return mesh_; }
+  const model::ModelPlan& plan() const { return plan_; }
+  // This rank's part of every parameter it holds, stage by stage.
+  const std::vector<parallel::Shard>& shards() const { return shards_; }
+  const PipelineLayout& layout() const { return layout_; }
+  // The whole parameters of this rank's stages; with ZeRO-3 they have memory while in use.
+  std::vector<std::pair<std::string, at::Tensor>> parameters() const;
+
+  // Starts a step of these microbatches. Returns the targets that the losses count over all ranks.
+  // Collective: every rank, with as many microbatches
+  int64_t begin_step(const std::vector<dataset::Batch>& batches);
+  // Forward and backward of every microbatch; the gradients, times `scale`, are reduced when it
+  // returns. This rank's summed losses, one a microbatch: of its own tokens, and 0 unless it has
+  // the last stage.
+  std::vector<double> forward_backward(const std::vector<dataset::Batch>& batches, double scale);
+  // Brings the optimizer's new weights to the ranks that need them.
+  void end_step();
+  // Forward alone: as forward_backward().
+  std::vector<double> evaluate(const std::vector<dataset::Batch>& batches);
+  // How many targets this rank's losses of the batches count, one number a batch.
+  std::vector<double> num_targets(const std::vector<dataset::Batch>& batches) const;
+
+  // The sum over all microbatches of all data ranks of such numbers, see sum_over_batches().
+  // Collective: every rank of the world
+  double sum_over_batches(std::vector<double> mine) const;
+
+  // The sum of squares of each parameter's gradient, of the whole model in its order, see
+  // gradient_norm.h.
+  // Collective: every rank of the world
+  std::vector<double> gradient_squares() const;
+  const std::vector<std::string>& parameter_names() const { return names_; }
+
+  // How long the last step was held up by communication of any axis.
+  std::chrono::nanoseconds communication_time() const;
+  // Of the last step: as those of DistributedDataParallel, over all stages.
+  int64_t gradient_bytes() const;
+  double microbatch_squares() const;
+  parallel::DataParallelMemory memory() const;
+  // Of the last step's run of the schedule.
+  const parallel::PipelineProfile& pipeline_profile() const { return profile_; }
+
+ private:
+  struct Stage {
+    int number = 0;
+    std::unique_ptr<model::LanguageModel> model;
+    std::unique_ptr<parallel::DistributedDataParallel> ddp;
+  };
+
+  void add_stage(const RunConfig& config, int number, const model::ModelAxes& axes,
+                 const std::shared_ptr<parallel::GradientHook>& hook);
+  std::vector<parallel::PipelineStage> describe_stages();
+  parallel::PipelineExecutor& executor(int64_t num_microbatches);
+  Stage* find_stage(int number);
+
+  const mesh::DeviceMesh& mesh_;
+  model::ModelPlan plan_;
+  std::vector<std::string> names_;  // of all parameters
+  PipelineLayout layout_;
+  std::vector<Stage> stages_;  // of this rank
+  std::vector<parallel::Shard> shards_;
+  parallel::DeferredWork deferred_;
+  std::unique_ptr<parallel::WeightGradients> weight_gradients_;
+  std::map<int, std::unique_ptr<parallel::PipelineExecutor>> executors_;  // by microbatches
+  int64_t global_count_ = 0;
+  parallel::PipelineProfile profile_;
+  // Of the step's tensor and context communication.
+  std::shared_ptr<std::chrono::nanoseconds> waiting_ =
+      std::make_shared<std::chrono::nanoseconds>(0);
+};
+
+}  // namespace trireme::train
