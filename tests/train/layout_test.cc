@@ -53,6 +53,15 @@ TEST(Layout, IsDescribedByTheAxesThatDoSomething) {
             "data 1 x tensor 2 (sequence parallel) x pipeline 2 (1f1b, layers 3+3)");
 }
 
+TEST(Layout, KnowsWhenATensorGroupLiesOnSeveralHosts) {
+  const std::vector<std::string> hosts = {"a", "a", "a", "a", "b", "b", "b", "b"};
+  EXPECT_FALSE(tensor_crosses_hosts(hosts, 1));
+  EXPECT_FALSE(tensor_crosses_hosts(hosts, 2));
+  EXPECT_FALSE(tensor_crosses_hosts(hosts, 4));
+  EXPECT_TRUE(tensor_crosses_hosts(hosts, 8));
+  EXPECT_TRUE(tensor_crosses_hosts(std::vector<std::string>{"a", "a", "a", "b", "b", "b"}, 2));
+}
+
 // docs/layouts.md between its markers.
 std::string table_of(const std::vector<LayoutRule>& rules) {
   const std::vector<std::string> axes = {"tensor", "context", "pipeline"};

@@ -100,6 +100,11 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
              static_cast<long long>(config.parallel.data),
              static_cast<long long>(summary.microbatches_per_step),
              static_cast<long long>(config.train.micro_batch)));
+  if (summary.tensor_crosses_hosts) {
+    print_line(
+        "layout  tensor groups lie on several hosts, and every layer waits for the network: let "
+        "parallel.tensor divide the ranks of a host");
+  }
   print_line("memory  " + describe_memory(config, summary));
   if (summary.resumed_step > 0) {
     print_line(format("resume  after step %lld, from %s/checkpoints",

@@ -153,6 +153,14 @@ std::string describe_layout(const RunConfig& config) {
   return text + ")";
 }
 
+bool tensor_crosses_hosts(std::span<const std::string> hosts, int tensor_ranks) {
+  for (size_t rank = 1; rank < hosts.size(); ++rank) {
+    const bool in_one_group = rank % static_cast<size_t>(tensor_ranks) != 0;
+    if (in_one_group && hosts[rank] != hosts[rank - 1]) return true;
+  }
+  return false;
+}
+
 std::vector<LayoutRule> layout_rules() {
   using Axes = std::vector<std::string>;
   return {

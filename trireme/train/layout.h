@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,10 @@ PipelineLayout pipeline_layout(const RunConfig& config);
 // "data 2 x tensor 2 (sequence parallel) x pipeline 2 (1f1b, layers 3+3)": the axes of more than one
 // rank.
 std::string describe_layout(const RunConfig& config);
+
+// Whether a tensor group, neighbours in world rank, lies on several hosts. hosts[r]: the identity of
+// world rank r's.
+bool tensor_crosses_hosts(std::span<const std::string> hosts, int tensor_ranks);
 
 // A feature that does not go with some axes when they have more than one rank.
 struct LayoutRule {

@@ -10,6 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/checkpoint.h"
+#include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/comm/objects.h"
 #include "trireme/dataset/batch_loader.h"
 #include "trireme/dataset/indexed_file.h"
@@ -158,6 +159,7 @@ class Trainer::Impl {
   std::optional<Profiler> profiler_;
   int64_t step_ = 0;  // finished steps
   bool compression_restarted_ = false;
+  bool tensor_crosses_hosts_ = false;
 };
 
 Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
@@ -253,6 +255,8 @@ RunState Trainer::Impl::load(const fs::path& path) {
 }
 
 void Trainer::Impl::start_output() {
+  const std::vector<std::string> hosts = comm::all_gather_strings(world_, comm::host_identity());
+  tensor_crosses_hosts_ = tensor_crosses_hosts(hosts, mesh_.size("tensor"));
   if (!is_root()) return;
   write_file_atomically(folder() / "config.toml", to_toml(config_));
   dataset::save_tokenizer(*inputs_.tokenizer, (folder() / "tokenizer").string());
@@ -270,6 +274,7 @@ RunSummary Trainer::Impl::summary() const {
           .resumed_step = step_,
           .flops_per_token = model::flops_per_token(config_.model),
           .compression_restarted = compression_restarted_,
+          .tensor_crosses_hosts = tensor_crosses_hosts_,
           .memory = model_->memory(),
           .compression_bytes = compression_bytes(hook_.get()),
           .optimizer_bytes = optimizer_->state_bytes()};

@@ -27,6 +27,7 @@ struct RunSummary {
   double flops_per_token = 0;
   // Resumed from another layout or another train.compression: its residuals start from zero.
   bool compression_restarted = false;
+  bool tensor_crosses_hosts = false;  // every layer waits for the network
   // Model states of rank 0, from its tensors; activations come on top.
   parallel::DataParallelMemory memory{};
   int64_t compression_bytes = 0;

@@ -13,7 +13,7 @@ namespace trireme::parallel {
 namespace {
 
 TEST(RingPass, EveryPieceComesByEveryRank) {
-  for (const RingOptions options :
+  for (const RingOptions& options :
        {RingOptions{}, RingOptions{.overlap = false}, RingOptions{.symmetric = false}}) {
     for (int p = 1; p <= 5; ++p) {
       harness::run_ranks(p, [&](comm::Communicator& group) {

@@ -420,7 +420,9 @@ TEST(Zero, ParametersUsedOnSomeRanksOnlyHangNothingAndHaveDdpsGradients) {
                 << name << ", zero " << zero << ", overlap " << overlap;
           }
           // Two units: the unused weight and the second graph keep none of them.
-          if (zero == 3) EXPECT_LE(peak, 2 * (2 * 64 * 64 + 2 * 64) * 4);
+          if (zero == 3) {
+            EXPECT_LE(peak, 2 * (2 * 64 * 64 + 2 * 64) * 4);
+          }
         }
       }
     });

@@ -74,14 +74,16 @@ TEST_P(EveryOptimizer, AGradientMayBeAViewThatIsNotContiguous) {
 TEST_P(EveryOptimizer, AStateSavedByItsOwnerLoadsReplicated) {
   const harness::TemporaryFolder folder;
   const std::vector<int64_t> shape = {70, 3};
-  const auto make = [&](const std::vector<int64_t>& local_shape, mesh::Layout layout) {
-    return std::vector<parallel::Shard>{
-        {.name = "tall.weight", .weights = at::ones(local_shape), .layout = std::move(layout)}};
+  const auto make = [&](const std::vector<int64_t>& local_shape, mesh::Layout layout, int rank) {
+    return std::vector<parallel::Shard>{{.name = "tall.weight",
+                                         .weights = at::ones(local_shape),
+                                         .layout = std::move(layout),
+                                         .rank = rank}};
   };
   std::vector<checkpoint::Entry> saved;
   harness::run_ranks(2, [&](comm::Communicator& world) {
     const mesh::Layout layout(shape, {{"shard", 2}}, {mesh::Placement::sharded(0, {0, 0, 70})});
-    auto shards = make(layout.local_box(world.rank()).size, layout);
+    auto shards = make(layout.local_box(world.rank()).size, layout, world.rank());
     Optimizer optimizer(shards, config_);
     run_steps(optimizer, shards, 1, 2);
     const auto entries = optimizer.state();
@@ -89,7 +91,7 @@ TEST_P(EveryOptimizer, AStateSavedByItsOwnerLoadsReplicated) {
     if (world.rank() == 1) saved = entries;
   });
   harness::run_ranks(1, [&](comm::Communicator& world) {
-    auto shards = make(shape, mesh::Layout(shape, {{"shard", 1}}));
+    auto shards = make(shape, mesh::Layout(shape, {{"shard", 1}}), 0);
     Optimizer optimizer(shards, config_);
     auto entries = optimizer.state();
     checkpoint::load(*checkpoint::latest(folder.path()), entries, world);
