@@ -13,6 +13,7 @@
 
 #include "tests/harness/ranks.h"
 #include "tests/harness/tensors.h"
+#include "tests/parity/gradient_scale.h"
 #include "trireme/base/error.h"
 #include "trireme/train/gradient_norm.h"
 #include "trireme/train/layout.h"
@@ -133,23 +134,14 @@ RunConfig on_one_rank(RunConfig config) {
   return config;
 }
 
-// The size of the numbers that a gradient is summed from. A bias's are its weight's, without the
-// input: softmax does not see the bias of k, so that its gradient is zero but for their rounding.
-double scale_of(const std::string& name, const std::map<std::string, at::Tensor>& gradients) {
-  double scale = gradients.at(name).abs().max().item<double>();
-  constexpr std::string_view kBias = ".bias";
-  if (!name.ends_with(kBias)) return scale;
-  const std::string weight = name.substr(0, name.size() - kBias.size()) + ".weight";
-  return std::max(scale, gradients.at(weight).abs().max().item<double>());
-}
-
 void expect_close(const Outcome& actual, const Outcome& expected, double relative) {
   EXPECT_NEAR(actual.loss, expected.loss, relative * std::abs(expected.loss));
   EXPECT_NEAR(actual.evaluated, expected.evaluated, relative * std::abs(expected.evaluated));
   EXPECT_NEAR(actual.norm, expected.norm, relative * expected.norm);
   ASSERT_EQ(actual.gradients.size(), expected.gradients.size());
+  const auto gradient_of = [&](const std::string& name) { return expected.gradients.at(name); };
   for (const auto& [name, gradient] : expected.gradients) {
-    const double bound = relative * scale_of(name, expected.gradients);
+    const double bound = relative * gradient_scale(name, gradient_of);
     harness::assert_close(actual.gradients.at(name), gradient, 0, bound, name);
   }
 }
