@@ -53,7 +53,7 @@ def draw(curves, steps):
     for i, (name, values) in enumerate(curves.items()):
         points = " ".join(f"{x(step):.1f},{y(value):.1f}" for step, value in enumerate(values, 1))
         out.append(f'<polyline points="{points}" fill="none" stroke="{COLOURS[i]}" stroke-width="1.4"/>'
-                   f'<text x="{WIDTH - RIGHT - 8}" y="{TOP + 16 * i + 12}" text-anchor="end" '
+                   f'<text x="{WIDTH - RIGHT - 8}" y="{HEIGHT - BOTTOM - 16 * (len(curves) - i)}" text-anchor="end" '
                    f'fill="{COLOURS[i]}">{name}</text>')
     return "\n".join([*out, "</svg>"]) + "\n"
 
