@@ -27,6 +27,7 @@ class NetworkModel : public LanguageModel {
       : config_(config),
         axes_(axes),
         part_(part),
+        first_token_(TensorCuts(config, axes.tensor.size()).vocab_of(axes.tensor.rank()).offset),
         network_(std::make_shared<Network>(config, axes, part, dtype)) {}
 
   const ModelConfig& config() const override { return config_; }
@@ -54,11 +55,8 @@ class NetworkModel : public LanguageModel {
 
   Loss head_loss(const at::Tensor& hidden, const at::Tensor& targets_BT,
                  const at::Tensor& head_weight) override {
-    const parallel::TensorAxis& axis = axes_.tensor;
     const parallel::CrossEntropyOptions options{
-        .axis = axis,
-        .first_row = TensorCuts(config_, axis.size()).vocab_of(axis.rank()).offset,
-        .vocab_size = config_.vocab_size};
+        .axis = axes_.tensor, .first_row = first_token_, .vocab_size = config_.vocab_size};
     const auto context = context_of(targets_BT);
     const at::Tensor own_targets = local(targets_BT, context.get());
     if (head_weight.defined()) {
@@ -113,6 +111,7 @@ class NetworkModel : public LanguageModel {
   ModelConfig config_;
   ModelAxes axes_;
   ModelPart part_;
+  int64_t first_token_;  // of this rank's part of the vocabulary
   std::shared_ptr<Network> network_;
 };
 

@@ -3,17 +3,10 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
+#include "trireme/parallel/data/tree_sum.h"
 
 namespace trireme::model {
 namespace {
-
-std::vector<int64_t> even_cuts(int64_t length, int ranks) {
-  std::vector<int64_t> cuts{0};
-  for (int rank = 0; rank < ranks; ++rank) {
-    cuts.push_back(cuts.back() + mesh::split_range(length, ranks, rank).size);
-  }
-  return cuts;
-}
 
 std::vector<int64_t> times(std::span<const int64_t> cuts, int64_t factor) {
   std::vector<int64_t> result;
@@ -39,13 +32,13 @@ TensorCuts::TensorCuts(const ModelConfig& config, int ranks) : ranks(ranks) {
   check_enough(ranks, "ffn_width", config.ffn_width);
   check_enough(ranks, "vocab_size", config.vocab_size);
   if (ranks <= config.kv_heads) {
-    kv_heads = even_cuts(config.kv_heads, ranks);
+    kv_heads = parallel::even_cuts(config.kv_heads, ranks);
     heads = times(kv_heads, config.heads / config.kv_heads);
   } else {
-    heads = even_cuts(config.heads, ranks);
+    heads = parallel::even_cuts(config.heads, ranks);
   }
-  ffn = even_cuts(config.ffn_width, ranks);
-  vocab = even_cuts(config.vocab_size, ranks);
+  ffn = parallel::even_cuts(config.ffn_width, ranks);
+  vocab = parallel::even_cuts(config.vocab_size, ranks);
 }
 
 mesh::Range TensorCuts::heads_of(int rank) const { return part_of(heads, rank); }

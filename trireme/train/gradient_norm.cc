@@ -12,6 +12,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/parallel/data/partition.h"
+#include "trireme/train/loss_sum.h"
 
 namespace trireme::train {
 namespace {
@@ -72,10 +73,7 @@ std::vector<std::vector<double>> exchange_sums(std::span<const parallel::Shard> 
 // Of parameters that the tensor axis splits, the sum over its ranks; of the others, this rank's.
 void sum_over_tensor(std::span<const parallel::Shard> shards, comm::Communicator& tensor,
                      std::vector<double>& squares) {
-  const auto count = std::ssize(squares);
-  std::vector<double> all(squares.size() * static_cast<size_t>(tensor.size()));
-  const at::Tensor all_pP = at::from_blob(all.data(), {tensor.size(), count}, at::kDouble);
-  tensor.all_gather(all_pP.unbind(0), at::from_blob(squares.data(), {count}, at::kDouble))->wait();
+  const std::vector<double> all = gather(tensor, squares);
   for (size_t i = 0; i < shards.size(); ++i) {
     if (shards[i].layout.shape() == shards[i].layout.whole_shape()) continue;
     squares[i] = 0;

@@ -198,9 +198,13 @@ void check_layout(const RunConfig& config) {
   const model::TensorCuts cuts(config.model, static_cast<int>(axes.tensor));
   for (int rank = 0; rank < cuts.ranks; ++rank) {
     const int64_t heads = cuts.heads_of(rank).size;
-    TRIREME_CHECK(context_form(axes) == parallel::ContextForm::kRing || axes.context <= heads,
-                  "parallel.context is ", axes.context, " and a tensor rank has ", heads,
-                  " heads to share out; lower it, or set parallel.context_form = \"ring\"");
+    try {
+      parallel::check_context(context_form(axes), heads, static_cast<int>(axes.context));
+    } catch (const ConfigError& error) {
+      throw ConfigError(concat("parallel.context is ", axes.context, " and a tensor rank has ",
+                               heads, " heads: ", error.what(),
+                               ": lower it, or set parallel.context_form = \"ring\""));
+    }
   }
   TRIREME_CHECK(axes.context <= config.model.sequence_length, "parallel.context is ", axes.context,
                 " and model.sequence_length ", config.model.sequence_length,

@@ -45,6 +45,10 @@ class ParallelModel {
   // Forward and backward of every microbatch; the gradients, times `scale`, are reduced when it
   // returns. This rank's summed losses, one a microbatch: of its own tokens, and 0 unless it has
   // the last stage.
+  // Comm:       that of the model's layers, of PipelineExecutor::run() and of
+  //             DistributedDataParallel::backward(); with a new number of microbatches also that of
+  //             making an executor
+  // Collective: every rank of the world, as all that follow until num_targets()
   std::vector<double> forward_backward(const std::vector<dataset::Batch>& batches, double scale);
   // Brings the optimizer's new weights to the ranks that need them.
   void end_step();

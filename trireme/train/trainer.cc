@@ -255,8 +255,10 @@ RunState Trainer::Impl::load(const fs::path& path) {
 }
 
 void Trainer::Impl::start_output() {
-  const std::vector<std::string> hosts = comm::all_gather_strings(world_, comm::host_identity());
-  tensor_crosses_hosts_ = tensor_crosses_hosts(hosts, mesh_.size("tensor"));
+  if (mesh_.size("tensor") > 1) {
+    const std::vector<std::string> hosts = comm::all_gather_strings(world_, comm::host_identity());
+    tensor_crosses_hosts_ = tensor_crosses_hosts(hosts, mesh_.size("tensor"));
+  }
   if (!is_root()) return;
   write_file_atomically(folder() / "config.toml", to_toml(config_));
   dataset::save_tokenizer(*inputs_.tokenizer, (folder() / "tokenizer").string());

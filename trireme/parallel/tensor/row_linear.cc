@@ -1,7 +1,5 @@
 #include "trireme/parallel/tensor/row_linear.h"
 
-#include <algorithm>
-
 #include <ATen/ATen.h>
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -35,21 +33,12 @@ class PartialProduct {
         first_residual_row_(axis.sequence ? own_.offset : 0),
         y_SD_(y_SD) {}
 
+  // rows: those of one rank.
   void operator()(mesh::Range rows) const {
-    const int64_t end = rows.offset + rows.size, own_end = own_.offset + own_.size;
-    const int64_t from = std::clamp(own_.offset, rows.offset, end);
-    const int64_t to = std::clamp(own_end, from, end);
-    multiply({rows.offset, from - rows.offset}, false);
-    multiply({from, to - from}, true);
-    multiply({to, end - to}, false);
-  }
-
- private:
-  void multiply(mesh::Range rows, bool is_own) const {
     if (rows.size == 0) return;
     at::Tensor y = y_SD_.narrow(0, rows.offset, rows.size);
     const at::Tensor x = x_Sf_.narrow(0, rows.offset, rows.size);
-    if (!is_own || (!residual_.defined() && !bias_.defined())) {
+    if (rows != own_ || (!residual_.defined() && !bias_.defined())) {
       at::mm_out(y, x, w_fD_);
     } else if (!residual_.defined()) {
       at::addmm_out(y, bias_, x, w_fD_);
@@ -61,6 +50,7 @@ class PartialProduct {
     }
   }
 
+ private:
   at::Tensor x_Sf_, w_fD_, bias_, residual_;
   mesh::Range own_;
   int64_t first_residual_row_;
