@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -28,6 +29,12 @@ struct PartOutput {
   at::Tensor head_weight{};  // [v, D], where a tied head is in another part than the embedding
 };
 
+// Where the sequences of a forward are in training; it says what dropout draws.
+struct TrainingPlace {
+  int64_t step = 0;            // counted from 0
+  int64_t first_sequence = 0;  // of the step's global batch
+};
+
 // A model, or the part of one that a pipeline stage has. Tokens and targets are those of whole
 // sequences; with a context axis each rank takes its own.
 class LanguageModel {
@@ -45,9 +52,11 @@ class LanguageModel {
   virtual void set_recompute(const RecomputePlan& plan) = 0;
 
   // The part's layers. hidden: what the part before passed on; undefined for the one that embeds.
+  // training: empty for evaluation and generation, which drop nothing.
   // Shapes:     tokens_BT [B, T] int64
   // Collective: every rank of the tensor and context axes, with the same tokens
-  virtual PartOutput forward_part(const at::Tensor& tokens_BT, const at::Tensor& hidden) = 0;
+  virtual PartOutput forward_part(const at::Tensor& tokens_BT, const at::Tensor& hidden,
+                                  const std::optional<TrainingPlace>& training = {}) = 0;
   // The sum of cross-entropies of this rank's tokens, and their number, from the last part's hidden
   // states. head_weight: of a tied head whose embedding is in another part.
   // Collective: as forward_part(); the same on all ranks of the tensor axis
@@ -58,8 +67,9 @@ class LanguageModel {
 
   // Of a whole model.
   // Shapes: tokens_BT, targets_BT [B, T] int64 -> scalar sum of cross-entropies, and their number
-  Loss loss(const at::Tensor& tokens_BT, const at::Tensor& targets_BT) {
-    return head_loss(forward_part(tokens_BT, {}).hidden, targets_BT);
+  Loss loss(const at::Tensor& tokens_BT, const at::Tensor& targets_BT,
+            const std::optional<TrainingPlace>& training = {}) {
+    return head_loss(forward_part(tokens_BT, {}, training).hidden, targets_BT);
   }
   // Of a whole model on one rank.
   // Shapes: tokens_BT [B, T] int64 -> logits_BTV [B, T, V]
@@ -67,7 +77,8 @@ class LanguageModel {
 };
 
 // Builds this rank's part of the family `config` names, in `dtype`, every parameter drawn from the
-// counter-based generator keyed by (seed, parameter name, index in the whole parameter).
+// counter-based generator keyed by (seed, parameter name, index in the whole parameter); dropout
+// draws with the same seed.
 // Throws: ConfigError when the config is not valid
 std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, uint64_t seed,
                                           at::ScalarType dtype, const ModelAxes& axes = {},
