@@ -113,6 +113,8 @@ TEST_F(BatchLoaderTest, AnUnevenBatchIsReadOnceWhateverTheLayout) {
             ASSERT_EQ(batch.tokens_BT.size(1), 7);
             ASSERT_LE(batch.tokens_BT.size(0), micro_batch);
             EXPECT_EQ(batch.targets_BT.sizes(), batch.tokens_BT.sizes());
+            EXPECT_EQ(batch.step, step);
+            EXPECT_EQ(batch.first_sequence, (rank * loader.num_microbatches() + i) * micro_batch);
             parts.push_back(batch.tokens_BT);
           }
         }

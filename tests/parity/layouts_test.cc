@@ -37,7 +37,7 @@ dataset::Batch batch_of(const RunConfig& config, int64_t first, int64_t size) {
   const at::Tensor tokens_BT = stream.mul(7).add(stream.square()).remainder(V).view({size, T});
   at::Tensor targets_BT = stream.mul(11).add(3).remainder(V).view({size, T}).clone();
   if (targets_BT.numel() > 2) targets_BT.view({-1})[2] = model::kIgnoredTarget;
-  return {tokens_BT, targets_BT};
+  return {.tokens_BT = tokens_BT, .targets_BT = targets_BT, .step = 3, .first_sequence = first};
 }
 
 // The step's microbatches of one data rank; the last ones may be smaller or empty.
@@ -225,11 +225,25 @@ bool shares_a_key(const AxisChoice& a, const AxisChoice& b) {
 TEST_F(LayoutsTest, EveryAxisAloneIsTheOneRank) {
   for (const AxisChoice& choice : axis_choices()) {
     for (const char* family : {"llama", "gpt2"}) {
-      auto overrides = choice.overrides;
-      overrides.emplace_back("model.family", family);
-      if (std::string(family) == "gpt2") overrides.emplace_back("model.kv_heads", "6");
-      check(overrides, choice.ranks);
+      for (const char* dropout : {"0", "0.1"}) {
+        auto overrides = choice.overrides;
+        overrides.emplace_back("model.family", family);
+        overrides.emplace_back("model.dropout", dropout);
+        if (std::string(family) == "gpt2") overrides.emplace_back("model.kv_heads", "6");
+        check(overrides, choice.ranks);
+      }
     }
+  }
+}
+
+TEST_F(LayoutsTest, DropoutChangesTheLossAndNoEvaluation) {
+  for (const char* family : {"llama", "gpt2"}) {
+    const std::vector<Override> base = {{"model.family", family}, {"model.kv_heads", "6"}};
+    auto dropped = base;
+    dropped.emplace_back("model.dropout", "0.1");
+    const Outcome plain = run(config_of(base), 1), actual = run(config_of(dropped), 1);
+    EXPECT_EQ(actual.evaluated, plain.evaluated);
+    EXPECT_GT(std::abs(actual.loss - plain.loss), 1e-6);
   }
 }
 
@@ -238,18 +252,23 @@ TEST_F(LayoutsTest, EveryPairOfAxesIsTheOneRank) {
   for (size_t i = 0; i < choices.size(); ++i) {
     for (size_t j = i + 1; j < choices.size(); ++j) {
       if (shares_a_key(choices[i], choices[j])) continue;
-      auto overrides = choices[i].overrides;
-      overrides.insert(overrides.end(), choices[j].overrides.begin(), choices[j].overrides.end());
-      check(overrides, choices[i].ranks * choices[j].ranks);
+      for (const char* dropout : {"0", "0.1"}) {
+        auto overrides = choices[i].overrides;
+        overrides.insert(overrides.end(), choices[j].overrides.begin(), choices[j].overrides.end());
+        overrides.emplace_back("model.dropout", dropout);
+        check(overrides, choices[i].ranks * choices[j].ranks);
+      }
     }
   }
 }
 
 TEST_F(LayoutsTest, DataPipelineAndZeroAreTheOneRanksPipelineBitForBit) {
   for (const char* precision : {"fp64", "fp32"}) {
-    for (const char* tied : {"false", "true"}) {
+    for (const auto& [tied, dropout] :
+         {std::pair("false", "0"), {"false", "0.1"}, {"true", "0"}, {"true", "0.1"}}) {
       const std::vector<Override> base = {{"train.precision", precision},
-                                          {"model.tied_embedding", tied}};
+                                          {"model.tied_embedding", tied},
+                                          {"model.dropout", dropout}};
       for (const int data : {1, 2}) {
         auto overrides = base;
         overrides.emplace_back("parallel.data", std::to_string(data));
@@ -336,6 +355,7 @@ std::pair<std::vector<Override>, int> random_layout(int seed) {
   set("train.bucket_bytes", one_of({"1", "4096", "4194304"}));
   set("train.recompute", one_of({"none", "selective", "full"}));
   set("train.recompute_modules", one_of({"attention_core", "attention", "feed_forward"}));
+  set("model.dropout", one_of({"0", "0.1"}));
   const int ranks = data * tensor * context * pipeline;
   // Tensor ranks may have too few heads to share out once more.
   if (!is_legal(overrides, ranks)) set("parallel.context_form", "ring");

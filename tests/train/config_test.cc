@@ -77,6 +77,9 @@ TEST(Config, NumbersOutOfRangeAreRefused) {
   EXPECT_THAT(error_of("[train]\nsteps = 0\n"), HasSubstr("at least 1"));
   EXPECT_THAT(error_of("[optimizer]\nlearning_rate = nan\n"), HasSubstr("learning_rate"));
   EXPECT_THAT(error_of("[optimizer]\nbeta1 = 1.0\n"), HasSubstr("below 1"));
+  EXPECT_THAT(error_of("[model]\ndropout = 1.0\n"),
+              AllOf(HasSubstr("model.dropout = 1;"), HasSubstr("below 1")));
+  EXPECT_THAT(error_of("[model]\ndropout = -0.1\n"), HasSubstr("model.dropout is -0.1"));
 }
 
 TEST(Config, TheOptimizersKeysAreChecked) {

@@ -162,6 +162,24 @@ TEST_F(TrainerTest, ResumesAtAnotherNumberOfRanks) {
   expect_same_run("parts", "whole", 1e-12);
 }
 
+// Masks follow from the step and the place in the global batch.
+TEST_F(TrainerTest, DropoutGoesOnWithTheSameMasksAfterAResumeAtAnyNumberOfRanks) {
+  const auto with = [&](const char* name, const char* dropout = "0.2") {
+    return config(name, {{"train.precision", "fp64"}, {"model.dropout", dropout}});
+  };
+  run(with("one"), 1);
+  run(with("two"), 2);
+  run(with("parts"), 2, /*stop_after=*/3);
+  run(with("parts"), 2);
+  expect_same_run("parts", "two", 0);
+  run(with("moved"), 4, /*stop_after=*/3);
+  run(with("moved"), 1);
+  expect_same_run("moved", "one", 1e-12);
+  expect_same_run("two", "one", 1e-12);
+  run(with("plain", "0"), 1);
+  EXPECT_NE(metrics("plain").front().at("loss"), metrics("one").front().at("loss"));
+}
+
 // Residuals, PowerSGD's Q and the warm-up's count are in the checkpoint.
 TEST_F(TrainerTest, CompressedRunsStopAndResumeWithTheSameBitsAtEveryStage) {
   for (const char* rule : {"bf16", "int8", "powersgd", "topk"}) {
@@ -301,10 +319,11 @@ TEST_F(TrainerTest, DivergenceNamesTheStepAndTheParameter) {
 TEST_F(TrainerTest, ACheckpointOfAnotherModelIsRefused) {
   run(config("a"), 1);
   EXPECT_THROW(run(config("a", {{"model.width", "32"}, {"train.steps", "8"}}), 1), CheckpointError);
-  const std::string error =
-      error_of(config("a", {{"optimizer.name", "lion"}, {"train.steps", "8"}}));
+  const std::string error = error_of(
+      config("a", {{"optimizer.name", "lion"}, {"train.steps", "8"}, {"model.dropout", "0.1"}}));
   EXPECT_NE(error.find("optimizer.name changed from"), std::string::npos) << error;
   EXPECT_EQ(error.find("train.steps"), std::string::npos) << error;
+  EXPECT_EQ(error.find("model.dropout"), std::string::npos) << error;
 }
 
 TEST_F(TrainerTest, PreflightFindsWhatOneProcessCan) {

@@ -46,7 +46,10 @@ Batch BatchLoader::microbatch(int64_t step, int64_t index) const {
   const int64_t first = first_sample(step, index);
   const int64_t left = step_sample(step) + options_.global_batch - first;
   const int64_t B = std::clamp<int64_t>(left, 0, options_.micro_batch);
-  Batch batch{at::empty({B, T}, at::kLong), at::empty({B, T}, at::kLong)};
+  Batch batch{.tokens_BT = at::empty({B, T}, at::kLong),
+              .targets_BT = at::empty({B, T}, at::kLong),
+              .step = step,
+              .first_sequence = first - step_sample(step)};
   auto* tokens = batch.tokens_BT.mutable_data_ptr<int64_t>();
   auto* targets = batch.targets_BT.mutable_data_ptr<int64_t>();
   std::vector<int64_t> sequence(T + 1);

@@ -25,6 +25,8 @@ struct BatchOptions {
 struct Batch {
   at::Tensor tokens_BT;   // [B, T] int64, CPU
   at::Tensor targets_BT;  // [B, T] int64, CPU: tokens one to the right
+  int64_t step = 0;
+  int64_t first_sequence = 0;  // where its first one is in the step's global batch
 };
 
 // Thread safe. The sampler must outlive it.

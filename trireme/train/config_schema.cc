@@ -19,6 +19,9 @@ std::vector<Field> schema(RunConfig& config) {
       {"model.rope_base", &model.rope_base, "llama: base of the rotary angles", 1},
       {"model.tied_embedding", &model.tied_embedding,
        "llama: output shares the embedding's weight"},
+      {"model.dropout", &model.dropout,
+       "share of elements dropped in training after embedding, attention and feed-forward; below 1",
+       0},
 
       {"data.path", &data.path, "prefix that `trireme data prepare --output` wrote"},
       {"data.seed", &data.seed, "order of the sequences"},

@@ -1,6 +1,7 @@
 #include "trireme/train/parallel_model.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -135,10 +136,12 @@ std::vector<parallel::PipelineStage> ParallelModel::describe_stages() {
     stage.outputs.push_back(number == last ? "loss" : concat("hidden ", number + 1));
     if (number == 0 && sends_head) stage.outputs.push_back("head");
     if (const Stage* mine = find_stage(number)) {
-      stage.forward = [model = mine->model.get(), number, last](int64_t /*microbatch*/,
-                                                                std::vector<at::Tensor> in) {
+      stage.forward = [this, model = mine->model.get(), number, last](int64_t microbatch,
+                                                                      std::vector<at::Tensor> in) {
         const at::Tensor hidden = number == 0 ? at::Tensor() : in[1];
-        const model::PartOutput out = model->forward_part(in[0], hidden);
+        std::optional<model::TrainingPlace> training;
+        if (!places_.empty()) training = places_[static_cast<size_t>(microbatch)];
+        const model::PartOutput out = model->forward_part(in[0], hidden, training);
         if (number < last) {
           std::vector<at::Tensor> outputs{out.hidden};
           if (out.head_weight.defined()) outputs.push_back(out.head_weight);
@@ -196,6 +199,10 @@ int64_t ParallelModel::begin_step(const std::vector<dataset::Batch>& batches) {
 
 std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::Batch>& batches,
                                                     double scale) {
+  places_.clear();
+  for (const dataset::Batch& batch : batches) {
+    places_.push_back({.step = batch.step, .first_sequence = batch.first_sequence});
+  }
   parallel::PipelineResult result =
       executor(std::ssize(batches))
           .run(feed_of(batches), scale / static_cast<double>(global_count_));
@@ -204,6 +211,7 @@ std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::B
 }
 
 std::vector<double> ParallelModel::evaluate(const std::vector<dataset::Batch>& batches) {
+  places_.clear();
   return losses_of(executor(std::ssize(batches)).evaluate(feed_of(batches)), batches.size());
 }
 

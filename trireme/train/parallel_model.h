@@ -52,7 +52,7 @@ class ParallelModel {
   std::vector<double> forward_backward(const std::vector<dataset::Batch>& batches, double scale);
   // Brings the optimizer's new weights to the ranks that need them.
   void end_step();
-  // Forward alone: as forward_backward().
+  // Forward alone, without dropout: as forward_backward().
   std::vector<double> evaluate(const std::vector<dataset::Batch>& batches);
   // How many targets this rank's losses of the batches count, one number a batch.
   std::vector<double> num_targets(const std::vector<dataset::Batch>& batches) const;
@@ -99,6 +99,7 @@ class ParallelModel {
   std::unique_ptr<parallel::WeightGradients> weight_gradients_;
   std::map<int, std::unique_ptr<parallel::PipelineExecutor>> executors_;  // by microbatches
   int64_t global_count_ = 0;
+  std::vector<model::TrainingPlace> places_;  // of the microbatches; empty in evaluation
   parallel::PipelineProfile profile_;
   // Of the step's tensor and context communication.
   std::shared_ptr<std::chrono::nanoseconds> waiting_ =

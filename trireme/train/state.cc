@@ -56,8 +56,8 @@ std::map<std::string, std::string> deciding_settings(const RunConfig& config) {
                                         "train.master_weights"};
   std::map<std::string, std::string> deciding;
   for (auto& [key, value] : settings(config)) {
-    if (key.starts_with("model.") || std::ranges::count(kKeys, key) > 0)
-      deciding.emplace(key, value);
+    const bool is_of_model = key.starts_with("model.") && key != "model.dropout";
+    if (is_of_model || std::ranges::count(kKeys, key) > 0) deciding.emplace(key, value);
   }
   return deciding;
 }
