@@ -39,9 +39,10 @@ class NetworkModel : public LanguageModel {
     for (const auto& block : network_->blocks()) block->set_recompute(plan);
   }
 
-  PartOutput forward_part(const at::Tensor& tokens_BT, const at::Tensor& hidden) override {
+  PartOutput forward_part(const at::Tensor& tokens_BT, const at::Tensor& hidden,
+                          const at::Tensor& documents_BT) override {
     check_tokens(tokens_BT, config_);
-    const TokenBatch batch = token_batch(tokens_BT);
+    const TokenBatch batch = token_batch(tokens_BT, documents_BT);
     const at::Tensor input = part_.embeds ? local(tokens_BT, batch.context.get()) : hidden;
     PartOutput out{network_->forward(input, batch)};
     if (part_.embeds && !part_.has_head && config_.has_tied_head()) {
@@ -80,7 +81,7 @@ class NetworkModel : public LanguageModel {
         axes_.tensor.size() == 1 && axes_.context == nullptr && part_.embeds && part_.has_head,
         "logits of a part of the model");
     return network_->run_unit(
-        network_->head_unit(), forward_part(tokens_BT, {}).hidden,
+        network_->head_unit(), forward_part(tokens_BT, {}, {}).hidden,
         [this](const at::Tensor& x_BTD) { return at::linear(x_BTD, network_->head_VD()); });
   }
 
@@ -88,19 +89,22 @@ class NetworkModel : public LanguageModel {
   using Context = std::shared_ptr<const parallel::ContextParallel>;
 
   // How sequences as long as these are shared out; null: not at all.
-  Context context_of(const at::Tensor& tokens_BT) const {
+  Context context_of(const at::Tensor& tokens_BT, const at::Tensor& documents_BT = {}) const {
     if (axes_.context == nullptr) return nullptr;
     return std::make_shared<const parallel::ContextParallel>(parallel::ContextParallel{
         .group = *axes_.context,
         .split = parallel::SequenceSplit(tokens_BT.size(1), axes_.context->size()),
         .form = axes_.context_form,
-        .ring = axes_.ring});
+        .ring = axes_.ring,
+        .documents_BT = documents_BT});
   }
   static at::Tensor local(const at::Tensor& tokens_BT, const parallel::ContextParallel* context) {
     return context == nullptr ? tokens_BT : context->local(tokens_BT, 1);
   }
-  TokenBatch token_batch(const at::Tensor& tokens_BT) const {
-    TokenBatch batch{.B = tokens_BT.size(0), .context = context_of(tokens_BT)};
+  TokenBatch token_batch(const at::Tensor& tokens_BT, const at::Tensor& documents_BT) const {
+    TokenBatch batch{.B = tokens_BT.size(0),
+                     .documents_BT = documents_BT,
+                     .context = context_of(tokens_BT, documents_BT)};
     batch.positions_T = batch.context ? batch.context->positions()
                                       : at::arange(tokens_BT.size(1), tokens_BT.options());
     batch.T = batch.positions_T.numel();

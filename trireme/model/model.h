@@ -45,9 +45,11 @@ class LanguageModel {
   virtual void set_recompute(const RecomputePlan& plan) = 0;
 
   // The part's layers. hidden: what the part before passed on; undefined for the one that embeds.
-  // Shapes:     tokens_BT [B, T] int64
-  // Collective: every rank of the tensor and context axes, with the same tokens
-  virtual PartOutput forward_part(const at::Tensor& tokens_BT, const at::Tensor& hidden) = 0;
+  // documents_BT: tokens attend to those of the same number alone; undefined: to their sequence.
+  // Shapes:     tokens_BT, documents_BT [B, T] int64
+  // Collective: every rank of the tensor and context axes, with the same tokens and documents
+  virtual PartOutput forward_part(const at::Tensor& tokens_BT, const at::Tensor& hidden,
+                                  const at::Tensor& documents_BT = {}) = 0;
   // The sum of cross-entropies of this rank's tokens, and their number, from the last part's hidden
   // states. head_weight: of a tied head whose embedding is in another part.
   // Collective: as forward_part(); the same on all ranks of the tensor axis
