@@ -1,5 +1,6 @@
 #include "trireme/model/config.h"
 
+#include <cmath>
 #include <functional>
 #include <string>
 
@@ -42,6 +43,9 @@ TEST(ModelConfig, RefusalsNameKeyValueAndExpectation) {
   expect_refused([](auto& c) { c.vocab_size = -1; }, "vocab_size", "-1");
   expect_refused([](auto& c) { c.norm_epsilon = 0; }, "norm_epsilon", "0");
   expect_refused([](auto& c) { c.rope_base = 1; }, "rope_base", "1");
+  expect_refused([](auto& c) { c.dropout = 1; }, "dropout", "1");
+  expect_refused([](auto& c) { c.dropout = -0.1; }, "dropout", "-0.1");
+  expect_refused([](auto& c) { c.dropout = std::nan(""); }, "dropout", "nan");
 }
 
 TEST(ModelConfig, HeadsDivideWidthAndKvHeadsDivideHeads) {

@@ -82,7 +82,8 @@ TEST(Recompute, PlansAreNamed) {
 
 // Every plan of both families: loss and each gradient.
 TEST(Recompute, ModelsHaveTheSameGradientsWithEveryPlan) {
-  for (const char* family : {"llama", "gpt2"}) {
+  for (const auto& [family, dropout] :
+       {std::pair("llama", 0.0), {"llama", 0.3}, {"gpt2", 0.0}, {"gpt2", 0.3}}) {
     const ModelConfig config{.family = family,
                              .layers = 2,
                              .width = 16,
@@ -90,12 +91,13 @@ TEST(Recompute, ModelsHaveTheSameGradientsWithEveryPlan) {
                              .kv_heads = 4,
                              .ffn_width = 24,
                              .sequence_length = 8,
-                             .vocab_size = 11};
+                             .vocab_size = 11,
+                             .dropout = dropout};
     const at::Tensor tokens = at::arange(16).remainder(11).view({2, 8});
     const auto gradients = [&](const RecomputePlan& plan) {
       const auto model = make_model(config, 3, at::kFloat);
       model->set_recompute(plan);
-      const Loss loss = model->loss(tokens, tokens);
+      const Loss loss = model->loss(tokens, tokens, TrainingPlace{.step = 4, .first_sequence = 6});
       loss.sum.backward();
       std::vector<at::Tensor> result{loss.sum.detach()};
       for (const at::Tensor& p : model->module().parameters()) result.push_back(p.grad());

@@ -6,7 +6,6 @@
 #include "trireme/model/rotary.h"
 #include "trireme/parallel/tensor/column_linear.h"
 #include "trireme/parallel/tensor/replicated_weight.h"
-#include "trireme/parallel/tensor/row_linear.h"
 
 namespace trireme::model {
 namespace {
@@ -100,7 +99,7 @@ at::Tensor Attention::forward(const at::Tensor& x, const at::Tensor& residual,
   };
   const at::Tensor out_BTD =
       recompute_if(recompute_core, core, {q_BTD, kv_of_each_head(k_BTG), kv_of_each_head(qkv[2])});
-  return parallel::row_linear(out_BTD, o_proj->weights(), residual, axis_);
+  return dropout.close_branch(out_BTD, o_proj->weights(), residual, axis_, batch);
 }
 
 }  // namespace trireme::model

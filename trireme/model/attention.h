@@ -9,6 +9,7 @@
 #include <torch/nn/module.h>
 
 #include "trireme/model/config.h"
+#include "trireme/model/dropout.h"
 #include "trireme/model/linear.h"
 #include "trireme/model/plan.h"
 
@@ -29,7 +30,7 @@ class Attention : public torch::nn::Module {
  public:
   Attention(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
             const AttentionOptions& options = {});
-  // Adds the attention of x to the residual stream; turns q and k by the batch's rotary positions
+  // Adds the attention of x, less what is dropped, to the residual stream; turns q and k by the batch's rotary positions
   // if it has them.
   // Shapes: x, residual [B, T, D], or their rows as the tensor axis holds them -> the same
   at::Tensor forward(const at::Tensor& x, const at::Tensor& residual, const TokenBatch& batch);
@@ -39,6 +40,7 @@ class Attention : public torch::nn::Module {
   std::shared_ptr<Linear> v_proj;  // [k * H, D]
   std::shared_ptr<Linear> o_proj;  // [D, n * H]
   bool recompute_core = false;     // softmax(q k^T) v again in backward
+  Dropout dropout;                 // of o_proj's result
 
  private:
   parallel::LinearWeight kv_weights(const Linear& projection) const;

@@ -30,6 +30,8 @@ void validate(const ModelConfig& config) {
                 "; expected at least 1, or 0 to take it from the data");
   TRIREME_CHECK(config.norm_epsilon > 0, "model.norm_epsilon = ", config.norm_epsilon,
                 "; expected a positive number such as 1e-5");
+  TRIREME_CHECK(config.dropout >= 0 && config.dropout < 1, "model.dropout = ", config.dropout,
+                "; expected at least 0 (none) and below 1, such as 0.1");
   check_divides("heads", config.heads, "width", config.width);
   check_divides("kv_heads", config.kv_heads, "heads", config.heads);
   if (config.family == "llama") {

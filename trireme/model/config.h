@@ -20,6 +20,7 @@ struct ModelConfig {
   double norm_epsilon = 1e-5;
   double rope_base = 10000.0;   // llama
   bool tied_embedding = false;  // llama; gpt2's is always tied
+  double dropout = 0.0;         // share of elements dropped in training, see dropout.h
 
   int64_t head_width() const { return width / heads; }  // H
   bool has_tied_head() const { return tied_embedding || family == "gpt2"; }

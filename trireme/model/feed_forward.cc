@@ -7,7 +7,6 @@
 #include "trireme/base/error.h"
 #include "trireme/base/simd.h"
 #include "trireme/parallel/tensor/column_linear.h"
-#include "trireme/parallel/tensor/row_linear.h"
 
 namespace trireme::model {
 namespace {
@@ -112,8 +111,8 @@ at::Tensor FeedForward::forward(const at::Tensor& x, const at::Tensor& residual,
                                 const TokenBatch& batch) {
   const std::vector<at::Tensor> gate_up =
       parallel::column_linear(x, {gate_proj->weights(), up_proj->weights()}, batch.lead(), axis_);
-  return parallel::row_linear(swiglu(gate_up[0], gate_up[1]), down_proj->weights(), residual,
-                              axis_);
+  return dropout.close_branch(swiglu(gate_up[0], gate_up[1]), down_proj->weights(), residual, axis_,
+                              batch);
 }
 
 GeluFeedForward::GeluFeedForward(const ModelConfig& config, const ModelAxes& axes,
@@ -129,7 +128,8 @@ at::Tensor GeluFeedForward::forward(const at::Tensor& x, const at::Tensor& resid
                                     const TokenBatch& batch) {
   const std::vector<at::Tensor> hidden =
       parallel::column_linear(x, {c_fc->weights()}, batch.lead(), axis_);
-  return parallel::row_linear(at::gelu(hidden[0], "tanh"), c_proj->weights(), residual, axis_);
+  return dropout.close_branch(at::gelu(hidden[0], "tanh"), c_proj->weights(), residual, axis_,
+                              batch);
 }
 
 }  // namespace trireme::model

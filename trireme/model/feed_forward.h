@@ -7,6 +7,7 @@
 #include <torch/nn/module.h>
 
 #include "trireme/model/config.h"
+#include "trireme/model/dropout.h"
 #include "trireme/model/linear.h"
 #include "trireme/model/plan.h"
 
@@ -22,19 +23,20 @@ at::Tensor swiglu(const at::Tensor& gate_BTF, const at::Tensor& up_BTF);
 class FeedForward : public torch::nn::Module {
  public:
   FeedForward(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype);
-  // Adds down(silu(gate(x)) * up(x)) to the residual stream.
+  // Adds down(silu(gate(x)) * up(x)), less what is dropped, to the residual stream.
   // Shapes: x, residual [B, T, D], or their rows as the tensor axis holds them -> the same
   at::Tensor forward(const at::Tensor& x, const at::Tensor& residual, const TokenBatch& batch);
 
   std::shared_ptr<Linear> gate_proj;  // [f, D]
   std::shared_ptr<Linear> up_proj;    // [f, D]
   std::shared_ptr<Linear> down_proj;  // [D, f]
+  Dropout dropout;                    // of down_proj's result
 
  private:
   parallel::TensorAxis axis_;
 };
 
-// Adds c_proj(gelu(c_fc(x))) to the residual stream, GELU by its tanh approximation.
+// Adds c_proj(gelu(c_fc(x))), less what is dropped, to the residual stream, GELU by its tanh approximation.
 // Source: Hendrycks & Gimpel 2016, arXiv:1606.08415, section 2
 class GeluFeedForward : public torch::nn::Module {
  public:
@@ -44,6 +46,7 @@ class GeluFeedForward : public torch::nn::Module {
 
   std::shared_ptr<Linear> c_fc;    // [f, D]
   std::shared_ptr<Linear> c_proj;  // [D, f]
+  Dropout dropout;                 // of c_proj's result
 
  private:
   parallel::TensorAxis axis_;

@@ -9,13 +9,16 @@
 
 namespace trireme::model {
 
-Gpt2Block::Gpt2Block(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype) {
+Gpt2Block::Gpt2Block(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
+                     int64_t layer) {
   ln_1 = register_module("ln_1", std::make_shared<LayerNorm>(config, axes, dtype));
   attn = register_module(
       "attn", std::make_shared<Attention>(config, axes, dtype,
                                           AttentionOptions{.bias = true, .output_name = "c_proj"}));
   ln_2 = register_module("ln_2", std::make_shared<LayerNorm>(config, axes, dtype));
   mlp = register_module("mlp", std::make_shared<GeluFeedForward>(config, axes, dtype));
+  attn->dropout = Dropout(config.dropout, concat("blocks.", layer, ".attention"));
+  mlp->dropout = Dropout(config.dropout, concat("blocks.", layer, ".feed_forward"));
 }
 
 void Gpt2Block::set_recompute(const RecomputePlan& plan) {
@@ -44,7 +47,8 @@ at::Tensor Gpt2Block::forward_block(const at::Tensor& x, const TokenBatch& batch
 }
 
 Gpt2::Gpt2(const ModelConfig& config, const ModelAxes& axes, const ModelPart& part,
-           at::ScalarType dtype) {
+           at::ScalarType dtype)
+    : dropout_(config.dropout, "embedding") {
   const auto transformer = register_module("transformer", std::make_shared<torch::nn::Module>());
   if (part.embeds) {
     wte_ =
@@ -55,8 +59,9 @@ Gpt2::Gpt2(const ModelConfig& config, const ModelAxes& axes, const ModelPart& pa
   }
   const auto h = transformer->register_module("h", std::make_shared<torch::nn::Module>());
   for (int64_t i = 0; i < part.num_layers; ++i) {
-    blocks_.push_back(h->register_module(std::to_string(part.first_layer + i),
-                                         std::make_shared<Gpt2Block>(config, axes, dtype)));
+    blocks_.push_back(
+        h->register_module(std::to_string(part.first_layer + i),
+                           std::make_shared<Gpt2Block>(config, axes, dtype, part.first_layer + i)));
   }
   if (part.has_head) {
     ln_f_ = transformer->register_module("ln_f", std::make_shared<LayerNorm>(config, axes, dtype));
@@ -82,7 +87,7 @@ at::Tensor Gpt2::forward(const at::Tensor& input, const TokenBatch& batch) {
   at::Tensor x = input;
   if (wte_) {
     x = run_unit(unit++, x, [&](const at::Tensor& tokens) {
-      return wpe_->forward(wte_->forward(tokens), batch);
+      return dropout_.forward(wpe_->forward(wte_->forward(tokens), batch), batch);
     });
   }
   for (const auto& block : blocks_) {

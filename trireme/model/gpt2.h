@@ -9,6 +9,7 @@
 
 #include "trireme/model/attention.h"
 #include "trireme/model/config.h"
+#include "trireme/model/dropout.h"
 #include "trireme/model/embedding.h"
 #include "trireme/model/feed_forward.h"
 #include "trireme/model/layer_norm.h"
@@ -20,7 +21,8 @@ namespace trireme::model {
 
 class Gpt2Block : public torch::nn::Module {
  public:
-  Gpt2Block(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype);
+  // layer: its number in the whole model.
+  Gpt2Block(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype, int64_t layer);
   // Shapes: x [B, T, D], or its rows as the tensor axis holds them -> the same
   at::Tensor forward(const at::Tensor& x, const TokenBatch& batch);
   void set_recompute(const RecomputePlan& plan);
@@ -59,6 +61,7 @@ class Gpt2 : public torch::nn::Module {
  private:
   std::shared_ptr<TokenEmbedding> wte_;     // null: the part does not embed
   std::shared_ptr<PositionEmbedding> wpe_;  // the same
+  Dropout dropout_;                         // of the sum of both
   std::vector<std::shared_ptr<Gpt2Block>> blocks_;
   std::shared_ptr<LayerNorm> ln_f_;  // null: the part has no head
   at::Tensor head_VD_;

@@ -7,13 +7,16 @@
 
 namespace trireme::model {
 
-LlamaBlock::LlamaBlock(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype) {
+LlamaBlock::LlamaBlock(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
+                       int64_t layer) {
   input_layernorm =
       register_module("input_layernorm", std::make_shared<RmsNorm>(config, axes, dtype));
   self_attn = register_module("self_attn", std::make_shared<Attention>(config, axes, dtype));
   post_attention_layernorm =
       register_module("post_attention_layernorm", std::make_shared<RmsNorm>(config, axes, dtype));
   mlp = register_module("mlp", std::make_shared<FeedForward>(config, axes, dtype));
+  self_attn->dropout = Dropout(config.dropout, concat("blocks.", layer, ".attention"));
+  mlp->dropout = Dropout(config.dropout, concat("blocks.", layer, ".feed_forward"));
 }
 
 void LlamaBlock::set_recompute(const RecomputePlan& plan) {
@@ -45,7 +48,8 @@ at::Tensor LlamaBlock::forward_block(const at::Tensor& x, const TokenBatch& batc
 
 Llama::Llama(const ModelConfig& config, const ModelAxes& axes, const ModelPart& part,
              at::ScalarType dtype)
-    : rotary_(config.sequence_length, config.head_width(), config.rope_base, dtype) {
+    : rotary_(config.sequence_length, config.head_width(), config.rope_base, dtype),
+      dropout_(config.dropout, "embedding") {
   const auto folder = [] { return std::make_shared<torch::nn::Module>(); };
   const auto model = register_module("model", folder());
   if (part.embeds) {
@@ -55,8 +59,9 @@ Llama::Llama(const ModelConfig& config, const ModelAxes& axes, const ModelPart& 
   }
   const auto layers = model->register_module("layers", folder());
   for (int64_t i = 0; i < part.num_layers; ++i) {
-    blocks_.push_back(layers->register_module(std::to_string(part.first_layer + i),
-                                              std::make_shared<LlamaBlock>(config, axes, dtype)));
+    blocks_.push_back(layers->register_module(
+        std::to_string(part.first_layer + i),
+        std::make_shared<LlamaBlock>(config, axes, dtype, part.first_layer + i)));
   }
   if (!part.has_head) return;
   norm_ = model->register_module("norm", std::make_shared<RmsNorm>(config, axes, dtype));
@@ -91,8 +96,9 @@ at::Tensor Llama::forward(const at::Tensor& input, const TokenBatch& batch) {
   size_t unit = 0;
   at::Tensor x = input;
   if (embed_tokens_) {
-    x = run_unit(unit++, x,
-                 [this](const at::Tensor& tokens) { return embed_tokens_->forward(tokens); });
+    x = run_unit(unit++, x, [&](const at::Tensor& tokens) {
+      return dropout_.forward(embed_tokens_->forward(tokens), batch);
+    });
   }
   for (const auto& block : blocks_) {
     x = run_unit(unit++, x, [&](const at::Tensor& in) { return block->forward(in, batch); });

@@ -9,6 +9,7 @@
 
 #include "trireme/model/attention.h"
 #include "trireme/model/config.h"
+#include "trireme/model/dropout.h"
 #include "trireme/model/embedding.h"
 #include "trireme/model/feed_forward.h"
 #include "trireme/model/plan.h"
@@ -22,7 +23,8 @@ namespace trireme::model {
 // x + attention(norm(x)), then the same with the feed-forward.
 class LlamaBlock : public torch::nn::Module {
  public:
-  LlamaBlock(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype);
+  // layer: its number in the whole model.
+  LlamaBlock(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype, int64_t layer);
   // Shapes: x [B, T, D], or its rows as the tensor axis holds them -> the same
   at::Tensor forward(const at::Tensor& x, const TokenBatch& batch);
   void set_recompute(const RecomputePlan& plan);
@@ -63,6 +65,7 @@ class Llama : public torch::nn::Module {
  private:
   RotaryTable rotary_;
   std::shared_ptr<TokenEmbedding> embed_tokens_;  // null: the part does not embed
+  Dropout dropout_;                               // of the embedding
   std::vector<std::shared_ptr<LlamaBlock>> blocks_;
   std::shared_ptr<RmsNorm> norm_;    // null: the part has no head
   std::shared_ptr<Linear> lm_head_;  // null: tied, or no head

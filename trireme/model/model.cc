@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
+#include "trireme/model/dropout.h"
 #include "trireme/model/gpt2.h"
 #include "trireme/model/init.h"
 #include "trireme/model/llama.h"
@@ -22,9 +23,10 @@ void check_tokens(const at::Tensor& tokens_BT, const ModelConfig& config) {
 template <typename Network>
 class NetworkModel : public LanguageModel {
  public:
-  NetworkModel(const ModelConfig& config, at::ScalarType dtype, const ModelAxes& axes,
-               const ModelPart& part)
+  NetworkModel(const ModelConfig& config, uint64_t seed, at::ScalarType dtype,
+               const ModelAxes& axes, const ModelPart& part)
       : config_(config),
+        seed_(seed),
         axes_(axes),
         part_(part),
         first_token_(TensorCuts(config, axes.tensor.size()).vocab_of(axes.tensor.rank()).offset),
@@ -39,10 +41,11 @@ class NetworkModel : public LanguageModel {
     for (const auto& block : network_->blocks()) block->set_recompute(plan);
   }
 
-  PartOutput forward_part(const at::Tensor& tokens_BT, const at::Tensor& hidden,
-                          const at::Tensor& documents_BT) override {
+  PartOutput forward_part(const PartInput& in) override {
+    const auto& [tokens_BT, hidden, documents_BT, training] = in;
     check_tokens(tokens_BT, config_);
-    const TokenBatch batch = token_batch(tokens_BT, documents_BT);
+    TokenBatch batch = token_batch(tokens_BT, documents_BT);
+    if (training && config_.dropout > 0) batch.dropout = dropout_draw(batch, *training);
     const at::Tensor input = part_.embeds ? local(tokens_BT, batch.context.get()) : hidden;
     PartOutput out{network_->forward(input, batch)};
     if (part_.embeds && !part_.has_head && config_.has_tied_head()) {
@@ -81,7 +84,7 @@ class NetworkModel : public LanguageModel {
         axes_.tensor.size() == 1 && axes_.context == nullptr && part_.embeds && part_.has_head,
         "logits of a part of the model");
     return network_->run_unit(
-        network_->head_unit(), forward_part(tokens_BT, {}, {}).hidden,
+        network_->head_unit(), forward_part({.tokens_BT = tokens_BT}).hidden,
         [this](const at::Tensor& x_BTD) { return at::linear(x_BTD, network_->head_VD()); });
   }
 
@@ -112,7 +115,22 @@ class NetworkModel : public LanguageModel {
     return batch;
   }
 
+  // Rows are numbered as the layers hold them: whole, or with sequence parallelism in part.
+  std::shared_ptr<const DropoutDraw> dropout_draw(const TokenBatch& batch,
+                                                  const TrainingPlace& place) const {
+    const at::Tensor sequences_B =
+        at::arange(place.first_sequence, place.first_sequence + batch.B, at::kLong);
+    at::Tensor rows_S =
+        (sequences_B.unsqueeze(1) * config_.sequence_length + batch.positions_T.cpu()).flatten();
+    if (axes_.tensor.sequence) {
+      const mesh::Range own = axes_.tensor.own_rows(rows_S.numel());
+      rows_S = rows_S.narrow(0, own.offset, own.size);
+    }
+    return std::make_shared<const DropoutDraw>(DropoutDraw{seed_, place.step, rows_S});
+  }
+
   ModelConfig config_;
+  uint64_t seed_;
   ModelAxes axes_;
   ModelPart part_;
   int64_t first_token_;  // of this rank's part of the vocabulary
@@ -136,9 +154,9 @@ std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, uint64_t se
   const ModelPlan plan = make_plan(config, axes.tensor.size());
   std::unique_ptr<LanguageModel> model;
   if (config.family == "gpt2") {
-    model = std::make_unique<NetworkModel<Gpt2>>(config, dtype, axes, part);
+    model = std::make_unique<NetworkModel<Gpt2>>(config, seed, dtype, axes, part);
   } else {
-    model = std::make_unique<NetworkModel<Llama>>(config, dtype, axes, part);
+    model = std::make_unique<NetworkModel<Llama>>(config, seed, dtype, axes, part);
   }
   initialise(model->module(), plan, axes.tensor.rank(), seed);
   return model;

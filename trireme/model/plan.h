@@ -54,6 +54,8 @@ struct ModelPart {
   bool has_head = true;     // what comes after: norm and head
 };
 
+struct DropoutDraw;
+
 // The tokens of one forward, as every layer may need to know them.
 struct TokenBatch {
   int64_t B = 1;
@@ -65,6 +67,8 @@ struct TokenBatch {
   at::Tensor documents_BT{};
   // How the T tokens lie in their sequences; null: they are whole.
   std::shared_ptr<const parallel::ContextParallel> context{};
+  // What dropout draws from; null: nothing is dropped.
+  std::shared_ptr<const DropoutDraw> dropout{};
 
   std::vector<int64_t> lead() const { return {B, T}; }
 };

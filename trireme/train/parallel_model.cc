@@ -144,8 +144,10 @@ std::vector<parallel::PipelineStage> ParallelModel::describe_stages() {
           const auto found = std::ranges::find(inputs, edge);
           return found == inputs.end() ? at::Tensor() : in[found - inputs.begin()];
         };
-        const model::PartOutput out = model->forward_part(
-            input("tokens"), input(concat("hidden ", number)), input("documents"));
+        const model::PartOutput out =
+            model->forward_part({.tokens_BT = input("tokens"),
+                                 .hidden = input(concat("hidden ", number)),
+                                 .documents_BT = input("documents")});
         if (number < last) {
           std::vector<at::Tensor> outputs{out.hidden};
           if (out.head_weight.defined()) outputs.push_back(out.head_weight);
