@@ -52,7 +52,8 @@ def model_rows(ranks, batch):
                                                       f"--parallel.pipeline={ranks}"] for size in sizes},
             {8: 1.3}),
         Row("context", ("ring-allgather", "ring-alltoall"),
-            {f"context {ranks}": [whole, f"--parallel.context={ranks}"]}, {8: 1.5}),
+            {f"context {ranks}, {form}": [whole, f"--parallel.context={ranks}", f"--parallel.context_form={form}"]
+             for form in ("ring", "all-to-all")}, {8: 1.5}),
     ]
 
 

@@ -92,9 +92,16 @@ class ModelParallel(ProgramTest):
                                       "--tokens", 20, "--temperature", 0))
         self.assertEqual(texts[0], texts[1])
 
-    def test_replicas_of_all_axes_are_compared(self):
-        for overrides in ([*SEQUENCE, *RING], [*TENSOR, *PIPELINE]):
-            self.train("-".join(overrides), 4, *overrides, "--train.check_replicas_interval=1", steps=2)
+    def test_documents_stay_apart_in_every_layout(self):
+        # Several documents in many of the sequences.
+        for i in range(400):
+            (self.folder / "text" / f"short{i}.txt").write_text(f"{i} is a number, and {i * i} is its square.\n")
+        self.succeed("data", "prepare", "--input", "text", "--tokenizer", "bytes", "--output", "data/tiny")
+        common = ["--train.precision=fp64", "--data.separate_documents=true"]
+        apart = self.train("apart", 1, *common, steps=6)
+        self.assertNotEqual(apart, self.train("joined", 1, *common[:1], steps=6))
+        for i, overrides in enumerate(([*SEQUENCE, *RING], [*RING, *PIPELINE], [*TENSOR, "--parallel.zero=3"])):
+            self.assert_close(apart, self.train(f"layout{i}", 4, *common, *overrides, steps=6), 1e-10)
 
     def test_metrics_say_what_the_layout_cost(self):
         self.train("run", 2, *PIPELINE, steps=3)

@@ -39,6 +39,16 @@ TEST_F(BatchLoaderTest, TargetsAreTheTokensOneToTheRight) {
   harness::assert_same_bits(batch.targets_BT, batch.tokens_BT + 1, "targets of a counting file");
 }
 
+TEST_F(BatchLoaderTest, HasDocumentsWhenAsked) {
+  EXPECT_FALSE(BatchLoader(sampler_, {8, 4}).microbatch(0, 0).documents_BT.defined());
+  write_token_file(folder_ / "b", {{0, 1, 2, 3, 4}, {5, 6, 7, 8, 9, 10, 11, 12}});
+  const IndexedFile file(folder_ / "b");
+  const SequenceSampler sampler(file, {.sequence_length = 4, .shuffle = false});
+  const BatchLoader loader(sampler, {.global_batch = 3, .micro_batch = 3, .documents = true});
+  const Batch batch = loader.microbatch(0, 0);
+  EXPECT_TRUE(batch.documents_BT.eq(batch.tokens_BT.ge(5)).all().item<bool>());
+}
+
 TEST_F(BatchLoaderTest, AStepHoldsItsSamplesInOrder) {
   const at::Tensor tokens = step_tokens(3, 1, 1);
   std::vector<int64_t> sample(8);

@@ -32,6 +32,18 @@ TEST_F(SequenceSamplerTest, CutsTheStreamWithOneTokenOfOverlap) {
   EXPECT_EQ(out, (std::vector<int64_t>{4, 5, 6, 7, 8}));
 }
 
+TEST_F(SequenceSamplerTest, SaysWhichDocumentEachTokenIsOf) {
+  write_token_file(prefix_, {{1, 2, 3}, {}, {4}, {5, 6, 7, 8, 9, 10}, {}});
+  const IndexedFile& file = file_.emplace(prefix_);
+  const SequenceSampler sampler(file, {.sequence_length = 3, .shuffle = false});
+  std::vector<int64_t> out(3);
+  const std::vector<std::vector<int64_t>> expected{{0, 0, 0}, {2, 3, 3}, {3, 3, 3}};
+  for (size_t n = 0; n < expected.size(); ++n) {
+    sampler.documents(static_cast<int64_t>(n), out);
+    EXPECT_EQ(out, expected[n]);
+  }
+}
+
 TEST_F(SequenceSamplerTest, UsesEveryTokenThatFitsAndNoneTwice) {
   for (const int32_t num_tokens : {5, 8, 9, 10, 12, 13}) {
     const SequenceSampler sampler(counting_file(num_tokens), {.sequence_length = 4});

@@ -244,7 +244,10 @@ TEST(Dropout, TheEmbeddingIsDroppedOnce) {
   const at::Tensor dropped = drop(embedding, {}, at::arange(16, 24, at::kLong), key, 0.25);
   const at::Tensor normed = dropped * at::rsqrt(dropped.square().mean(-1, true) + 1e-5);
   const at::Tensor hidden =
-      model->forward_part(tokens, {}, TrainingPlace{.step = 3, .first_sequence = 2}).hidden;
+      model
+          ->forward_part(
+              {.tokens_BT = tokens, .training = TrainingPlace{.step = 3, .first_sequence = 2}})
+          .hidden;
   assert_close(hidden.view({8, 16}), normed, 1e-13, 0, "hidden");
 }
 

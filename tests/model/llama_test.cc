@@ -77,6 +77,22 @@ TEST(Llama, OrderOfPastTokensMatters) {
   EXPECT_GT((a[0][2] - b[0][2]).abs().max().item<double>(), 1e-9);
 }
 
+// Rotary angles count distances alone: a document is the same wherever it lies.
+TEST(Llama, ADocumentInASequenceIsAsTheDocumentAlone) {
+  const auto model = make_model(kConfig, 1, at::kDouble);
+  const at::NoGradGuard no_grad;
+  const at::Tensor tokens = some_tokens(2, 9);
+  const at::Tensor documents = at::arange(9).ge(4).to(at::kLong).expand({2, 9}).contiguous();
+  const at::Tensor together =
+      model->forward_part({.tokens_BT = tokens, .documents_BT = documents}).hidden;
+  const at::Tensor apart = at::cat({model->forward_part({tokens.slice(1, 0, 4)}).hidden,
+                                    model->forward_part({tokens.slice(1, 4)}).hidden},
+                                   1);
+  harness::assert_close(together, apart, 1e-10, 1e-10, "hidden");
+  const at::Tensor mixed = model->forward_part({tokens}).hidden;
+  EXPECT_GT((together - mixed).abs().max().item<double>(), 1e-3);
+}
+
 TEST(Llama, TiedEmbeddingHasNoHeadOfItsOwn) {
   ModelConfig config = kConfig;
   config.tied_embedding = true;

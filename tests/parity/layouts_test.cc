@@ -37,7 +37,13 @@ dataset::Batch batch_of(const RunConfig& config, int64_t first, int64_t size) {
   const at::Tensor tokens_BT = stream.mul(7).add(stream.square()).remainder(V).view({size, T});
   at::Tensor targets_BT = stream.mul(11).add(3).remainder(V).view({size, T}).clone();
   if (targets_BT.numel() > 2) targets_BT.view({-1})[2] = model::kIgnoredTarget;
-  return {.tokens_BT = tokens_BT, .targets_BT = targets_BT, .step = 3, .first_sequence = first};
+  dataset::Batch batch{
+      .tokens_BT = tokens_BT, .targets_BT = targets_BT, .step = 3, .first_sequence = first};
+  // Of 1 to 6 tokens; they do not end where sequences do.
+  if (config.data.separate_documents) {
+    batch.documents_BT = stream.remainder(6).eq(0).cumsum(0).view({size, T});
+  }
+  return batch;
 }
 
 // The step's microbatches of one data rank; the last ones may be smaller or empty.
@@ -203,6 +209,7 @@ const std::vector<AxisChoice>& axis_choices() {
       {"context all-to-all",
        {{"parallel.context", "2"}, {"parallel.context_form", "all-to-all"}},
        2},
+      {"documents", {{"data.separate_documents", "true"}}, 1},
       {"gpipe", {{"parallel.pipeline", "2"}, {"parallel.schedule", "gpipe"}}, 2},
       {"1f1b", {{"parallel.pipeline", "3"}, {"parallel.schedule", "1f1b"}}, 3},
       {"interleaved", {{"parallel.pipeline", "2"}, {"parallel.schedule", "interleaved"}}, 2},
@@ -349,6 +356,7 @@ std::pair<std::vector<Override>, int> random_layout(int seed) {
   } else {
     set("model.kv_heads", one_of({"1", "2", "3", "6"}));
   }
+  set("data.separate_documents", one_of({"false", "true"}));
   set("train.micro_batch", std::to_string(1 + random() % 2));
   set("train.global_batch", std::to_string(data * (2 + random() % 7)));
   set("train.uneven_batches", "true");

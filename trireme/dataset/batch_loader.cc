@@ -50,6 +50,7 @@ Batch BatchLoader::microbatch(int64_t step, int64_t index) const {
               .targets_BT = at::empty({B, T}, at::kLong),
               .step = step,
               .first_sequence = first - step_sample(step)};
+  if (options_.documents) batch.documents_BT = at::empty({B, T}, at::kLong);
   auto* tokens = batch.tokens_BT.mutable_data_ptr<int64_t>();
   auto* targets = batch.targets_BT.mutable_data_ptr<int64_t>();
   std::vector<int64_t> sequence(T + 1);
@@ -57,6 +58,9 @@ Batch BatchLoader::microbatch(int64_t step, int64_t index) const {
     sampler_.sample(first + b, sequence);
     std::copy_n(sequence.begin(), T, tokens + b * T);
     std::copy_n(sequence.begin() + 1, T, targets + b * T);
+    if (!options_.documents) continue;
+    auto* documents = batch.documents_BT.mutable_data_ptr<int64_t>();
+    sampler_.documents(first + b, {documents + b * T, static_cast<size_t>(T)});
   }
   return batch;
 }

@@ -20,11 +20,14 @@ struct BatchOptions {
   int64_t first_sample = 0;
   // The batch need not divide among the ranks: the last microbatches hold fewer sequences or none.
   bool uneven = false;
+  bool documents = false;  // batches say which document each token is of
 };
 
 struct Batch {
   at::Tensor tokens_BT;   // [B, T] int64, CPU
   at::Tensor targets_BT;  // [B, T] int64, CPU: tokens one to the right
+  // [B, T] int64, CPU: equal where two tokens of a sequence are of one document; asked for alone
+  at::Tensor documents_BT{};
   int64_t step = 0;
   int64_t first_sequence = 0;  // where its first one is in the step's global batch
 };
@@ -46,7 +49,7 @@ class BatchLoader {
   // step_sample(step) + (rank*M + index) * micro_batch.
   int64_t first_sample(int64_t step, int64_t index) const;
 
-  // Shapes:  -> tokens_BT, targets_BT [micro_batch, T]; uneven: [0 to micro_batch, T]
+  // Shapes:  -> tokens_BT, targets_BT, documents_BT [micro_batch, T]; uneven: [0 to micro_batch, T]
   // Throws:  ConfigError for a token outside the vocabulary
   Batch microbatch(int64_t step, int64_t index) const;
 

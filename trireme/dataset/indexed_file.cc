@@ -1,7 +1,9 @@
 #include "trireme/dataset/indexed_file.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
+#include <ranges>
 
 #include "trireme/base/error.h"
 
@@ -144,6 +146,14 @@ IndexedFile::Extent IndexedFile::document(int64_t index) const {
   const int64_t begin = sequence_offset(load<int64_t>(documents_ + index * 8));
   const int64_t end = sequence_offset(load<int64_t>(documents_ + (index + 1) * 8));
   return {begin, end - begin};
+}
+
+int64_t IndexedFile::document_at(int64_t offset) const {
+  TRIREME_ASSERT(offset >= 0 && offset < num_tokens_, "token ", offset, " of ", num_tokens_);
+  const auto indices = std::views::iota(int64_t{0}, num_documents_);
+  const auto begin_of = [this](int64_t index) { return document(index).offset; };
+  // Empty documents begin where the next one does: the last of them has the token.
+  return std::ranges::upper_bound(indices, offset, {}, begin_of) - indices.begin() - 1;
 }
 
 void IndexedFile::read(int64_t offset, std::span<int64_t> out) const {

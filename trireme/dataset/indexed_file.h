@@ -49,6 +49,8 @@ class IndexedFile {
     bool operator==(const Extent&) const = default;
   };
   Extent document(int64_t index) const;
+  // The document that has token `offset` of the stream.
+  int64_t document_at(int64_t offset) const;
 
   // Copies tokens [offset, offset + out.size()) of the stream of all documents into `out`.
   void read(int64_t offset, std::span<int64_t> out) const;

@@ -1,5 +1,7 @@
 #include "trireme/dataset/sampler.h"
 
+#include <algorithm>
+
 #include "trireme/base/error.h"
 #include "trireme/base/random.h"
 
@@ -36,6 +38,19 @@ void SequenceSampler::sample(int64_t n, std::span<int64_t> out) const {
                   ": token ", out[i], " at position ", offset + static_cast<int64_t>(i),
                   " is outside the model's vocabulary of ", options_.vocab_size,
                   "; set vocab_size to the tokenizer's, or prepare the data again");
+}
+
+void SequenceSampler::documents(int64_t n, std::span<int64_t> out) const {
+  const int64_t T = options_.sequence_length;
+  TRIREME_ASSERT(static_cast<int64_t>(out.size()) == T, out.size(), " documents asked of ", T);
+  const int64_t offset = sequence(n) * T;
+  for (int64_t at = 0; at < T;) {
+    const int64_t document = file_.document_at(offset + at);
+    const auto [begin, size] = file_.document(document);
+    const int64_t end = std::min(T, begin + size - offset);
+    std::fill(out.begin() + at, out.begin() + end, document);
+    at = end;
+  }
 }
 
 }  // namespace trireme::dataset

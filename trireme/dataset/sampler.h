@@ -34,6 +34,10 @@ class SequenceSampler {
   // Throws: ConfigError for a token outside the vocabulary, with its position in the file
   void sample(int64_t n, std::span<int64_t> out) const;
 
+  // Writes into `out` the index in the file of the document that each of the first T tokens of
+  // sample n belongs to.
+  void documents(int64_t n, std::span<int64_t> out) const;
+
  private:
   const IndexedFile& file_;
   SamplerOptions options_;

@@ -90,10 +90,12 @@ at::Tensor Attention::forward(const at::Tensor& x, const at::Tensor& residual,
     k_BTG = apply_rotary(k_BTG, batch.cos_TH, batch.sin_TH);
   }
   const int64_t kv_heads = shares_kv_heads_ ? heads_ : kv_heads_;
-  const auto core = [heads = heads_, kv_heads,
-                     context = batch.context](const std::vector<at::Tensor>& in) {
-    return context ? parallel::context_attention(in[0], in[1], in[2], heads, kv_heads, *context)
-                   : causal_attention(in[0], in[1], in[2], heads, kv_heads);
+  const auto core = [heads = heads_, kv_heads, context = batch.context,
+                     documents_BT = batch.documents_BT](const std::vector<at::Tensor>& in) {
+    if (context) return parallel::context_attention(in[0], in[1], in[2], heads, kv_heads, *context);
+    if (documents_BT.defined())
+      return parallel::whole_attention(in[0], in[1], in[2], heads, kv_heads, documents_BT);
+    return causal_attention(in[0], in[1], in[2], heads, kv_heads);
   };
   const at::Tensor out_BTD =
       recompute_if(recompute_core, core, {q_BTD, kv_of_each_head(k_BTG), kv_of_each_head(qkv[2])});

@@ -41,10 +41,10 @@ class NetworkModel : public LanguageModel {
     for (const auto& block : network_->blocks()) block->set_recompute(plan);
   }
 
-  PartOutput forward_part(const at::Tensor& tokens_BT, const at::Tensor& hidden,
-                          const std::optional<TrainingPlace>& training) override {
+  PartOutput forward_part(const PartInput& in) override {
+    const auto& [tokens_BT, hidden, documents_BT, training] = in;
     check_tokens(tokens_BT, config_);
-    TokenBatch batch = token_batch(tokens_BT);
+    TokenBatch batch = token_batch(tokens_BT, documents_BT);
     if (training && config_.dropout > 0) batch.dropout = dropout_draw(batch, *training);
     const at::Tensor input = part_.embeds ? local(tokens_BT, batch.context.get()) : hidden;
     PartOutput out{network_->forward(input, batch)};
@@ -84,7 +84,7 @@ class NetworkModel : public LanguageModel {
         axes_.tensor.size() == 1 && axes_.context == nullptr && part_.embeds && part_.has_head,
         "logits of a part of the model");
     return network_->run_unit(
-        network_->head_unit(), forward_part(tokens_BT, {}, /*training=*/{}).hidden,
+        network_->head_unit(), forward_part({.tokens_BT = tokens_BT}).hidden,
         [this](const at::Tensor& x_BTD) { return at::linear(x_BTD, network_->head_VD()); });
   }
 
@@ -92,19 +92,22 @@ class NetworkModel : public LanguageModel {
   using Context = std::shared_ptr<const parallel::ContextParallel>;
 
   // How sequences as long as these are shared out; null: not at all.
-  Context context_of(const at::Tensor& tokens_BT) const {
+  Context context_of(const at::Tensor& tokens_BT, const at::Tensor& documents_BT = {}) const {
     if (axes_.context == nullptr) return nullptr;
     return std::make_shared<const parallel::ContextParallel>(parallel::ContextParallel{
         .group = *axes_.context,
         .split = parallel::SequenceSplit(tokens_BT.size(1), axes_.context->size()),
         .form = axes_.context_form,
-        .ring = axes_.ring});
+        .ring = axes_.ring,
+        .documents_BT = documents_BT});
   }
   static at::Tensor local(const at::Tensor& tokens_BT, const parallel::ContextParallel* context) {
     return context == nullptr ? tokens_BT : context->local(tokens_BT, 1);
   }
-  TokenBatch token_batch(const at::Tensor& tokens_BT) const {
-    TokenBatch batch{.B = tokens_BT.size(0), .context = context_of(tokens_BT)};
+  TokenBatch token_batch(const at::Tensor& tokens_BT, const at::Tensor& documents_BT) const {
+    TokenBatch batch{.B = tokens_BT.size(0),
+                     .documents_BT = documents_BT,
+                     .context = context_of(tokens_BT, documents_BT)};
     batch.positions_T = batch.context ? batch.context->positions()
                                       : at::arange(tokens_BT.size(1), tokens_BT.options());
     batch.T = batch.positions_T.numel();

@@ -23,16 +23,26 @@ namespace trireme::model {
 using parallel::kIgnoredTarget;
 using parallel::Loss;
 
-// What a part of a model passes on.
-struct PartOutput {
-  at::Tensor hidden;         // [B, T, D], or its rows as the tensor axis holds them
-  at::Tensor head_weight{};  // [v, D], where a tied head is in another part than the embedding
-};
-
 // Where the sequences of a forward are in training; it says what dropout draws.
 struct TrainingPlace {
   int64_t step = 0;            // counted from 0
   int64_t first_sequence = 0;  // of the step's global batch
+};
+
+// What a part of a model computes with.
+struct PartInput {
+  at::Tensor tokens_BT;  // [B, T] int64
+  at::Tensor hidden{};   // what the part before passed on; undefined for the one that embeds
+  // [B, T] int64: tokens attend to those of the same number alone; undefined: to their sequence
+  at::Tensor documents_BT{};
+  // Empty for evaluation and generation, which drop nothing.
+  std::optional<TrainingPlace> training{};
+};
+
+// What a part of a model passes on.
+struct PartOutput {
+  at::Tensor hidden;         // [B, T, D], or its rows as the tensor axis holds them
+  at::Tensor head_weight{};  // [v, D], where a tied head is in another part than the embedding
 };
 
 // A model, or the part of one that a pipeline stage has. Tokens and targets are those of whole
@@ -51,12 +61,9 @@ class LanguageModel {
   // What the blocks compute again in backward; nothing at first.
   virtual void set_recompute(const RecomputePlan& plan) = 0;
 
-  // The part's layers. hidden: what the part before passed on; undefined for the one that embeds.
-  // training: empty for evaluation and generation, which drop nothing.
-  // Shapes:     tokens_BT [B, T] int64
-  // Collective: every rank of the tensor and context axes, with the same tokens
-  virtual PartOutput forward_part(const at::Tensor& tokens_BT, const at::Tensor& hidden,
-                                  const std::optional<TrainingPlace>& training = {}) = 0;
+  // The part's layers.
+  // Collective: every rank of the tensor and context axes, with the same input but for hidden
+  virtual PartOutput forward_part(const PartInput& in) = 0;
   // The sum of cross-entropies of this rank's tokens, and their number, from the last part's hidden
   // states. head_weight: of a tied head whose embedding is in another part.
   // Collective: as forward_part(); the same on all ranks of the tensor axis
@@ -69,7 +76,8 @@ class LanguageModel {
   // Shapes: tokens_BT, targets_BT [B, T] int64 -> scalar sum of cross-entropies, and their number
   Loss loss(const at::Tensor& tokens_BT, const at::Tensor& targets_BT,
             const std::optional<TrainingPlace>& training = {}) {
-    return head_loss(forward_part(tokens_BT, {}, training).hidden, targets_BT);
+    return head_loss(forward_part({.tokens_BT = tokens_BT, .training = training}).hidden,
+                     targets_BT);
   }
   // Of a whole model on one rank.
   // Shapes: tokens_BT [B, T] int64 -> logits_BTV [B, T, V]

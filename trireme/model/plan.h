@@ -63,6 +63,8 @@ struct TokenBatch {
   at::Tensor positions_T{};  // [T] int64: where each lies in its sequence
   at::Tensor cos_TH{};       // [T, H/2] of the positions; models with rotary positions
   at::Tensor sin_TH{};       // [T, H/2]
+  // [B, T] of the whole sequences: tokens read those of their own document; undefined: all before
+  at::Tensor documents_BT{};
   // How the T tokens lie in their sequences; null: they are whole.
   std::shared_ptr<const parallel::ContextParallel> context{};
   // What dropout draws from; null: nothing is dropped.

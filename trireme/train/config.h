@@ -19,6 +19,7 @@ namespace trireme::train {
 struct DataConfig {
   std::string path = "data/python";  // prefix of .bin/.idx
   uint64_t seed = 1;                 // order of the sequences
+  bool separate_documents = false;   // a token reads those of its own document alone
 };
 
 struct TrainConfig {

@@ -25,6 +25,8 @@ std::vector<Field> schema(RunConfig& config) {
 
       {"data.path", &data.path, "prefix that `trireme data prepare --output` wrote"},
       {"data.seed", &data.seed, "order of the sequences"},
+      {"data.separate_documents", &data.separate_documents,
+       "attention within documents alone, where a sequence holds parts of several"},
 
       {"train.steps", &train.steps, "optimizer steps of the whole run", 1},
       {"train.global_batch", &train.global_batch, "sequences a step over all ranks", 1},

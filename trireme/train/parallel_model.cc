@@ -62,6 +62,7 @@ parallel::DdpOptions ddp_options(const RunConfig& config, const model::LanguageM
 parallel::Feed feed_of(const std::vector<dataset::Batch>& batches) {
   return [&batches](const std::string& edge, int64_t microbatch) {
     const dataset::Batch& batch = batches[static_cast<size_t>(microbatch)];
+    if (edge == "documents") return batch.documents_BT;
     return edge == "tokens" ? batch.tokens_BT : batch.targets_BT;
   };
 }
@@ -83,6 +84,7 @@ ParallelModel::ParallelModel(const RunConfig& config, const mesh::DeviceMesh& me
     : mesh_(mesh),
       plan_(model::make_plan(config.model, mesh.size("tensor"))),
       layout_(pipeline_layout(config)),
+      separates_documents_(config.data.separate_documents),
       weight_gradients_(std::make_unique<Deferral>(deferred_)) {
   for (const model::ParameterPlan& parameter : plan_.parameters()) names_.push_back(parameter.name);
   model::ModelAxes axes = model_axes(config, mesh_, std::move(overlap));
@@ -120,7 +122,7 @@ ParallelModel::Stage* ParallelModel::find_stage(int number) {
   return found == stages_.end() ? nullptr : &*found;
 }
 
-// Tokens go to every stage, which needs to know their number and positions; a tied head's weight
+// Tokens go to every stage, which needs to know their number and positions, and their documents; a tied head's weight
 // comes from the embedding's stage, and its gradient goes back there.
 std::vector<parallel::PipelineStage> ParallelModel::describe_stages() {
   std::vector<parallel::PipelineStage> result;
@@ -130,26 +132,33 @@ std::vector<parallel::PipelineStage> ParallelModel::describe_stages() {
     parallel::PipelineStage stage;
     stage.name = concat("stage ", number);
     stage.inputs = {"tokens"};
+    if (separates_documents_) stage.inputs.push_back("documents");
     if (number > 0) stage.inputs.push_back(concat("hidden ", number));
     if (number == last) stage.inputs.push_back("targets");
     if (number == last && sends_head) stage.inputs.push_back("head");
     stage.outputs.push_back(number == last ? "loss" : concat("hidden ", number + 1));
     if (number == 0 && sends_head) stage.outputs.push_back("head");
     if (const Stage* mine = find_stage(number)) {
-      stage.forward = [this, model = mine->model.get(), number, last](int64_t microbatch,
-                                                                      std::vector<at::Tensor> in) {
-        const at::Tensor hidden = number == 0 ? at::Tensor() : in[1];
+      stage.forward = [this, model = mine->model.get(), inputs = stage.inputs, number, last](
+                          int64_t microbatch, std::vector<at::Tensor> in) {
+        const auto input = [&](std::string_view edge) {
+          const auto found = std::ranges::find(inputs, edge);
+          return found == inputs.end() ? at::Tensor() : in[found - inputs.begin()];
+        };
         std::optional<model::TrainingPlace> training;
         if (!places_.empty()) training = places_[static_cast<size_t>(microbatch)];
-        const model::PartOutput out = model->forward_part(in[0], hidden, training);
+        const model::PartOutput out =
+            model->forward_part({.tokens_BT = input("tokens"),
+                                 .hidden = input(concat("hidden ", number)),
+                                 .documents_BT = input("documents"),
+                                 .training = training});
         if (number < last) {
           std::vector<at::Tensor> outputs{out.hidden};
           if (out.head_weight.defined()) outputs.push_back(out.head_weight);
           return outputs;
         }
-        const size_t targets = number == 0 ? 1 : 2;
-        const at::Tensor head = in.size() > targets + 1 ? in[targets + 1] : at::Tensor();
-        return std::vector<at::Tensor>{model->head_loss(out.hidden, in[targets], head).sum};
+        return std::vector<at::Tensor>{
+            model->head_loss(out.hidden, input("targets"), input("head")).sum};
       };
     }
     result.push_back(std::move(stage));
@@ -169,6 +178,7 @@ parallel::PipelineExecutor& ParallelModel::executor(int64_t num_microbatches) {
     }
   }
   parallel::PipelineOptions options{.fed = {"tokens", "targets"}, .deferred = &deferred_};
+  if (separates_documents_) options.fed.push_back("documents");
   options.around_backward = [this, split](int number, int64_t microbatch,
                                           const std::function<void()>& work) {
     parallel::DistributedDataParallel& ddp = *find_stage(number)->ddp;

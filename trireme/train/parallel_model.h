@@ -93,6 +93,7 @@ class ParallelModel {
   model::ModelPlan plan_;
   std::vector<std::string> names_;  // of all parameters
   PipelineLayout layout_;
+  bool separates_documents_;
   std::vector<Stage> stages_;  // of this rank
   std::vector<parallel::Shard> shards_;
   parallel::DeferredWork deferred_;

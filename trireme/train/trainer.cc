@@ -214,7 +214,8 @@ dataset::BatchOptions Trainer::Impl::batch_options(int64_t global_batch, const R
           .data_size = static_cast<int>(config_.parallel.data),
           .first_step = state.step,
           .first_sample = state.next_sample,
-          .uneven = uneven};
+          .uneven = uneven,
+          .documents = config_.data.separate_documents};
 }
 
 // The state of the newest checkpoint, which may come from another layout; the tensors are filled

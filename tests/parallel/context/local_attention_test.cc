@@ -113,6 +113,30 @@ TEST(OnlineSoftmax, AQueryThatReadNothingIsZero) {
   EXPECT_TRUE(softmax.lse_BNt().narrow(2, 2, 2).isfinite().all().item<bool>());
 }
 
+// What a part writes is not filled before; what it leaves out, before, between and behind, is.
+TEST(OnlineSoftmax, QueriesBetweenThoseThatReadAreZeroUntilTheyRead) {
+  const auto [q, k, v, unused] = operands(8, 4, at::kDouble);
+  const auto part = [&](const mesh::Range& sequences, const mesh::Range& queries) {
+    return attention(block_of(q, sequences, queries), k.narrow(0, sequences.offset, sequences.size),
+                     v.narrow(0, sequences.offset, sequences.size), false);
+  };
+  const PartialAttention whole = part({0, 2}, {0, 8});
+  OnlineSoftmax softmax(q);
+  softmax.add({{0, 1}, {3, 2}, {0, 4}}, part({0, 1}, {3, 2}));
+  softmax.add({{0, 2}, {6, 1}, {0, 4}}, part({0, 2}, {6, 1}));
+  softmax.add({{0, 2}, {1, 1}, {0, 4}}, part({0, 2}, {1, 1}));
+  softmax.add({{1, 1}, {5, 3}, {0, 4}}, part({1, 1}, {5, 3}));  // 6 a second time: the same mean
+  at::Tensor expected = at::zeros_like(whole.out_BNtH);
+  const mesh::Range read[][2] = {
+      {{0, 1}, {3, 2}}, {{0, 2}, {6, 1}}, {{0, 2}, {1, 1}}, {{1, 1}, {5, 3}}};
+  for (const auto& [sequences, queries] : read) {
+    block_of(expected, sequences, queries).copy_(block_of(whole.out_BNtH, sequences, queries));
+  }
+  assert_close(softmax.out_BNtH(), expected, 1e-14, 0, "out");
+  EXPECT_EQ(softmax.lse_BNt().isfinite().sum().item<int64_t>(),
+            expected.abs().sum(-1).gt(0).sum().item<int64_t>());
+}
+
 TEST(BlockSum, SumsBlocksAndIsZeroElsewhere) {
   const at::Tensor like = at::zeros({2, 3, 4, 5}, at::kBFloat16);
   BlockSum sum(like);
@@ -123,6 +147,9 @@ TEST(BlockSum, SumsBlocksAndIsZeroElsewhere) {
   expected.narrow(2, 2, 2).add_(1);
   harness::assert_same_bits(sum.sum_BNtH(), expected, "sum");
   EXPECT_TRUE(sum.sum_BNtH().transpose(1, 2).is_contiguous());
+  sum.add({1, 1}, {0, 4}, at::ones({1, 3, 4, 5}));  // after a look at it
+  expected.narrow(0, 1, 1).add_(1);
+  harness::assert_same_bits(sum.sum_BNtH(), expected, "more");
   BlockSum one(like);
   one.add({0, 2}, {0, 4}, at::ones({2, 3, 4, 5}));
   harness::assert_same_bits(one.sum_BNtH(), at::ones({2, 3, 4, 5}), "one block");

@@ -33,8 +33,8 @@ at::Tensor scores(const at::Tensor& q, const at::Tensor& k, bool is_causal) {
 }
 
 // [B, N, t, H] laid out [B, t, N, H], as the activations are.
-at::Tensor zeros(const std::vector<int64_t>& shape, const at::TensorOptions& options) {
-  return at::zeros({shape[0], shape[2], shape[1], shape[3]}, options).transpose(1, 2);
+at::Tensor empty(const std::vector<int64_t>& shape, const at::TensorOptions& options) {
+  return at::empty({shape[0], shape[2], shape[1], shape[3]}, options).transpose(1, 2);
 }
 at::Tensor laid_out_by_token(const at::Tensor& x_BNtH) {
   return x_BNtH.transpose(1, 2).contiguous().transpose(1, 2);
@@ -105,46 +105,66 @@ AttentionGradients composed_attention_backward(const at::Tensor& grad_out_BNtH,
           at::matmul(p.transpose(-1, -2), grad_out).sum(2)};
 }
 
+template <typename Clear>
+bool Frontier::move(const mesh::Range& sequences, const mesh::Range& tokens, const Clear& clear) {
+  const auto first = ends_.begin() + sequences.offset;
+  const auto last = first + sequences.size;
+  const bool is_new = std::all_of(first, last, [&](int64_t end) { return end <= tokens.offset; });
+  const int64_t written = tokens.offset + tokens.size;
+  const int64_t cleared = is_new ? tokens.offset : written;
+  for (auto end = first; end != last; ++end) {
+    if (*end < cleared)
+      clear(mesh::Range{end - ends_.begin(), 1}, mesh::Range{*end, cleared - *end});
+    *end = std::max(*end, written);
+  }
+  return is_new;
+}
+
 OnlineSoftmax::OnlineSoftmax(const at::Tensor& q_BNtH)
     : shape_(q_BNtH.sizes().vec()),
       options_(q_BNtH.options().dtype(accumulation_dtype(q_BNtH.scalar_type()))),
-      first_untouched_(q_BNtH.size(0), 0) {}
+      read_(q_BNtH.size(0)) {}
 
 void OnlineSoftmax::allocate() {
-  out_BNtH_ = zeros(shape_, options_);
-  lse_BNt_ = at::full({shape_[0], shape_[2], shape_[1]}, -std::numeric_limits<double>::infinity(),
-                      options_)
-                 .transpose(1, 2);
+  if (out_BNtH_.defined()) return;
+  out_BNtH_ = empty(shape_, options_);
+  lse_BNt_ = at::empty({shape_[0], shape_[2], shape_[1]}, options_).transpose(1, 2);
+}
+
+bool OnlineSoftmax::move(const mesh::Range& sequences, const mesh::Range& queries) {
+  return read_.move(sequences, queries, [&](const mesh::Range& which, const mesh::Range& tokens) {
+    block_of(out_BNtH_, which, tokens).zero_();
+    block_of(lse_BNt_, which, tokens).fill_(-std::numeric_limits<double>::infinity());
+  });
+}
+
+// What no part has written.
+void OnlineSoftmax::fill() {
+  allocate();
+  move({0, shape_[0]}, {shape_[2], 0});
 }
 
 at::Tensor OnlineSoftmax::out_BNtH() {
-  if (!out_BNtH_.defined()) allocate();
+  fill();
   return out_BNtH_;
 }
 
 at::Tensor OnlineSoftmax::lse_BNt() {
-  if (!lse_BNt_.defined()) allocate();
+  fill();
   return lse_BNt_;
 }
 
 void OnlineSoftmax::add(const AttentionBlock& block, const PartialAttention& part) {
-  bool is_first = true;
-  for (int64_t b = 0; b < block.sequences.size; ++b) {
-    int64_t& first = first_untouched_[block.sequences.offset + b];
-    is_first &= block.queries.offset >= first;
-    first = std::max(first, block.queries.offset + block.queries.size);
-  }
   if (!out_BNtH_.defined() && part.out_BNtH.sizes() == at::IntArrayRef(shape_)) {
     out_BNtH_ = laid_out_by_token(part.out_BNtH.to(options_.dtype()));
     lse_BNt_ = part.lse_BNt;
+    move(block.sequences, block.queries);
     return;
   }
-  const auto rows_of = [&](const at::Tensor& x) {
-    return block_of(x, block.sequences, block.queries);
-  };
-  const at::Tensor out = rows_of(out_BNtH());
-  const at::Tensor lse = rows_of(lse_BNt());
-  if (is_first) {
+  allocate();
+  const at::Tensor out = block_of(out_BNtH_, block.sequences, block.queries);
+  const at::Tensor lse = block_of(lse_BNt_, block.sequences, block.queries);
+  if (move(block.sequences, block.queries)) {
     out.copy_(part.out_BNtH);
     lse.copy_(part.lse_BNt);
     return;
@@ -157,19 +177,34 @@ void OnlineSoftmax::add(const AttentionBlock& block, const PartialAttention& par
 
 BlockSum::BlockSum(const at::Tensor& like_BNtH)
     : shape_(like_BNtH.sizes().vec()),
-      options_(like_BNtH.options().dtype(accumulation_dtype(like_BNtH.scalar_type()))) {}
+      options_(like_BNtH.options().dtype(accumulation_dtype(like_BNtH.scalar_type()))),
+      added_(like_BNtH.size(0)) {}
+
+bool BlockSum::move(const mesh::Range& sequences, const mesh::Range& tokens) {
+  return added_.move(sequences, tokens, [&](const mesh::Range& which, const mesh::Range& cleared) {
+    block_of(sum_BNtH_, which, cleared).zero_();
+  });
+}
 
 void BlockSum::add(const mesh::Range& sequences, const mesh::Range& tokens,
                    const at::Tensor& part) {
   if (!sum_BNtH_.defined() && part.sizes() == at::IntArrayRef(shape_)) {
     sum_BNtH_ = laid_out_by_token(part.to(options_.dtype()));
+    move(sequences, tokens);
     return;
   }
-  block_of(sum_BNtH(), sequences, tokens).add_(part);
+  if (!sum_BNtH_.defined()) sum_BNtH_ = empty(shape_, options_);
+  const at::Tensor block = block_of(sum_BNtH_, sequences, tokens);
+  if (move(sequences, tokens)) {
+    block.copy_(part);
+  } else {
+    block.add_(part);
+  }
 }
 
 at::Tensor BlockSum::sum_BNtH() {
-  if (!sum_BNtH_.defined()) sum_BNtH_ = zeros(shape_, options_);
+  if (!sum_BNtH_.defined()) sum_BNtH_ = empty(shape_, options_);
+  move({0, shape_[0]}, {shape_[2], 0});
   return sum_BNtH_;
 }
 

@@ -50,6 +50,21 @@ AttentionGradients composed_attention_backward(const at::Tensor& grad_out_BNtH,
                                                const at::Tensor& v_BKsH,
                                                const PartialAttention& whole, bool is_causal);
 
+// Which tokens of a result hold values: those before a frontier, one for each sequence. So a result
+// need not be filled before it is written.
+class Frontier {
+ public:
+  explicit Frontier(int64_t num_sequences) : ends_(num_sequences, 0) {}
+  // Moves to the end of `tokens` of `sequences`. True when they all lay behind it, which is where
+  // they are to be written; false: they are to be added to. clear(sequences, tokens) is called for
+  // what is now before it and would hold no value.
+  template <typename Clear>
+  bool move(const mesh::Range& sequences, const mesh::Range& tokens, const Clear& clear);
+
+ private:
+  std::vector<int64_t> ends_;
+};
+
 // Softmax over keys that come in parts: out = sum_i exp(lse_i - lse) out_i, lse = log sum_i
 // exp(lse_i), taken in the order of add(), in accumulation_dtype().
 class OnlineSoftmax {
@@ -64,12 +79,14 @@ class OnlineSoftmax {
 
  private:
   void allocate();
+  bool move(const mesh::Range& sequences, const mesh::Range& queries);
+  void fill();
 
   std::vector<int64_t> shape_;  // B, N, t, H
   at::TensorOptions options_;
   at::Tensor out_BNtH_;  // undefined until the first add()
   at::Tensor lse_BNt_;
-  std::vector<int64_t> first_untouched_;  // per sequence: from this query on none has read a key
+  Frontier read_;  // queries that have read a key
 };
 
 // The sum of blocks' gradients, in the order of add(), in accumulation_dtype().
@@ -82,9 +99,12 @@ class BlockSum {
   at::Tensor sum_BNtH();
 
  private:
+  bool move(const mesh::Range& sequences, const mesh::Range& tokens);
+
   std::vector<int64_t> shape_;
   at::TensorOptions options_;
   at::Tensor sum_BNtH_;  // undefined until the first add()
+  Frontier added_;
 };
 
 }  // namespace trireme::parallel

@@ -186,7 +186,8 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
     if (ring.size() > 1) {
       ring.finish();
       const Pair rest = pair_of(ring.piece());
-      home = {rest.k_BKsH + home.k_BKsH, rest.v_BKsH + home.v_BKsH};
+      home.k_BKsH.add_(rest.k_BKsH);
+      home.v_BKsH.add_(rest.v_BKsH);
     }
     const at::ScalarType dtype = q.scalar_type();
     return {join_heads(grad_q.sum_BNtH(), dtype), join_heads(home.k_BKsH, dtype),
