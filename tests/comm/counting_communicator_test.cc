@@ -28,6 +28,8 @@ TEST(CountingCommunicator, CountsByTheFormulasOfTheInterface) {
     ranks.scatter(bytes(100), is_root ? blocks : none, 1)->wait();
     if (group.rank() == 0) ranks.send(bytes(70), 3)->wait();
     if (group.rank() == 3) ranks.recv(bytes(70), 0)->wait();
+    if (group.rank() == 0) ranks.send(bytes(30), 2)->wait();
+    if (group.rank() == 2) ranks.borrow({30}, at::kByte, 0)->wait();
     ranks.barrier()->wait();
 
     const auto of = [&](const char* operation) { return group.ledger().of("world", operation); };
@@ -39,8 +41,10 @@ TEST(CountingCommunicator, CountsByTheFormulasOfTheInterface) {
     EXPECT_EQ(of("all_to_all"), (Traffic{1, 300}));
     EXPECT_EQ(of("gather"), (Traffic{1, is_root ? 300 : 100}));
     EXPECT_EQ(of("scatter"), (Traffic{1, is_root ? 300 : 100}));
-    EXPECT_EQ(of("send"), (group.rank() == 0 ? Traffic{1, 70} : Traffic{}));
-    EXPECT_EQ(of("recv"), (group.rank() == 3 ? Traffic{1, 70} : Traffic{}));
+    EXPECT_EQ(of("send"), (group.rank() == 0 ? Traffic{2, 100} : Traffic{}));
+    EXPECT_EQ(of("recv"), (group.rank() == 3   ? Traffic{1, 70}
+                           : group.rank() == 2 ? Traffic{1, 30}
+                                               : Traffic{}));
     EXPECT_EQ(of("barrier"), (Traffic{1, 0}));
   });
 }

@@ -352,4 +352,53 @@ void check_symmetric_memory(Communicator& group) {
   EXPECT_EQ(data.sum().item<float>(), 15 * group.size());
 }
 
+void check_borrow(Communicator& group) {
+  const int me = group.rank();
+  const int size = group.size();
+  if (size == 1) {
+    EXPECT_THROW(static_cast<void>(group.borrow({1}, at::kFloat, 0)), ConfigError);
+    return;
+  }
+  const int next = (me + 1) % size;
+  const int previous = (me + size - 1) % size;
+  for (const bool is_symmetric : {true, false}) {
+    for (const int64_t count : {0, 1, 30011}) {
+      const auto own = [&](int tag) {
+        const at::Tensor values = values_of(me + tag, {2, count}, at::kDouble);
+        if (!is_symmetric) return values;
+        const at::Tensor data = group.symmetric_empty({2, count}, at::kDouble);
+        data.copy_(values);
+        return data;
+      };
+      std::vector<WorkPtr> sends;
+      std::vector<LoanPtr> loans;
+      for (int tag = 0; tag < 3; ++tag) {
+        sends.push_back(group.send(own(tag), next, {.tag = tag, .background = true}));
+      }
+      for (const int tag : {2, 0, 1}) {
+        loans.push_back(
+            group.borrow({2, count}, at::kDouble, previous, {.tag = tag, .background = tag != 0}));
+      }
+      loans.pop_back();  // whether it has come or not
+      for (size_t i = 0; i < loans.size(); ++i) {
+        loans[i]->wait();
+        EXPECT_EQ(loans[i]->source(), previous);
+        assert_same_bits(loans[i]->data(),
+                         values_of(previous + (i == 0 ? 2 : 0), {2, count}, at::kDouble), "borrow");
+      }
+      // What is borrowed is sent on.
+      sends.push_back(group.send(loans[0]->data(), next, {.tag = 4, .background = true}));
+      loans.clear();
+      {
+        const LoanPtr second = group.borrow({2, count}, at::kDouble, previous, {.tag = 4});
+        assert_same_bits(second->data(),
+                         values_of((previous + size - 1) % size + 2, {2, count}, at::kDouble),
+                         "sent on");
+      }
+      for (const WorkPtr& work : sends) work->wait();
+    }
+  }
+  group.barrier()->wait();
+}
+
 }  // namespace trireme::comm

@@ -59,6 +59,7 @@ TEST_P(Transports, ReceivesFromWhoeverSends) { run(check_any_source); }
 TEST_P(Transports, Splits) { run(check_split); }
 TEST_P(Transports, AbortEndsWhatOthersWaitFor) { run(check_abort); }
 TEST_P(Transports, HasSymmetricMemory) { run(check_symmetric_memory); }
+TEST_P(Transports, LendsMessages) { run(check_borrow); }
 
 // Transports and placements that keep rank order.
 class RankOrder : public Transports {};

@@ -42,6 +42,7 @@ void check_everything(Communicator& world) {
   check_split(world);
   check_abort(world);
   check_symmetric_memory(world);
+  check_borrow(world);
   world.barrier()->wait();
 }
 

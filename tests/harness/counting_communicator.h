@@ -112,6 +112,11 @@ class CountingCommunicator : public comm::Communicator {
     count("recv", bytes_of(data));
     return inner_->recv(std::move(data), peer, options);
   }
+  comm::LoanPtr borrow(at::IntArrayRef sizes, at::TensorOptions dtype, int peer,
+                       comm::Options options) override {
+    count("recv", c10::multiply_integers(sizes) * static_cast<int64_t>(dtype.dtype().itemsize()));
+    return inner_->borrow(sizes, dtype, peer, options);
+  }
   comm::WorkPtr barrier(comm::Options options) override {
     count("barrier", 0);
     return inner_->barrier(options);

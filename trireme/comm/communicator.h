@@ -34,7 +34,7 @@ struct Options {
 // A recv's peer when any rank will do.
 inline constexpr int kAnySource = -1;
 
-// One issued operation. Its tensors must live, and stay unchanged by others, until it is done.
+// One issued operation. Its tensors stay unchanged by others until it is done; the group holds them.
 class Work {
  public:
   virtual ~Work() = default;
@@ -50,6 +50,17 @@ class Work {
   virtual int source() const = 0;
 };
 using WorkPtr = std::shared_ptr<Work>;
+
+// A message to be read where it lies. It is given back, and only then is the peer's send done, when
+// the loan and every tensor that shares data()'s memory are gone. That may be on any thread, before
+// the message has come too, and never waits. The memory stays readable until then whatever becomes
+// of group and peer; once the group is dead, its values may change.
+class Loan : public Work {
+ public:
+  // What the peer sent, once wait() has returned; not to be written.
+  virtual const at::Tensor& data() const = 0;
+};
+using LoanPtr = std::shared_ptr<Loan>;
 
 // Thread safety: one thread at a time issues operations on a group; different groups are
 // independent. Collective: every rank calls the same operations in the same order with matching
@@ -110,6 +121,13 @@ class Communicator {
   // takes part in the call and gets nullptr. `name` appears in errors. Collective: every rank of
   // this group.
   virtual std::unique_ptr<Communicator> split(int color, int key, const std::string& name) = 0;
+
+  // As recv into a new contiguous tensor. Where ranks share memory and the peer sends symmetric
+  // memory, that tensor is the peer's own memory, without a copy; the send's timeout then includes
+  // how long it is read. A few messages of a pair can be lent at a time; further ones are copied.
+  // What was borrowed may be sent on. Give loans back before the group goes. Comm: n.
+  [[nodiscard]] virtual LoanPtr borrow(at::IntArrayRef sizes, at::TensorOptions dtype, int peer,
+                                       Options options = {});
 };
 
 }  // namespace trireme::comm

@@ -34,6 +34,7 @@ TEST_F(MpiGroup, WorksInTheBackground) { check_background(*world_); }
 TEST_F(MpiGroup, Splits) { check_split(*world_); }
 TEST_F(MpiGroup, AbortEndsWhatOthersWaitFor) { check_abort(*world_); }
 TEST_F(MpiGroup, HasSymmetricMemory) { check_symmetric_memory(*world_); }
+TEST_F(MpiGroup, LendsMessages) { check_borrow(*world_); }
 
 TEST_F(MpiGroup, ConnectWorldGivesTheSameRanks) {
   const WorldInfo info{world_->rank(), world_->size(), world_->rank(), world_->size(), "galley"};

@@ -36,6 +36,8 @@ class Heap : public std::enable_shared_from_this<Heap> {
     const auto place = reinterpret_cast<uint64_t>(data) - base_;
     return place < extent_ && num_bytes <= extent_ - place ? place : kOrdinary;
   }
+  // Whether what it tells the place of is freed by its owner, whoever else reads it.
+  bool is_of_threads() const { return segment_ == nullptr; }
   std::byte* at(uint64_t place) const { return reinterpret_cast<std::byte*>(base_ + place); }
 
   // A tensor of this rank's arena; it holds the heap's memory as long as it lives.

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <utility>
 
+#include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/ScalarType.h>
 
@@ -15,11 +17,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kEnvelopes = 4;  // messages of a pair that may wait for their recvs
+constexpr int kEnvelopes = 8;  // messages of a pair that may wait for their recvs, or are lent
+// Others must get past what is lent: a loan may end only after messages that come behind it.
+constexpr int kMostLent = kEnvelopes - 2;
 constexpr uint32_t kPieces = 2;
 constexpr size_t kPieceBytes = 32 << 10;
 constexpr int kSpins = 200;
 constexpr auto kSlice = std::chrono::milliseconds(50);
+
+enum Taken : uint32_t { kFree, kTaken, kLent };
 
 std::string text_of(const char* dtype, size_t num_bytes, int tag) {
   return concat(num_bytes, " bytes of ", dtype, " with tag ", tag);
@@ -40,26 +46,56 @@ struct alignas(64) PointToPoint::Envelope {
   uint64_t place;
   int32_t tag;
   int32_t dtype;
-  uint32_t is_taken;  // the receiver's own mark
+  std::atomic<uint32_t> taken;  // the receiver's mark
+  // Among threads: holds the data. Whoever takes it out deletes it: the receiver, or a sender that
+  // gives up before it has come.
+  std::atomic<at::Tensor*> memory;
+};
+
+// What a lent tensor holds: the memory, and the envelope until it is given back.
+struct PointToPoint::Lease {
+  std::shared_ptr<Segment> segment;  // of envelope and bell
+  std::shared_ptr<const Heap> heap;
+  std::unique_ptr<at::Tensor> memory;  // null between processes
+  Envelope* envelope;
+  Bell* bell;  // the sender's
+
+  ~Lease() {
+    memory.reset();
+    give_back(*envelope, *bell);
+  }
+  static void give_back(Envelope& envelope, Bell& bell) {
+    envelope.uses.fetch_add(1);  // before it can be used again
+    envelope.is_ready.store(0);
+    bell.ring();
+  }
 };
 
 struct PointToPoint::Transfer {
   Message message;
   std::shared_ptr<PendingWork> work;
   Clock::time_point deadline;
-  int source = -1;               // of a recv, once matched
-  Envelope* envelope = nullptr;  // once posted or matched
-  int index = 0;                 // of the envelope in its ring
-  uint32_t use = 0;              // of the envelope
-  size_t offset = 0;             // bytes moved
-  bool is_symmetric = false;     // of a send: the receiver reads it where it lies
+  int source = -1;                     // of a recv, once matched
+  Envelope* envelope = nullptr;        // once posted or matched
+  int index = 0;                       // of the envelope in its ring
+  uint32_t use = 0;                    // of the envelope
+  size_t offset = 0;                   // bytes moved
+  std::unique_ptr<at::Tensor> memory;  // of a recv from a thread: the sender's
+  bool is_symmetric = false;           // of a send: the receiver reads it where it lies
   bool is_done = false;
 
   size_t size() const { return message.data.size(); }
   void end(const std::exception_ptr& error) {
     is_done = true;
     if (message.on_end) message.on_end(error == nullptr);
-    message.on_end = nullptr;  // lets go of the tensor
+    // Lets go of the tensors.
+    message.on_end = nullptr;
+    message.memory.reset();
+    message.borrowed = nullptr;
+    memory = nullptr;
+    if (message.is_send && is_symmetric && error != nullptr) {
+      delete envelope->memory.exchange(nullptr);
+    }
     work->finish(error, error == nullptr ? source : -1);
   }
   // Whether `later` must not start before this one has: sends of a pair share its ring, recvs take
@@ -230,7 +266,7 @@ bool PointToPoint::post(Transfer& send) {
   free->num_bytes = send.size();
   free->tag = send.message.tag;
   free->dtype = send.message.dtype;
-  free->is_taken = 0;
+  free->taken.store(kFree);
   free->written.store(0);
   free->read.store(0);
   const uint32_t bit = 1u << send.index;
@@ -240,6 +276,7 @@ bool PointToPoint::post(Transfer& send) {
     has_pieces_[peer] |= bit;
   }
   if (send.is_symmetric) {
+    free->memory.store(heap_.is_of_threads() ? new at::Tensor(send.message.memory) : nullptr);
     free->is_ready.store(1);
     bells_[peer].ring();
   }
@@ -251,6 +288,9 @@ bool PointToPoint::advance_recv(Transfer& recv) {
   if (recv.envelope == nullptr) {
     if (!match(recv)) return false;
     has_moved = true;
+    open(recv);
+    recv.is_done = recv.message.borrowed != nullptr && lend(recv);
+    if (recv.is_done) return true;
   }
   Envelope& envelope = *recv.envelope;
   std::byte* out = recv.message.data.data();
@@ -267,12 +307,47 @@ bool PointToPoint::advance_recv(Transfer& recv) {
     has_moved = true;
   }
   if (recv.offset == recv.size()) {
-    recv.is_done = has_moved = true;
-    envelope.uses.fetch_add(1);  // before it can be used again
-    envelope.is_ready.store(0);
+    recv.is_done = true;
+    recv.memory = nullptr;
+    Lease::give_back(envelope, bells_[recv.source]);
+    return true;
   }
   if (has_moved) bells_[recv.source].ring();
   return has_moved;
+}
+
+// Takes hold of the data of a message that has just been matched.
+void PointToPoint::open(Transfer& recv) {
+  Envelope& envelope = *recv.envelope;
+  if (envelope.place == Heap::kOrdinary || !heap_.is_of_threads()) return;
+  recv.memory.reset(envelope.memory.exchange(nullptr));
+  if (recv.memory == nullptr) {
+    exchange_.check_aborted();
+    exchange_.fail("recv", exchange_.title_of(recv.source) + " has given up");
+  }
+}
+
+// True when the sender's memory is what was borrowed; false: there is now a tensor to copy it into.
+bool PointToPoint::lend(Transfer& recv) {
+  Borrowed& borrowed = *recv.message.borrowed;
+  Envelope& envelope = *recv.envelope;
+  Envelope* const ring = this->ring(recv.source, exchange_.rank());
+  const auto is_lent = [](const Envelope& e) {
+    return e.is_ready.load() != 0 && e.taken.load() == kLent;
+  };
+  if (envelope.place == Heap::kOrdinary ||
+      std::count_if(ring, ring + kEnvelopes, is_lent) >= kMostLent) {
+    borrowed.data = at::empty(borrowed.sizes, borrowed.options);
+    recv.message.data = {static_cast<std::byte*>(borrowed.data.data_ptr()), recv.size()};
+    return false;
+  }
+  envelope.taken.store(kLent);
+  auto lease = std::make_shared<Lease>(segment_, heap_.shared_from_this(), std::move(recv.memory),
+                                       &envelope, &bells_[recv.source]);
+  borrowed.data = at::from_blob(
+      heap_.at(envelope.place), borrowed.sizes, [lease = std::move(lease)](void*) {},
+      borrowed.options);
+  return true;
 }
 
 // The oldest message in a ring with `tag` that no recv has taken; null when there is none.
@@ -281,7 +356,8 @@ PointToPoint::Envelope* PointToPoint::oldest(Envelope* ring, int tag) const {
   // Twice: a message may have come behind the look that found a later one, but before that one.
   for (int look = 0; look < 2; ++look) {
     for (Envelope* found = ring; found != ring + kEnvelopes; ++found) {
-      if (found->is_ready.load() == 0 || found->is_taken != 0 || found->tag != tag) continue;
+      if (found->is_ready.load() == 0 || found->taken.load() != kFree || found->tag != tag)
+        continue;
       if (best == nullptr || found->number < best->number) best = found;
     }
     if (best == nullptr) return nullptr;
@@ -303,7 +379,7 @@ bool PointToPoint::match(Transfer& recv) {
     recv.source = -1;
     return false;
   }
-  recv.envelope->is_taken = 1;
+  recv.envelope->taken.store(kTaken);
   next_source_ = (recv.source + 1) % size;
   const Envelope& envelope = *recv.envelope;
   if (envelope.num_bytes != recv.size() || envelope.dtype != message.dtype) {
@@ -341,10 +417,13 @@ void PointToPoint::look_for_losses() {
       }
       if (!absence.empty()) exchange_.fail(operation, absence);
       if (Clock::now() > transfer->deadline) {
-        exchange_.fail(operation, concat("timed out after ", message.timeout.count() / 1000.0,
-                                         " s waiting for ",
-                                         peer == kAnySource ? "any rank" : exchange_.title_of(peer),
-                                         ", tag ", message.tag));
+        const bool is_lent = message.is_send && transfer->envelope != nullptr &&
+                             transfer->envelope->taken.load() == kLent;
+        exchange_.fail(
+            operation,
+            concat("timed out after ", message.timeout.count() / 1000.0, " s waiting for ",
+                   peer == kAnySource ? "any rank" : exchange_.title_of(peer), ", tag ",
+                   message.tag, is_lent ? ", which it has borrowed" : ""));
       }
     }
   } catch (...) {

@@ -1,6 +1,7 @@
 // Messages between two ranks that share memory, side by side and independent of the collectives.
 // A sender writes an envelope into the ring of its pair; the receiver takes the oldest with the tag
-// it wants. Symmetric data is copied once, by the receiver, from where it lies; ordinary data goes
+// it wants. Symmetric data is copied once, by the receiver, from where it lies, or lent: the
+// receiver reads it there, and the envelope stays taken until it is given back. Ordinary data goes
 // through the envelope's pieces, so a send of at most two pieces does not wait for its recv.
 // Comm: n bytes are written and read once more than the copy itself when the data is ordinary.
 #pragma once
@@ -23,15 +24,24 @@
 
 namespace trireme::comm {
 
+// What a recv makes rather than fills: the sender's memory, or a tensor of its own.
+struct Borrowed {
+  std::vector<int64_t> sizes;
+  at::TensorOptions options;
+  at::Tensor data{};
+};
+
 struct Message {
   bool is_send = false;
-  std::span<std::byte> data;  // read by a send, written by a recv
+  std::span<std::byte> data;  // read by a send, written by a recv; of a loan its size alone counts
   int peer = kAnySource;
   int tag = 0;
   int dtype = 0;  // c10::ScalarType, compared
   std::chrono::milliseconds timeout{};
   // Called once, on whichever thread ends it; then let go.
-  std::function<void(bool succeeded)> on_end;
+  std::function<void(bool succeeded)> on_end{};
+  at::Tensor memory{};                   // of a send: what `data` lies in
+  std::shared_ptr<Borrowed> borrowed{};  // of a recv that borrows
 };
 
 // Thread safety: any thread.
@@ -55,6 +65,7 @@ class PointToPoint {
  private:
   struct Envelope;
   struct Transfer;
+  struct Lease;
   using TransferPtr = std::shared_ptr<Transfer>;
 
   Envelope* ring(int from, int to) const;
@@ -66,6 +77,8 @@ class PointToPoint {
   bool post(Transfer& send);
   Envelope* oldest(Envelope* ring, int tag) const;
   bool match(Transfer& recv);
+  void open(Transfer& recv);
+  bool lend(Transfer& recv);
   void look_for_losses();
   void fail_all(const std::exception_ptr& error);
 

@@ -10,10 +10,12 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/SmallVector.h>
+#include <c10/util/accumulate.h>
 
 #include "trireme/base/cores.h"
 #include "trireme/base/error.h"
 #include "trireme/base/round_up.h"
+#include "trireme/comm/loan.h"
 #include "trireme/comm/reduce_kernel.h"
 #include "trireme/comm/tensor_blocks.h"
 
@@ -58,6 +60,7 @@ class Destination {
   explicit Destination(at::Tensor tensor)
       : tensor_(std::move(tensor)), flat_(tensor_.contiguous()) {}
   collectives::Bytes bytes() const { return bytes_of(flat_); }
+  const at::Tensor& flat() const { return flat_; }
   void commit() const {
     if (!flat_.is_same(tensor_)) tensor_.copy_(flat_);
   }
@@ -371,26 +374,62 @@ WorkPtr SharedCommunicator::recv(at::Tensor data, int peer, Options options) {
   return transfer("recv", data, peer, options);
 }
 
+LoanPtr SharedCommunicator::borrow(at::IntArrayRef sizes, at::TensorOptions dtype, int peer,
+                                   Options options) {
+  if (peer != kAnySource) check_rank("borrow", *this, peer);
+  TRIREME_CHECK(peer != rank(), "borrow: rank ", peer, " is this rank; expected another");
+  TRIREME_CHECK(dtype.device().is_cpu(), "borrow: the device is ", dtype.device(),
+                "; expected the CPU");
+  const auto borrowed = std::make_shared<Borrowed>(Borrowed{sizes.vec(), dtype});
+  const int64_t elements = c10::multiply_integers(sizes);
+  const int type = static_cast<int>(c10::typeMetaToScalarType(dtype.dtype()));
+  // For those who read the records it is a recv.
+  const auto entry = record_message({"recv", type, -1, peer, elements}, sizes, options);
+  Message message{.peer = peer, .dtype = type};
+  message.data = {static_cast<std::byte*>(nullptr),
+                  static_cast<size_t>(elements) * dtype.dtype().itemsize()};
+  message.borrowed = borrowed;
+  message.on_end = [entry](bool succeeded) { entry.finish(succeeded); };
+  WorkPtr work = start(std::move(message), options);
+  return std::make_shared<ReceivedLoan>(
+      std::move(work), std::shared_ptr<const at::Tensor>(borrowed, &borrowed->data));
+}
+
 WorkPtr SharedCommunicator::transfer(const char* operation, const at::Tensor& data, int peer,
                                      const Options& options) {
   TRIREME_CHECK(peer != rank(), operation, ": rank ", peer, " is this rank; expected another");
   const Call call = call_of(operation, data, data.numel(), peer);
-  RecordedCall kept = recorded(call, data, options);
-  kept.is_point_to_point = true;
-  const auto entry = record(options_, recorded_group_, kept);
+  const auto entry = record_message(call, data.sizes(), options);
   const c10::NoGradGuard no_grad;
   const Destination tensor(data.detach());
-  const bool is_send = std::string_view(operation) == "send";
-  const auto timeout = options.timeout.count() > 0 ? options.timeout : options_.timeout;
+  Message message{.is_send = std::string_view(operation) == "send",
+                  .data = tensor.bytes(),
+                  .peer = peer,
+                  .dtype = call.dtype};
+  if (message.is_send) message.memory = tensor.flat();
   // Holds the tensor until then; a recv's goes back to where it belongs.
-  const auto on_end = [tensor, is_send, entry](bool succeeded) {
+  message.on_end = [tensor, is_send = message.is_send, entry](bool succeeded) {
     if (succeeded && !is_send) tensor.commit();
     entry.finish(succeeded);
   };
+  return start(std::move(message), options);
+}
+
+Recorder::Entry SharedCommunicator::record_message(const Call& call, at::IntArrayRef sizes,
+                                                   const Options& options) {
+  RecordedCall kept = recorded(call, {}, options);
+  kept.shape = {sizes.data(), sizes.size()};
+  kept.dtype = call.dtype;
+  kept.is_point_to_point = true;
+  const auto entry = record(options_, recorded_group_, kept);
   if (options.background) entry.start();
-  return point_to_point_.start(
-      {is_send, tensor.bytes(), peer, options.tag, call.dtype, timeout, on_end},
-      options.background);
+  return entry;
+}
+
+WorkPtr SharedCommunicator::start(Message message, const Options& options) {
+  message.tag = options.tag;
+  message.timeout = options.timeout.count() > 0 ? options.timeout : options_.timeout;
+  return point_to_point_.start(std::move(message), options.background);
 }
 
 WorkPtr SharedCommunicator::barrier(Options options) {

@@ -59,6 +59,8 @@ class SharedCommunicator : public Communicator {
                   Options options) override;
   WorkPtr send(at::Tensor data, int peer, Options options) override;
   WorkPtr recv(at::Tensor data, int peer, Options options) override;
+  LoanPtr borrow(at::IntArrayRef sizes, at::TensorOptions dtype, int peer,
+                 Options options) override;
   WorkPtr barrier(Options options) override;
   void abort(const std::string& reason) override { exchange_.abort(reason); }
   at::Tensor symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) override;
@@ -78,6 +80,10 @@ class SharedCommunicator : public Communicator {
   WorkPtr issue(const Call& call, const at::Tensor& tensor, const Options& options,
                 Operation operation);
   WorkPtr transfer(const char* operation, const at::Tensor& data, int peer, const Options& options);
+  // Records `call` of a send or recv on a tensor of `sizes`.
+  Recorder::Entry record_message(const Call& call, at::IntArrayRef sizes, const Options& options);
+  // Fills in of `message` what `options` say, and starts it.
+  WorkPtr start(Message message, const Options& options);
   collectives::Shared shared() { return {exchange_, zero_copy_heap_}; }
 
   Host host_;

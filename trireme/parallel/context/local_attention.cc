@@ -175,9 +175,10 @@ void OnlineSoftmax::add(const AttentionBlock& block, const PartialAttention& par
   lse.copy_(sum);
 }
 
-BlockSum::BlockSum(const at::Tensor& like_BNtH)
+BlockSum::BlockSum(const at::Tensor& like_BNtH, const at::Tensor& out_BNtH)
     : shape_(like_BNtH.sizes().vec()),
       options_(like_BNtH.options().dtype(accumulation_dtype(like_BNtH.scalar_type()))),
+      sum_BNtH_(out_BNtH),
       added_(like_BNtH.size(0)) {}
 
 bool BlockSum::move(const mesh::Range& sequences, const mesh::Range& tokens) {

@@ -92,7 +92,8 @@ class OnlineSoftmax {
 // The sum of blocks' gradients, in the order of add(), in accumulation_dtype().
 class BlockSum {
  public:
-  explicit BlockSum(const at::Tensor& like_BNtH);
+  // out_BNtH: where the sum is to lie, laid out [B, t, N, H]; undefined: in memory of its own.
+  explicit BlockSum(const at::Tensor& like_BNtH, const at::Tensor& out_BNtH = {});
   // `tokens` of `sequences`. Keeps the tensor where it can.
   void add(const mesh::Range& sequences, const mesh::Range& tokens, const at::Tensor& part);
   // Zero where nothing was added. Laid out [B, t, N, H].

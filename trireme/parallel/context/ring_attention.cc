@@ -68,16 +68,21 @@ class PairRing {
 
   int size() const { return ring_.size(); }
 
-  // The piece in hand, [2, B, s, K, H].
-  at::Tensor piece() const {
-    std::vector<int64_t> shape = shape_;
-    shape[2] = split_.num_tokens(keys_rank(ring_.owner()));
-    return ring_.piece().view(shape);
-  }
+  // The piece in hand, and memory for another in its place: each of [B, K, s, H].
+  Pair piece() const { return pair_of(ring_.piece()); }
+  Pair room() { return pair_of(ring_.room()); }
   void start() { ring_.start(); }
   void finish() { ring_.finish(); }
+  void end() { ring_.end(); }
 
  private:
+  // A piece is [2, B, s, K, H].
+  Pair pair_of(const at::Tensor& flat) const {
+    std::vector<int64_t> shape = shape_;
+    shape[2] = split_.num_tokens(keys_rank(ring_.owner()));
+    const at::Tensor piece = flat.view(shape);
+    return {piece.select(0, 0).transpose(1, 2), piece.select(0, 1).transpose(1, 2)};
+  }
   // Whose keys the piece that starts at `rank` belongs to.
   int keys_rank(int rank) const { return (rank - lead_ + split_.num_ranks()) % split_.num_ranks(); }
   int64_t per_token() const { return shape_[0] * shape_[1] * shape_[3] * shape_[4]; }
@@ -94,11 +99,8 @@ class PairRing {
   RingPass ring_;
 };
 
-Pair pair_of(const at::Tensor& piece) {
-  return {piece.select(0, 0).transpose(1, 2), piece.select(0, 1).transpose(1, 2)};
-}
-
-// Calls work(step, keys of rank owner(step)) for each step, while the next keys come in.
+// Calls work(step, keys of rank owner(step)) for each step, while the next keys come in. `work` keeps
+// none of them.
 template <typename Work>
 void for_each_piece(const Call& call, const at::Tensor& k_BtG, const at::Tensor& v_BtG,
                     const Work& work) {
@@ -107,16 +109,18 @@ void for_each_piece(const Call& call, const at::Tensor& k_BtG, const at::Tensor&
   for (int step = 0; step < ring.size(); ++step) {
     const bool has_next = step + 1 < ring.size();
     if (has_next && step == 0) {
-      const Pair out = pair_of(ring.piece());
+      const Pair out = ring.room();
       out.k_BKsH.copy_(keys.k_BKsH);
       out.v_BKsH.copy_(keys.v_BKsH);
     }
     if (has_next) ring.start();
     work(step, keys);
+    keys = {};
     if (!has_next) break;
     ring.finish();
-    keys = pair_of(ring.piece());
+    keys = ring.piece();
   }
+  ring.end();
 }
 
 class RingFunction : public torch::autograd::Function<RingFunction> {
@@ -153,8 +157,9 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
     PairRing ring(*call, k_BtG, accumulation_dtype(q.scalar_type()), /*lead=*/1, kGradientsTag);
     Pair home;  // what this rank's queries give to its own keys
     for_each_piece(*call, k_BtG, saved[2], [&](int step, const Pair& keys) {
-      BlockSum grad_k(keys.k_BKsH);
-      BlockSum grad_v(keys.v_BKsH);
+      const Pair first = step == 1 ? ring.room() : Pair{};
+      BlockSum grad_k(keys.k_BKsH, first.k_BKsH);
+      BlockSum grad_v(keys.v_BKsH, first.v_BKsH);
       for (const AttentionBlock& block : call->blocks(step)) {
         const auto& [sequences, queries, keys_of, is_causal] = block;
         const AttentionGradients part = attention_backward(
@@ -172,22 +177,20 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
         home = sums;
         return;
       }
-      if (step > 1) ring.finish();
-      const Pair travelling = pair_of(ring.piece());
-      if (step == 1) {
-        travelling.k_BKsH.copy_(sums.k_BKsH);
-        travelling.v_BKsH.copy_(sums.v_BKsH);
-      } else {
-        travelling.k_BKsH.add_(sums.k_BKsH);
-        travelling.v_BKsH.add_(sums.v_BKsH);
+      if (step > 1) {
+        ring.finish();
+        const Pair travelling = ring.piece();
+        Pair sum = ring.room();
+        at::add_out(sum.k_BKsH, travelling.k_BKsH, sums.k_BKsH);
+        at::add_out(sum.v_BKsH, travelling.v_BKsH, sums.v_BKsH);
       }
       ring.start();
     });
     if (ring.size() > 1) {
       ring.finish();
-      const Pair rest = pair_of(ring.piece());
-      home.k_BKsH.add_(rest.k_BKsH);
-      home.v_BKsH.add_(rest.v_BKsH);
+      home.k_BKsH.add_(ring.piece().k_BKsH);
+      home.v_BKsH.add_(ring.piece().v_BKsH);
+      ring.end();
     }
     const at::ScalarType dtype = q.scalar_type();
     return {join_heads(grad_q.sum_BNtH(), dtype), join_heads(home.k_BKsH, dtype),

@@ -25,6 +25,7 @@ namespace trireme::parallel {
 // Comm:       sent, with n = 2 * B * K * H * itemsize bytes of keys and values a token: forward
 //             n * (T - tokens of the next rank); backward as much, and n * (T - t) for gradients
 //             (bf16 and fp16: 2 n, they travel in fp32). Even split: (p-1)/p * T of each
+//             Within a host these bytes are read by the next rank where they lie, not copied
 // Collective: every rank of `group`, in forward and in backward: each one's loss depends on its
 //             output, empty ones included
 // Throws:     ConfigError when shapes, heads, split and group do not fit together

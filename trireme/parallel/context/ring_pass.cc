@@ -10,18 +10,14 @@ namespace trireme::parallel {
 
 RingPass::RingPass(comm::Communicator* group, std::vector<int64_t> sizes, at::TensorOptions dtype,
                    int tag, RingOptions options)
-    : group_(group), sizes_(std::move(sizes)), tag_(tag), options_(options) {
-  if (size() == 1) return;
-  const int64_t largest = *std::ranges::max_element(sizes_);
-  for (at::Tensor& buffer : buffers_) {
-    buffer = options_.symmetric && dtype.device().is_cpu()
-                 ? group_->symmetric_empty({largest}, c10::typeMetaToScalarType(dtype.dtype()))
-                 : at::empty({largest}, dtype);
-  }
-}
+    : group_(group), sizes_(std::move(sizes)), dtype_(dtype), tag_(tag), options_(options) {}
 
 RingPass::~RingPass() {
-  for (const comm::WorkPtr& work : hop_) {
+  piece_.reset();
+  std::vector<comm::WorkPtr> works = std::move(sends_);
+  if (next_ != nullptr) works.push_back(std::move(next_));
+  for (const comm::WorkPtr& work : works) {
+    if (work->poll()) continue;
     work->abort();
     try {
       work->wait();  // its memory goes with this
@@ -31,30 +27,56 @@ RingPass::~RingPass() {
   }
 }
 
-at::Tensor RingPass::view(int buffer, int step) const {
-  return buffers_[buffer].narrow(0, 0, sizes_[owner(step)]);
+at::Tensor RingPass::room() {
+  Room& room = rooms_[num_rooms_++ % 2];
+  if (room.sent != nullptr) wait(*room.sent);
+  room.sent = nullptr;
+  if (!room.buffer.defined()) {
+    const int64_t largest = *std::ranges::max_element(sizes_);
+    room.buffer =
+        options_.symmetric && dtype_.device().is_cpu()
+            ? group_->symmetric_empty({largest}, c10::typeMetaToScalarType(dtype_.dtype()))
+            : at::empty({largest}, dtype_);
+  }
+  has_room_ = true;
+  return piece_ = room.buffer.narrow(0, 0, sizes_[owner()]);
 }
-
-at::Tensor RingPass::piece() const { return view(num_hops_ % 2, num_hops_); }
 
 void RingPass::start() {
   const int p = size();
-  const at::Tensor out = piece();
-  const at::Tensor in = view((num_hops_ + 1) % 2, num_hops_ + 1);
   const comm::Options options{.tag = tag_, .background = true};
-  if (out.numel() > 0) hop_.push_back(group_->send(out, (rank() + 1) % p, options));
-  if (in.numel() > 0) hop_.push_back(group_->recv(in, (rank() + p - 1) % p, options));
-  if (!options_.overlap) {
-    for (const comm::WorkPtr& work : hop_) work->wait();
+  if (piece_.numel() > 0) {
+    sends_.push_back(group_->send(piece_, (rank() + 1) % p, options));
+    if (has_room_) rooms_[(num_rooms_ + 1) % 2].sent = sends_.back();
   }
+  const int64_t size = sizes_[owner(num_hops_ + 1)];
+  if (size > 0) next_ = group_->borrow({size}, dtype_, (rank() + p - 1) % p, options);
+  if (!options_.overlap && next_ != nullptr) next_->wait();
 }
 
 void RingPass::finish() {
-  const auto start = std::chrono::steady_clock::now();
-  for (const comm::WorkPtr& work : hop_) work->wait();
-  if (options_.waiting) *options_.waiting += std::chrono::steady_clock::now() - start;
-  hop_.clear();
   ++num_hops_;
+  has_room_ = false;
+  piece_.reset();
+  if (next_ == nullptr) {
+    piece_ = at::empty({0}, dtype_);
+    return;
+  }
+  wait(*next_);
+  piece_ = next_->data();
+  next_ = nullptr;
+}
+
+void RingPass::end() {
+  piece_.reset();
+  for (const comm::WorkPtr& work : sends_) wait(*work);
+  sends_.clear();
+}
+
+void RingPass::wait(comm::Work& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work.wait();
+  if (options_.waiting) *options_.waiting += std::chrono::steady_clock::now() - start;
 }
 
 }  // namespace trireme::parallel
