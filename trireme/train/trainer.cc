@@ -137,6 +137,7 @@ class Trainer::Impl {
   void save(int64_t step);
   void write_checkpoint(const fs::path& root, int64_t step);
   void check_all_replicas();
+  void profile_pipeline();
   void finish_profile(bool run_ends);
   RunSummary summary() const;
 
@@ -348,6 +349,12 @@ void Trainer::Impl::write_checkpoint(const fs::path& root, int64_t step) {
                    {.keep = static_cast<int>(config_.checkpoint.keep)});
 }
 
+void Trainer::Impl::profile_pipeline() {
+  if (!profiler_ || !profiler_->is_recording() || mesh_.size("pipeline") == 1) return;
+  profiler_->add_pipeline_run(model_->layout().schedule(batches_->num_microbatches()),
+                              mesh_.coordinate("pipeline"), model_->pipeline_profile());
+}
+
 void Trainer::Impl::finish_profile(bool run_ends) {
   if (!profiler_ || !profiler_->is_due(run_ends)) return;
   const auto report = profiler_->finish(folder() / "profile" / "trace.json");
@@ -360,6 +367,7 @@ Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
                         bad_steps_, noise_,  *batches_,   profiler_ ? &*profiler_ : nullptr};
     overlap_.begin_step();
     StepResult result = run_step(context, step_ + 1, stop.load());
+    profile_pipeline();
     const std::optional<std::string> decision = overlap_.end_step();
     ++step_;
     const auto due = [this](int64_t interval) { return interval > 0 && step_ % interval == 0; };
