@@ -171,7 +171,8 @@ Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
       mesh_(world, mesh_axes(config_.parallel)),
       inputs_(std::move(inputs)),
       hook_(make_gradient_hook(config_.train)),
-      overlap_(config_.parallel.tensor > 1 ? config_.parallel.async_tensor : "off", world),
+      overlap_(config_.parallel.tensor > 1 ? config_.parallel.async_tensor : "off", world,
+               {profile.recorder, "tensor", static_cast<int>(config_.parallel.tensor)}),
       loss_scale_(loss_scale(config_.train)),
       bad_steps_({.max_skipped = config_.train.skip_bad_steps,
                   .spike_factor = config_.train.spike_factor}) {
@@ -368,7 +369,8 @@ Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
     overlap_.begin_step();
     StepResult result = run_step(context, step_ + 1, stop.load());
     profile_pipeline();
-    const std::optional<std::string> decision = overlap_.end_step();
+    const std::optional<std::string> decision =
+        overlap_.end_step({model_->layers_window(), model_->tensor_waiting()});
     ++step_;
     const auto due = [this](int64_t interval) { return interval > 0 && step_ % interval == 0; };
     if (validation_batches_ &&
