@@ -43,7 +43,7 @@ TEST(BenchPipeline, TheListAndTheTableHaveWhatWasMeasured) {
       plan_pipeline({.num_ranks = 2, .num_microbatches = 3}),
       plan_pipeline({.schedule = "zero-bubble-v", .num_ranks = 2, .num_microbatches = 2})};
   reports[1].measured =
-      MeasuredPipeline{.timeline = {}, .step_milliseconds = 77.5, .bubble = 0.125};
+      MeasuredPipeline{.timeline = {}, .times = {}, .step_milliseconds = 77.5, .bubble = 0.125};
   const nlohmann::json list = nlohmann::json::parse(json_list(reports));
   ASSERT_EQ(list.size(), 2U);
   EXPECT_EQ(list[0]["schedule"], "1f1b");

@@ -103,6 +103,18 @@ class ModelParallel(ProgramTest):
         for i, overrides in enumerate(([*SEQUENCE, *RING], [*RING, *PIPELINE], [*TENSOR, "--parallel.zero=3"])):
             self.assert_close(apart, self.train(f"layout{i}", 4, *common, *overrides, steps=6), 1e-10)
 
+    def test_asynchronous_tensor_parallel_says_how_much_it_hides(self):
+        hides = r"it hides \d+ % of its communication\n"
+        for mode, words in (("on", "on: "), ("auto", r"(on|off): [\d.]+ ms a step with it, [\d.]+ without; ")):
+            with self.subTest(mode=mode):
+                output = self.succeed("train", "tiny.toml", "--ranks", 2, "--train.steps=8",
+                                      f"--output.folder={mode}", *SEQUENCE, f"--parallel.async_tensor={mode}")
+                self.assertRegex(output, r"\ndecided asynchronous tensor parallel " + words + hides)
+                self.assertEqual(output.count("it hides"), 1)
+        output = self.succeed("train", "tiny.toml", "--ranks", 2, "--train.steps=8", *SEQUENCE,
+                              "--parallel.async_tensor=off")
+        self.assertNotIn("decided", output)
+
     def test_metrics_say_what_the_layout_cost(self):
         self.train("run", 2, *PIPELINE, steps=3)
         lines = (self.folder / "run" / "metrics.jsonl").read_text().splitlines()

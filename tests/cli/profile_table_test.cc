@@ -63,6 +63,22 @@ TEST(ProfileTable, OfManyRanksShowsThoseThatOthersWaitFor) {
   EXPECT_NE(text.find("and 92 ranks that wait longer"), std::string::npos);
 }
 
+TEST(ProfileTable, EndsWithThePipeline) {
+  train::ProfileReport report = example();
+  const size_t without = profile_table(report).size();
+  train::PipelineSummary& pipeline = report.pipeline.emplace();
+  pipeline.schedule = parallel::make_schedule("1f1b", {.num_ranks = 2, .num_microbatches = 4});
+  pipeline.times.stages = {{0.1, 0.2, 0}, {0.1, 0.2, 0}};
+  pipeline.times.stage_shares = {0.5, 0.5};
+  pipeline.times.waiting = {0, 0};
+  pipeline.num_pipelines = 3;
+  pipeline.drawing = "run/profile/pipeline.svg";
+  const std::vector<std::string> lines = profile_table(report);
+  ASSERT_EQ(lines.size(), without + 7);
+  EXPECT_EQ(lines[without], "pipeline 1f1b, 4 microbatches a step, mean of 3 pipelines");
+  EXPECT_EQ(lines.back(), "  step 8 drawn in run/profile/pipeline.svg");
+}
+
 TEST(ProfileTable, LeavesOutWhatThereWasNot) {
   train::ProfileReport report = example();
   report.calls.clear();

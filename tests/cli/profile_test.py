@@ -58,7 +58,24 @@ class Profile(ProgramTest):
         self.assertRegex(output, r"\n  hidden behind computing: \d+ % of the communication\n")
         self.assertRegex(output, r"\n  bound by (data|communication|overhead|memory|computation): \w")
         self.assertIn("\n  trace run/profile/trace.json, open it at https://ui.perfetto.dev\n", output)
+        self.assertNotIn("pipeline", output)
+        self.assertFalse((self.folder / "run/profile/pipeline.svg").exists())
         self.assertEqual(len(self.metrics()), 20)  # the run went on
+
+    def test_a_pipeline_says_what_its_stages_did(self):
+        output, trace = self.profile("--ranks", 4, "--parallel.pipeline=2", "--train.steps=8")
+        self.assertIn("\npipeline 1f1b, 2 microbatches a step, mean of 2 pipelines\n", output)
+        for stage in (0, 1):
+            self.assertRegex(output, rf"\n +{stage} +{stage} +[\d.]+ %( +[\d.]+){{4}}\n")
+        self.assertRegex(output, r"\n  bubble [\d.]+ %; of the schedule with these times [\d.]+ %, "
+                                 r"with even stages 33.3 %\n")
+        self.assertIn("\n  step 8 drawn in run/profile/pipeline.svg\n", output)
+        drawing = (self.folder / "run/profile/pipeline.svg").read_text()
+        self.assertIn("1f1b, 2 stages, 2 microbatches, measured", drawing)
+        pipeline = trace["otherData"]["pipeline"]
+        self.assertEqual([stage["rank"] for stage in pipeline["stages"]], [0, 1])
+        for rank in pipeline["ranks"]:
+            self.assertGreater(rank["moving_seconds"], 0)
 
     def test_a_profile_changes_no_bit(self):
         self.succeed("train", "tiny.toml", "--output.folder=plain")

@@ -1,10 +1,13 @@
 #include "trireme/train/overlap_choice.h"
 
+#include <limits>
 #include <thread>
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "tests/harness/ranks.h"
+#include "trireme/comm/shared/thread_group.h"
 
 namespace trireme::train {
 namespace {
@@ -12,11 +15,11 @@ namespace {
 TEST(OverlapChoice, IsWhatTheConfigSays) {
   harness::run_ranks(1, [](comm::Communicator& world) {
     for (const bool on : {false, true}) {
-      OverlapChoice choice(on ? "on" : "off", world);
+      OverlapChoice choice(on ? "on" : "off", world, {nullptr, "tensor", 1});
       for (int step = 0; step < 10; ++step) {
         choice.begin_step();
         EXPECT_EQ(*choice.flag(), on);
-        EXPECT_FALSE(choice.end_step());
+        EXPECT_FALSE(choice.end_step({}));
       }
     }
   });
@@ -26,14 +29,14 @@ TEST(OverlapChoice, IsWhatTheConfigSays) {
 TEST(OverlapChoice, IsTheWayInWhichTheSlowestRankIsFaster) {
   for (const bool slow : {false, true}) {
     harness::run_ranks(3, [slow](comm::Communicator& world) {
-      OverlapChoice choice("auto", world);
+      OverlapChoice choice("auto", world, {nullptr, "tensor", 3});
       int lines = 0;
       for (int step = 0; step < 12; ++step) {
         choice.begin_step();
         if (*choice.flag() == slow && world.rank() == 1) {
           std::this_thread::sleep_for(std::chrono::milliseconds(40));
         }
-        if (const auto line = choice.end_step()) {
+        if (const auto line = choice.end_step({})) {
           ++lines;
           EXPECT_NE(line->find(slow ? "parallel off:" : "parallel on:"), std::string::npos)
               << *line;
@@ -42,6 +45,26 @@ TEST(OverlapChoice, IsTheWayInWhichTheSlowestRankIsFaster) {
       EXPECT_EQ(lines, 1);
       EXPECT_EQ(*choice.flag(), !slow);
     });
+  }
+}
+
+// Layers that say that they waited for none of it.
+TEST(OverlapChoice, SaysOnceHowMuchIsHidden) {
+  for (const std::string mode : {"on", "auto", "off"}) {
+    const auto recorder = std::make_shared<comm::Recorder>(comm::RecorderOptions{});
+    const auto groups = comm::make_thread_group(1, {.name = "tensor", .recorder = recorder});
+    OverlapChoice choice(mode, *groups[0], {recorder, "tensor", 1});
+    std::string lines;
+    for (int step = 0; step < 12; ++step) {
+      choice.begin_step();
+      groups[0]->all_reduce(at::ones({64}))->wait();
+      const Span always{0, std::numeric_limits<int64_t>::max()};
+      lines += choice.end_step({.window = always}).value_or("");
+    }
+    const std::string hides = "it hides 100 % of its communication";
+    EXPECT_EQ(lines.find(hides) == std::string::npos, mode == "off") << lines;
+    EXPECT_EQ(lines.find(hides), lines.rfind(hides)) << lines;
+    EXPECT_EQ(lines.find("ms a step with it") == std::string::npos, mode != "auto") << lines;
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/cli/console.h"
+#include "trireme/cli/pipeline_table.h"
 #include "trireme/parallel/pipeline/timeline_drawing.h"
 
 namespace trireme::cli {
@@ -99,6 +100,11 @@ std::string show_pipeline(const PipelineReport& report, int width, bool color) {
     text += format("rank %-2d%8s  %.6g until the backward, %.6g until the weight part\n", rank,
                    percent(report.timeline.idle_share(rank)).c_str(),
                    report.peak_until_backward[rank], report.peak_until_weight[rank]);
+  }
+  if (report.measured) {
+    text += "\nmeasured\n";
+    for (const std::string& line : pipeline_table(report.schedule, report.measured->times))
+      text += line + "\n";
   }
   return text;
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/parallel/pipeline/pipeline_times.h"
 #include "trireme/parallel/pipeline/schedule.h"
 #include "trireme/parallel/pipeline/schedule_check.h"
 #include "trireme/parallel/pipeline/timeline.h"
@@ -28,6 +29,7 @@ struct PipelineCase {
 
 struct MeasuredPipeline {
   parallel::Timeline timeline;  // milliseconds
+  parallel::PipelineTimes times{};
   double step_milliseconds = 0;
   double bubble = 0;
 };

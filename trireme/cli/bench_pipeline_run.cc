@@ -113,16 +113,13 @@ MeasuredPipeline run_sleeping(const PipelineReport& report, int num_runs) {
   for (int run = 0; run < num_runs; ++run) {
     std::vector<parallel::PipelineProfile> ranks;
     for (const auto& of_rank : profiles) ranks.push_back(of_rank[run]);
-    parallel::Timeline timeline = measured_timeline(ranks);
-    for (auto& actions : timeline.ranks) {
-      for (parallel::TimedAction& timed : actions) {
-        timed.start *= 1e3;
-        timed.end *= 1e3;
-      }
-    }
+    const parallel::Timeline timeline = measured_timeline(ranks).scaled(1e3);
     const double step = timeline.cost();
     if (run > 0 && step >= best.step_milliseconds) continue;
-    best = {.timeline = timeline, .step_milliseconds = step, .bubble = timeline.bubble()};
+    best = {.timeline = timeline,
+            .times = parallel::pipeline_times(report.schedule, {&ranks, 1}),
+            .step_milliseconds = step,
+            .bubble = timeline.bubble()};
   }
   return best;
 }

@@ -5,6 +5,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/cli/console.h"
+#include "trireme/cli/pipeline_table.h"
 
 namespace trireme::cli {
 namespace {
@@ -93,6 +94,17 @@ void add_operators(Lines& lines, const train::ProfileReport& report, double time
   }
 }
 
+void add_pipeline(Lines& lines, const train::ProfileReport& report) {
+  const train::PipelineSummary& pipeline = *report.pipeline;
+  const std::string several =
+      pipeline.num_pipelines > 1 ? concat(", mean of ", pipeline.num_pipelines, " pipelines") : "";
+  lines.push_back(concat("pipeline ", pipeline.schedule.name, ", ",
+                         pipeline.schedule.num_microbatches, " microbatches a step", several));
+  const Lines table = pipeline_table(pipeline.schedule, pipeline.times, pipeline.moving);
+  lines.insert(lines.end(), table.begin(), table.end());
+  lines.push_back(concat("  step ", report.last_step, " drawn in ", pipeline.drawing.string()));
+}
+
 }  // namespace
 
 std::vector<std::string> profile_table(const train::ProfileReport& report) {
@@ -119,6 +131,7 @@ std::vector<std::string> profile_table(const train::ProfileReport& report) {
   lines.push_back(concat("  bound by ", name_of(report.bound), ": ", report.reason));
   lines.push_back(
       concat("  trace ", report.trace.string(), ", open it at https://ui.perfetto.dev"));
+  if (report.pipeline) add_pipeline(lines, report);
   return lines;
 }
 

@@ -8,7 +8,8 @@
 
 namespace trireme::cli {
 
-// Lines for people: ranks, calls and operators in at most 100 columns, then what bounds the step.
+// Lines for people: ranks, calls and operators in at most 100 columns, then what bounds the step,
+// and the stages of a pipeline.
 std::vector<std::string> profile_table(const train::ProfileReport& report);
 
 }  // namespace trireme::cli

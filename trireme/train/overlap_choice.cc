@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
+#include "trireme/base/error.h"
 #include "trireme/train/loss_sum.h"
 
 namespace trireme::train {
@@ -16,24 +18,45 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// What each rank sends in a measured step.
+constexpr size_t kNumbers = 3;  // seconds of the step, CommunicationTimes so far
+
 }  // namespace
 
-OverlapChoice::OverlapChoice(const std::string& mode, comm::Communicator& world)
-    : world_(world), flag_(std::make_shared<bool>(mode == "on")), is_decided_(mode != "auto") {}
+OverlapChoice::OverlapChoice(const std::string& mode, comm::Communicator& world,
+                             HiddenCommunication hidden)
+    : world_(world),
+      hidden_(std::move(hidden)),
+      flag_(std::make_shared<bool>(mode == "on")),
+      is_decided_(mode != "auto") {
+  if (mode == "auto") last_step_ = kFirstTrial + 2 * kTrials - 1;
+  if (mode == "on") last_step_ = kFirstTrial + kTrials - 1;
+}
+
+bool OverlapChoice::measures() const { return step_ >= kFirstTrial && step_ <= last_step_; }
 
 void OverlapChoice::begin_step() {
   ++step_;
-  if (is_decided_) return;
-  *flag_ = step_ >= kFirstTrial && (step_ - kFirstTrial) % 2 == 1;
+  if (!is_decided_) *flag_ = step_ >= kFirstTrial && (step_ - kFirstTrial) % 2 == 1;
+  if (measures() && *flag_) hidden_.begin();
   start_ = Clock::now();
 }
 
-std::optional<std::string> OverlapChoice::end_step() {
-  if (is_decided_ || step_ < kFirstTrial) return std::nullopt;
+std::optional<std::string> OverlapChoice::end_step(const LayerTimes& layers) {
+  if (!measures()) return std::nullopt;
   const double mine = std::chrono::duration<double>(Clock::now() - start_).count();
-  const std::vector<double> all = gather(world_, {mine});
-  seconds_[*flag_ ? 1 : 0].push_back(*std::ranges::max_element(all));
-  if (step_ + 1 < kFirstTrial + 2 * kTrials) return std::nullopt;
+  if (*flag_) hidden_.end(layers.window, layers.waiting);
+  const CommunicationTimes& times = hidden_.times();
+  const std::vector<double> all = gather(world_, {mine, times.under_way, times.waiting});
+  double slowest = 0;
+  for (size_t at = 0; at < all.size(); at += kNumbers) slowest = std::max(slowest, all[at]);
+  seconds_[*flag_ ? 1 : 0].push_back(slowest);
+  if (step_ < last_step_) return std::nullopt;
+  const std::string hides = describe_hidden(all);
+  if (is_decided_) {
+    if (hides.empty()) return std::nullopt;
+    return concat("asynchronous tensor parallel on: ", hides);
+  }
   const double off = median(seconds_[0]), on = median(seconds_[1]);
   is_decided_ = true;
   *flag_ = on < off;
@@ -41,7 +64,18 @@ std::optional<std::string> OverlapChoice::end_step() {
   std::snprintf(line, sizeof(line),
                 "asynchronous tensor parallel %s: %.1f ms a step with it, %.1f without",
                 *flag_ ? "on" : "off", 1e3 * on, 1e3 * off);
-  return line;
+  return hides.empty() ? std::string(line) : concat(line, "; ", hides);
+}
+
+// Empty where it is not known.
+std::string OverlapChoice::describe_hidden(const std::vector<double>& all) const {
+  std::vector<CommunicationTimes> ranks;
+  for (size_t at = 0; at < all.size(); at += kNumbers) ranks.push_back({all[at + 1], all[at + 2]});
+  const std::optional<double> share = hidden_share(ranks);
+  if (!share) return "";
+  char text[64];
+  std::snprintf(text, sizeof(text), "it hides %.0f %% of its communication", 100 * *share);
+  return text;
 }
 
 }  // namespace trireme::train

@@ -59,6 +59,10 @@ parallel::DdpOptions ddp_options(const RunConfig& config, const model::LanguageM
           .measure_squares = config.train.measure_noise};
 }
 
+int64_t now_ns() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 parallel::Feed feed_of(const std::vector<dataset::Batch>& batches) {
   return [&batches](const std::string& edge, int64_t microbatch) {
     const dataset::Batch& batch = batches[static_cast<size_t>(microbatch)];
@@ -89,7 +93,8 @@ ParallelModel::ParallelModel(const RunConfig& config, const mesh::DeviceMesh& me
   for (const model::ParameterPlan& parameter : plan_.parameters()) names_.push_back(parameter.name);
   model::ModelAxes axes = model_axes(config, mesh_, std::move(overlap));
   axes.tensor.weight_gradients = weight_gradients_.get();
-  axes.tensor.waiting = axes.ring.waiting = waiting_;
+  axes.tensor.waiting = tensor_waiting_;
+  axes.ring.waiting = context_waiting_;
   for (int stage = 0; stage < layout_.num_stages(); ++stage) {
     if (layout_.rank_of_stage[static_cast<size_t>(stage)] != mesh_.coordinate("pipeline")) continue;
     add_stage(config, stage, axes, hook);
@@ -198,7 +203,8 @@ parallel::PipelineExecutor& ParallelModel::executor(int64_t num_microbatches) {
 }
 
 int64_t ParallelModel::begin_step(const std::vector<dataset::Batch>& batches) {
-  *waiting_ = {};
+  *tensor_waiting_ = {};
+  *context_waiting_ = {};
   int64_t count = 0;
   for (const double targets : num_targets(batches)) count += static_cast<int64_t>(targets);
   for (Stage& stage : stages_) {
@@ -213,9 +219,11 @@ std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::B
   for (const dataset::Batch& batch : batches) {
     places_.push_back({.step = batch.step, .first_sequence = batch.first_sequence});
   }
+  parallel::PipelineExecutor& pipeline = executor(std::ssize(batches));
+  window_.begin_ns = now_ns();
   parallel::PipelineResult result =
-      executor(std::ssize(batches))
-          .run(feed_of(batches), scale / static_cast<double>(global_count_));
+      pipeline.run(feed_of(batches), scale / static_cast<double>(global_count_));
+  window_.end_ns = now_ns();
   profile_ = std::move(result.profile);
   return losses_of(result, batches.size());
 }
@@ -260,7 +268,7 @@ std::vector<std::pair<std::string, at::Tensor>> ParallelModel::parameters() cons
 }
 
 std::chrono::nanoseconds ParallelModel::communication_time() const {
-  std::chrono::nanoseconds time = profile_.waiting + *waiting_;
+  std::chrono::nanoseconds time = profile_.waiting + *tensor_waiting_ + *context_waiting_;
   for (const Stage& stage : stages_) time += stage.ddp->communication_time();
   return time;
 }

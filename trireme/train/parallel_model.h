@@ -17,6 +17,7 @@
 #include "trireme/parallel/pipeline/executor.h"
 #include "trireme/train/config.h"
 #include "trireme/train/layout.h"
+#include "trireme/train/profile/spans.h"
 
 namespace trireme::train {
 
@@ -69,6 +70,9 @@ class ParallelModel {
 
   // How long the last step was held up by communication of any axis.
   std::chrono::nanoseconds communication_time() const;
+  // Of it, the waiting of the tensor axis's layers; and when forward_backward() ran them.
+  std::chrono::nanoseconds tensor_waiting() const { return *tensor_waiting_; }
+  Span layers_window() const { return window_; }
   // Of the last step: as those of DistributedDataParallel, over all stages.
   int64_t gradient_bytes() const;
   double microbatch_squares() const;
@@ -102,8 +106,11 @@ class ParallelModel {
   int64_t global_count_ = 0;
   std::vector<model::TrainingPlace> places_;  // of the microbatches; empty in evaluation
   parallel::PipelineProfile profile_;
-  // Of the step's tensor and context communication.
-  std::shared_ptr<std::chrono::nanoseconds> waiting_ =
+  Span window_;
+  // Of the step's communication on the axes.
+  std::shared_ptr<std::chrono::nanoseconds> tensor_waiting_ =
+      std::make_shared<std::chrono::nanoseconds>(0);
+  std::shared_ptr<std::chrono::nanoseconds> context_waiting_ =
       std::make_shared<std::chrono::nanoseconds>(0);
 };
 

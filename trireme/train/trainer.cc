@@ -137,6 +137,7 @@ class Trainer::Impl {
   void save(int64_t step);
   void write_checkpoint(const fs::path& root, int64_t step);
   void check_all_replicas();
+  void profile_pipeline();
   void finish_profile(bool run_ends);
   RunSummary summary() const;
 
@@ -170,7 +171,8 @@ Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
       mesh_(world, mesh_axes(config_.parallel)),
       inputs_(std::move(inputs)),
       hook_(make_gradient_hook(config_.train)),
-      overlap_(config_.parallel.tensor > 1 ? config_.parallel.async_tensor : "off", world),
+      overlap_(config_.parallel.tensor > 1 ? config_.parallel.async_tensor : "off", world,
+               {profile.recorder, "tensor", static_cast<int>(config_.parallel.tensor)}),
       loss_scale_(loss_scale(config_.train)),
       bad_steps_({.max_skipped = config_.train.skip_bad_steps,
                   .spike_factor = config_.train.spike_factor}) {
@@ -349,6 +351,12 @@ void Trainer::Impl::write_checkpoint(const fs::path& root, int64_t step) {
                    {.keep = static_cast<int>(config_.checkpoint.keep)});
 }
 
+void Trainer::Impl::profile_pipeline() {
+  if (!profiler_ || !profiler_->is_recording() || mesh_.size("pipeline") == 1) return;
+  profiler_->add_pipeline_run(model_->layout().schedule(batches_->num_microbatches()),
+                              mesh_.coordinate("pipeline"), model_->pipeline_profile());
+}
+
 void Trainer::Impl::finish_profile(bool run_ends) {
   if (!profiler_ || !profiler_->is_due(run_ends)) return;
   const auto report = profiler_->finish(folder() / "profile" / "trace.json");
@@ -361,7 +369,9 @@ Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
                         bad_steps_, noise_,  *batches_,   profiler_ ? &*profiler_ : nullptr};
     overlap_.begin_step();
     StepResult result = run_step(context, step_ + 1, stop.load());
-    const std::optional<std::string> decision = overlap_.end_step();
+    profile_pipeline();
+    const std::optional<std::string> decision =
+        overlap_.end_step({model_->layers_window(), model_->tensor_waiting()});
     ++step_;
     const auto due = [this](int64_t interval) { return interval > 0 && step_ % interval == 0; };
     if (validation_batches_ &&

@@ -94,5 +94,13 @@ TEST(Timeline, OfNothingIsEmpty) {
   EXPECT_EQ(timeline.bubble(), 0);
 }
 
+TEST(Timeline, ScaledHasEveryTimeMultipliedAndTheSameBubble) {
+  const Timeline timeline = make_timeline(gpipe(2, 2), {.stages = {{1, 1, 1}}});
+  const Timeline scaled = timeline.scaled(1000);
+  EXPECT_EQ(scaled.cost(), 1000 * timeline.cost());
+  EXPECT_EQ(scaled.ranks[1][0].start, 1000 * timeline.ranks[1][0].start);
+  EXPECT_DOUBLE_EQ(scaled.bubble(), timeline.bubble());
+}
+
 }  // namespace
 }  // namespace trireme::parallel

@@ -134,6 +134,28 @@ TEST(Trace, TheStateRowIsTheWholeStep) {
   EXPECT_DOUBLE_EQ(totals.at("computing"), 840);
 }
 
+TEST(Trace, SaysWhatAPipelineDid) {
+  const std::vector<RankProfile> ranks = {busy_rank(0), busy_rank(1)};
+  const auto states = states_of(ranks);
+  ProfileReport report = make_report(ranks, states);
+  PipelineSummary& pipeline = report.pipeline.emplace();
+  pipeline.schedule = parallel::make_schedule("1f1b", {.num_ranks = 2, .num_microbatches = 4});
+  pipeline.times.stages = {{1, 2, 0}, {3, 4, 0}};
+  pipeline.times.stage_shares = {0.25, 0.5};
+  pipeline.times.waiting = {5, 6};
+  pipeline.times.bytes_sent = {7, 8};
+  pipeline.times.bubble = 0.75;
+  pipeline.moving = {9, 10};
+  const json found =
+      json::parse(chrome_trace(ranks, states, report)).at("otherData").at("pipeline");
+  EXPECT_EQ(found.at("schedule"), "1f1b");
+  EXPECT_EQ(found.at("bubble"), 0.75);
+  EXPECT_EQ(found.at("stages").at(1).at("forward_seconds"), 3);
+  EXPECT_EQ(found.at("stages").at(1).at("computing_share"), 0.5);
+  EXPECT_EQ(found.at("ranks").at(1).at("waiting_seconds"), 6);
+  EXPECT_EQ(found.at("ranks").at(1).at("moving_seconds"), 10);
+}
+
 TEST(Trace, CarriesTheReportAndAnyName) {
   RankProfile rank = busy_rank(0);
   rank.operators.push_back({"quote \" and \xff", {1, 2}});

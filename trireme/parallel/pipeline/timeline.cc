@@ -49,6 +49,17 @@ double Timeline::bubble() const {
   return whole > 0 ? (whole - busiest) / whole : 0;
 }
 
+Timeline Timeline::scaled(double factor) const {
+  Timeline result = *this;
+  for (auto& actions : result.ranks) {
+    for (TimedAction& timed : actions) {
+      timed.start *= factor;
+      timed.end *= factor;
+    }
+  }
+  return result;
+}
+
 Timeline make_timeline(const Schedule& schedule, const PipelineCosts& costs) {
   Timeline timeline;
   timeline.ranks.resize(schedule.actions.size());

@@ -28,6 +28,8 @@ struct Timeline {
   // (cost - work of the busiest rank) / cost; with equal stages (cost - m (T_F + T_B + T_W)) / cost.
   // Source: Qi et al. 2023, arXiv:2401.10241, section 5.3
   double bubble() const;
+  // With every time multiplied: seconds as milliseconds.
+  Timeline scaled(double factor) const;
 
  private:
   double busy_time(int rank) const;

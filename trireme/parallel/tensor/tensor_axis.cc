@@ -62,8 +62,8 @@ MovingRows gather_rows(const at::Tensor& x, int64_t num_rows, const TensorAxis& 
   TRIREME_ASSERT(own.size(0) == axis.own_rows(num_rows).size, own.size(0), " rows on rank ",
                  axis.rank(), " of ", axis.size(), ", which holds ", axis.own_rows(num_rows).size,
                  " of ", num_rows);
-  const auto start = MovingRows::Clock::now();
   const at::Tensor whole_SD = empty_on(axis, {num_rows, own.size(1)}, own.options());
+  const auto start = MovingRows::Clock::now();
   comm::WorkPtr work =
       axis.group->all_gather(view_parts_of(whole_SD, axis), own, {.background = background});
   return {axis, whole_SD, std::move(work), start, {own}};
@@ -71,13 +71,14 @@ MovingRows gather_rows(const at::Tensor& x, int64_t num_rows, const TensorAxis& 
 
 MovingRows sum_rows(at::Tensor y_SD, const TensorAxis& axis, bool background) {
   if (axis.size() == 1) return MovingRows(std::move(y_SD));
-  const auto start = MovingRows::Clock::now();
   if (!axis.sequence) {
+    const auto start = MovingRows::Clock::now();
     comm::WorkPtr work = axis.group->all_reduce(y_SD, {.background = background});
     return {axis, std::move(y_SD), std::move(work), start};
   }
   const int64_t own_rows = axis.own_rows(y_SD.size(0)).size;
   const at::Tensor own_sD = empty_on(axis, {own_rows, y_SD.size(1)}, y_SD.options());
+  const auto start = MovingRows::Clock::now();
   comm::WorkPtr work =
       axis.group->reduce_scatter(own_sD, view_parts_of(y_SD, axis), {.background = background});
   return {axis, own_sD, std::move(work), start, {std::move(y_SD)}};

@@ -64,7 +64,9 @@ void CallRecording::move_to(RankProfile& profile) {
          .time = {monotonic(record.started), monotonic(record.ended)},
          // A group of groups makes its calls on a thread of its own.
          .is_background = record.is_background || record.thread != steps_thread_,
-         .is_point_to_point = record.is_point_to_point});
+         .is_point_to_point = record.is_point_to_point,
+         .peer = record.peer,
+         .tag = record.tag});
   }
   profile.num_lost_calls = num_lost_;
   ended_.clear();

@@ -55,6 +55,13 @@ class Profiler::Impl {
   void begin_step(int64_t step);
   void enter(Phase phase);
   void end_step();
+  bool is_recording() const { return operators_.is_running(); }
+  void add_pipeline_run(const parallel::Schedule& schedule, int rank,
+                        const parallel::PipelineProfile& run) {
+    schedule_ = schedule;
+    pipeline_rank_ = rank;
+    pipeline_runs_.push_back(run);
+  }
   bool is_due(bool run_ends) const {
     return operators_.is_running() && !steps_.empty() && (run_ends || step_ >= last_step_);
   }
@@ -76,7 +83,10 @@ class Profiler::Impl {
   int64_t begun_ns_ = 0;
   std::vector<int64_t> earlier_ns_;  // lengths of steps before the profiled ones
   std::vector<StepSpan> steps_;
-  std::vector<PhaseSpan> phases_;  // the last may be open: its end is 0
+  std::vector<PhaseSpan> phases_;               // the last may be open: its end is 0
+  std::optional<parallel::Schedule> schedule_;  // of a pipeline
+  int pipeline_rank_ = 0;
+  std::vector<parallel::PipelineProfile> pipeline_runs_;
 };
 
 void Profiler::Impl::begin_step(int64_t step) {
@@ -117,6 +127,8 @@ RankProfile Profiler::Impl::take_profile() {
   calls_->move_to(profile);
   profile.steps = steps_;
   profile.phases = std::move(phases_);
+  profile.pipeline_runs = std::move(pipeline_runs_);
+  profile.pipeline_rank = pipeline_rank_;
   const TimeSet whole({{steps_.front().time.begin_ns, steps_.back().time.end_ns}});
   const auto is_outside = [&](const auto& item) {
     return (TimeSet({item.time}) & whole).total_ns() == 0;
@@ -164,6 +176,11 @@ ProfileReport Profiler::Impl::report_and_write(const std::vector<RankProfile>& r
   std::filesystem::create_directories(path.parent_path(), error);
   if (error)
     throw Error(concat("cannot make ", path.parent_path().string(), ": ", error.message()));
+  if (schedule_) {
+    report.pipeline = summarize_pipeline(ranks, *schedule_);
+    report.pipeline->drawing = path.parent_path() / "pipeline.svg";
+    write_file_atomically(report.pipeline->drawing, draw(*report.pipeline));
+  }
   write_file_atomically(path, chrome_trace(ranks, states, report));
   report.trace = path;
   return report;
@@ -177,6 +194,11 @@ Profiler::~Profiler() = default;
 void Profiler::begin_step(int64_t step) { impl_->begin_step(step); }
 void Profiler::enter(Phase phase) { impl_->enter(phase); }
 void Profiler::end_step() { impl_->end_step(); }
+bool Profiler::is_recording() const { return impl_->is_recording(); }
+void Profiler::add_pipeline_run(const parallel::Schedule& schedule, int rank,
+                                const parallel::PipelineProfile& run) {
+  impl_->add_pipeline_run(schedule, rank, run);
+}
 bool Profiler::is_due(bool run_ends) const { return impl_->is_due(run_ends); }
 std::optional<ProfileReport> Profiler::finish(const std::filesystem::path& path) {
   return impl_->finish(path);

@@ -9,6 +9,8 @@
 
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/recorder/recorder.h"
+#include "trireme/parallel/pipeline/profile.h"
+#include "trireme/parallel/pipeline/schedule.h"
 #include "trireme/train/profile/report.h"
 #include "trireme/train/profile/spans.h"
 
@@ -42,10 +44,17 @@ class Profiler {
   // From now on the step is in `phase`.
   void enter(Phase phase);
   void end_step();
+  // Whether the latest step to begin is one to profile.
+  bool is_recording() const;
+  // What this rank, the pipeline's `rank`, did of the schedule in a recorded step: after each, or
+  // never.
+  void add_pipeline_run(const parallel::Schedule& schedule, int rank,
+                        const parallel::PipelineProfile& run);
 
   // The last step to profile has ended, or a profiled one has and the run ends.
   bool is_due(bool run_ends) const;
-  // Stops recording. Rank 0 writes the trace to `path`, making its folder, and gets the report.
+  // Stops recording. Rank 0 writes the trace to `path`, making its folder, and of a pipeline
+  // pipeline.svg beside it, and gets the report.
   // Comm:       every rank's spans to rank 0, some 100 bytes an operator; clock_offsets()
   // Collective: every rank, once
   // Throws:     Error when the file cannot be written

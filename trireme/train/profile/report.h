@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "trireme/train/profile/analysis.h"
+#include "trireme/train/profile/pipeline_summary.h"
 #include "trireme/train/profile/spans.h"
 
 namespace trireme::train {
@@ -60,6 +62,7 @@ struct ProfileReport {
   uint64_t num_lost_calls = 0;  // too many for the recorder's ring: communication is understated
   double slowdown = 0;          // profiled steps over those before, medians; 0: not known
   std::filesystem::path trace;  // the file, once written
+  std::optional<PipelineSummary> pipeline{};
 
   // Of all ranks' communication; 0 when there was none.
   double hidden_fraction() const;

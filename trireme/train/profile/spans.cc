@@ -33,12 +33,33 @@ json pack(const GroupOfRanks& group) { return json::array({group.name, group.wor
 GroupOfRanks group_of(const json& array) { return {array.at(0), array.at(1)}; }
 
 json pack(const CallSpan& call) {
-  return {call.operation, call.group,      call.sequence,      call.bytes,
-          call.issued_ns, pack(call.time), call.is_background, call.is_point_to_point};
+  return {call.operation,  call.group,         call.sequence,          call.bytes, call.issued_ns,
+          pack(call.time), call.is_background, call.is_point_to_point, call.peer,  call.tag};
 }
 CallSpan call_of(const json& array) {
-  return {array.at(0), array.at(1),          array.at(2), array.at(3),
-          array.at(4), span_of(array.at(5)), array.at(6), array.at(7)};
+  return {array.at(0),          array.at(1), array.at(2), array.at(3), array.at(4),
+          span_of(array.at(5)), array.at(6), array.at(7), array.at(8), array.at(9)};
+}
+
+// What peak holds is not for a profile of time.
+json pack(const parallel::PipelineProfile& run) {
+  json actions = json::array();
+  for (const auto& [action, start, end] : run.actions) {
+    actions.push_back({static_cast<int>(action.kind), action.stage, action.microbatch, start, end});
+  }
+  return {std::chrono::nanoseconds(run.begin.time_since_epoch()).count(), run.waiting.count(),
+          run.bytes_sent, std::move(actions)};
+}
+parallel::PipelineProfile pipeline_run_of(const json& array) {
+  parallel::PipelineProfile run;
+  run.begin += std::chrono::nanoseconds(array.at(0).get<int64_t>());
+  run.waiting = std::chrono::nanoseconds(array.at(1).get<int64_t>());
+  run.bytes_sent = array.at(2);
+  for (const json& action : array.at(3)) {
+    const auto kind = static_cast<parallel::ActionKind>(action.at(0).get<int>());
+    run.actions.push_back({{kind, action.at(1), action.at(2)}, action.at(3), action.at(4)});
+  }
+  return run;
 }
 
 template <typename Item>
@@ -75,6 +96,9 @@ void shift(RankProfile& profile, int64_t nanoseconds) {
   move(profile.operators);
   move(profile.calls);
   for (CallSpan& call : profile.calls) call.issued_ns += nanoseconds;
+  for (parallel::PipelineProfile& run : profile.pipeline_runs) {
+    run.begin += std::chrono::nanoseconds(nanoseconds);
+  }
 }
 
 std::string to_bytes(const RankProfile& profile) {
@@ -85,6 +109,8 @@ std::string to_bytes(const RankProfile& profile) {
                       {"operators", pack_all(profile.operators)},
                       {"groups", pack_all(profile.groups)},
                       {"calls", pack_all(profile.calls)},
+                      {"pipeline_runs", pack_all(profile.pipeline_runs)},
+                      {"pipeline_rank", profile.pipeline_rank},
                       {"num_lost_calls", profile.num_lost_calls}};
   std::string bytes;
   json::to_cbor(whole, bytes);
@@ -101,6 +127,8 @@ RankProfile rank_profile_of(std::string_view bytes) {
             .operators = unpack_all(whole.at("operators"), operator_of),
             .groups = unpack_all(whole.at("groups"), group_of),
             .calls = unpack_all(whole.at("calls"), call_of),
+            .pipeline_runs = unpack_all(whole.at("pipeline_runs"), pipeline_run_of),
+            .pipeline_rank = whole.at("pipeline_rank"),
             .num_lost_calls = whole.at("num_lost_calls")};
   } catch (const json::exception& error) {
     throw InternalError(concat("a rank's profile cannot be read: ", error.what()));

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/parallel/pipeline/profile.h"
+
 namespace trireme::train {
 
 // Nanoseconds of a monotonic clock: the rank's own, and rank 0's once shift() has aligned it.
@@ -58,6 +60,8 @@ struct CallSpan {
   Span time;
   bool is_background = false;  // not in the thread that runs the steps
   bool is_point_to_point = false;
+  int peer = -1;  // the group's rank at the other end of a send or recv, or the root
+  int tag = 0;    // of a send or recv
 };
 
 struct RankProfile {
@@ -68,6 +72,9 @@ struct RankProfile {
   std::vector<OperatorSpan> operators{};
   std::vector<GroupOfRanks> groups{};
   std::vector<CallSpan> calls{};
+  // Of a pipeline: each step's run of its schedule, and where on the axis this rank is.
+  std::vector<parallel::PipelineProfile> pipeline_runs{};
+  int pipeline_rank = 0;
   uint64_t num_lost_calls = 0;  // that the flight recorder's ring had forgotten
 };
 

@@ -153,6 +153,35 @@ void add_calls(Trace& trace, const RankProfile& rank, const Arrivals& arrivals) 
   }
 }
 
+json json_of(const PipelineSummary& pipeline) {
+  const parallel::PipelineTimes& times = pipeline.times;
+  json stages = json::array();
+  for (size_t stage = 0; stage < times.stages.size(); ++stage) {
+    stages.push_back({{"stage", stage},
+                      {"rank", pipeline.schedule.rank_of_stage[stage]},
+                      {"computing_share", times.stage_shares[stage]},
+                      {"forward_seconds", times.stages[stage].forward},
+                      {"backward_input_seconds", times.stages[stage].backward_input},
+                      {"backward_weight_seconds", times.stages[stage].backward_weight}});
+  }
+  json ranks = json::array();
+  for (size_t rank = 0; rank < times.waiting.size(); ++rank) {
+    ranks.push_back({{"rank", rank},
+                     {"waiting_seconds", times.waiting[rank]},
+                     {"bytes_sent", times.bytes_sent[rank]}});
+    if (!pipeline.moving.empty()) ranks.back()["moving_seconds"] = pipeline.moving[rank];
+  }
+  return {{"schedule", pipeline.schedule.name},
+          {"microbatches", pipeline.schedule.num_microbatches},
+          {"pipelines", pipeline.num_pipelines},
+          {"run_seconds", times.step},
+          {"bubble", times.bubble},
+          {"schedule_bubble", times.schedule_bubble},
+          {"even_bubble", times.even_bubble},
+          {"stages", stages},
+          {"ranks", ranks}};
+}
+
 json summary_of(const ProfileReport& report) {
   const auto seconds = [](int64_t ns) { return static_cast<double>(ns) / 1e9; };
   json ranks = json::array();
@@ -167,13 +196,15 @@ json summary_of(const ProfileReport& report) {
                      {"communication_seconds", seconds(times.communication_ns)},
                      {"hidden_seconds", seconds(times.hidden_ns)}});
   }
-  return {{"first_step", report.first_step},
-          {"last_step", report.last_step},
-          {"bound", name_of(report.bound)},
-          {"reason", report.reason},
-          {"hidden_fraction", report.hidden_fraction()},
-          {"num_lost_calls", report.num_lost_calls},
-          {"ranks", ranks}};
+  json summary = {{"first_step", report.first_step},
+                  {"last_step", report.last_step},
+                  {"bound", name_of(report.bound)},
+                  {"reason", report.reason},
+                  {"hidden_fraction", report.hidden_fraction()},
+                  {"num_lost_calls", report.num_lost_calls},
+                  {"ranks", ranks}};
+  if (report.pipeline) summary["pipeline"] = json_of(*report.pipeline);
+  return summary;
 }
 
 }  // namespace
