@@ -24,8 +24,9 @@ struct CommunicationTimes {
 // was communicated. A rank that waits longer than its calls take hides nothing.
 std::optional<double> hidden_share(std::span<const CommunicationTimes> ranks);
 
-// Seconds within `window` in which a call of the group `name` with `size` members was under way: from
-// when it was issued, so that a background call's time in the queue counts, to its end. Negative when the recorder has forgotten calls, or records none of such a group.
+// Seconds within `window` in which a call of the group `name` with `size` members was under way:
+// from when it was issued, so that a background call's time in the queue counts, to its end.
+// Negative when the recorder has forgotten calls, or records none of such a group.
 double seconds_under_way(const RankProfile& calls, const Span& window, const std::string& name,
                          int size);
 
