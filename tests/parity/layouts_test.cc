@@ -92,7 +92,8 @@ Outcome run(RunConfig config, int num_ranks) {
   std::mutex mutex;
   harness::run_ranks(num_ranks, [&](comm::Communicator& world) {
     const mesh::DeviceMesh mesh(world, mesh_axes(config.parallel));
-    OverlapChoice overlap(config.parallel.async_tensor, world);
+    OverlapChoice overlap(config.parallel.async_tensor, world,
+                          HiddenCommunication(nullptr, "tensor", mesh.size("tensor")));
     ParallelModel model(config, mesh, nullptr, overlap.flag());
     const int64_t data_rank =
         mesh.coordinate("data") * mesh.size("shard") + mesh.coordinate("shard");
