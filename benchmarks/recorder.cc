@@ -1,4 +1,5 @@
-// What the flight recorder costs a call: issue, start and finish, on a ring in memory and in a file.
+// What the flight recorder costs a call: issue, start and finish, on a ring in memory and in a
+// file.
 #include <filesystem>
 #include <thread>
 #include <vector>

@@ -1,5 +1,6 @@
-// A pipeline of your own modules: three stages on three ranks, with a skip connection from the first
-// to the last, run by any schedule. Stages name what they read and write; the executor sends it.
+// A pipeline of your own modules: three stages on three ranks, with a skip connection from the
+// first to the last, run by any schedule. Stages name what they read and write; the executor sends
+// it.
 //
 //   build/release/bin/example_06_pipeline [gpipe|1f1b|zero-bubble]
 #include <cmath>

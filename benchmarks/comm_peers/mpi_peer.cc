@@ -1,7 +1,7 @@
 // Times raw MPI calls, for `trireme bench comm --compare mpi`. Started by mpirun:
 //   mpirun -n 2 mpi_peer --operation all_reduce,barrier --dtype fp32 --sizes 4,65536 --seconds 0.5
-// Rank 0 prints one JSON object a case. In place where trireme's calls are. What MPI has no type for
-// (reductions of fp16 and bf16) is left out.
+// Rank 0 prints one JSON object a case. In place where trireme's calls are. What MPI has no type
+// for (reductions of fp16 and bf16) is left out.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -10,8 +10,8 @@
 namespace trireme::checkpoint {
 namespace {
 
-// Two tensor ranks, each of whose blocks two ranks share out at cuts of their own; and a vector that
-// both tensor ranks have whole, shared out at different cuts.
+// Two tensor ranks, each of whose blocks two ranks share out at cuts of their own; and a vector
+// that both tensor ranks have whole, shared out at different cuts.
 TEST(Checkpoint, BlocksThatAreCutEachAtItsOwnPlacesMakeUpTheWhole) {
   const harness::TemporaryFolder root;
   const at::Tensor matrix = at::arange(15, at::kFloat).sin().view({5, 3});

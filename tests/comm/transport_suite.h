@@ -26,7 +26,8 @@ void check_split(Communicator& group);
 // abort() ends what others wait for, with its reason; `group` itself stays.
 void check_abort(Communicator& group);
 void check_symmetric_memory(Communicator& group);
-// Loans of messages in any memory and of any size, several at a time, sent on, kept and dropped early.
+// Loans of messages in any memory and of any size, several at a time, sent on, kept and dropped
+// early.
 void check_borrow(Communicator& group);
 
 }  // namespace trireme::comm

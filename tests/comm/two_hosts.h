@@ -1,6 +1,6 @@
-// Two hosts on this one: a network namespace each, joined by a veth pair, and within each a /dev/shm
-// of its own. Needs root and iproute2. Everything is gone at the end of the scope; what a killed
-// test left is removed by the next.
+// Two hosts on this one: a network namespace each, joined by a veth pair, and within each a
+// /dev/shm of its own. Needs root and iproute2. Everything is gone at the end of the scope; what a
+// killed test left is removed by the next.
 #pragma once
 
 #include <functional>

@@ -200,8 +200,8 @@ TEST(Layout, BoxesDoNotDependOnPartialOrReplicatedPositions) {
   }
 }
 
-// A matrix split over two tensor ranks by rows, unevenly, whose blocks two ranks share out at cuts of
-// their own: what a product of placements cannot say.
+// A matrix split over two tensor ranks by rows, unevenly, whose blocks two ranks share out at cuts
+// of their own: what a product of placements cannot say.
 TEST(Layout, InsideAnotherItsBoxesAreOfTheWhole) {
   const Layout outer({5, 4}, {{"tensor", 2}}, {Placement::sharded(0, {0, 3, 5})});
   const Layout first =

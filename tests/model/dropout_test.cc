@@ -13,6 +13,7 @@
 #include <torch/nn/module.h>
 
 #include "tests/harness/tensors.h"
+#include "tests/model/small_config.h"
 #include "trireme/model/model.h"
 
 namespace trireme::model {
@@ -159,18 +160,6 @@ TEST(Dropout, ClosesABranchWithoutDroppingTheResidual) {
   assert_same_bits(close(0.5, {}), close(0, batch), "not in training");
 }
 
-ModelConfig config_of(const std::string& family, double dropout) {
-  return {.family = family,
-          .layers = 2,
-          .width = 16,
-          .heads = 4,
-          .kv_heads = 4,
-          .ffn_width = 24,
-          .sequence_length = 8,
-          .vocab_size = 11,
-          .dropout = dropout};
-}
-
 struct Step {
   at::Tensor loss;
   std::vector<at::Tensor> gradients;
@@ -195,7 +184,7 @@ Step step_of(const ModelConfig& config, int64_t micro_batch, bool training, int6
 
 TEST(Dropout, AModelsMicrobatchesDrawWhatTheWholeBatchDraws) {
   for (const char* family : {"llama", "gpt2"}) {
-    const ModelConfig config = config_of(family, 0.2);
+    const ModelConfig config = small_config(family, 0.2);
     const Step whole = step_of(config, 4, true);
     for (const int64_t micro_batch : {1, 2}) {
       const Step parts = step_of(config, micro_batch, true);
@@ -210,15 +199,15 @@ TEST(Dropout, AModelsMicrobatchesDrawWhatTheWholeBatchDraws) {
 
 TEST(Dropout, AModelDropsInTrainingAloneAndAnewEachStep) {
   for (const char* family : {"llama", "gpt2"}) {
-    const Step plain = step_of(config_of(family, 0), 4, false);
-    const Step evaluated = step_of(config_of(family, 0.2), 4, false);
-    const Step without = step_of(config_of(family, 0), 4, true);
+    const Step plain = step_of(small_config(family, 0), 4, false);
+    const Step evaluated = step_of(small_config(family, 0.2), 4, false);
+    const Step without = step_of(small_config(family, 0), 4, true);
     for (size_t i = 0; i < plain.gradients.size(); ++i) {
       assert_same_bits(evaluated.gradients[i], plain.gradients[i], "not in training");
       assert_same_bits(without.gradients[i], plain.gradients[i], "probability 0");
     }
     const auto loss = [&](int64_t step) {
-      return step_of(config_of(family, 0.2), 4, true, step).loss.item<double>();
+      return step_of(small_config(family, 0.2), 4, true, step).loss.item<double>();
     };
     EXPECT_EQ(loss(3), loss(3));
     EXPECT_GT(std::abs(loss(3) - loss(4)), 1e-6);
@@ -229,7 +218,7 @@ TEST(Dropout, AModelDropsInTrainingAloneAndAnewEachStep) {
 // Of a model whose every other part is known: one block with zero weights passes its input on, so
 // the state is the embedding, dropped once.
 TEST(Dropout, TheEmbeddingIsDroppedOnce) {
-  ModelConfig config = config_of("llama", 0.25);
+  ModelConfig config = small_config("llama", 0.25);
   config.layers = 1;
   const auto model = make_model(config, 5, at::kDouble);
   const at::NoGradGuard no_grad;

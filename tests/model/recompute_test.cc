@@ -6,6 +6,7 @@
 #include <torch/nn/module.h>
 
 #include "tests/harness/tensors.h"
+#include "tests/model/small_config.h"
 #include "trireme/base/error.h"
 #include "trireme/model/model.h"
 
@@ -84,15 +85,7 @@ TEST(Recompute, PlansAreNamed) {
 TEST(Recompute, ModelsHaveTheSameGradientsWithEveryPlan) {
   for (const auto& [family, dropout] :
        {std::pair("llama", 0.0), {"llama", 0.3}, {"gpt2", 0.0}, {"gpt2", 0.3}}) {
-    const ModelConfig config{.family = family,
-                             .layers = 2,
-                             .width = 16,
-                             .heads = 4,
-                             .kv_heads = 4,
-                             .ffn_width = 24,
-                             .sequence_length = 8,
-                             .vocab_size = 11,
-                             .dropout = dropout};
+    const ModelConfig config = small_config(family, dropout);
     const at::Tensor tokens = at::arange(16).remainder(11).view({2, 8});
     const auto gradients = [&](const RecomputePlan& plan) {
       const auto model = make_model(config, 3, at::kFloat);

@@ -139,6 +139,12 @@ class Length(Tree):
         self.write("tools/long.py", "\n" * 500)
         self.assert_fails("length", "tools/long.py:500: has 500 lines")
 
+    def test_a_comment_wider_than_a_hundred_columns(self):
+        self.write("trireme/base/error.h", "// " + "a" * 46 + " " + "b" * 50 + "\n// " + "x" * 120 + "\n")
+        self.assert_passes("length")
+        self.write("trireme/base/error.h", "int x;\n// " + "a" * 46 + " " + "b" * 51 + "\n")
+        self.assert_fails("length", "trireme/base/error.h:2: a comment of 101 columns; break it at 100")
+
 
 class Docs(Tree):
     def test_link_that_leads_nowhere(self):

@@ -30,9 +30,9 @@ class OffloadedTensor {
   virtual void write(const at::Tensor& values) = 0;
 };
 
-// A tensor and where it lies. `local` has the shape of the layout's box of `rank`; the layout may lie
-// inside another, whose replicas have the same values: the first of them saves. No placement may be
-// partial.
+// A tensor and where it lies. `local` has the shape of the layout's box of `rank`; the layout may
+// lie inside another, whose replicas have the same values: the first of them saves. No placement
+// may be partial.
 struct Entry {
   std::string name;
   at::Tensor local{};

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/median.h"
 
 namespace trireme::cli {
 namespace {
@@ -58,9 +59,8 @@ Timing summarize(std::vector<double> microseconds) {
   TRIREME_ASSERT(!microseconds.empty(), "no times");
   std::ranges::sort(microseconds);
   const size_t count = microseconds.size();
-  const double median = (microseconds[(count - 1) / 2] + microseconds[count / 2]) / 2;
   const auto rank = static_cast<size_t>(std::ceil(0.99 * static_cast<double>(count)));
-  return {median, microseconds[std::max<size_t>(rank, 1) - 1]};
+  return {median(microseconds), microseconds[std::max<size_t>(rank, 1) - 1]};
 }
 
 Timing measure(comm::Communicator& group, const std::function<void()>& operation,

@@ -4,8 +4,8 @@
 #include <sstream>
 
 #include "trireme/base/error.h"
+#include "trireme/base/median.h"
 #include "trireme/cli/bench_launch.h"
-#include "trireme/cli/bench_measure.h"
 #include "trireme/cli/bench_report.h"
 
 namespace trireme::cli {
@@ -30,8 +30,6 @@ bool matches(const CommResult& a, const CommResult& b) {
          a.num_ranks == b.num_ranks &&
          (a.what.dtype == b.what.dtype || a.what.operation == CommOperation::kBarrier);
 }
-
-double median(const std::vector<double>& values) { return summarize(values).median_microseconds; }
 
 }  // namespace
 

@@ -54,8 +54,8 @@ struct PipelineReport {
 // Throws: ConfigError when the case is out of the schedule's range
 PipelineReport plan_pipeline(const PipelineCase& what);
 
-// Runs report.schedule with the executor on ranks that are threads of this process, with stages that
-// sleep for the given times; the better of `num_runs`.
+// Runs report.schedule with the executor on ranks that are threads of this process, with stages
+// that sleep for the given times; the better of `num_runs`.
 MeasuredPipeline run_sleeping(const PipelineReport& report, int num_runs);
 
 // Timeline, numbers and a line for each rank.

@@ -146,7 +146,7 @@ void Console::on_step(const train::StepMetrics& metrics) {
   }
 }
 
-void Console::on_decision(const std::string& line) { print_line("decided " + line); }
+void Console::on_finding(const std::string& line) { print_line(line); }
 
 void Console::on_checkpoint(const std::filesystem::path& path, double seconds) {
   print_line(format("saved   %s (%.1fs)", path.c_str(), seconds));

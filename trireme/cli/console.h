@@ -18,7 +18,7 @@ class Console : public train::TrainObserver {
   ~Console() override;  // leaves the cursor on a new line
   void on_start(const train::RunConfig& config, const train::RunSummary& summary) override;
   void on_step(const train::StepMetrics& metrics) override;
-  void on_decision(const std::string& line) override;
+  void on_finding(const std::string& line) override;
   void on_checkpoint(const std::filesystem::path& path, double seconds) override;
   void on_profile(const train::ProfileReport& report) override;
   void on_end(train::Outcome outcome);

@@ -1,5 +1,6 @@
 // A group of ranks that exchange tensors: the one interface everything that communicates is written
-// against. Implementations: thread (ranks as threads) and shm (processes of one host).
+// against. Its transports: thread (ranks as threads), shm (processes of one host), gloo, nccl, mpi,
+// and hierarchical (one within hosts, another between them).
 // It never changes a value's meaning: an element's reduction is always taken in rank order, so
 // results depend on neither message size, chunking nor transport.
 #pragma once
@@ -34,7 +35,8 @@ struct Options {
 // A recv's peer when any rank will do.
 inline constexpr int kAnySource = -1;
 
-// One issued operation. Its tensors stay unchanged by others until it is done; the group holds them.
+// One issued operation. Its tensors stay unchanged by others until it is done; the group holds
+// them.
 class Work {
  public:
   virtual ~Work() = default;
@@ -104,6 +106,12 @@ class Communicator {
   // another size or dtype is a CommError on both. A send may wait for its recv. Comm: n.
   [[nodiscard]] virtual WorkPtr send(at::Tensor data, int peer, Options options = {}) = 0;
   [[nodiscard]] virtual WorkPtr recv(at::Tensor data, int peer, Options options = {}) = 0;
+  // As recv into a new contiguous tensor. Where ranks share memory and the peer sends symmetric
+  // memory, that tensor is the peer's own memory, without a copy; the send's timeout then includes
+  // how long it is read. A few messages of a pair can be lent at a time; further ones are copied.
+  // What was borrowed may be sent on. Give loans back before the group goes. Comm: n.
+  [[nodiscard]] virtual LoanPtr borrow(at::IntArrayRef sizes, at::TensorOptions dtype, int peer,
+                                       Options options = {});
   // Returns when every rank has arrived.
   [[nodiscard]] virtual WorkPtr barrier(Options options = {}) = 0;
 
@@ -113,21 +121,15 @@ class Communicator {
   // Throws: ConfigError when the heap is full, saying how large it must be
   virtual at::Tensor symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) = 0;
 
-  // From now on every call on the group throws CommError with `reason`, here and on the peers; calls
-  // that wait do so soon. The first reason stays. From any thread, while others wait on the group.
+  // From now on every call on the group throws CommError with `reason`, here and on the peers;
+  // calls that wait do so soon. The first reason stays. From any thread, while others wait on the
+  // group.
   virtual void abort(const std::string& reason) = 0;
 
   // A new group of the ranks that gave the same `color`, ordered by (key, rank). A negative color
   // takes part in the call and gets nullptr. `name` appears in errors. Collective: every rank of
   // this group.
   virtual std::unique_ptr<Communicator> split(int color, int key, const std::string& name) = 0;
-
-  // As recv into a new contiguous tensor. Where ranks share memory and the peer sends symmetric
-  // memory, that tensor is the peer's own memory, without a copy; the send's timeout then includes
-  // how long it is read. A few messages of a pair can be lent at a time; further ones are copied.
-  // What was borrowed may be sent on. Give loans back before the group goes. Comm: n.
-  [[nodiscard]] virtual LoanPtr borrow(at::IntArrayRef sizes, at::TensorOptions dtype, int peer,
-                                       Options options = {});
 };
 
 }  // namespace trireme::comm

@@ -30,8 +30,8 @@ class AbortSwitch {
   std::function<void()> abort_;
 };
 
-// A group's member that goes after everything that may abort it: work that outlives the group can no
-// longer reach it.
+// A group's member that goes after everything that may abort it: work that outlives the group can
+// no longer reach it.
 struct AbortGuard {
   std::shared_ptr<AbortSwitch> abort;
   ~AbortGuard() { abort->disconnect(); }

@@ -15,8 +15,8 @@ namespace trireme::comm {
 // integers)
 void check_reducible(c10::ScalarType dtype, ReduceOp operation);
 
-// inputs: one pointer a rank, each to `count` elements. The result goes to each of `outs`, which may
-// be inputs too.
+// inputs: one pointer a rank, each to `count` elements. The result goes to each of `outs`, which
+// may be inputs too.
 void reduce_in_rank_order(std::span<void* const> outs, std::span<const void* const> inputs,
                           int64_t count, c10::ScalarType dtype, ReduceOp operation);
 

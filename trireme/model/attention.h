@@ -30,8 +30,8 @@ class Attention : public torch::nn::Module {
  public:
   Attention(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
             const AttentionOptions& options = {});
-  // Adds the attention of x, less what is dropped, to the residual stream; turns q and k by the batch's rotary positions
-  // if it has them.
+  // Adds the attention of x, less what is dropped, to the residual stream; turns q and k by the
+  // batch's rotary positions if it has them.
   // Shapes: x, residual [B, T, D], or their rows as the tensor axis holds them -> the same
   at::Tensor forward(const at::Tensor& x, const at::Tensor& residual, const TokenBatch& batch);
 

@@ -5,8 +5,9 @@
 //
 // Whether an element is dropped is a function of (train.seed, step, name of the place, sequence in
 // the step's global batch, position in the whole sequence, channel) and of nothing else: every
-// layout, schedule, microbatch and recomputation has the same mask. Ranks that hold an element twice
-// draw it twice; nothing is communicated, and the mask is drawn again in backward instead of kept.
+// layout, schedule, microbatch and recomputation has the same mask. Ranks that hold an element
+// twice draw it twice; nothing is communicated, and the mask is drawn again in backward instead of
+// kept.
 // Source: Srivastava et al. 2014, JMLR 15, section 4; places: Radford et al. 2019 (GPT-2)
 #pragma once
 

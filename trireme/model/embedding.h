@@ -12,7 +12,8 @@ namespace trireme::model {
 class TokenEmbedding : public torch::nn::Module {
  public:
   TokenEmbedding(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype);
-  // Shapes: tokens_BT [B, T] int64 in [0, V) -> [B, T, D], or its rows as the tensor axis holds them
+  // Shapes: tokens_BT [B, T] int64 in [0, V) -> [B, T, D], or its rows as the tensor axis holds
+  //         them
   at::Tensor forward(const at::Tensor& tokens_BT);
 
   at::Tensor weight_VD;  // [v, D]

@@ -36,7 +36,8 @@ class FeedForward : public torch::nn::Module {
   parallel::TensorAxis axis_;
 };
 
-// Adds c_proj(gelu(c_fc(x))), less what is dropped, to the residual stream, GELU by its tanh approximation.
+// Adds c_proj(gelu(c_fc(x))), less what is dropped, to the residual stream, GELU by its tanh
+// approximation.
 // Source: Hendrycks & Gimpel 2016, arXiv:1606.08415, section 2
 class GeluFeedForward : public torch::nn::Module {
  public:

@@ -28,9 +28,9 @@ struct NormGroups {
 
 // The sum of squares of each parameter's gradient over the ranks that share it out; 0 for frozen
 // ones. In the order of the shards, or of `parameters`. The same on every rank.
-// Comm:       when the shards are not whole, 8 bytes a grain of the other ranks' gradients: at least
-//             1024 elements; 8 bytes a parameter from every rank of `tensor`, and the sum of as many
-//             over `pipeline`
+// Comm:       when the shards are not whole, 8 bytes a grain of the other ranks' gradients: at
+//             least 1024 elements; 8 bytes a parameter from every rank of `tensor`, and the sum of
+//             as many over `pipeline`
 // Collective: every rank of the groups
 std::vector<double> gradient_squares(std::span<const parallel::Shard> shards,
                                      const NormGroups& groups);

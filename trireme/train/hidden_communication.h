@@ -1,5 +1,6 @@
 // How much of tensor parallelism's communication went on behind the computation: the time that the
-// group's calls were under way, by the flight recorder, against the time that the layers waited for them.
+// group's calls were under way, by the flight recorder, against the time that the layers waited for
+// them.
 #pragma once
 
 #include <chrono>

@@ -43,12 +43,12 @@ struct PipelineLayout {
 // Throws: ConfigError when the model does not divide into the stages that the schedule asks for
 PipelineLayout pipeline_layout(const RunConfig& config);
 
-// "data 2 x tensor 2 (sequence parallel) x pipeline 2 (1f1b, layers 3+3)": the axes of more than one
-// rank.
+// "data 2 x tensor 2 (sequence parallel) x pipeline 2 (1f1b, layers 3+3)": the axes of more than
+// one rank.
 std::string describe_layout(const RunConfig& config);
 
-// Whether a tensor group, neighbours in world rank, lies on several hosts. hosts[r]: the identity of
-// world rank r's.
+// Whether a tensor group, neighbours in world rank, lies on several hosts. hosts[r]: the identity
+// of world rank r's.
 bool tensor_crosses_hosts(std::span<const std::string> hosts, int tensor_ranks);
 
 // A feature that does not go with some axes when they have more than one rank.

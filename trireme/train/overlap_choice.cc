@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/median.h"
 #include "trireme/train/loss_sum.h"
 
 namespace trireme::train {
@@ -12,11 +13,6 @@ namespace {
 
 constexpr int kFirstTrial = 2;  // the first step allocates and starts threads
 constexpr int kTrials = 3;      // of each way
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
 
 // What each rank sends in a measured step.
 constexpr size_t kNumbers = 3;  // seconds of the step, CommunicationTimes so far
@@ -62,7 +58,7 @@ std::optional<std::string> OverlapChoice::end_step(const LayerTimes& layers) {
   *flag_ = on < off;
   char line[128];
   std::snprintf(line, sizeof(line),
-                "asynchronous tensor parallel %s: %.1f ms a step with it, %.1f without",
+                "decided asynchronous tensor parallel %s: %.1f ms a step with it, %.1f without",
                 *flag_ ? "on" : "off", 1e3 * on, 1e3 * off);
   return hides.empty() ? std::string(line) : concat(line, "; ", hides);
 }

@@ -1,6 +1,6 @@
-// Whether tensor parallelism hides its communication: set, or found out in the first steps of a run,
-// which try both ways in turns. Both compute the same bits, so the choice changes the time alone.
-// Where it does, it is measured how much it hides.
+// Whether tensor parallelism hides its communication: set, or found out in the first steps of a
+// run, which try both ways in turns. Both compute the same bits, so the choice changes the time
+// alone. Where it does, it is measured how much it hides.
 #pragma once
 
 #include <array>
@@ -31,9 +31,9 @@ class OverlapChoice {
   std::shared_ptr<const bool> flag() const { return flag_; }
 
   void begin_step();
-  // "asynchronous tensor parallel on: 31.2 ms a step with it, 33.0 without; it hides 63 %
-  // of its communication" in the step that decides, or of "on" has been measured. Without the last part
-  // where calls are not recorded.
+  // "decided asynchronous tensor parallel on: 31.2 ms a step with it, 33.0 without; it hides 63 %
+  // of its communication" in the step that decides, or of "on" has been measured. Without the last
+  // part where calls are not recorded.
   // Comm:       24 bytes from every rank to all, while it tries or measures
   // Collective: every rank of the world
   std::optional<std::string> end_step(const LayerTimes& layers);

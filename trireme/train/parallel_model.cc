@@ -8,6 +8,7 @@
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/parallel/pipeline/schedule.h"
 #include "trireme/parallel/tensor/weight_gradients.h"
@@ -57,10 +58,6 @@ parallel::DdpOptions ddp_options(const RunConfig& config, const model::LanguageM
                 return std::pair(plan.layout(name), tensor_rank);
               },
           .measure_squares = config.train.measure_noise};
-}
-
-int64_t now_ns() {
-  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 parallel::Feed feed_of(const std::vector<dataset::Batch>& batches) {
@@ -127,8 +124,8 @@ ParallelModel::Stage* ParallelModel::find_stage(int number) {
   return found == stages_.end() ? nullptr : &*found;
 }
 
-// Tokens go to every stage, which needs to know their number and positions, and their documents; a tied head's weight
-// comes from the embedding's stage, and its gradient goes back there.
+// Tokens go to every stage, which needs to know their number and positions, and their documents; a
+// tied head's weight comes from the embedding's stage, and its gradient goes back there.
 std::vector<parallel::PipelineStage> ParallelModel::describe_stages() {
   std::vector<parallel::PipelineStage> result;
   const int last = layout_.num_stages() - 1;
@@ -220,10 +217,10 @@ std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::B
     places_.push_back({.step = batch.step, .first_sequence = batch.first_sequence});
   }
   parallel::PipelineExecutor& pipeline = executor(std::ssize(batches));
-  window_.begin_ns = now_ns();
+  window_.begin_ns = monotonic_ns();
   parallel::PipelineResult result =
       pipeline.run(feed_of(batches), scale / static_cast<double>(global_count_));
-  window_.end_ns = now_ns();
+  window_.end_ns = monotonic_ns();
   profile_ = std::move(result.profile);
   return losses_of(result, batches.size());
 }

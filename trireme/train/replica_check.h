@@ -14,8 +14,8 @@ namespace trireme::train {
 
 using NamedTensor = std::pair<std::string, at::Tensor>;
 
-// Compares checksums of `tensors`, which every rank of the group should hold alike. world_rank: this
-// rank as errors name it.
+// Compares checksums of `tensors`, which every rank of the group should hold alike. world_rank:
+// this rank as errors name it.
 // Comm:       16 bytes a tensor and a few more all-gathered
 // Collective: every rank of the group, with the same names
 // Throws:     Error on every rank when one differs from the others: its rank, the first tensor, and

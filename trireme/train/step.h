@@ -34,8 +34,8 @@ struct StepResult {
 };
 
 // Step number `step`, from 1. `stop_requested`: this rank was asked to stop.
-// Comm:       gradients and weights (see DistributedDataParallel), the norm's sums, and of each rank
-//             8 bytes a microbatch and 40 more all-gathered
+// Comm:       gradients and weights (see DistributedDataParallel), the norm's sums, and of each
+//             rank 8 bytes a microbatch and 40 more all-gathered
 // Collective: every rank of the world
 // Throws:     ConfigError when the loss or a gradient is NaN or infinite and the step may not be
 //             skipped: step and parameter

@@ -325,8 +325,8 @@ void Trainer::Impl::rebalance() {
   if (!is_root()) return;
   fs::remove_all(root);
   write_file_atomically(folder() / "config.toml", to_toml(config_));
-  observer_.on_decision(concat("layers of the stages ", before, " -> ",
-                               config_.parallel.stage_layers, ", whose times differed"));
+  observer_.on_finding(concat("decided layers of the stages ", before, " -> ",
+                              config_.parallel.stage_layers, ", whose times differed"));
 }
 
 void Trainer::Impl::save(int64_t step) {
@@ -370,7 +370,7 @@ Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
     overlap_.begin_step();
     StepResult result = run_step(context, step_ + 1, stop.load());
     profile_pipeline();
-    const std::optional<std::string> decision =
+    const std::optional<std::string> finding =
         overlap_.end_step({model_->layers_window(), model_->tensor_waiting()});
     ++step_;
     const auto due = [this](int64_t interval) { return interval > 0 && step_ % interval == 0; };
@@ -382,7 +382,7 @@ Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
     if (is_root()) {
       metrics_->write(result.metrics);
       observer_.on_step(result.metrics);
-      if (decision) observer_.on_decision(*decision);
+      if (finding) observer_.on_finding(*finding);
     }
     finish_profile(step_ == config_.train.steps || result.stop);
     // After the metrics: a checkpoint never claims a step whose line is missing.

@@ -40,8 +40,8 @@ class TrainObserver {
   virtual ~TrainObserver() = default;
   virtual void on_start(const RunConfig& config, const RunSummary& summary) {}
   virtual void on_step(const StepMetrics& metrics) {}
-  // What the run found out and decided for the steps to come; one line.
-  virtual void on_decision(const std::string& line) {}
+  // What the run found out, or decided for the steps to come; one line.
+  virtual void on_finding(const std::string& line) {}
   virtual void on_checkpoint(const std::filesystem::path& path, double seconds) {}
   virtual void on_profile(const ProfileReport& report) {}
 };

@@ -15,8 +15,8 @@
 #include "trireme/base/error.h"
 #include "trireme/comm/shared/thread_group.h"
 
-// tests/python runs every operation x dtype x size through torch.distributed; here is what Python does
-// not reach, and each call once.
+// tests/python runs every operation x dtype x size through torch.distributed; here is what Python
+// does not reach, and each call once.
 namespace trireme::comm {
 namespace {
 
@@ -283,7 +283,8 @@ TEST(C10dBackend, SendsAroundARing) {
       const int rank = backend.getRank();
       Tensors sent = {share(rank)};
       Tensors received = {at::zeros_like(sent[0])};
-      // Even ranks send first: this holds on a communicator whose point-to-point calls are in order.
+      // Even ranks send first: this holds on a communicator whose point-to-point calls are in
+      // order.
       const auto send = [&] { backend.send(sent, (rank + 1) % size, 4)->wait(kNoTimeout); };
       if (rank != 0) send();
       const auto work = backend.recv(received, (rank + size - 1) % size, 4);

@@ -1,5 +1,5 @@
-// Every operation of a group whose backend does the work itself, on tensors of any device: gloo's on
-// CPUs, NCCL's on GPUs.
+// Every operation of a group whose backend does the work itself, on tensors of any device: gloo's
+// on CPUs, NCCL's on GPUs.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -134,11 +134,12 @@ AttentionData run_split(const AttentionCase& c, const AttentionData& data, const
 
 // A score is a sum of H products, so it is off by (H + 1) units of |q| |k| / sqrt(H) at most, and a
 // probability, a quotient of exponentials, by twice that and one unit for each of the T terms of
-// its denominator and the 2 p blocks that rescale it. It then enters sums of at most H, T or (N/K) T
-// terms. All in all no more than `depth` units of the sum of absolute values. bf16 sums in fp32 and
-// rounds each factor of a product once: inputs not at all; probabilities, their gradients, each
-// block's output or gradient and the result: 8 units of its own. In fp64 the bound is 1e-10 relative,
-// and `depth` matters only where the true gradient is 0, as that of q with a single token.
+// its denominator and the 2 p blocks that rescale it. It then enters sums of at most H, T or (N/K)
+// T terms. All in all no more than `depth` units of the sum of absolute values. bf16 sums in fp32
+// and rounds each factor of a product once: inputs not at all; probabilities, their gradients, each
+// block's output or gradient and the result: 8 units of its own. In fp64 the bound is 1e-10
+// relative, and `depth` matters only where the true gradient is 0, as that of q with a single
+// token.
 void expect_close(const AttentionCase& c, const AttentionData& actual, const Expected& expected) {
   const at::ScalarType dtype = actual.out_BTD.scalar_type();
   const auto check = [&](const at::Tensor& a, const at::Tensor& e, const at::Tensor& absolute,

@@ -1,5 +1,5 @@
-// A small network with what is awkward in a pipeline: uneven widths, a skip connection, a weight used
-// twice, an embedding and an integer edge; as plain autograd, and cut into stages anywhere.
+// A small network with what is awkward in a pipeline: uneven widths, a skip connection, a weight
+// used twice, an embedding and an integer edge; as plain autograd, and cut into stages anywhere.
 #pragma once
 
 #include <map>

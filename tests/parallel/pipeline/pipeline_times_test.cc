@@ -40,8 +40,8 @@ TEST(PipelineTimes, OfARunAsScheduledAreTheSchedules) {
   }
 }
 
-// A transfer takes time that no stage has: only the measured bubble knows it. A slow stage is in the
-// schedule's bubble too, but not in that of even stages.
+// A transfer takes time that no stage has: only the measured bubble knows it. A slow stage is in
+// the schedule's bubble too, but not in that of even stages.
 TEST(PipelineTimes, TellWhatTheScheduleAndWhatUnevenStagesExplain) {
   const Schedule schedule = make_schedule("gpipe", {.num_ranks = 2, .num_microbatches = 4});
   const Runs even{run_of(schedule, {.stages = {{1, 1, 0}}, .communication = 1})};

@@ -1,6 +1,6 @@
 // What Qi et al. print, to hold our schedules against: times in milliseconds and bubble rates.
-// Source: Qi et al. 2023, arXiv:2401.10241, table 5 (bubble rates; communication included) and table
-//         6 (ICLR 2024; table 9 on arXiv: the profiled times they were computed from)
+// Source: Qi et al. 2023, arXiv:2401.10241, table 5 (bubble rates; communication included) and
+//         table 6 (ICLR 2024; table 9 on arXiv: the profiled times they were computed from)
 #pragma once
 
 namespace trireme::parallel {

@@ -6,21 +6,18 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "trireme/base/clock.h"
 #include "trireme/comm/shared/thread_group.h"
 
 namespace trireme::train {
 namespace {
-
-int64_t now_ns() {
-  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 TEST(CallRecording, HasTheCallsIssuedSinceItBegan) {
   const auto recorder = std::make_shared<comm::Recorder>(comm::RecorderOptions{});
   const auto group = comm::make_thread_group(1, {.name = "data", .recorder = recorder});
   const at::Tensor tensor = at::zeros({3, 5}, at::kDouble);
   group[0]->all_reduce(tensor)->wait();
-  const int64_t begin = now_ns();
+  const int64_t begin = monotonic_ns();
   CallRecording calls(recorder);
   group[0]->all_reduce(tensor)->wait();
   calls.collect();
@@ -30,7 +27,7 @@ TEST(CallRecording, HasTheCallsIssuedSinceItBegan) {
   group[0]->barrier()->wait();
   RankProfile profile;
   calls.move_to(profile);
-  const int64_t end = now_ns();
+  const int64_t end = monotonic_ns();
 
   ASSERT_EQ(profile.calls.size(), 3u);
   EXPECT_EQ(profile.num_lost_calls, 0u);

@@ -1,26 +1,23 @@
 #include "trireme/train/profile/clock_offsets.h"
 
 #include <atomic>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 
 #include <gtest/gtest.h>
 
 #include "tests/harness/ranks.h"
+#include "trireme/base/clock.h"
 
 namespace trireme::train {
 namespace {
-
-int64_t now_ns() {
-  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 TEST(ClockOffsets, OneHostNeedsNoMeasurement) {
   for (int size = 1; size <= 3; ++size) {
     std::atomic<int> num_looks = 0;
     harness::run_ranks(size, [&](comm::Communicator& world) {
-      const auto offsets = clock_offsets(world, {"here", [&] { return ++num_looks, now_ns(); }});
+      const auto offsets =
+          clock_offsets(world, {"here", [&] { return ++num_looks, monotonic_ns(); }});
       EXPECT_EQ(offsets,
                 world.rank() == 0 ? std::vector<int64_t>(size, 0) : std::vector<int64_t>());
     });
@@ -34,7 +31,8 @@ TEST(ClockOffsets, HostsApartAreMeasuredOnce) {
   harness::run_ranks(5, [&](comm::Communicator& world) {
     const int host = hosts[world.rank()];
     const auto offsets = clock_offsets(
-        world, {std::to_string(host), [&] { return now_ns() + (host == 2 ? -1 : host) * kApart; }});
+        world,
+        {std::to_string(host), [&] { return monotonic_ns() + (host == 2 ? -1 : host) * kApart; }});
     ASSERT_EQ(offsets.size(), world.rank() == 0 ? 5u : 0u);
     if (world.rank() != 0) return;
     EXPECT_EQ(offsets[0], 0);

@@ -7,14 +7,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "trireme/base/clock.h"
 #include "trireme/comm/pending_work.h"
 
 namespace trireme::train {
 namespace {
-
-int64_t now_ns() {
-  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 std::vector<OperatorSpan> named(const std::vector<OperatorSpan>& spans, const std::string& name) {
   std::vector<OperatorSpan> found;
@@ -30,9 +27,9 @@ TEST(OperatorRecording, HasOperatorsOfForwardAndBackwardOnTheMonotonicClock) {
   EXPECT_FALSE(recording.is_running());
   recording.start();
   EXPECT_TRUE(recording.is_running());
-  const int64_t begin = now_ns();
+  const int64_t begin = monotonic_ns();
   x.mm(w).sum().backward();
-  const int64_t end = now_ns();
+  const int64_t end = monotonic_ns();
   const std::vector<OperatorSpan> spans = recording.stop();
   EXPECT_FALSE(recording.is_running());
 

@@ -1,4 +1,5 @@
-// What torch.distributed passes, checked and in the words of comm::Communicator. Communicates nothing.
+// What torch.distributed passes, checked and in the words of comm::Communicator. Communicates
+// nothing.
 #pragma once
 
 #include <functional>
@@ -41,8 +42,8 @@ Reduction reduction_of(const c10d::ReduceOp& op);
 std::vector<int64_t> block_elements(const char* operation, const at::Tensor& buffer, int parts,
                                     std::span<const int64_t> sizes = {});
 
-// An output buffer as blocks that follow each other in memory; `commit`, when set, brings the values
-// into a buffer that is not contiguous.
+// An output buffer as blocks that follow each other in memory; `commit`, when set, brings the
+// values into a buffer that is not contiguous.
 struct OutputBlocks {
   OutputBlocks(const at::Tensor& buffer, std::span<const int64_t> elements);
   std::vector<at::Tensor> blocks;

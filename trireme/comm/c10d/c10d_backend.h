@@ -1,5 +1,6 @@
-// A Communicator as a c10d::Backend: what torch.distributed's collectives, DDP, FSDP2 and DTensor call.
-// It only translates: every byte goes through the communicator, so results are reduced in rank order.
+// A Communicator as a c10d::Backend: what torch.distributed's collectives, DDP, FSDP2 and DTensor
+// call. It only translates: every byte goes through the communicator, so results are reduced in
+// rank order.
 #pragma once
 
 #include <chrono>
@@ -20,8 +21,9 @@ namespace trireme::comm {
 // Semantics are those of torch/csrc/distributed/c10d/Backend.hpp, for CPU tensors. Calls that torch
 // marks synchronous run in the calling thread; sends and recvs, which it does not mark, never do.
 // Thread safety: calls may come from several threads; the group's order is that of their arrival.
-// Throws: ConfigError for arguments that cannot work, before anything is sent; c10::DistBackendError
-//         when a peer died, is late or called something else; the group is dead then
+// Throws: ConfigError for arguments that cannot work, before anything is sent;
+//         c10::DistBackendError when a peer died, is late or called something else; the group is
+//         dead then
 class C10dBackend : public c10d::Backend {
  public:
   using Tensors = std::vector<at::Tensor>;
@@ -76,8 +78,8 @@ class C10dBackend : public c10d::Backend {
   // The group's error names the first missing rank; `wait_all_ranks` adds nothing to it.
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
-  // From the communicator's symmetric memory, whose collectives are the fastest; from ordinary memory
-  // once that is full.
+  // From the communicator's symmetric memory, whose collectives are the fastest; from ordinary
+  // memory once that is full.
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   bool supportsTensorAlloc(c10::DeviceIndex index) override;
 

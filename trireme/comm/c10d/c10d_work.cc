@@ -13,8 +13,9 @@
 namespace trireme::comm {
 namespace {
 
-// Point-to-point works may finish in any order, so the watcher looks at all of them this often while
-// it sleeps on the oldest. Collectives finish in the order of their calls and wake it themselves.
+// Point-to-point works may finish in any order, so the watcher looks at all of them this often
+// while it sleeps on the oldest. Collectives finish in the order of their calls and wake it
+// themselves.
 constexpr std::chrono::milliseconds kSlice(2);
 constexpr std::chrono::seconds kLongestFarewell(2);
 

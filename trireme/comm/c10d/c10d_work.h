@@ -1,5 +1,5 @@
-// comm::Work as a c10d::Work, which is what torch.distributed waits on, and the thread that completes
-// the futures of those that nobody waits on. Neither ever issues an operation.
+// comm::Work as a c10d::Work, which is what torch.distributed waits on, and the thread that
+// completes the futures of those that nobody waits on. Neither ever issues an operation.
 #pragma once
 
 #include <chrono>
@@ -72,7 +72,8 @@ class C10dWork : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-// Completes the futures of the works given to it, on a thread of its own that starts with the first.
+// Completes the futures of the works given to it, on a thread of its own that starts with the
+// first.
 class C10dWatcher {
  public:
   C10dWatcher();

@@ -1,5 +1,5 @@
-// Keeps a peer's death from being this process's: Gloo writes to sockets without MSG_NOSIGNAL, so that
-// writing to one whose other end is gone raises SIGPIPE, which by default kills.
+// Keeps a peer's death from being this process's: Gloo writes to sockets without MSG_NOSIGNAL, so
+// that writing to one whose other end is gone raises SIGPIPE, which by default kills.
 #pragma once
 
 #include <csignal>

@@ -5,7 +5,8 @@
 // Numerics: a sum is taken host by host, within a host rank by rank, in one running sum that the
 // hosts pass on; 16-bit floats are summed in fp32 and rounded once. When the ranks of each host
 // follow one another, as launchers place them, that is rank order: the bits of `shm`, `thread` and
-// `gloo`, however the ranks are spread over hosts. Otherwise the order is still fixed, by placement.
+// `gloo`, however the ranks are spread over hosts. Otherwise the order is still fixed, by
+// placement.
 //
 // Cost for h hosts of l ranks, n bytes of data: per host and direction across
 //   all_reduce      n partial sums (2n for 16-bit floats) and (h-1)/h n results; 2h-2 messages deep

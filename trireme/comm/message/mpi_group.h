@@ -20,7 +20,8 @@ bool has_mpi();
 // When a rank dies, mpirun kills the others: unlike on other transports there is no CommError. A
 // rank that is stopped or late is a CommError after the timeout.
 // Collective: every rank of the job
-// Throws:     ConfigError when this build has no MPI, or MPI no MPI_THREAD_MULTIPLE or was finalised
+// Throws:     ConfigError when this build has no MPI, or MPI no MPI_THREAD_MULTIPLE or was
+//             finalised
 std::unique_ptr<Communicator> make_mpi_group(const GroupOptions& options = {});
 
 }  // namespace trireme::comm

@@ -211,8 +211,8 @@ void Diagnosis::blame_absent_ranks() {
   }
 }
 
-// A rank's groups go a moment before its recorder, so its peers may have failed before it closed; but
-// a rank that was merely late fails too when it comes.
+// A rank's groups go a moment before its recorder, so its peers may have failed before it closed;
+// but a rank that was merely late fails too when it comes.
 bool Diagnosis::has_left(int rank, const Wait& wait) const {
   const Ring& ring = run_.ring(rank);
   const bool has_failed = std::ranges::any_of(

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/comm/recorder/ring_layout.h"
@@ -25,10 +26,6 @@ using internal::RingHeader;
 using internal::store;
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-
-int64_t monotonic_ns() {
-  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // Cut to fit, always ended by a zero; what follows stays zero.
 template <size_t size>
@@ -161,8 +158,8 @@ int Recorder::add_group(std::string_view name, std::span<const int> world_ranks)
 }
 
 // A slot that no other call uses, marked as being written; null when there is none. The slot's
-// stamp decides: it takes a number only in place of a smaller one. The header's next number only says
-// where to look first, so threads may overwrite each other's.
+// stamp decides: it takes a number only in place of a smaller one. The header's next number only
+// says where to look first, so threads may overwrite each other's.
 RecordSlot* Recorder::claim(uint64_t& number) noexcept {
   RingHeader& header = memory_->header();
   number = load(header.next_number, kRelaxed);

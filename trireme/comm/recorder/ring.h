@@ -1,5 +1,5 @@
-// A flight recorder's ring as it lies in its file: one rank's groups and its latest calls. Reads the
-// rings of live and dead runs while they are written; never writes one (recorder.h does).
+// A flight recorder's ring as it lies in its file: one rank's groups and its latest calls. Reads
+// the rings of live and dead runs while they are written; never writes one (recorder.h does).
 // The bytes: docs/recorder-format.md.
 #pragma once
 

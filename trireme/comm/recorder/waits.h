@@ -72,8 +72,8 @@ struct Waits {
 };
 
 // Of each group the first call that some rank has not finished, and of each channel the oldest open
-// send and recv: what follows is a consequence. Waits shorter than `late_after` are left out, unless
-// they have failed, or wait for a rank that is dead, stopped or has left.
+// send and recv: what follows is a consequence. Waits shorter than `late_after` are left out,
+// unless they have failed, or wait for a rank that is dead, stopped or has left.
 Waits find_waits(const ObservedRun& run, std::chrono::milliseconds late_after);
 
 }  // namespace trireme::comm

@@ -30,7 +30,8 @@ bool is_launched();
 // The first of these that has set a variable of its own; there is no fallback to one rank:
 //   torchrun  RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE
 //   Open MPI  OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE
-//   Slurm     SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID, SLURM_STEP_TASKS_PER_NODE, SLURM_NODEID
+//   Slurm     SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID, SLURM_STEP_TASKS_PER_NODE,
+//   SLURM_NODEID
 // The store is TRIREME_STORE ("file:PATH"), or else MASTER_ADDR and MASTER_PORT. Open MPI without
 // MASTER_ADDR means this host, when it runs all ranks; Slurm without it means the first host of
 // SLURM_STEP_NODELIST; both without MASTER_PORT take a port that follows from their job's number.

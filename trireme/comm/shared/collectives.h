@@ -43,8 +43,8 @@ size_t least_slot_bytes(int size);
 void all_reduce(const Shared& shared, Bytes data, const Reduction& reduction,
                 int root = kEveryRank);
 
-// inputs[r] has rank r's output's size. Small: 1 exchange. Symmetric inputs: 2 exchanges, n read and n/p written; else
-// n/s exchanges.
+// inputs[r] has rank r's output's size. Small: 1 exchange. Symmetric inputs: 2 exchanges, n read
+// and n/p written; else n/s exchanges.
 void reduce_scatter(const Shared& shared, Bytes output, std::span<const ConstBytes> inputs,
                     const Reduction& reduction);
 

@@ -25,8 +25,8 @@ struct ExchangeOptions {
   size_t slot_bytes = 0;  // room behind a note; a rank has two
   std::chrono::milliseconds timeout{};
   std::vector<int> world_ranks = {};  // of the members, for errors; empty: 0, 1, 2, ...
-  // Whether each of the ranks that compete for the host's cores has one of its own; without, waiting
-  // gives the core away at once.
+  // Whether each of the ranks that compete for the host's cores has one of its own; without,
+  // waiting gives the core away at once.
   bool has_core_each = false;
 };
 

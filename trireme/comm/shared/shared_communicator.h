@@ -33,8 +33,9 @@ struct Host {
 
 class SharedCommunicator : public Communicator {
  public:
-  // Joins group `uid` of the host's job: rank 0 creates the segment, the others wait for it to appear. While waiting,
-  // `loss_of`, when given, is asked why a rank will not come; empty text when it may.
+  // Joins group `uid` of the host's job: rank 0 creates the segment, the others wait for it to
+  // appear. While waiting, `loss_of`, when given, is asked why a rank will not come; empty text
+  // when it may.
   // Collective: all `size` ranks
   // Throws:     ConfigError (name in use, memory), CommError (a rank never came)
   static std::unique_ptr<SharedCommunicator> join(Host host, const std::string& uid, int rank,

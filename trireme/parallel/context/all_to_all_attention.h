@@ -23,13 +23,14 @@ using LocalAttention =
 void check_all_to_all(int64_t heads, int num_ranks);
 
 // As ring_attention(), with another way of the data: rank r computes the r-th of p even shares of
-// the query heads (mesh::split_range) with the kv heads they read; a kv head that several ranks need
-// travels to each, and its gradients are summed in rank order, in fp32 at least. Same
+// the query heads (mesh::split_range) with the kv heads they read; a kv head that several ranks
+// need travels to each, and its gradients are summed in rank order, in fp32 at least. Same
 // bits in every run.
 // Shapes:     as ring_attention()
 // Comm:       an all-to-all of this rank's tokens, n = B * t * H * itemsize bytes a head: forward
-//             (p-1)/p * n * (N + 2 K') out and (p-1)/p * B * T * H * itemsize * N/p back, where K' is
-//             the sum over ranks of the kv heads they need (K when p divides K); backward the same
+//             (p-1)/p * n * (N + 2 K') out and (p-1)/p * B * T * H * itemsize * N/p back, where K'
+//             is the sum over ranks of the kv heads they need (K when p divides K); backward the
+//             same
 // Collective: every rank of `group`, in forward and in backward
 // Throws:     ConfigError when a rank would have no query head, or the shapes do not fit together
 at::Tensor all_to_all_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG,

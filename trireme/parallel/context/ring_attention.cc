@@ -99,8 +99,8 @@ class PairRing {
   RingPass ring_;
 };
 
-// Calls work(step, keys of rank owner(step)) for each step, while the next keys come in. `work` keeps
-// none of them.
+// Calls work(step, keys of rank owner(step)) for each step, while the next keys come in. `work`
+// keeps none of them.
 template <typename Work>
 void for_each_piece(const Call& call, const at::Tensor& k_BtG, const at::Tensor& v_BtG,
                     const Work& work) {

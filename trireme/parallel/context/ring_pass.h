@@ -22,8 +22,8 @@ struct RingOptions {
   std::shared_ptr<std::chrono::nanoseconds> waiting{};
 };
 
-// Each rank starts with a piece of its own; after `step` hops it has that of rank (rank - step), which
-// lies where the previous rank has it when they share memory.
+// Each rank starts with a piece of its own; after `step` hops it has that of rank (rank - step),
+// which lies where the previous rank has it when they share memory.
 // Memory: as many buffers, each as large as the largest piece, as of room()'s last two tensors are
 // used; where ranks share no memory one more a piece in hand, on its way in or out.
 // Thread safety: one thread. The group must outlive it. Collective: every rank makes the same ring
@@ -47,12 +47,12 @@ class RingPass {
   // Whose piece is in hand.
   int owner() const { return owner(num_hops_); }
 
-  // The piece in hand: flat, sizes[owner()] elements, to be read only: it may be the previous rank's
-  // memory. Let go of it soon: until then that rank cannot use it again.
+  // The piece in hand: flat, sizes[owner()] elements, to be read only: it may be the previous
+  // rank's memory. Let go of it soon: until then that rank cannot use it again.
   at::Tensor piece() const { return piece_; }
-  // Memory for another piece of the same size that takes its place, to be filled before start(); what
-  // piece() gave before stays as it is. Called before the first start() too. Waits until the next
-  // rank has let go of what lay there, two calls ago.
+  // Memory for another piece of the same size that takes its place, to be filled before start();
+  // what piece() gave before stays as it is. Called before the first start() too. Waits until the
+  // next rank has let go of what lay there, two calls ago.
   // Throws: as finish()
   at::Tensor room();
   // Sends the piece in hand on to the next rank, which may be read meanwhile.

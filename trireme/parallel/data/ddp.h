@@ -49,8 +49,8 @@ struct DdpOptions {
   // Communicate on the group's progress thread, behind computation. false: in the thread that
   // computes.
   bool overlap = true;
-  // Buckets live in the group's symmetric memory, where reducing them is fastest. On a host with too
-  // little shared memory for them: false.
+  // Buckets live in the group's symmetric memory, where reducing them is fastest. On a host with
+  // too little shared memory for them: false.
   bool symmetric = true;
   // Sum gradients over microbatches and ranks in one fixed binary tree: the same bits for every
   // number of ranks that share the same microbatches in the same order, both powers of two. Costs
@@ -96,7 +96,8 @@ class DistributedDataParallel {
   // Comm:       one broadcast a parameter or buffer
   // Collective: every rank of the group, with the same module structure
   // Throws:     ConfigError when the ranks' modules differ in a name, shape or dtype, when options
-  //             are out of range or exclude each other, or when two units have a parameter in common
+  //             are out of range or exclude each other, or when two units have a parameter in
+  //             common
   DistributedDataParallel(torch::nn::Module& module, comm::Communicator& group,
                           DdpOptions options = {});
   DistributedDataParallel(torch::nn::Module& module, DataGroups groups, DdpOptions options = {});
@@ -126,9 +127,9 @@ class DistributedDataParallel {
   at::Tensor run(size_t unit, const at::Tensor& x, const UnitForward& forward);
 
   // Backward of one microbatch's summed loss (a scalar), times `scale` (loss scaling: the gradients
-  // are larger by it). In the step's last microbatch each bucket is reduced as soon as its gradients
-  // are complete; the call returns when all are. A parameter that the loss did not use has gradient
-  // zero.
+  // are larger by it). In the step's last microbatch each bucket is reduced as soon as its
+  // gradients are complete; the call returns when all are. A parameter that the loss did not use
+  // has gradient zero.
   // Comm:       last microbatch, n bytes of all gradients: zero = 0 2(p-1)/p * n, else (p-1)/p * n;
   //             with r replicas also 2(r-1)/r * n/p; what a hook says of itself instead
   // Collective: every rank; with ZeRO-3 each one's loss depends on the outputs of the same units

@@ -11,7 +11,8 @@ namespace trireme::parallel {
 
 // Comm:       a digest a rank
 // Collective: every rank of the group
-// Throws:     ConfigError on every rank when one has another name, shape, dtype or trained parameter
+// Throws:     ConfigError on every rank when one has another name, shape, dtype or trained
+//             parameter
 void check_same_module(const torch::nn::Module& module, comm::Communicator& group);
 
 // Comm:       one broadcast a parameter or buffer

@@ -45,7 +45,8 @@ class UnitRunner {
   void begin_backward();
   void end_backward(bool is_last);
 
-  // Gathers every unit and keeps it, until release_all(), which must come before the weights change.
+  // Gathers every unit and keeps it, until release_all(), which must come before the weights
+  // change.
   void gather_all();
   void release_all();
 

@@ -1,6 +1,6 @@
-// The schedules that run a backward as one piece. Each returns compute actions alone; make_schedule()
-// adds the sends and recvs. Backwards of a stage come in ascending order of microbatches, so that
-// sums over microbatches have the same bits under every schedule.
+// The schedules that run a backward as one piece. Each returns compute actions alone;
+// make_schedule() adds the sends and recvs. Backwards of a stage come in ascending order of
+// microbatches, so that sums over microbatches have the same bits under every schedule.
 #pragma once
 
 #include "trireme/parallel/pipeline/schedule.h"

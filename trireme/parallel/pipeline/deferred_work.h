@@ -1,5 +1,5 @@
-// Weight gradients that wait for a better time: while a zero-bubble schedule runs the input part of a
-// backward, layers that know this class leave the gradients of their weights here.
+// Weight gradients that wait for a better time: while a zero-bubble schedule runs the input part of
+// a backward, layers that know this class leave the gradients of their weights here.
 // Source: Qi et al. 2023, arXiv:2401.10241, section 2
 #pragma once
 
@@ -33,8 +33,8 @@ class DeferredWork {
   // What is deferred between the two belongs to `key`.
   void begin(const Key& key);
   void end() { is_recording_ = false; }
-  // Computes what `key` deferred, in the order of deferring; each leaf's gradient is summed first and
-  // accumulated once, as in one backward.
+  // Computes what `key` deferred, in the order of deferring; each leaf's gradient is summed first
+  // and accumulated once, as in one backward.
   void run(const Key& key);
   bool empty() const { return items_.empty(); }
   void clear();

@@ -34,7 +34,8 @@ using Feed = std::function<at::Tensor(const std::string& edge, int64_t microbatc
 
 struct PipelineOptions {
   std::vector<std::string> fed = {};  // edges that come from outside
-  // The edge that backward starts from: a scalar that no stage reads. Empty: none, evaluation alone.
+  // The edge that backward starts from: a scalar that no stage reads. Empty: none, evaluation
+  // alone.
   std::string loss = "loss";
   // Around autograd's run for a backward, or its input part; and around its weight part.
   AroundBackward around_backward = {};
@@ -56,8 +57,8 @@ struct PipelineResult {
 // runs. After an exception the group is dead.
 class PipelineExecutor {
  public:
-  // `stages`: all of the model, the same on every rank. The schedule's transfers are replaced by what
-  // the stages' edges need.
+  // `stages`: all of the model, the same on every rank. The schedule's transfers are replaced by
+  // what the stages' edges need.
   // Comm:       all ranks' descriptions
   // Collective: every rank of the group
   // Throws:     ConfigError when the schedule is wrong or for another number of ranks or stages, an

@@ -1,5 +1,5 @@
-// What measured runs of a schedule say: of each stage how long it computes, of each rank how much of
-// the run, and of the bubble how much of it the schedule itself explains. Arithmetic alone.
+// What measured runs of a schedule say: of each stage how long it computes, of each rank how much
+// of the run, and of the bubble how much of it the schedule itself explains. Arithmetic alone.
 #pragma once
 
 #include <span>
@@ -24,7 +24,8 @@ struct PipelineTimes {
   double even_bubble = 0;
 };
 
-// runs: each with the profiles of all ranks, in rank order; at least one. Of ranks whose clocks agree.
+// runs: each with the profiles of all ranks, in rank order; at least one. Of ranks whose clocks
+// agree.
 PipelineTimes pipeline_times(const Schedule& schedule,
                              std::span<const std::vector<PipelineProfile>> runs);
 

@@ -30,8 +30,8 @@ struct PipelineProfile {
 std::vector<PipelineProfile> gather_profiles(comm::Communicator& group,
                                              const PipelineProfile& profile);
 
-// The ranks' profiles of one run as a timeline in seconds: what was measured, in the form of what the
-// schedule promises. Of ranks on one host, whose clocks agree.
+// The ranks' profiles of one run as a timeline in seconds: what was measured, in the form of what
+// the schedule promises. Of ranks on one host, whose clocks agree.
 Timeline measured_timeline(const std::vector<PipelineProfile>& profiles);
 
 }  // namespace trireme::parallel

@@ -1,6 +1,6 @@
 // A pipeline schedule as data: for each rank the list of what it does, in order. Made by pure
-// functions (builders.h, zero_bubble.h), checked by schedule_check.h, timed and drawn by timeline.h,
-// run by executor.h. Nothing here knows a tensor.
+// functions (builders.h, zero_bubble.h), checked by schedule_check.h, timed and drawn by
+// timeline.h, run by executor.h. Nothing here knows a tensor.
 #pragma once
 
 #include <cstdint>
@@ -67,8 +67,8 @@ struct StageCosts {
 };
 struct PipelineCosts {
   std::vector<StageCosts> stages = {{}};  // one a stage, or a single one for all
-  // From the end of a compute action to the start of the one on another rank that needs it; occupies
-  // neither rank.
+  // From the end of a compute action to the start of the one on another rank that needs it;
+  // occupies neither rank.
   double communication = 0;
   // The share of a forward's activations that the weight part needs, and kBackwardInput leaves.
   double kept_for_weight = 1;
@@ -101,9 +101,9 @@ std::vector<StageEdge> chain_edges(int num_stages);
 // Stages over ranks in turn: 0, 1, 2, 0, 1, 2.
 std::vector<int> round_robin(int num_ranks, int num_chunks);
 
-// The schedule's compute actions with sends and recvs for `edges` between stages of different ranks.
-// Every rank's list follows one order of all transfers and computations, so that no rank waits for
-// another in a circle even when each send waits for its recv.
+// The schedule's compute actions with sends and recvs for `edges` between stages of different
+// ranks. Every rank's list follows one order of all transfers and computations, so that no rank
+// waits for another in a circle even when each send waits for its recv.
 // Throws: ConfigError when the compute actions wait for each other in a circle
 Schedule with_transfers(Schedule schedule, std::vector<StageEdge> edges);
 

@@ -28,9 +28,9 @@ struct SplitOptions {
 //         limit: says how much the best one needs
 std::vector<int> split_layers(std::span<const LayerCost> layers, const SplitOptions& options);
 
-// What split_layers() makes of measured stage times: each layer of a stage took an equal part of it.
-// `counts` unchanged unless the slowest stage would become faster by more than `threshold` of its
-// time, so that a little noise moves nothing. Repeated with new measurements it comes to rest.
+// What split_layers() makes of measured stage times: each layer of a stage took an equal part of
+// it. `counts` unchanged unless the slowest stage would become faster by more than `threshold` of
+// its time, so that a little noise moves nothing. Repeated with new measurements it comes to rest.
 // `memory`: one a layer, whose times are not read; empty: none.
 std::vector<int> rebalance(const std::vector<int>& counts, std::span<const double> stage_times,
                            double threshold, std::span<const LayerCost> memory = {},

@@ -1,5 +1,5 @@
-// Lists of tensors between stages, by edge and microbatch, wherever the stages are: kept here between
-// stages of one rank, sent through a TensorChannel otherwise.
+// Lists of tensors between stages, by edge and microbatch, wherever the stages are: kept here
+// between stages of one rank, sent through a TensorChannel otherwise.
 #pragma once
 
 #include <cstdint>

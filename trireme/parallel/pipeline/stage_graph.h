@@ -13,8 +13,8 @@
 
 namespace trireme::parallel {
 
-// The stage's outputs from its inputs, in the order of their names. Shapes and dtypes may differ from
-// microbatch to microbatch; no rows are fine. The inputs are not to be changed in place.
+// The stage's outputs from its inputs, in the order of their names. Shapes and dtypes may differ
+// from microbatch to microbatch; no rows are fine. The inputs are not to be changed in place.
 using StageForward =
     std::function<std::vector<at::Tensor>(int64_t microbatch, std::vector<at::Tensor> inputs)>;
 
@@ -22,8 +22,8 @@ struct PipelineStage {
   std::string name;  // in errors
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;
-  // May be empty on ranks that do not hold the stage. A parameter belongs to one stage: one that two
-  // stages share is a leaf in each, and the caller sums their gradients.
+  // May be empty on ranks that do not hold the stage. A parameter belongs to one stage: one that
+  // two stages share is a leaf in each, and the caller sums their gradients.
   StageForward forward;
 };
 
@@ -37,8 +37,8 @@ struct StagePort {
 class StageGraph {
  public:
   // `fed`: edges that come from outside, to any stages.
-  // Throws: ConfigError when an edge has no source, two sources, is read by a stage before or at its
-  //         source, or is listed twice by a stage
+  // Throws: ConfigError when an edge has no source, two sources, is read by a stage before or at
+  //         its source, or is listed twice by a stage
   StageGraph(std::vector<PipelineStage> stages, std::vector<std::string> fed);
 
   const std::vector<PipelineStage>& stages() const { return stages_; }

@@ -20,8 +20,8 @@ class StageRunner {
   ~StageRunner();
   StageRunner(StageRunner&&) noexcept;
 
-  // The outputs, without their graph. With `keeps_graph` backward() is expected: until then the graph
-  // is in memory, the outputs only where it needs them.
+  // The outputs, without their graph. With `keeps_graph` backward() is expected: until then the
+  // graph is in memory, the outputs only where it needs them.
   // Throws: ConfigError when the stage returns another number of outputs than it declares
   std::vector<EdgeTensor> forward(int64_t microbatch, std::vector<EdgeTensor> inputs,
                                   bool keeps_graph);

@@ -1,6 +1,6 @@
-// Tensors between the ranks of a pipeline, in the background: their number is known, their shapes and
-// dtypes are not. A header of fixed size goes ahead of each list; no gradient, no rows and other
-// shapes than last time need nothing special.
+// Tensors between the ranks of a pipeline, in the background: their number is known, their shapes
+// and dtypes are not. A header of fixed size goes ahead of each list; no gradient, no rows and
+// other shapes than last time need nothing special.
 #pragma once
 
 #include <chrono>

@@ -34,7 +34,8 @@ std::string label_of(const Schedule& schedule, const Action& action) {
          (chunk < kLetters ? std::string(1, static_cast<char>('a' + chunk)) : concat("/", chunk));
 }
 
-// Columns for a unit of time: enough for every label, unless one action is much shorter than others.
+// Columns for a unit of time: enough for every label, unless one action is much shorter than
+// others.
 double columns_per_time(const Schedule& schedule, const Timeline& timeline) {
   constexpr double kLongest = 24;
   double shortest = std::numeric_limits<double>::infinity();

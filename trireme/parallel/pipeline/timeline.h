@@ -25,7 +25,8 @@ struct Timeline {
   // Time in which a rank computes nothing, of the makespan.
   double idle_time(int rank) const;
   double idle_share(int rank) const;
-  // (cost - work of the busiest rank) / cost; with equal stages (cost - m (T_F + T_B + T_W)) / cost.
+  // (cost - work of the busiest rank) / cost; with equal stages (cost - m (T_F + T_B + T_W)) /
+  // cost.
   // Source: Qi et al. 2023, arXiv:2401.10241, section 5.3
   double bubble() const;
   // With every time multiplied: seconds as milliseconds.

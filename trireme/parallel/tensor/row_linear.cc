@@ -19,8 +19,8 @@ struct Call : torch::CustomClassHolder {
   std::vector<int64_t> shape;  // of the result
 };
 
-// Rows of this rank's part of the sum, into y. The residual and the bias are added to the rank's own
-// rows alone: each row gets them once, inside a matrix product, and the ranks share the work.
+// Rows of this rank's part of the sum, into y. The residual and the bias are added to the rank's
+// own rows alone: each row gets them once, inside a matrix product, and the ranks share the work.
 class PartialProduct {
  public:
   PartialProduct(const at::Tensor& x_Sf, const at::Tensor& w_Df, at::Tensor bias,

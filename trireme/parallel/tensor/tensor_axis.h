@@ -90,8 +90,8 @@ void multiply_gathered(const TensorAxis& axis, const at::Tensor& x, MovingRows& 
 // Collective: every rank of the axis
 MovingRows sum_rows(at::Tensor y_SD, const TensorAxis& axis, bool background = false);
 
-// The same of a y that `multiply` computes, the rows of each rank in turn; with overlap they travel as
-// soon as they are there.
+// The same of a y that `multiply` computes, the rows of each rank in turn; with overlap they travel
+// as soon as they are there.
 // Shapes:     y_SD [S, D], memory of empty_on()
 at::Tensor multiply_and_sum_rows(at::Tensor y_SD, const TensorAxis& axis,
                                  const std::function<void(mesh::Range rows)>& multiply);

@@ -80,8 +80,8 @@ std::vector<Entry> entries_of(const RankProfile& rank, const TimeSet& steps) {
   return entries;
 }
 
-// Takes from each entry what lies within it. What it overlaps in part alone, two clocks apart, loses
-// the common time.
+// Takes from each entry what lies within it. What it overlaps in part alone, two clocks apart,
+// loses the common time.
 void keep_own_time(std::vector<Entry>& entries) {
   std::vector<Entry*> open;
   for (Entry& entry : entries) {

@@ -1,4 +1,5 @@
-// Where the time of the profiled steps went: pure functions of what the ranks recorded. The rules in
+// Where the time of the profiled steps went: pure functions of what the ranks recorded. The rules
+// in
 // words: docs/profile.md.
 #pragma once
 

@@ -14,7 +14,8 @@ namespace trireme::train {
 // Thread safety: none. Changes nothing in the recorder.
 class CallRecording {
  public:
-  // In the thread that runs the steps. Of calls issued from now on. A null recorder: there are none.
+  // In the thread that runs the steps. Of calls issued from now on. A null recorder: there are
+  // none.
   explicit CallRecording(std::shared_ptr<const comm::Recorder> recorder);
 
   // Takes what the ring holds, before later calls take its place: between steps.

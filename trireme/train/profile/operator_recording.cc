@@ -7,6 +7,8 @@
 #include <ATen/Context.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
+#include "trireme/base/clock.h"
+
 namespace trireme::train {
 namespace {
 
@@ -15,16 +17,12 @@ using torch::profiler::impl::ActivityType;
 using torch::profiler::impl::ProfilerConfig;
 using torch::profiler::impl::ProfilerState;
 
-template <typename Clock>
-int64_t now_ns() {
-  return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count();
-}
-
 // Kineto's times are of the time of day.
 int64_t wall_minus_monotonic_ns() {
-  const int64_t before = now_ns<std::chrono::steady_clock>();
-  const int64_t wall = now_ns<std::chrono::system_clock>();
-  return wall - (before + now_ns<std::chrono::steady_clock>()) / 2;
+  const int64_t before = monotonic_ns();
+  const int64_t wall =
+      std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
+  return wall - (before + monotonic_ns()) / 2;
 }
 
 }  // namespace

@@ -1,13 +1,14 @@
 #include "trireme/train/profile/profiler.h"
 
 #include <algorithm>
-#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
+#include "trireme/base/median.h"
 #include "trireme/comm/objects.h"
 #include "trireme/train/profile/call_recording.h"
 #include "trireme/train/profile/clock_offsets.h"
@@ -15,20 +16,7 @@
 #include "trireme/train/profile/trace.h"
 
 namespace trireme::train {
-namespace {
-
-int64_t now_ns() {
-  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-int64_t median(std::vector<int64_t> numbers) {
-  if (numbers.empty()) return 0;
-  const auto middle = numbers.begin() + std::ssize(numbers) / 2;
-  std::ranges::nth_element(numbers, middle);
-  return *middle;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 void check_profile(const ProfileOptions& options, int64_t next_step, int64_t last_step) {
   if (options.num_steps == 0) return;
@@ -98,19 +86,19 @@ void Profiler::Impl::begin_step(int64_t step) {
     calls_->collect();
   }
   step_ = step;
-  begun_ns_ = now_ns();
+  begun_ns_ = monotonic_ns();
   if (operators_.is_running()) phases_.push_back({Phase::kData, {begun_ns_, 0}});
 }
 
 void Profiler::Impl::enter(Phase phase) {
   if (!operators_.is_running()) return;
-  const int64_t now = now_ns();
+  const int64_t now = monotonic_ns();
   phases_.back().time.end_ns = now;
   phases_.push_back({phase, {now, 0}});
 }
 
 void Profiler::Impl::end_step() {
-  const int64_t now = now_ns();
+  const int64_t now = monotonic_ns();
   if (operators_.is_running()) {
     phases_.back().time.end_ns = now;
     steps_.push_back({step_, {begun_ns_, now}});
@@ -142,7 +130,7 @@ RankProfile Profiler::Impl::take_profile() {
 std::vector<RankProfile> Profiler::Impl::gather_profiles() {
   const RankProfile mine = take_profile();
   const std::vector<int64_t> offsets =
-      clock_offsets(world_, {comm::own_identity().boot_id, now_ns});
+      clock_offsets(world_, {comm::own_identity().boot_id, monotonic_ns});
   const std::vector<std::string> texts = comm::gather_strings(world_, to_bytes(mine), 0);
   std::vector<RankProfile> profiles;
   for (const std::string& text : texts) {

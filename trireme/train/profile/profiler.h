@@ -1,5 +1,5 @@
-// Profiles a few steps of a run: libtorch's profiler and the flight recorder on every rank, joined on
-// rank 0 into one trace and one report. Before and after those steps it only takes times.
+// Profiles a few steps of a run: libtorch's profiler and the flight recorder on every rank, joined
+// on rank 0 into one trace and one report. Before and after those steps it only takes times.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct ProfileOptions {
   std::shared_ptr<const comm::Recorder> recorder = nullptr;
 };
 
-// Checks that steps `next_step` to `last_step`, which a process is about to run, hold the first step
-// to profile. More than there are: those there are.
+// Checks that steps `next_step` to `last_step`, which a process is about to run, hold the first
+// step to profile. More than there are: those there are.
 // Throws: ConfigError
 void check_profile(const ProfileOptions& options, int64_t next_step, int64_t last_step);
 

@@ -1,5 +1,5 @@
-// A profile as a Chrome trace, which https://ui.perfetto.dev and chrome://tracing draw. The fields of
-// its events: docs/profile.md.
+// A profile as a Chrome trace, which https://ui.perfetto.dev and chrome://tracing draw. The fields
+// of its events: docs/profile.md.
 #pragma once
 
 #include <string>

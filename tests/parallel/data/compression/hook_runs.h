@@ -49,8 +49,9 @@ void expect_same_bits(const std::vector<Gradients>& actual, const std::vector<Gr
 // On three ranks: how many parameters share a bucket, and a resume from the state alone.
 void expect_bucketing_and_resume_change_no_bit(const MakeHook& make_hook, at::ScalarType dtype);
 
-// Nothing is lost: what all steps gave and what the residuals still hold is what all ranks' gradients
-// sum to. Gradients are fp64: each of steps * ranks additions rounds by 2^-53 of a partial sum.
+// Nothing is lost: what all steps gave and what the residuals still hold is what all ranks'
+// gradients sum to. Gradients are fp64: each of steps * ranks additions rounds by 2^-53 of a
+// partial sum.
 void expect_error_feedback_keeps_everything(const MakeHook& make_hook);
 
 }  // namespace trireme::parallel::testing

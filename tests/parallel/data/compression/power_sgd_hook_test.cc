@@ -57,8 +57,9 @@ TEST(PowerSgdHook, CompressesMatricesThatGetSmaller) {
   }
 }
 
-// The sum projected on the columns of (sum of M) Q, and each rank's residual what that leaves of its
-// own M. fp64 against fp64: products of up to 256 terms and a basis whose condition is below 1e3.
+// The sum projected on the columns of (sum of M) Q, and each rank's residual what that leaves of
+// its own M. fp64 against fp64: products of up to 256 terms and a basis whose condition is below
+// 1e3.
 TEST(PowerSgdHook, ProjectsTheSumByItsDefinition) {
   constexpr double kTolerance = 256 * 1e3 * 0x1p-53;
   for (const int ranks : {1, 2, 3, 4}) {

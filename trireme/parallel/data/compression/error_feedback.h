@@ -24,8 +24,8 @@ class ErrorFeedback {
   // gradient + residual, in memory of its own; the residual is what the caller makes of it.
   at::Tensor corrected(const std::string& name, const at::Tensor& gradient) const;
 
-  // Keeps what was not sent. What is not finite is forgotten: its step is refused, and it would stay
-  // for ever.
+  // Keeps what was not sent. What is not finite is forgotten: its step is refused, and it would
+  // stay for ever.
   void keep(const std::string& name, const at::Tensor& residual);
 
   // "error.<parameter>".

@@ -28,8 +28,8 @@ struct RowCode {
 // Shapes:     rows [B, w] fp32, in place
 // Comm:       two hops of (p-1)/p of the code of all rows: 2(p-1)/p * B * width elements
 // Collective: every rank
-// Source:     the two hops of ZeRO++'s quantised reduce-scatter, Wang et al. 2023, arXiv:2306.10209,
-//             section 3.3
+// Source:     the two hops of ZeRO++'s quantised reduce-scatter, Wang et al. 2023,
+//             arXiv:2306.10209, section 3.3
 int64_t coded_all_reduce(const at::Tensor& rows, const RowCode& code, comm::Communicator& group);
 
 // group.all_reduce(data). Returns its bytes.

@@ -1,0 +1,22 @@
+// A model small enough to compute in every way there is.
+#pragma once
+
+#include <string>
+
+#include "trireme/model/config.h"
+
+namespace trireme::model {
+
+inline ModelConfig small_config(const std::string& family, double dropout) {
+  return {.family = family,
+          .layers = 2,
+          .width = 16,
+          .heads = 4,
+          .kv_heads = 4,
+          .ffn_width = 24,
+          .sequence_length = 8,
+          .vocab_size = 11,
+          .dropout = dropout};
+}
+
+}  // namespace trireme::model
