@@ -1,5 +1,6 @@
 """Tensor, context and pipeline parallelism of the program: the run of one rank, at any layout."""
 import json
+import re
 import unittest
 
 from program import ProgramTest
@@ -71,6 +72,25 @@ class ModelParallel(ProgramTest):
         self.assertRegex(output, r"layers of the stages 5,1 -> [34],[23]")
         self.assertEqual(self.curve("moved"), expected)
         self.assertFalse((self.folder / "moved" / "rebalance").exists())
+
+    def test_layers_move_between_many_stages_and_change_no_bit(self):
+        cases = {
+            "three stages": (3, 10, "8,1,1", ["--parallel.pipeline=3"]),
+            "two stages a rank": (4, 10, "7,1,1,1", [*SEQUENCE, *PIPELINE, "--parallel.schedule=interleaved"]),
+            "zero-bubble-v": (4, 8, "5,1,1,1", [*PIPELINE, "--parallel.schedule=zero-bubble-v", "--parallel.zero=3"]),
+        }
+        for name, (ranks, layers, before, layout) in cases.items():
+            with self.subTest(name):
+                options = [f"--model.layers={layers}", f"--parallel.stage_layers={before}", *layout]
+                expected = self.train(f"{name} at rest", ranks, *options, steps=6)
+                output = self.succeed("train", "tiny.toml", "--ranks", ranks, "--train.steps=6",
+                                      f"--output.folder={name}", *options, "--parallel.rebalance_interval=2")
+                moved = re.search(rf"layers of the stages {before} -> ([\d,]+)", output)
+                self.assertTrue(moved, output)
+                after = [int(count) for count in moved[1].split(",")]
+                self.assertEqual(sum(after), layers)
+                self.assertLess(max(after), max(map(int, before.split(","))))
+                self.assertEqual(self.curve(name), expected)
 
     def test_a_checkpoint_resumes_at_any_other_layout(self):
         fp64 = "--train.precision=fp64"

@@ -37,6 +37,21 @@ TEST(StageBalance, MovesLayersFromTheSlowestStageOnEveryRankAlike) {
   });
 }
 
+TEST(StageBalance, MovesLayersBetweenStagesThatShareARank) {
+  // Stages 0 and 2 on rank 0, 1 and 3 on rank 1; a layer takes a second wherever it is.
+  harness::run_ranks(2, [](comm::Communicator& world) {
+    const mesh::DeviceMesh mesh(world, {{"pipeline", 2}});
+    StageBalance balance({.layers = {5, 1, 1, 1}, .rank_of_stage = {0, 1, 0, 1}, .num_ranks = 2},
+                         mesh);
+    balance.add(world.rank() == 0 ? profile_of({{0, 5.0}, {2, 1.0}})
+                                  : profile_of({{1, 1.0}, {3, 1.0}}));
+    const auto layers = balance.better_layers(0.1);
+    ASSERT_TRUE(layers);
+    EXPECT_EQ(*layers, (std::vector<int>{2, 2, 2, 2}));
+    EXPECT_EQ(balance.stage_seconds(), (std::vector<double>{5, 1, 1, 1}));
+  });
+}
+
 TEST(StageBalance, LeavesStagesAloneWhoseTimesDifferLittle) {
   harness::run_ranks(2, [](comm::Communicator& world) {
     const mesh::DeviceMesh mesh(world, {{"pipeline", 2}});

@@ -1,5 +1,6 @@
 #include "trireme/train/profile/trace.h"
 
+#include <chrono>
 #include <map>
 #include <set>
 
@@ -154,6 +155,25 @@ TEST(Trace, SaysWhatAPipelineDid) {
   EXPECT_EQ(found.at("stages").at(1).at("computing_share"), 0.5);
   EXPECT_EQ(found.at("ranks").at(1).at("waiting_seconds"), 6);
   EXPECT_EQ(found.at("ranks").at(1).at("moving_seconds"), 10);
+}
+
+TEST(Trace, APipelinesRowHasWhatTheRankComputed) {
+  RankProfile rank = busy_rank(0);
+  parallel::PipelineProfile& run = rank.pipeline_runs.emplace_back();
+  run.begin += std::chrono::microseconds(150);
+  run.actions = {{{parallel::ActionKind::kForward, 1, 3}, 0, 0.0002},
+                 {{parallel::ActionKind::kBackward, 1, 3}, 0.0003, 0.00055}};
+  const json trace = trace_of({rank, busy_rank(1)});
+  const json forward = slice_named(trace, 0, "forward of microbatch 3 on stage 1");
+  EXPECT_EQ(forward.at("ts"), 150);
+  EXPECT_EQ(forward.at("dur"), 200);
+  EXPECT_EQ(forward.at("args"), (json{{"stage", 1}, {"microbatch", 3}}));
+  const json backward = slice_named(trace, 0, "backward of microbatch 3 on stage 1");
+  EXPECT_EQ(backward.at("ts"), 450);
+  EXPECT_EQ(backward.at("dur"), 250);
+  const auto names = row_names(trace);
+  EXPECT_EQ(names.at({0, backward.at("tid")}), "pipeline");
+  EXPECT_FALSE(names.contains({1, backward.at("tid")}));
 }
 
 TEST(Trace, CarriesTheReportAndAnyName) {

@@ -1,6 +1,7 @@
 #include "trireme/train/profile/trace.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -16,7 +17,14 @@ namespace {
 using nlohmann::json;
 
 // Rows of a rank, in the order in which they are drawn.
-enum Row { kStateRow = 0, kStepRow = 1, kHostRow = 2, kCallRow = 1000, kDeviceRow = 10000 };
+enum Row {
+  kStateRow = 0,
+  kStepRow = 1,
+  kHostRow = 2,
+  kPipelineRow = 999,
+  kCallRow = 1000,
+  kDeviceRow = 10000
+};
 constexpr int kStreamsPerDevice = 1000;
 
 // Chrome's names of colours; Perfetto chooses its own.
@@ -30,6 +38,7 @@ const char* color_of(const std::string& category) {
       {"step", "grey"},
       {"phase", "generic_work"},
       {"operator", "thread_state_running"},
+      {"pipeline", "rail_response"},
       {"wait", "thread_state_uninterruptible"},
       {"kernel", "good"}};
   return kColors.at(category);
@@ -110,7 +119,7 @@ void add_operators(Trace& trace, const RankProfile& rank) {
     const bool is_kernel = found.device >= 0;
     const int row =
         is_kernel ? kDeviceRow + found.device * kStreamsPerDevice + found.thread % kStreamsPerDevice
-                  : kHostRow + std::min(found.thread, kCallRow - kHostRow - 1);
+                  : kHostRow + std::min(found.thread, kPipelineRow - kHostRow - 1);
     rows[row] = is_kernel           ? concat("GPU ", found.device, " stream ", found.thread)
                 : found.thread == 0 ? "operators"
                                     : concat("operators of thread ", found.thread);
@@ -122,6 +131,22 @@ void add_operators(Trace& trace, const RankProfile& rank) {
     trace.add(rank.rank, row, category, found.name, found.time, std::move(arguments));
   }
   for (const auto& [row, name] : rows) trace.name_row(rank.rank, row, name);
+}
+
+// What the rank computed of its schedule.
+void add_pipeline(Trace& trace, const RankProfile& rank) {
+  if (!rank.pipeline_runs.empty()) trace.name_row(rank.rank, kPipelineRow, "pipeline");
+  for (const parallel::PipelineProfile& run : rank.pipeline_runs) {
+    const auto ns_at = [&run](double seconds) {
+      return std::chrono::nanoseconds(run.begin.time_since_epoch()).count() +
+             std::llround(1e9 * seconds);
+    };
+    for (const parallel::TimedAction& timed : run.actions) {
+      trace.add(rank.rank, kPipelineRow, "pipeline", to_string(timed.action),
+                {ns_at(timed.start), ns_at(timed.end)},
+                {{"stage", timed.action.stage}, {"microbatch", timed.action.microbatch}});
+    }
+  }
 }
 
 // Calls that run at the same time get rows of their own: slices of a row must nest.
@@ -225,6 +250,7 @@ std::string chrome_trace(const std::vector<RankProfile>& ranks,
     add_states(trace, rank.rank, states[i]);
     add_steps(trace, rank);
     add_operators(trace, rank);
+    add_pipeline(trace, rank);
     add_calls(trace, rank, arrivals);
   }
   return std::move(trace).finish(summary_of(report));
