@@ -16,9 +16,9 @@
 #include "tests/parity/gradient_scale.h"
 #include "trireme/base/error.h"
 #include "trireme/train/gradient_norm.h"
-#include "trireme/train/layout.h"
-#include "trireme/train/overlap_choice.h"
-#include "trireme/train/parallel_model.h"
+#include "trireme/train/parallel/layout.h"
+#include "trireme/train/parallel/overlap_choice.h"
+#include "trireme/train/parallel/parallel_model.h"
 
 namespace trireme::train {
 namespace {

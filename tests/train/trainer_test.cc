@@ -326,26 +326,5 @@ TEST_F(TrainerTest, ACheckpointOfAnotherModelIsRefused) {
   EXPECT_EQ(error.find("model.dropout"), std::string::npos) << error;
 }
 
-TEST_F(TrainerTest, PreflightFindsWhatOneProcessCan) {
-  const auto preflight_error = [&](std::vector<Override> overrides) {
-    RunConfig broken = config("a", std::move(overrides));
-    try {
-      preflight(broken, 1);
-    } catch (const ConfigError& error) {
-      return std::string(error.what());
-    }
-    return std::string();
-  };
-  EXPECT_NE(preflight_error({{"data.path", "/nowhere/data"}}).find("/nowhere/data"),
-            std::string::npos);
-  EXPECT_NE(preflight_error({{"model.vocab_size", "200"}}).find("model.vocab_size"),
-            std::string::npos);
-  EXPECT_NE(preflight_error({{"output.folder", (folder_ / "text.txt").string() + "/run"}})
-                .find("output.folder"),
-            std::string::npos);
-  std::filesystem::resize_file(folder_ / "data.bin", 100);
-  EXPECT_NE(preflight_error({}).find("data.bin"), std::string::npos);
-}
-
 }  // namespace
 }  // namespace trireme::train

@@ -10,7 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/cli/profile_table.h"
-#include "trireme/train/layout.h"
+#include "trireme/train/parallel/layout.h"
 
 namespace trireme::cli {
 namespace {

@@ -18,6 +18,7 @@
 #include "trireme/comm/rendezvous/rendezvous.h"
 #include "trireme/comm/shared/thread_group.h"
 #include "trireme/launch/local_ranks.h"
+#include "trireme/train/inputs.h"
 #include "trireme/train/trainer.h"
 
 namespace trireme::cli {

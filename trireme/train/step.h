@@ -11,7 +11,7 @@
 #include "trireme/train/metrics.h"
 #include "trireme/train/optimizer/gradient_noise.h"
 #include "trireme/train/optimizer/optimizer.h"
-#include "trireme/train/parallel_model.h"
+#include "trireme/train/parallel/parallel_model.h"
 #include "trireme/train/profile/profiler.h"
 
 namespace trireme::train {

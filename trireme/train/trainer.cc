@@ -6,25 +6,22 @@
 #include <optional>
 
 #include <ATen/Parallel.h>
-#include <unistd.h>
 
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/comm/objects.h"
 #include "trireme/dataset/batch_loader.h"
-#include "trireme/dataset/indexed_file.h"
-#include "trireme/dataset/prepare.h"
-#include "trireme/dataset/sampler.h"
 #include "trireme/dataset/tokenizer.h"
 #include "trireme/mesh/device_mesh.h"
 #include "trireme/train/gradient_compression.h"
-#include "trireme/train/layout.h"
+#include "trireme/train/inputs.h"
 #include "trireme/train/out_of_memory.h"
-#include "trireme/train/overlap_choice.h"
-#include "trireme/train/parallel_model.h"
-#include "trireme/train/replica_check.h"
-#include "trireme/train/stage_balance.h"
+#include "trireme/train/parallel/layout.h"
+#include "trireme/train/parallel/overlap_choice.h"
+#include "trireme/train/parallel/parallel_model.h"
+#include "trireme/train/parallel/replica_check.h"
+#include "trireme/train/parallel/stage_balance.h"
 #include "trireme/train/state.h"
 #include "trireme/train/step.h"
 
@@ -33,66 +30,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
-
-// The training or validation tokens with the order of their sequences.
-struct Data {
-  Data(const RunConfig& config, const std::string& prefix, bool shuffle)
-      : file(prefix),
-        sampler(file, {.sequence_length = config.model.sequence_length,
-                       .vocab_size = config.model.vocab_size,
-                       .seed = config.data.seed,
-                       .shuffle = shuffle}) {}
-  dataset::IndexedFile file;
-  dataset::SequenceSampler sampler;
-};
-
-// How many sequences an evaluation reads: the same on every number of ranks.
-int64_t num_evaluation_sequences(const RunConfig& config, const Data& validation) {
-  return std::min(validation.sampler.num_sequences(), config.train.evaluate_sequences);
-}
-
-void take_vocabulary(RunConfig& config, const dataset::Tokenizer& tokenizer) {
-  const int64_t vocab_size = tokenizer.vocab_size();
-  if (config.model.vocab_size == 0) config.model.vocab_size = vocab_size;
-  TRIREME_CHECK(config.model.vocab_size >= vocab_size, "model.vocab_size is ",
-                config.model.vocab_size, "; the tokenizer of ", config.data.path, " has ",
-                vocab_size, " tokens: set it to 0 or to at least that");
-}
-
-void make_output_folder(const RunConfig& config) {
-  const fs::path folder = config.output.folder;
-  std::error_code error;
-  fs::create_directories(folder, error);
-  const bool writable = !error && ::access(folder.c_str(), W_OK | X_OK) == 0;
-  TRIREME_CHECK(writable, "output.folder ", folder.string(), " cannot be written",
-                error ? ": " + error.message() : "", "; choose another with --output.folder=PATH");
-}
-
-// What a run reads, opened and checked.
-struct Inputs {
-  std::unique_ptr<dataset::Tokenizer> tokenizer;
-  std::unique_ptr<Data> training;
-  std::unique_ptr<Data> validation;  // null without evaluation
-  int64_t evaluation_sequences = 0;
-};
-
-// Resolves the config, opens everything it names and makes the output folder, in this order: a run
-// that cannot start leaves nothing behind.
-Inputs open_inputs(RunConfig& config, int num_ranks) {
-  resolve(config, num_ranks);
-  Inputs inputs;
-  inputs.tokenizer = dataset::load_tokenizer(config.data.path);
-  take_vocabulary(config, *inputs.tokenizer);
-  inputs.training = std::make_unique<Data>(config, config.data.path, /*shuffle=*/true);
-  if (config.train.evaluate_interval > 0) {
-    inputs.validation = std::make_unique<Data>(config, dataset::validation_prefix(config.data.path),
-                                               /*shuffle=*/false);
-    inputs.evaluation_sequences = num_evaluation_sequences(config, *inputs.validation);
-  }
-  check_layout(config);
-  make_output_folder(config);
-  return inputs;
-}
 
 OffloadOptions offload_options(const RunConfig& config) {
   using Place = OffloadOptions::Place;
@@ -136,7 +73,6 @@ class Trainer::Impl {
   void start_output();
   void save(int64_t step);
   void write_checkpoint(const fs::path& root, int64_t step);
-  void check_all_replicas();
   void profile_pipeline();
   void finish_profile(bool run_ends);
   RunSummary summary() const;
@@ -285,28 +221,6 @@ RunSummary Trainer::Impl::summary() const {
           .optimizer_bytes = optimizer_->state_bytes()};
 }
 
-// Whole parameters on all data ranks, or with ZeRO-3 each part on its replicas; and without it what
-// the tensor axis does not split on its ranks.
-void Trainer::Impl::check_all_replicas() {
-  std::vector<NamedTensor> tensors;
-  if (config_.parallel.zero == 3) {
-    for (const parallel::Shard& shard : model_->shards()) {
-      tensors.emplace_back(shard.name, shard.weights);
-    }
-    check_replicas(tensors, mesh_.group("data"), world_.rank());
-    return;
-  }
-  tensors = model_->parameters();
-  for (const char* axis : {"shard", "data", "context"}) {
-    check_replicas(tensors, mesh_.group(axis), world_.rank());
-  }
-  std::erase_if(tensors, [&](const NamedTensor& tensor) {
-    const mesh::Layout& layout = model_->plan().layout(tensor.first);
-    return layout.placements()[0].kind != mesh::Placement::Kind::kReplicated;
-  });
-  check_replicas(tensors, mesh_.group("tensor"), world_.rank());
-}
-
 // Layers move between stages, weights and optimizer states with them, through a checkpoint of its
 // own: where they were and where they go it need not know. No bit of what is computed changes.
 void Trainer::Impl::rebalance() {
@@ -378,7 +292,8 @@ Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
         (due(config_.train.evaluate_interval) || step_ == config_.train.steps)) {
       result.metrics.validation_loss = evaluate(*model_, *validation_batches_);
     }
-    if (due(config_.train.check_replicas_interval)) check_all_replicas();
+    if (due(config_.train.check_replicas_interval))
+      check_replicas(*model_, config_.parallel.zero == 3);
     if (is_root()) {
       metrics_->write(result.metrics);
       observer_.on_step(result.metrics);
@@ -394,8 +309,6 @@ Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
   }
   return Outcome::kFinished;
 }
-
-void preflight(RunConfig& config, int num_ranks) { open_inputs(config, num_ranks); }
 
 Trainer::Trainer(RunConfig config, comm::Communicator& world, TrainObserver& observer,
                  const ProfileOptions& profile) {

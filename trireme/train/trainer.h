@@ -48,11 +48,6 @@ class TrainObserver {
 
 enum class Outcome { kFinished, kStopped };
 
-// Checks what one process can: the config, the data, the output folder. Resolves the config for
-// `num_ranks`. The launcher calls it before it starts a rank.
-// Throws: ConfigError
-void preflight(RunConfig& config, int num_ranks);
-
 class Trainer {
  public:
   // Opens the data, builds the model, resumes from the newest checkpoint of output.folder if there

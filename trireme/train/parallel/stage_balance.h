@@ -7,7 +7,7 @@
 
 #include "trireme/mesh/device_mesh.h"
 #include "trireme/parallel/pipeline/profile.h"
-#include "trireme/train/layout.h"
+#include "trireme/train/parallel/layout.h"
 
 namespace trireme::train {
 

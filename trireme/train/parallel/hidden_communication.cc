@@ -1,4 +1,4 @@
-#include "trireme/train/hidden_communication.h"
+#include "trireme/train/parallel/hidden_communication.h"
 
 #include <algorithm>
 #include <utility>

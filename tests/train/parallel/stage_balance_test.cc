@@ -1,4 +1,4 @@
-#include "trireme/train/stage_balance.h"
+#include "trireme/train/parallel/stage_balance.h"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "trireme/comm/communicator.h"
-#include "trireme/train/hidden_communication.h"
+#include "trireme/train/parallel/hidden_communication.h"
 
 namespace trireme::train {
 

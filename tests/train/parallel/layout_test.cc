@@ -1,4 +1,4 @@
-#include "trireme/train/layout.h"
+#include "trireme/train/parallel/layout.h"
 
 #include <fstream>
 #include <sstream>

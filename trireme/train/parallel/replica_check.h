@@ -12,6 +12,8 @@
 
 namespace trireme::train {
 
+class ParallelModel;
+
 using NamedTensor = std::pair<std::string, at::Tensor>;
 
 // Compares checksums of `tensors`, which every rank of the group should hold alike. world_rank:
@@ -22,5 +24,11 @@ using NamedTensor = std::pair<std::string, at::Tensor>;
 //             what to do
 void check_replicas(std::span<const NamedTensor> tensors, comm::Communicator& group,
                     int world_rank);
+
+// All that ranks of a mesh should hold alike: whole parameters on all data ranks, or with ZeRO-3
+// (`sharded`) each part on its replicas; and without it what the tensor axis does not split on its
+// ranks.
+// Collective: every rank of the model's world
+void check_replicas(const ParallelModel& model, bool sharded);
 
 }  // namespace trireme::train

@@ -16,7 +16,7 @@
 #include "trireme/parallel/data/ddp.h"
 #include "trireme/parallel/pipeline/executor.h"
 #include "trireme/train/config.h"
-#include "trireme/train/layout.h"
+#include "trireme/train/parallel/layout.h"
 #include "trireme/train/profile/spans.h"
 
 namespace trireme::train {

@@ -1,4 +1,4 @@
-#include "trireme/train/parallel_model.h"
+#include "trireme/train/parallel/parallel_model.h"
 
 #include <algorithm>
 #include <optional>

@@ -1,4 +1,4 @@
-#include "trireme/train/replica_check.h"
+#include "trireme/train/parallel/replica_check.h"
 
 #include <algorithm>
 #include <map>
@@ -8,6 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/comm/objects.h"
+#include "trireme/train/parallel/parallel_model.h"
 
 namespace trireme::train {
 namespace {
@@ -59,6 +60,28 @@ void check_replicas(std::span<const NamedTensor> tensors, comm::Communicator& gr
                        tells_which ? "" : " (or on the others: there is no majority)",
                        "; check that host's memory and resume from the last checkpoint"));
   }
+}
+
+void check_replicas(const ParallelModel& model, bool sharded) {
+  const mesh::DeviceMesh& mesh = model.mesh();
+  const int world_rank = mesh.world().rank();
+  std::vector<NamedTensor> tensors;
+  if (sharded) {
+    for (const parallel::Shard& shard : model.shards()) {
+      tensors.emplace_back(shard.name, shard.weights);
+    }
+    check_replicas(tensors, mesh.group("data"), world_rank);
+    return;
+  }
+  tensors = model.parameters();
+  for (const char* axis : {"shard", "data", "context"}) {
+    check_replicas(tensors, mesh.group(axis), world_rank);
+  }
+  std::erase_if(tensors, [&](const NamedTensor& tensor) {
+    const mesh::Layout& layout = model.plan().layout(tensor.first);
+    return layout.placements()[0].kind != mesh::Placement::Kind::kReplicated;
+  });
+  check_replicas(tensors, mesh.group("tensor"), world_rank);
 }
 
 }  // namespace trireme::train

@@ -1,4 +1,4 @@
-#include "trireme/train/overlap_choice.h"
+#include "trireme/train/parallel/overlap_choice.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,4 +1,4 @@
-#include "trireme/train/replica_check.h"
+#include "trireme/train/parallel/replica_check.h"
 
 #include <atomic>
 #include <vector>

@@ -1,0 +1,39 @@
+// What a run reads: opened and checked before anything starts.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "trireme/dataset/indexed_file.h"
+#include "trireme/dataset/sampler.h"
+#include "trireme/dataset/tokenizer.h"
+#include "trireme/train/config.h"
+
+namespace trireme::train {
+
+// The training or validation tokens with the order of their sequences.
+struct InputTokens {
+  InputTokens(const RunConfig& config, const std::string& prefix, bool shuffle);
+  dataset::IndexedFile file;
+  dataset::SequenceSampler sampler;
+};
+
+struct Inputs {
+  std::unique_ptr<dataset::Tokenizer> tokenizer;
+  std::unique_ptr<InputTokens> training;
+  std::unique_ptr<InputTokens> validation;  // null without evaluation
+  int64_t evaluation_sequences = 0;         // an evaluation reads: the same on every layout
+};
+
+// Resolves the config for `num_ranks`, opens everything it names, checks its layout and makes the
+// output folder, in this order: a run that cannot start leaves nothing behind.
+// Throws: ConfigError
+Inputs open_inputs(RunConfig& config, int num_ranks);
+
+// The same without keeping anything open: what one process can check. The launcher calls it before
+// it starts a rank.
+// Throws: ConfigError
+void preflight(RunConfig& config, int num_ranks);
+
+}  // namespace trireme::train
