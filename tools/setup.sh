@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
 # Installs what the build needs and is missing: Debian packages, and libtorch from the PyTorch wheel.
-# `setup.sh test` adds the Python packages that tests read our files with (safetensors, tensorboard) and
-# build and test trireme_torch with (scikit-build-core, expecttest).
+# `setup.sh test` adds the Python packages that tests read our files with (safetensors, tensorboard,
+# transformers and sentencepiece for exported models) and build and test trireme_torch with
+# (scikit-build-core, expecttest).
 # Prints one line a step; prints nothing when there is nothing to do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly torch_version=2.13.0
+readonly test_packages=(
+  numpy safetensors tensorboard transformers==5.23.0 sentencepiece scikit-build-core expecttest
+)
 readonly packages=(
   cmake ninja-build ccache lld
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsentencepiece-dev libprotozero-dev
@@ -75,7 +79,7 @@ install_torch() {
 install_test_packages() {
   local python
   python=$(<build/python)
-  local readers='import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("torch", "numpy", "safetensors", "tensorboard", "scikit_build_core", "expecttest"))))'
+  local readers='import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("torch", "numpy", "safetensors", "tensorboard", "transformers", "sentencepiece", "scikit_build_core", "expecttest"))))'
   if ! "$python" -c "$readers" 2>/dev/null; then
     if [[ $python != "$PWD/.venv/bin/python" ]]; then
       local site_of_torch
@@ -85,7 +89,7 @@ install_test_packages() {
       echo "$site_of_torch" >"$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')/torch_of_python.pth"
     fi
     "$python" -c "$readers" 2>/dev/null ||
-      step "pip install numpy safetensors tensorboard scikit-build-core expecttest (into .venv)" "$python" -m pip install --disable-pip-version-check numpy safetensors tensorboard scikit-build-core expecttest
+      step "pip install ${test_packages[*]} (into .venv)" "$python" -m pip install --disable-pip-version-check "${test_packages[@]}"
   fi
   [[ -f build/test-python && $(<build/test-python) == "$python" ]] || echo "$python" >build/test-python
 }

@@ -1,14 +1,13 @@
 #include "trireme/checkpoint/checkpoint.h"
 
-#include <csignal>
 #include <mutex>
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include "tests/checkpoint/saved.h"
+#include "tests/harness/file_size_limit.h"
 #include "tests/harness/ranks.h"
 #include "tests/harness/temporary_folder.h"
 #include "tests/harness/tensors.h"
@@ -340,31 +339,13 @@ TEST(Checkpoint, AFolderThatCannotBeMadeOrReadIsNamed) {
               AllOf(HasSubstr("/none"), HasSubstr("No such file")));
 }
 
-// Makes every write beyond so many bytes of a file fail, as a full disk would.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : old_handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    getrlimit(RLIMIT_FSIZE, &old_);
-    const rlimit limit{bytes, old_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    setrlimit(RLIMIT_FSIZE, &old_);
-    std::signal(SIGXFSZ, old_handler_);
-  }
-
- private:
-  rlimit old_{};
-  void (*old_handler_)(int);
-};
-
 TEST(Checkpoint, ADiskFullOnOneRankFailsAllRanksAndThePreviousCheckpointSurvives) {
   const TemporaryFolder root;
   const auto globals = two_tensors();
   save_all(root.path(), 1, globals, 2, {.keep = 1});
   std::vector<std::string> errors(2);
   {
-    const FileSizeLimit limit(64 << 10);
+    const harness::FileSizeLimit limit(64 << 10);
     harness::run_ranks(2, [&](comm::Communicator& world) {
       std::vector<Entry> entries = parts(globals, world.rank());
       // Rank 1 alone holds a tensor that does not fit.
@@ -388,7 +369,7 @@ TEST(Checkpoint, ADiskFullUnderTheManifestFailsToo) {
   const TemporaryFolder root;
   std::string error;
   {
-    const FileSizeLimit limit(8 << 10);
+    const harness::FileSizeLimit limit(8 << 10);
     const std::string state = "\"" + std::string(16 << 10, 'x') + "\"";
     error = save_error(
         root.path(), [](Entry&) {}, state);

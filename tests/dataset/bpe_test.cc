@@ -141,6 +141,13 @@ TEST(Bpe, SwitchesFoldingOffInAModelThatHasIt) {
   EXPECT_EQ(tokenizer->encode(text), source_tokenizer().encode(text));
 }
 
+TEST(Bpe, SaysHowAModelSpellsItsSpecialPieces) {
+  const BpeSpecialPieces pieces = bpe_special_pieces(source_tokenizer().serialize());
+  EXPECT_EQ(pieces.unknown, "<unk>");
+  EXPECT_EQ(pieces.end_of_document, "</s>");
+  EXPECT_THROW(bpe_special_pieces("nonsense"), ConfigError);
+}
+
 TEST(Bpe, TheSameTextGivesTheSameModel) { EXPECT_EQ(train_on_source(600), train_on_source(600)); }
 
 TEST(Bpe, TextInOtherBlocksGivesTheSamePieces) {

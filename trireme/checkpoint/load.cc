@@ -2,7 +2,6 @@
 #include <set>
 #include <utility>
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <nlohmann/json.hpp>
 
@@ -20,10 +19,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr size_t kNamesInAnError = 5;
-
-mesh::Box whole(const TensorRecord& record) {
-  return {std::vector<int64_t>(record.shape.size(), 0), record.shape};
-}
 
 // How this rank's entries and the checkpoint differ; the names both have and agree on aside.
 struct Differences {
@@ -105,13 +100,6 @@ void check_box(Shards& shards, const std::string& name, const TensorRecord& reco
   }
 }
 
-at::Tensor read_whole(Shards& shards, const std::string& name, const TensorRecord& record) {
-  check_box(shards, name, record, whole(record));
-  at::Tensor tensor = at::empty(record.shape, at::TensorOptions().dtype(record.dtype));
-  shards.copy_box(name, record, whole(record), tensor);
-  return tensor;
-}
-
 std::string layout_text(const TensorRecord& record) {
   std::string text;
   for (size_t i = 0; i < record.axes.size() && i < record.placements.size(); ++i) {
@@ -157,13 +145,7 @@ std::string load(const fs::path& folder, std::span<Entry> entries, comm::Communi
 }
 
 at::Tensor load_tensor(const fs::path& folder, const std::string& name) {
-  const Manifest manifest = read_manifest(folder);
-  const auto found = manifest.tensors.find(name);
-  if (found == manifest.tensors.end())
-    throw CheckpointError(concat(folder.string(), ": there is no tensor \"", name, "\" among its ",
-                                 manifest.tensors.size()));
-  Shards shards(folder, manifest);
-  return read_whole(shards, name, found->second);
+  return read_tensor(folder, read_manifest(folder), name);
 }
 
 std::map<std::string, at::Tensor> load_global(const fs::path& folder) {
@@ -171,7 +153,7 @@ std::map<std::string, at::Tensor> load_global(const fs::path& folder) {
   Shards shards(folder, manifest);
   std::map<std::string, at::Tensor> tensors;
   for (const auto& [name, record] : manifest.tensors)
-    tensors.emplace(name, read_whole(shards, name, record));
+    tensors.emplace(name, shards.read(name, record));
   return tensors;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
@@ -71,6 +72,22 @@ void Shards::copy_box(const std::string& name, const TensorRecord& record, const
     const at::Tensor source = open(piece.file).view(name);
     view_part(target, box, overlap).copy_(view_part(source, piece.box, overlap));
   }
+}
+
+at::Tensor Shards::read(const std::string& name, const TensorRecord& record) {
+  for (const Piece& piece : record.pieces) check(name, record, piece);
+  at::Tensor tensor = at::empty(record.shape, at::TensorOptions().dtype(record.dtype));
+  copy_box(name, record, {std::vector<int64_t>(record.shape.size(), 0), record.shape}, tensor);
+  return tensor;
+}
+
+at::Tensor read_tensor(const std::filesystem::path& folder, const Manifest& manifest,
+                       const std::string& name) {
+  const auto found = manifest.tensors.find(name);
+  if (found == manifest.tensors.end())
+    throw CheckpointError(concat(folder.string(), ": there is no tensor \"", name, "\" among its ",
+                                 manifest.tensors.size()));
+  return Shards(folder, manifest).read(name, found->second);
 }
 
 }  // namespace trireme::checkpoint

@@ -32,10 +32,19 @@ class Shards {
   void copy_box(const std::string& name, const TensorRecord& record, const mesh::Box& box,
                 at::Tensor target);
 
+  // The whole tensor, its checksums compared.
+  at::Tensor read(const std::string& name, const TensorRecord& record);
+
  private:
   std::filesystem::path folder_;
   const Manifest& manifest_;
   std::map<std::string, std::unique_ptr<SafetensorsReader>> readers_;
 };
+
+// Shards::read() of one tensor of the checkpoint `folder`. Closes the files again: going through a
+// checkpoint so, tensor by tensor, keeps no more than one of them in memory.
+// Throws: CheckpointError, also when there is no such tensor
+at::Tensor read_tensor(const std::filesystem::path& folder, const Manifest& manifest,
+                       const std::string& name);
 
 }  // namespace trireme::checkpoint

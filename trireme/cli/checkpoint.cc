@@ -1,5 +1,6 @@
-// trireme checkpoint inspect | verify.
+// trireme checkpoint inspect | verify | export.
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -9,6 +10,7 @@
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
+#include "trireme/train/hugging_face_export.h"
 #include "trireme/train/trained_model.h"
 
 namespace trireme::cli {
@@ -77,10 +79,93 @@ int verify(const CheckpointArguments& arguments) {
   return kDone;
 }
 
+struct ExportArguments {
+  std::string path;
+  std::string output;
+  std::string dtype;  // empty: the run's
+  uint64_t max_shard_bytes = train::HuggingFaceExportOptions{}.max_shard_bytes;
+  bool json = false;
+};
+
+const std::map<std::string, c10::ScalarType> kPrecisions = {
+    {"fp64", c10::kDouble}, {"fp32", c10::kFloat}, {"bf16", c10::kBFloat16}, {"fp16", c10::kHalf}};
+
+std::string precision_name(c10::ScalarType dtype) {
+  for (const auto& [name, type] : kPrecisions) {
+    if (type == dtype) return name;
+  }
+  return c10::toString(dtype);
+}
+
+std::string tokenizer_text(const std::string& kind) {
+  if (kind == "bpe") return "tokenizer.model and tokenizer_config.json";
+  if (kind == "bytes") return "none to export: token = byte, 256 = end of document";
+  return "the run's was not found: none exported";
+}
+
+int export_checkpoint(const ExportArguments& arguments) {
+  train::HuggingFaceExportOptions options{.max_shard_bytes =
+                                              static_cast<int64_t>(arguments.max_shard_bytes)};
+  if (!arguments.dtype.empty()) options.dtype = kPrecisions.at(arguments.dtype);
+  const train::HuggingFaceExport done =
+      train::export_to_hugging_face(arguments.path, arguments.output, options);
+  const std::string precision = precision_name(done.dtype);
+  if (arguments.json) {
+    const nlohmann::json object = {
+        {"path", arguments.output},    {"checkpoint", done.checkpoint.string()},
+        {"step", done.step},           {"architecture", done.architecture},
+        {"dtype", precision},          {"from_master_weights", done.from_masters},
+        {"tensors", done.num_tensors}, {"parameters", done.num_parameters},
+        {"bytes", done.num_bytes},     {"files", done.files},
+        {"tokenizer", done.tokenizer}};
+    std::printf("%s\n", object.dump(2).c_str());
+    return kDone;
+  }
+  std::printf("read       %s: step %lld\n", done.checkpoint.c_str(),
+              static_cast<long long>(done.step));
+  std::printf("wrote      %s: %s, %s parameters in %s%s, %s in %zu file%s\n",
+              arguments.output.c_str(), done.architecture.c_str(),
+              human_count(static_cast<double>(done.num_parameters)).c_str(), precision.c_str(),
+              done.from_masters ? " (from the master weights)" : "",
+              human_bytes(static_cast<double>(done.num_bytes)).c_str(), done.files.size(),
+              done.files.size() == 1 ? "" : "s");
+  std::printf("tokenizer  %s\n", tokenizer_text(done.tokenizer).c_str());
+  return kDone;
+}
+
+void add_export(CLI::App& group, int& exit_code) {
+  auto arguments = std::make_shared<ExportArguments>();
+  CLI::App* command = group.add_subcommand(
+      "export",
+      "Write a checkpoint as a folder that Hugging Face's transformers loads, whatever the layout\n"
+      "it was saved at: model.safetensors, config.json, and a bpe tokenizer.\n"
+      "  trireme checkpoint export runs/demo --output demo-hf\n"
+      "  python3 -c \"import transformers as t; "
+      "t.AutoModelForCausalLM.from_pretrained('demo-hf')\"\n"
+      "The optimizer's states stay behind; the checkpoint is only read. See docs/export.md.\n");
+  command->add_option("path", arguments->path, "a run's folder, or one checkpoint of it")
+      ->required();
+  command->add_option("--output", arguments->output, "folder to write; new or empty")->required();
+  command
+      ->add_option(
+          "--dtype", arguments->dtype,
+          "of the weights: fp64, fp32, bf16 or fp16; default: the one the run computes in.\n"
+          "Another one is made of the fp32 master weights, if the run keeps them")
+      ->check(CLI::IsMember(kPrecisions));
+  command
+      ->add_option("--max-shard-size", arguments->max_shard_bytes,
+                   "largest file, such as 500MB or 5GB; more weights go to several, with an index")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true))
+      ->default_str("5GB");
+  command->add_flag("--json", arguments->json, "print JSON");
+  command->callback([arguments, &exit_code] { exit_code = export_checkpoint(*arguments); });
+}
+
 }  // namespace
 
 void add_checkpoint(CLI::App& app, int& exit_code) {
-  CLI::App* group = app.add_subcommand("checkpoint", "Look into checkpoints and check them");
+  CLI::App* group =
+      app.add_subcommand("checkpoint", "Look into checkpoints, check and export them");
   group->require_subcommand(1);
   auto arguments = std::make_shared<CheckpointArguments>();
   const auto add = [&](const char* name, const char* description,
@@ -93,6 +178,7 @@ void add_checkpoint(CLI::App& app, int& exit_code) {
   };
   add("inspect", "List the tensors of a checkpoint with their shapes and layouts", inspect);
   add("verify", "Read a checkpoint whole and compare every checksum", verify);
+  add_export(*group, exit_code);
 }
 
 }  // namespace trireme::cli

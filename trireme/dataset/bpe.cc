@@ -25,6 +25,7 @@ constexpr const char* kMissing =
 bool bpe_available() { return false; }
 std::string train_bpe(const std::function<std::string()>&, int64_t) { throw ConfigError(kMissing); }
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(std::string) { throw ConfigError(kMissing); }
+BpeSpecialPieces bpe_special_pieces(const std::string&) { throw ConfigError(kMissing); }
 
 #else
 
@@ -224,6 +225,15 @@ bool bpe_available() { return true; }
 
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(std::string model) {
   return std::make_unique<BpeTokenizer>(std::move(model));
+}
+
+BpeSpecialPieces bpe_special_pieces(const std::string& model) {
+  silence();
+  SentencePieceProcessor processor;
+  TRIREME_CHECK(processor.LoadFromSerializedProto(model).ok() && processor.eos_id() >= 0,
+                "tokenizer model is damaged, or has no end-of-document (eos) piece: ", model.size(),
+                " bytes");
+  return {processor.IdToPiece(processor.unk_id()), processor.IdToPiece(processor.eos_id())};
 }
 
 std::string train_bpe(const std::function<std::string()>& next_text, int64_t vocab_size) {

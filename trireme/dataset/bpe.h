@@ -1,7 +1,7 @@
 // Byte-pair encoding through SentencePiece, made exact. SentencePiece folds whitespace, repairs
 // invalid UTF-8 and takes U+2581 for a space; here normalisation is off, each of those goes through
 // the 256 byte pieces, and every piece of text is checked to decode to itself.
-// Built without SentencePiece, both functions throw ConfigError.
+// Built without SentencePiece, every function but bpe_available() throws ConfigError.
 #pragma once
 
 #include <functional>
@@ -26,4 +26,13 @@ std::string train_bpe(const std::function<std::string()>& next_text, int64_t voc
 // Throws: ConfigError when the model is damaged, or has no byte pieces or no end-of-document (eos)
 // piece
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(std::string model);
+
+// How a model spells the pieces that stand for no text: other readers of it ask for their names.
+struct BpeSpecialPieces {
+  std::string unknown;
+  std::string end_of_document;
+};
+// Throws: ConfigError when the model is damaged
+BpeSpecialPieces bpe_special_pieces(const std::string& model);
+
 }  // namespace trireme::dataset

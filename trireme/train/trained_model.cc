@@ -23,14 +23,22 @@ fs::path find_checkpoint(const fs::path& path) {
                                "; expected a run's folder, or one of its checkpoints/step-*"));
 }
 
+std::unique_ptr<dataset::Tokenizer> find_tokenizer(const fs::path& folder,
+                                                   const RunConfig& config) {
+  const fs::path copy = folder.parent_path().parent_path() / "tokenizer";
+  for (const std::string& prefix : {copy.string(), config.data.path}) {
+    if (fs::exists(dataset::tokenizer_json_path(prefix))) return dataset::load_tokenizer(prefix);
+  }
+  return nullptr;
+}
+
 TrainedModel load_trained_model(const fs::path& path) {
   const fs::path folder = find_checkpoint(path);
   const RunState state = parse_state(checkpoint::read_manifest(folder).state, folder.string());
   TrainedModel trained{parse_config(state.config, folder.string()), nullptr, nullptr};
-  // The run keeps a copy of its tokenizer; the data may have moved.
-  const fs::path copy = folder.parent_path().parent_path() / "tokenizer";
-  const bool has_copy = fs::exists(dataset::tokenizer_json_path(copy.string()));
-  trained.tokenizer = dataset::load_tokenizer(has_copy ? copy.string() : trained.config.data.path);
+  trained.tokenizer = find_tokenizer(folder, trained.config);
+  // Says where it would have to be.
+  if (!trained.tokenizer) trained.tokenizer = dataset::load_tokenizer(trained.config.data.path);
   trained.model =
       model::make_model(trained.config.model, trained.config.train.seed, trained.config.dtype());
   const c10::NoGradGuard no_grad;

@@ -21,6 +21,12 @@ struct TrainedModel {
 // Throws: CheckpointError when there is none
 std::filesystem::path find_checkpoint(const std::filesystem::path& path);
 
+// The tokenizer of the run that saved the checkpoint `folder`: the copy that the run keeps, or the
+// one beside its data (which may have moved). Null when neither is there.
+// Throws: ConfigError when it is damaged
+std::unique_ptr<dataset::Tokenizer> find_tokenizer(const std::filesystem::path& folder,
+                                                   const RunConfig& config);
+
 // Throws: CheckpointError, ConfigError when the tokenizer is not where data.path says
 TrainedModel load_trained_model(const std::filesystem::path& path);
 
