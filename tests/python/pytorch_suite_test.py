@@ -21,7 +21,8 @@ FOLDER_PREFIX = "trireme-pytorch-suite-"
 def load_suite(ranks, folder):
     """The suite's base classes, imported as it wants: what it runs depends on the environment."""
     os.environ.update(BACKEND="trireme", WORLD_SIZE=str(ranks), TEMP_DIR=folder, MASTER_ADDR="127.0.0.1",
-                      KINETO_LOG_LEVEL="5", OMP_NUM_THREADS="1")
+                      KINETO_LOG_LEVEL="5", OMP_NUM_THREADS="1", TMPDIR=folder)
+    tempfile.tempdir = folder  # the suite leaves its files behind
     for name in ("barrier", "test_dir"):
         os.mkdir(os.path.join(folder, name))
     import torch

@@ -45,6 +45,7 @@ void check_replicas(std::span<const NamedTensor> tensors, comm::Communicator& gr
   const std::vector<std::string> all = comm::all_gather_strings(group, mine);
   for (size_t i = 0; i < tensors.size(); ++i) {
     std::vector<std::string_view> digests;
+    digests.reserve(all.size());
     for (const std::string& rank : all) {
       digests.push_back(std::string_view(rank).substr(i * length, length));
     }
