@@ -180,6 +180,7 @@ class BadLayouts(ProgramTest):
                     "--parallel.stage_layers=1,2")
         self.refuse(["stage_layers", "2 numbers above 0"], 2, *PIPELINE, "--parallel.stage_layers=2")
         self.refuse(["stage_layers", "commas"], 2, *PIPELINE, "--parallel.stage_layers=one")
+        self.refuse(["stage_memory", "the best needs"], 2, *PIPELINE, "--parallel.stage_memory=1000")
         self.refuse(["parallel.stages_per_rank", "stages a rank for 1f1b"], 2, *PIPELINE,
                     "--parallel.stages_per_rank=2")
 

@@ -84,6 +84,7 @@ struct ParallelConfig {
   std::string schedule = "1f1b";
   int64_t stages_per_rank = 0;       // 0: what the schedule asks for
   std::string stage_layers = "";     // "3,3": layers of each stage; empty: as even as it goes
+  int64_t stage_memory = 0;          // bytes that a rank's stages may take; 0: no limit
   int64_t rebalance_interval = 0;    // steps between looks at the stages' times; 0: never
   double rebalance_threshold = 0.1;  // of the slowest stage's time that a move must save
   int64_t context = 1;

@@ -141,6 +141,10 @@ std::vector<Field> schema(RunConfig& config) {
        "pipeline stages a rank; 0: what the schedule asks for, 1 or 2", 0},
       {"parallel.stage_layers", &parallel.stage_layers,
        "layers of each stage, such as 3,3; empty: as even as their cost allows"},
+      {"parallel.stage_memory", &parallel.stage_memory,
+       "bytes that a rank's stages may take of states and activations, estimated, where layers are "
+       "split by cost; 0: no limit",
+       0},
       {"parallel.rebalance_interval", &parallel.rebalance_interval,
        "steps between looks at the stages' times, after which layers may move; 0: never", 0},
       {"parallel.rebalance_threshold", &parallel.rebalance_threshold,

@@ -96,8 +96,9 @@ std::vector<int> split_layers(std::span<const LayerCost> layers, const SplitOpti
   const double needed = splitter.solve(
       [&](int stage, int begin, int end) { return splitter.memory(stage, begin, end); }, larger);
   TRIREME_CHECK(needed <= options.memory_limit, "no split of ", layers.size(), " layers into ",
-                options.num_stages, " stages fits ", options.memory_limit,
-                " bytes a stage; the best needs ", needed, ": ", needed - options.memory_limit,
+                options.num_stages, " stages fits ", static_cast<int64_t>(options.memory_limit),
+                " bytes a stage; the best needs ", static_cast<int64_t>(needed), ": ",
+                static_cast<int64_t>(needed - options.memory_limit),
                 " more. Use more stages, smaller microbatches or recompute");
   const auto fits = [&](int stage, int begin, int end) {
     return splitter.memory(stage, begin, end) <= options.memory_limit;

@@ -8,8 +8,8 @@
 
 #include "trireme/base/error.h"
 #include "trireme/parallel/context/context_attention.h"
-#include "trireme/parallel/pipeline/split.h"
 #include "trireme/train/optimizer/optimizer.h"
+#include "trireme/train/parallel/stage_costs.h"
 
 namespace trireme::train {
 namespace {
@@ -22,18 +22,6 @@ parallel::ContextForm context_form(const ParallelConfig& config) {
 bool keeps_compression_state(const TrainConfig& train) {
   return train.compression == "powersgd" || train.compression == "topk" ||
          (train.compression != "none" && train.compression_warmup > 0);
-}
-
-// A layer's share of a step's time, and the head's, in the same unit: their matrices' elements.
-std::vector<parallel::LayerCost> layer_costs(const model::ModelConfig& config) {
-  model::ModelConfig one = config;
-  one.layers = 1;
-  one.vocab_size = 0;
-  const double block = model::flops_per_token(one);
-  std::vector<parallel::LayerCost> costs(static_cast<size_t>(config.layers), {.time = block});
-  costs.back().time +=
-      6 * static_cast<double>(config.vocab_size) * static_cast<double>(config.width);
-  return costs;
 }
 
 std::vector<int> parse_counts(std::string_view text) {
@@ -52,13 +40,22 @@ std::vector<int> parse_counts(std::string_view text) {
   return counts;
 }
 
-std::vector<int> layers_of(const RunConfig& config, int num_stages) {
+std::vector<int> layers_of(const RunConfig& config, std::span<const parallel::LayerCost> costs,
+                           const parallel::SplitOptions& options) {
+  const int num_stages = options.num_stages;
   const auto layers = static_cast<int>(config.model.layers);
   TRIREME_CHECK(layers >= num_stages, "model.layers is ", layers, " and parallel.schedule \"",
                 config.parallel.schedule, "\" on ", config.parallel.pipeline, " ranks has ",
                 num_stages,
                 " stages, each of at least one; lower parallel.pipeline or "
                 "parallel.stages_per_rank");
+  std::vector<int> even;
+  try {
+    even = parallel::split_layers(costs, options);
+  } catch (const ConfigError& error) {
+    throw ConfigError(concat("parallel.stage_memory is ", config.parallel.stage_memory,
+                             " bytes a rank: ", error.what()));
+  }
   if (!config.parallel.stage_layers.empty()) {
     std::vector<int> counts = parse_counts(config.parallel.stage_layers);
     const int sum = std::accumulate(counts.begin(), counts.end(), 0);
@@ -68,7 +65,7 @@ std::vector<int> layers_of(const RunConfig& config, int num_stages) {
                   num_stages, " numbers above 0, one a stage, that sum to model.layers = ", layers);
     return parallel::split_by_hand(std::move(counts), layers, num_stages);
   }
-  return parallel::split_layers(layer_costs(config.model), {.num_stages = num_stages});
+  return even;
 }
 
 // One microbatch of the schedule, for its stages and where they are.
@@ -130,7 +127,17 @@ PipelineLayout pipeline_layout(const RunConfig& config) {
                         .num_ranks = static_cast<int>(config.parallel.pipeline)};
   const parallel::Schedule example = example_schedule(layout.name, config.parallel);
   layout.rank_of_stage = example.rank_of_stage;
-  layout.layers = layers_of(config, example.num_stages());
+  layout.costs = layer_costs(config);
+  layout.split = {.num_stages = example.num_stages()};
+  if (config.parallel.stage_memory > 0) {
+    layout.split = split_options(
+        config,
+        parallel::make_schedule(
+            layout.name, {.num_ranks = layout.num_ranks,
+                          .num_microbatches = static_cast<int>(config.microbatches_per_step()),
+                          .num_chunks = example.num_stages() / layout.num_ranks}));
+  }
+  layout.layers = layers_of(config, layout.costs, layout.split);
   return layout;
 }
 

@@ -12,6 +12,7 @@
 #include "trireme/mesh/device_mesh.h"
 #include "trireme/model/plan.h"
 #include "trireme/parallel/pipeline/schedule.h"
+#include "trireme/parallel/pipeline/split.h"
 #include "trireme/train/config.h"
 
 namespace trireme::train {
@@ -34,6 +35,9 @@ struct PipelineLayout {
   std::vector<int> rank_of_stage{};  // on the pipeline axis
   std::string name{};                // of the schedule
   int num_ranks = 1;
+  // What the layers were split by, and are when they move.
+  std::vector<parallel::LayerCost> costs{};
+  parallel::SplitOptions split{};
 
   int num_stages() const { return static_cast<int>(layers.size()); }
   model::ModelPart part(int stage) const;

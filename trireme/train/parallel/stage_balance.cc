@@ -29,7 +29,8 @@ std::optional<std::vector<int>> StageBalance::better_layers(double threshold) {
   }
   sums_.assign(num_stages, 0.0);
   num_steps_ = 0;
-  std::vector<int> layers = parallel::rebalance(layout_.layers, stage_seconds_, threshold);
+  std::vector<int> layers =
+      parallel::rebalance(layout_.layers, stage_seconds_, threshold, layout_.costs, layout_.split);
   if (layers == layout_.layers) return std::nullopt;
   return layers;
 }

@@ -1,0 +1,186 @@
+#include "trireme/train/parallel/stage_costs.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <gtest/gtest.h>
+#include <torch/nn/module.h>
+
+#include "trireme/base/error.h"
+#include "trireme/model/model.h"
+#include "trireme/train/parallel/layout.h"
+
+namespace trireme::train {
+namespace {
+
+RunConfig config_of(std::vector<Override> overrides, int num_ranks = 1) {
+  RunConfig config = parse_config(R"(
+[model]
+layers = 6
+width = 64
+heads = 2
+kv_heads = 1
+ffn_width = 160
+sequence_length = 64
+vocab_size = 96
+[train]
+global_batch = 16
+micro_batch = 2
+)",
+                                  "test", overrides);
+  resolve(config, num_ranks);
+  return config;
+}
+
+// Bytes of tensors that this thread has made and not freed.
+class LiveBytes : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
+    bytes_ += bytes;
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  int64_t bytes_ = 0;
+};
+
+// What a forward of the whole model leaves for its backward.
+double measured_activations(const RunConfig& config) {
+  const auto model = model::make_model(config.model, 1, config.dtype());
+  model->set_recompute(
+      model::recompute_plan(config.train.recompute, config.train.recompute_modules));
+  const at::Tensor tokens_BT =
+      at::zeros({config.train.micro_batch, config.model.sequence_length}, at::kLong);
+  const auto live = std::make_shared<LiveBytes>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
+  const model::Loss loss = model->loss(tokens_BT, tokens_BT);
+  return static_cast<double>(live->bytes());
+}
+
+double sum(const RunConfig& config, double parallel::LayerCost::*field) {
+  double all = 0;
+  for (const parallel::LayerCost& layer : layer_costs(config)) all += layer.*field;
+  return all;
+}
+
+// What the estimate leaves out: of each block and token two norms' mean and scale and each head's
+// log-sum-exp; the last norm's, positions and angles; and of what is computed again the state of a
+// random generator, 5056 bytes, with its tensor.
+double uncounted_bytes(const RunConfig& config) {
+  const model::ModelConfig& model = config.model;
+  const double item = static_cast<double>(c10::elementSize(config.dtype()));
+  const auto layers = static_cast<double>(model.layers),
+             T = static_cast<double>(model.sequence_length);
+  const double tokens = static_cast<double>(config.train.micro_batch) * T;
+  const double numbers = layers * (4 + static_cast<double>(model.heads)) + 2;
+  const double generators = config.train.recompute == "none" ? 0 : layers * 5200;
+  return item * (tokens * numbers + T * static_cast<double>(model.head_width())) + 8 * T +
+         generators;
+}
+
+TEST(StageCosts, ActivationsAreWhatAForwardKeeps) {
+  for (const std::string family : {"llama", "gpt2"}) {
+    for (const auto& [recompute, modules] :
+         {std::pair<std::string, std::string>{"none", "attention_core"},
+          {"selective", "attention"},
+          {"selective", "feed_forward"},
+          {"full", "attention_core"}}) {
+      std::vector<Override> overrides = {{"model.family", family},
+                                         {"train.recompute", recompute},
+                                         {"train.recompute_modules", modules}};
+      if (family == "gpt2") overrides.push_back({"model.kv_heads", "2"});
+      const RunConfig config = config_of(overrides);
+      const double expected = sum(config, &parallel::LayerCost::activations);
+      const double found = measured_activations(config);
+      const std::string what = family + " " + recompute + " " + modules;
+      EXPECT_GE(found, expected) << what;
+      EXPECT_LE(found, expected + uncounted_bytes(config)) << what;
+    }
+  }
+}
+
+TEST(StageCosts, AxesDivideActivationsAsTheyDivideTokensHeadsAndRows) {
+  const auto block = [](const std::vector<Override>& overrides, int ranks) {
+    return layer_costs(config_of(overrides, ranks))[1].activations;
+  };
+  const double D = 64, G = 32, F = 160, tokens = 2 * 64, item = 4;
+  const double repeated = 4 * D * tokens * item;
+  const double split = (2 * D + 2 * G + 3 * F) * tokens * item;
+  EXPECT_DOUBLE_EQ(block({}, 1), repeated + split);
+  EXPECT_DOUBLE_EQ(block({{"parallel.tensor", "2"}}, 2), repeated + split / 2);
+  EXPECT_DOUBLE_EQ(block({{"parallel.tensor", "2"}, {"parallel.sequence_parallel", "true"}}, 2),
+                   (repeated + split) / 2);
+  EXPECT_DOUBLE_EQ(block({{"parallel.context", "2"}}, 2), (repeated + split) / 2);
+  EXPECT_DOUBLE_EQ(block({{"train.precision", "bf16"}}, 1), (repeated + split) / 2);
+}
+
+TEST(StageCosts, StatesAreThoseOfZero) {
+  const auto bytes = [](std::vector<Override> overrides) {
+    return state_bytes_per_parameter(config_of(std::move(overrides), 4));
+  };
+  EXPECT_EQ(bytes({}), 16);
+  EXPECT_EQ(bytes({{"optimizer.name", "lion"}}), 12);
+  EXPECT_EQ(bytes({{"train.precision", "fp64"}}), 32);
+  EXPECT_EQ(bytes({{"offload.optimizer", "host"}}), 8);
+  const std::vector<double> of_zero = {16, 4 + 12 / 4.0, 2 + 14 / 4.0, 16 / 4.0};
+  for (int zero = 0; zero <= 3; ++zero) {
+    EXPECT_EQ(bytes({{"train.precision", "bf16"}, {"parallel.zero", std::to_string(zero)}}),
+              of_zero[static_cast<size_t>(zero)])
+        << zero;
+  }
+}
+
+TEST(StageCosts, EveryParameterIsCountedOnce) {
+  for (const std::string tied : {"false", "true"}) {
+    const RunConfig config = config_of({{"model.tied_embedding", tied}});
+    EXPECT_DOUBLE_EQ(sum(config, &parallel::LayerCost::memory),
+                     16.0 * static_cast<double>(model::num_parameters(config.model)));
+  }
+}
+
+// Of two stages the first holds two microbatches, the second one: with less memory the first has
+// fewer layers, although that is slower.
+TEST(StageCosts, AMemoryLimitMovesLayersFromTheStageThatHoldsMore) {
+  const auto layers = [](int64_t limit) {
+    return pipeline_layout(config_of({{"parallel.pipeline", "2"},
+                                      {"parallel.stage_memory", std::to_string(limit)}},
+                                     2))
+        .layers;
+  };
+  EXPECT_EQ(layers(0), (std::vector<int>{3, 3}));
+  EXPECT_EQ(layers(1 << 30), (std::vector<int>{3, 3}));
+  const RunConfig config = config_of({{"parallel.pipeline", "2"}}, 2);
+  const std::vector<parallel::LayerCost> costs = layer_costs(config);
+  const double three =
+      3 * (costs[1].memory + 2 * costs[1].activations) + costs[0].memory - costs[1].memory;
+  EXPECT_EQ(layers(static_cast<int64_t>(three) + 1), (std::vector<int>{3, 3}));
+  EXPECT_EQ(layers(static_cast<int64_t>(three) - 1), (std::vector<int>{2, 4}));
+  try {
+    layers(1 << 16);
+    FAIL() << "fits into 64 KiB";
+  } catch (const ConfigError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("parallel.stage_memory is 65536 bytes"), std::string::npos) << text;
+    EXPECT_NE(text.find("the best needs"), std::string::npos) << text;
+  }
+}
+
+TEST(StageCosts, StagesOfOneRankShareItsMemory) {
+  const RunConfig config = config_of({{"parallel.pipeline", "2"},
+                                      {"parallel.schedule", "interleaved"},
+                                      {"parallel.stage_memory", "1000000000"}},
+                                     2);
+  const PipelineLayout layout = pipeline_layout(config);
+  EXPECT_EQ(layout.num_stages(), 4);
+  EXPECT_EQ(layout.split.memory_limit, 500'000'000);
+  ASSERT_EQ(layout.split.held_microbatches.size(), 4u);
+  EXPECT_EQ(layout.split.held_microbatches[0], layout.split.held_microbatches[2]);
+}
+
+}  // namespace
+}  // namespace trireme::train

@@ -1,0 +1,124 @@
+#include "trireme/train/parallel/stage_costs.h"
+
+#include <c10/core/ScalarType.h>
+
+#include "trireme/model/recompute.h"
+#include "trireme/parallel/pipeline/schedule_check.h"
+
+namespace trireme::train {
+namespace {
+
+double itemsize(const RunConfig& config) {
+  return static_cast<double>(c10::elementSize(config.dtype()));
+}
+
+// Tensors of the parameter's own shape that the rule keeps; adafactor's are a row and a column.
+double num_moments(const OptimizerConfig& optimizer) {
+  if (optimizer.name == "adamw" || optimizer.name == "lamb") return 2;
+  if (optimizer.name == "adafactor") return 0;
+  if (optimizer.name == "sgd" && optimizer.momentum == 0) return 0;
+  return 1;
+}
+
+// Parameters of one block; of the embedding; and of the head, with the norm before it.
+struct Parameters {
+  double block = 0;
+  double embedding = 0;
+  double head = 0;
+};
+
+Parameters count_parameters(const model::ModelConfig& config) {
+  model::ModelConfig one = config, none = config;
+  one.layers = 1;
+  none.layers = 0;
+  Parameters count;
+  count.block = static_cast<double>(num_parameters(one) - num_parameters(none));
+  const double rest = static_cast<double>(num_parameters(none));
+  const double matrix = static_cast<double>(config.vocab_size * config.width);
+  count.head = config.has_tied_head() ? 0 : matrix;
+  count.embedding = rest - count.head;
+  return count;
+}
+
+// Elements that one microbatch's forward keeps.
+struct Kept {
+  double block = 0;
+  double head = 0;
+};
+
+Kept count_kept(const RunConfig& config) {
+  const model::ModelConfig& model = config.model;
+  const double tensor = static_cast<double>(config.parallel.tensor);
+  const double tokens = static_cast<double>(config.train.micro_batch * model.sequence_length) /
+                        static_cast<double>(config.parallel.context);
+  // Between the layers each tensor rank has all rows, or its own.
+  const double rows = config.parallel.sequence_parallel ? tokens / tensor : tokens;
+  const double D = static_cast<double>(model.width), F = static_cast<double>(model.ffn_width);
+  const double G = static_cast<double>(model.kv_heads * model.head_width());
+  const model::RecomputePlan again =
+      model::recompute_plan(config.train.recompute, config.train.recompute_modules);
+  Kept kept;
+  kept.head = D * rows + D * tokens +  // the norm's input; what the loss gives as its gradient
+              static_cast<double>(model.vocab_size) / tensor * D;  // the head's gradient
+  if (again.block) {
+    kept.block = D * rows;
+    return kept;
+  }
+  const double attention = again.attention ? 0 : 2 * D + 2 * G;  // q, its output, k and v
+  const double products = model.family == "gpt2" ? 2 : 3;        // gate, up and what comes of them
+  const double feed_forward = again.feed_forward ? 0 : products * F;
+  kept.block = 4 * D * rows + (attention + feed_forward) * tokens / tensor;  // two norms as above
+  return kept;
+}
+
+}  // namespace
+
+double state_bytes_per_parameter(const RunConfig& config) {
+  const double item = itemsize(config);
+  const bool is_half = item < 4;
+  const double state_item = is_half ? 4 : item;
+  const double states = config.offload.optimizer != "none"
+                            ? 0
+                            : state_item * (num_moments(config.optimizer) +
+                                            (is_half && config.train.master_weights ? 1 : 0));
+  const int64_t zero = config.parallel.zero;
+  const double ranks =
+      zero == 0 ? 1 : static_cast<double>(config.parallel.shard * config.parallel.context);
+  return (zero >= 3 ? item / ranks : item) + (zero >= 2 ? item / ranks : item) + states / ranks;
+}
+
+std::vector<parallel::LayerCost> layer_costs(const RunConfig& config) {
+  model::ModelConfig one = config.model;
+  one.layers = 1;
+  one.vocab_size = 0;
+  const Parameters parameters = count_parameters(config.model);
+  const Kept kept = count_kept(config);
+  const double per_parameter =
+      state_bytes_per_parameter(config) / static_cast<double>(config.parallel.tensor);
+  std::vector<parallel::LayerCost> costs(static_cast<size_t>(config.model.layers),
+                                         {.time = model::flops_per_token(one),
+                                          .memory = parameters.block * per_parameter,
+                                          .activations = kept.block * itemsize(config)});
+  costs.front().memory += parameters.embedding * per_parameter;
+  costs.back().memory += parameters.head * per_parameter;
+  costs.back().activations += kept.head * itemsize(config);
+  costs.back().time +=
+      6 * static_cast<double>(config.model.vocab_size) * static_cast<double>(config.model.width);
+  return costs;
+}
+
+parallel::SplitOptions split_options(const RunConfig& config, const parallel::Schedule& schedule) {
+  parallel::SplitOptions options{.num_stages = schedule.num_stages()};
+  if (config.parallel.stage_memory == 0) return options;
+  // A rank's stages share its memory, and its microbatches, evenly.
+  const double stages_per_rank = static_cast<double>(schedule.num_stages()) / schedule.num_ranks();
+  options.memory_limit = static_cast<double>(config.parallel.stage_memory) / stages_per_rank;
+  const std::vector<parallel::PeakActivations> peaks = parallel::peak_activations(schedule);
+  for (const int rank : schedule.rank_of_stage) {
+    options.held_microbatches.push_back(peaks[static_cast<size_t>(rank)].until_weight /
+                                        stages_per_rank);
+  }
+  return options;
+}
+
+}  // namespace trireme::train
