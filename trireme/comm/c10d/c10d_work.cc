@@ -182,6 +182,12 @@ struct C10dWatcher::State {
       pending.insert(pending.end(), works.begin() + static_cast<std::ptrdiff_t>(num_looked_at),
                      works.end());
       std::swap(works, pending);
+      // The last hold on a tensor may wait for what a caller of watch() has: Python's interpreter
+      // lock.
+      lock.unlock();
+      looked_at.clear();
+      pending.clear();
+      lock.lock();
       if (is_last && works.empty()) break;
     }
     ended = true;
