@@ -4,45 +4,22 @@
 #include <string>
 #include <utility>
 
-#include <sys/resource.h>
-
-#include <csignal>
-
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/harness/file_size_limit.h"
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
 
 namespace trireme {
 namespace {
 
+using harness::names_in;
 using harness::TemporaryFolder;
+using ::testing::ElementsAre;
 
 std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
-}
-
-// While alive, no file of this process can grow past `limit` bytes: writing there fails as on a
-// full disk.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t limit) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit lowered{limit, before_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &lowered);
-  }
-  ~FileSizeLimit() {
-    setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit before_{};
-  void (*handler_)(int);
-};
-
-size_t num_entries(const std::filesystem::path& folder) {
-  return std::distance(std::filesystem::directory_iterator(folder), {});
 }
 
 TEST(OutputFile, WritesAppendsAndTruncates) {
@@ -85,7 +62,7 @@ TEST(OutputFile, ErrorNamesPathAndReason) {
 TEST(OutputFile, ReportsADiskThatIsFull) {
   const TemporaryFolder folder;
   OutputFile file(folder / "a");
-  const FileSizeLimit limit(1000);
+  const harness::FileSizeLimit limit(1000);
   EXPECT_THROW(file.write(std::string(5000, 'x')), Error);
 }
 
@@ -127,18 +104,18 @@ TEST(WriteFileAtomically, ReplacesTheContentAndLeavesNothingElse) {
   write_file_atomically(folder / "a", "old");
   write_file_atomically(folder / "a", "new");
   EXPECT_EQ(read_file(folder / "a"), "new");
-  EXPECT_EQ(num_entries(folder.path()), 1);
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("a"));
 }
 
 TEST(WriteFileAtomically, KeepsTheOldContentWhenTheDiskIsFull) {
   const TemporaryFolder folder;
   write_file_atomically(folder / "a", "old");
   {
-    const FileSizeLimit limit(1000);
+    const harness::FileSizeLimit limit(1000);
     EXPECT_THROW(write_file_atomically(folder / "a", std::string(5000, 'x')), Error);
   }
   EXPECT_EQ(read_file(folder / "a"), "old");
-  EXPECT_EQ(num_entries(folder.path()), 1);
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("a"));
 }
 
 TEST(WriteFileAtomically, KeepsAFolderInItsWayAndCleansUp) {
@@ -146,7 +123,7 @@ TEST(WriteFileAtomically, KeepsAFolderInItsWayAndCleansUp) {
   std::filesystem::create_directories(folder / "a" / "inner");
   EXPECT_THROW(write_file_atomically(folder / "a", "text"), Error);
   EXPECT_TRUE(std::filesystem::is_directory(folder / "a" / "inner"));
-  EXPECT_EQ(num_entries(folder.path()), 1);
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("a"));
 }
 
 TEST(SyncFolder, RefusesWhatIsNoFolder) {

@@ -14,16 +14,11 @@ namespace trireme {
 namespace {
 
 namespace fs = std::filesystem;
+using harness::names_in;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& item : fs::directory_iterator(folder)) names.push_back(item.path().filename());
-  return names;
-}
 
 std::string refusal(const fs::path& target) {
   try {

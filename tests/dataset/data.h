@@ -1,7 +1,6 @@
 // What several tests of this folder need: small token files, random bytes, expected messages.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -17,6 +16,7 @@
 
 namespace trireme::dataset {
 
+using harness::names_in;
 using harness::TemporaryFolder;
 
 // One document a vector.
@@ -50,14 +50,6 @@ inline std::string random_bytes(RandomKey key, size_t size) {
   std::string bytes;
   for (size_t i = 0; i < size; ++i) bytes.push_back(static_cast<char>(random_bits(key, i)[0]));
   return bytes;
-}
-
-inline std::vector<std::string> names_in(const std::filesystem::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
-  return names;
 }
 
 // Runs `call` and expects a ConfigError of one line that holds every one of `parts`.

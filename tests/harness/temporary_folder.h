@@ -1,10 +1,12 @@
-// A fresh folder that is gone at the end of its scope.
+// A fresh folder that is gone at the end of its scope; and what lies in a folder.
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace trireme::harness {
 
@@ -28,5 +30,15 @@ class TemporaryFolder {
  private:
   std::filesystem::path path_;
 };
+
+// What lies in it, in order.
+inline std::vector<std::string> names_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& item : std::filesystem::directory_iterator(folder)) {
+    names.push_back(item.path().filename());
+  }
+  std::ranges::sort(names);
+  return names;
+}
 
 }  // namespace trireme::harness

@@ -22,10 +22,10 @@ namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
+using harness::names_in;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::UnorderedElementsAre;
 using Tensors = std::map<std::string, at::Tensor>;
 
 constexpr int kRanks = 3;
@@ -51,12 +51,6 @@ Tensors random_weights(const RunConfig& config) {
     tensors[parameter.name] = at::randn(parameter.layout.whole_shape()).to(config.dtype());
   }
   return tensors;
-}
-
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& item : fs::directory_iterator(folder)) names.push_back(item.path().filename());
-  return names;
 }
 
 // A run's folder with one checkpoint: tensor after tensor is split along one dimension, along the
@@ -136,7 +130,7 @@ TEST(HuggingFaceExport, PiecesOfAnyLayoutBecomeWholeTensorsInOneFile) {
   const SavedRun run(config, random_weights(config));
   const HuggingFaceExport report = run.export_with();
   EXPECT_THAT(report.files, ElementsAre("model.safetensors"));
-  EXPECT_THAT(names_in(run.output()), UnorderedElementsAre("model.safetensors", "config.json"));
+  EXPECT_THAT(names_in(run.output()), ElementsAre("config.json", "model.safetensors"));
   assert_same(exported(run, report),
               expected(config, [&](const std::string& name) { return run.tensors.at(name); }));
   EXPECT_EQ(report.step, 7);
@@ -199,8 +193,7 @@ TEST(HuggingFaceExport, AValueThatTheDtypeCannotHoldIsRefusedAndNothingIsLeft) {
   EXPECT_THAT(refusal<ConfigError>(run, {.dtype = at::kHalf}),
               AllOf(HasSubstr("transformer.h.1.mlp.c_fc.bias"), HasSubstr("100000"),
                     HasSubstr("bf16 or fp32")));
-  EXPECT_THAT(names_in(run.folder.path()),
-              UnorderedElementsAre("checkpoints", "tokenizer.tokenizer.json"));
+  EXPECT_THAT(names_in(run.folder.path()), ElementsAre("checkpoints", "tokenizer.tokenizer.json"));
   EXPECT_EQ(refusal<ConfigError>(run, {.dtype = at::kBFloat16}), "");
 }
 
