@@ -2,64 +2,30 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "tests/harness/temporary_folder.h"
-#include "trireme/base/error.h"
-#include "trireme/dataset/prepare.h"
+#include "tests/train/text_run.h"
 
 namespace trireme::train {
 namespace {
 
-class InputsTest : public ::testing::Test {
+class InputsTest : public TextRun {
  protected:
-  InputsTest() {
-    std::ofstream text(folder_ / "text.txt");
-    for (int line = 0; line < 200; ++line) text << "line " << line << " of the text\n";
-    text.close();
-    dataset::prepare({.inputs = {(folder_ / "text.txt").string()},
-                      .output = (folder_ / "data").string(),
-                      .validation_fraction = 0.1});
-  }
-
-  RunConfig config(std::vector<Override> overrides = {}) {
-    overrides.insert(overrides.begin(), {{"data.path", (folder_ / "data").string()},
-                                         {"output.folder", (folder_ / "run").string()}});
-    return parse_config(R"(
-[model]
-layers = 2
-width = 16
-heads = 2
-kv_heads = 1
-ffn_width = 24
-sequence_length = 16
-[train]
-steps = 6
-global_batch = 8
-micro_batch = 2
-evaluate_interval = 2
-)",
-                        "test.toml", overrides);
+  RunConfig config(std::vector<Override> overrides = {}) const {
+    overrides.insert(overrides.begin(), {"train.evaluate_interval", "2"});
+    return TextRun::config("run", std::move(overrides));
   }
 
   // What preflight() on `num_ranks` says is wrong; empty: nothing.
-  std::string error_of(std::vector<Override> overrides, int num_ranks = 1) {
+  std::string error_of(std::vector<Override> overrides, int num_ranks = 1) const {
     RunConfig broken = config(std::move(overrides));
-    try {
-      preflight(broken, num_ranks);
-    } catch (const ConfigError& error) {
-      return error.what();
-    }
-    return "";
+    return message_of([&] { preflight(broken, num_ranks); });
   }
 
   bool has_run() const { return std::filesystem::exists(folder_ / "run"); }
-
-  harness::TemporaryFolder folder_;
 };
 
 TEST_F(InputsTest, AreWhatTheConfigNames) {

@@ -9,56 +9,18 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/harness/ranks.h"
-#include "tests/harness/temporary_folder.h"
+#include "tests/train/text_run.h"
 #include "trireme/base/error.h"
-#include "trireme/dataset/prepare.h"
 
 namespace trireme::train {
 namespace {
 
-// Text without a short period, so that there is something to learn and something not to.
-std::string make_text(int64_t lines) {
-  std::string text;
-  for (int64_t i = 0; i < lines; ++i) {
-    text += concat("line ", i, " of the text says ", i * i % 97, " and ", i * 31 % 11, "\n");
-  }
-  return text;
-}
-
-class TrainerTest : public ::testing::Test {
+class TrainerTest : public TextRun {
  protected:
   TrainerTest() : num_threads_(at::get_num_threads()) {
     at::set_num_threads(1);  // ranks are threads here
-    std::ofstream(folder_ / "text.txt") << make_text(400);
-    dataset::prepare({.inputs = {(folder_ / "text.txt").string()},
-                      .output = (folder_ / "data").string(),
-                      .validation_fraction = 0.1});
   }
   ~TrainerTest() override { at::set_num_threads(num_threads_); }
-
-  RunConfig config(const std::string& run, std::vector<Override> overrides = {}) {
-    overrides.insert(overrides.begin(), {{"data.path", (folder_ / "data").string()},
-                                         {"output.folder", (folder_ / run).string()}});
-    return parse_config(R"(
-[model]
-layers = 2
-width = 16
-heads = 2
-kv_heads = 1
-ffn_width = 24
-sequence_length = 16
-[train]
-steps = 6
-global_batch = 8
-micro_batch = 2
-[optimizer]
-learning_rate = 1e-2
-warmup_steps = 3
-[checkpoint]
-interval = 2
-)",
-                        "test.toml", overrides);
-  }
 
   // Trains on `num_ranks` threads; asks to stop once `stop_after` steps are done (0: never).
   Outcome run(const RunConfig& config, int num_ranks, int64_t stop_after = 0) {
@@ -102,15 +64,9 @@ interval = 2
   }
 
   std::string error_of(const RunConfig& broken, int num_ranks = 1) {
-    try {
-      run(broken, num_ranks);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
+    return message_of([&] { run(broken, num_ranks); });
   }
 
-  harness::TemporaryFolder folder_;
   int num_threads_;
 };
 
