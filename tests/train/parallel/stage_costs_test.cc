@@ -125,6 +125,9 @@ TEST(StageCosts, StatesAreThoseOfZero) {
   };
   EXPECT_EQ(bytes({}), 16);
   EXPECT_EQ(bytes({{"optimizer.name", "lion"}}), 12);
+  EXPECT_EQ(bytes({{"optimizer.name", "muon"}}), 12);
+  EXPECT_EQ(bytes({{"optimizer.name", "sgd"}, {"optimizer.momentum", "0"}}), 8);
+  EXPECT_EQ(bytes({{"optimizer.name", "adafactor"}}), 8 + 4 * 2 / 64.0);  // of a row, of a column
   EXPECT_EQ(bytes({{"train.precision", "fp64"}}), 32);
   EXPECT_EQ(bytes({{"offload.optimizer", "host"}}), 8);
   const std::vector<double> of_zero = {16, 4 + 12 / 4.0, 2 + 14 / 4.0, 16 / 4.0};

@@ -128,14 +128,9 @@ PipelineLayout pipeline_layout(const RunConfig& config) {
   const parallel::Schedule example = example_schedule(layout.name, config.parallel);
   layout.rank_of_stage = example.rank_of_stage;
   layout.costs = layer_costs(config);
-  layout.split = {.num_stages = example.num_stages()};
+  layout.split = {.num_stages = layout.num_stages()};
   if (config.parallel.stage_memory > 0) {
-    layout.split = split_options(
-        config,
-        parallel::make_schedule(
-            layout.name, {.num_ranks = layout.num_ranks,
-                          .num_microbatches = static_cast<int>(config.microbatches_per_step()),
-                          .num_chunks = example.num_stages() / layout.num_ranks}));
+    layout.split = split_options(config, layout.schedule(config.microbatches_per_step()));
   }
   layout.layers = layers_of(config, layout.costs, layout.split);
   return layout;

@@ -39,7 +39,7 @@ struct PipelineLayout {
   std::vector<parallel::LayerCost> costs{};
   parallel::SplitOptions split{};
 
-  int num_stages() const { return static_cast<int>(layers.size()); }
+  int num_stages() const { return static_cast<int>(rank_of_stage.size()); }
   model::ModelPart part(int stage) const;
   parallel::Schedule schedule(int64_t num_microbatches) const;
 };

@@ -1,9 +1,12 @@
 #include "trireme/train/parallel/stage_costs.h"
 
+#include <ATen/ATen.h>
 #include <c10/core/ScalarType.h>
+#include <c10/util/accumulate.h>
 
 #include "trireme/model/recompute.h"
 #include "trireme/parallel/pipeline/schedule_check.h"
+#include "trireme/train/optimizer/optimizer.h"
 
 namespace trireme::train {
 namespace {
@@ -12,12 +15,17 @@ double itemsize(const RunConfig& config) {
   return static_cast<double>(c10::elementSize(config.dtype()));
 }
 
-// Tensors of the parameter's own shape that the rule keeps; adafactor's are a row and a column.
-double num_moments(const OptimizerConfig& optimizer) {
-  if (optimizer.name == "adamw" || optimizer.name == "lamb") return 2;
-  if (optimizer.name == "adafactor") return 0;
-  if (optimizer.name == "sgd" && optimizer.momentum == 0) return 0;
-  return 1;
+// Elements that the optimizer's rule keeps for each one of a parameter, as for a matrix of a block.
+double elements_kept_per_parameter(const RunConfig& config) {
+  const int64_t D = config.model.width;
+  const parallel::Shard matrix{.name = "blocks.0.matrix.weight",
+                               .weights = at::empty({D, D}, at::device(at::kMeta)),
+                               .layout = mesh::Layout({D, D}, {}, {})};
+  int64_t elements = 0;
+  for (const StateSpec& state : make_update_rule(config.optimizer)->state_of(matrix)) {
+    elements += c10::multiply_integers(state.local_shape);
+  }
+  return static_cast<double>(elements) / static_cast<double>(D * D);
 }
 
 // Parameters of one block; of the embedding; and of the head, with the norm before it.
@@ -79,7 +87,7 @@ double state_bytes_per_parameter(const RunConfig& config) {
   const double state_item = is_half ? 4 : item;
   const double states = config.offload.optimizer != "none"
                             ? 0
-                            : state_item * (num_moments(config.optimizer) +
+                            : state_item * (elements_kept_per_parameter(config) +
                                             (is_half && config.train.master_weights ? 1 : 0));
   const int64_t zero = config.parallel.zero;
   const double ranks =
@@ -109,7 +117,6 @@ std::vector<parallel::LayerCost> layer_costs(const RunConfig& config) {
 
 parallel::SplitOptions split_options(const RunConfig& config, const parallel::Schedule& schedule) {
   parallel::SplitOptions options{.num_stages = schedule.num_stages()};
-  if (config.parallel.stage_memory == 0) return options;
   // A rank's stages share its memory, and its microbatches, evenly.
   const double stages_per_rank = static_cast<double>(schedule.num_stages()) / schedule.num_ranks();
   options.memory_limit = static_cast<double>(config.parallel.stage_memory) / stages_per_rank;

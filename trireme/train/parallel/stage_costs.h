@@ -23,8 +23,8 @@ std::vector<parallel::LayerCost> layer_costs(const RunConfig& config);
 // Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 3
 double state_bytes_per_parameter(const RunConfig& config);
 
-// parallel.stage_memory as a limit for each stage of `schedule`, with as many microbatches as it
-// holds at one time; no limit without the key.
+// parallel.stage_memory, which is set, as a limit for each stage of `schedule`, with as many
+// microbatches as it holds at one time.
 parallel::SplitOptions split_options(const RunConfig& config, const parallel::Schedule& schedule);
 
 }  // namespace trireme::train
