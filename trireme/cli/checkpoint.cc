@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/checkpoint/checkpoint.h"
+#include "trireme/cli/bench_case.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
 #include "trireme/train/hugging_face_export.h"
@@ -87,15 +88,8 @@ struct ExportArguments {
   bool json = false;
 };
 
-const std::map<std::string, c10::ScalarType> kPrecisions = {
-    {"fp64", c10::kDouble}, {"fp32", c10::kFloat}, {"bf16", c10::kBFloat16}, {"fp16", c10::kHalf}};
-
-std::string precision_name(c10::ScalarType dtype) {
-  for (const auto& [name, type] : kPrecisions) {
-    if (type == dtype) return name;
-  }
-  return c10::toString(dtype);
-}
+const std::map<std::string, c10::ScalarType> kPrecisions(std::begin(train::kPrecisions),
+                                                         std::end(train::kPrecisions));
 
 std::string tokenizer_text(const std::string& kind) {
   if (kind == "bpe") return "tokenizer.model and tokenizer_config.json";
@@ -109,7 +103,7 @@ int export_checkpoint(const ExportArguments& arguments) {
   if (!arguments.dtype.empty()) options.dtype = kPrecisions.at(arguments.dtype);
   const train::HuggingFaceExport done =
       train::export_to_hugging_face(arguments.path, arguments.output, options);
-  const std::string precision = precision_name(done.dtype);
+  const std::string precision = name_of(done.dtype);
   if (arguments.json) {
     const nlohmann::json object = {
         {"path", arguments.output},    {"checkpoint", done.checkpoint.string()},

@@ -238,10 +238,10 @@ std::string format_value(const Field& field) {
 }  // namespace
 
 c10::ScalarType RunConfig::dtype() const {
-  if (train.precision == "fp64") return c10::ScalarType::Double;
-  if (train.precision == "bf16") return c10::ScalarType::BFloat16;
-  if (train.precision == "fp16") return c10::ScalarType::Half;
-  return c10::ScalarType::Float;
+  for (const auto& [name, type] : kPrecisions) {
+    if (train.precision == name) return type;
+  }
+  throw InternalError("train.precision " + train.precision);
 }
 
 RunConfig parse_config(std::string_view toml, const std::string& source,

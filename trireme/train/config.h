@@ -108,6 +108,13 @@ struct OutputConfig {
   std::string folder = "runs/demo";
 };
 
+// The values of train.precision.
+inline constexpr std::pair<const char*, c10::ScalarType> kPrecisions[] = {
+    {"fp64", c10::ScalarType::Double},
+    {"fp32", c10::ScalarType::Float},
+    {"bf16", c10::ScalarType::BFloat16},
+    {"fp16", c10::ScalarType::Half}};
+
 struct RunConfig {
   model::ModelConfig model;
   DataConfig data;
