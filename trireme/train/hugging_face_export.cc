@@ -27,8 +27,10 @@ namespace fs = std::filesystem;
 using model::HuggingFaceTensor;
 using nlohmann::ordered_json;
 
-// What the optimizer calls its fp32 weights of a parameter, as checkpoint_entries() names them.
-constexpr const char* kMasterPrefix = "optimizer.master.";
+// A parameter's master weights, as checkpoint_entries() names them.
+std::string master_of(const std::string& parameter) {
+  return concat(kOptimizerPrefix, kMasterState, ".", parameter);
+}
 
 // The checkpoint as tensors of one dtype.
 class Source {
@@ -40,7 +42,7 @@ class Source {
   bool has_better_master(const std::string& parameter) const {
     const auto found = manifest_.tensors.find(parameter);
     return found != manifest_.tensors.end() && found->second.dtype != dtype_ &&
-           manifest_.tensors.contains(kMasterPrefix + parameter);
+           manifest_.tensors.contains(master_of(parameter));
   }
 
   at::Tensor read(const HuggingFaceTensor& tensor) const {
@@ -51,7 +53,7 @@ class Source {
 
  private:
   at::Tensor read_part(const std::string& name) const {
-    const std::string stored = has_better_master(name) ? kMasterPrefix + name : name;
+    const std::string stored = has_better_master(name) ? master_of(name) : name;
     at::Tensor values = checkpoint::read_tensor(folder_, manifest_, stored);
     if (values.scalar_type() == dtype_) return values;
     at::Tensor converted = values.to(dtype_);

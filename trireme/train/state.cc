@@ -89,7 +89,7 @@ std::vector<checkpoint::Entry> checkpoint_entries(const std::vector<parallel::Sh
     entries.push_back({shard.name, shard.weights, shard.layout, shard.rank});
   }
   for (checkpoint::Entry& entry : optimizer.state()) {
-    entry.name = "optimizer." + entry.name;
+    entry.name = kOptimizerPrefix + entry.name;
     entries.push_back(std::move(entry));
   }
   return entries;

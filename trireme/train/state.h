@@ -30,7 +30,10 @@ std::string to_json(const RunState& state);
 // Throws: CheckpointError when a key is missing; `where` is the checkpoint's path
 RunState parse_state(const std::string& json, const std::string& where);
 
-// The shards under their parameters' names, and the optimizer's state under "optimizer.<name>".
+// Before the names of the optimizer's states: "optimizer.exp_avg.lm_head.weight".
+inline constexpr const char* kOptimizerPrefix = "optimizer.";
+
+// The shards under their parameters' names, and the optimizer's states under theirs.
 std::vector<checkpoint::Entry> checkpoint_entries(const std::vector<parallel::Shard>& shards,
                                                   const Optimizer& optimizer);
 

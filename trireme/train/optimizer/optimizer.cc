@@ -83,7 +83,7 @@ StatePlan Optimizer::plan_states(const OffloadOptions& offload) {
     state.first_tensor = plan.tensors.size();
     const at::ScalarType dtype = update_dtype(shard);
     state.has_master = weights_.master_weights && dtype != shard.weights.scalar_type();
-    if (state.has_master) state.specs.push_back(state_like(shard, "master"));
+    if (state.has_master) state.specs.push_back(state_like(shard, kMasterState));
     size.elements = shard.weights.numel();
     for (const StateSpec& spec : state.specs) {
       plan.tensors.push_back({spec.local_shape, dtype});

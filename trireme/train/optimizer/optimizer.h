@@ -26,9 +26,12 @@ std::unique_ptr<const UpdateRule> make_update_rule(const OptimizerConfig& config
 // Whether parameters must lie whole on one rank each (see UpdateRule).
 bool needs_whole_parameters(const OptimizerConfig& config);
 
+// The state that holds a parameter's weights in fp32.
+inline constexpr const char* kMasterState = "master";
+
 struct WeightOptions {
-  // Weights of bf16 or fp16 are kept in fp32 as well, as the state "master"; false: updates are
-  // rounded into them.
+  // Weights of bf16 or fp16 are kept in fp32 as well, as kMasterState; false: updates are rounded
+  // into them.
   bool master_weights = true;
   bool stochastic_rounding = false;  // bf16 without masters
   uint64_t seed = 0;                 // of the rounding
