@@ -16,14 +16,15 @@ def main():
     report = Report()
     files = repository_files(root, ".cc", ".h", ".py", ".sh", ".cmake", "CMakeLists.txt")
     for path in files:
-        lines = (root / path).read_bytes().count(b"\n")
+        text = (root / path).read_text()
+        lines = text.count("\n")
         aim = AIMS.get(path.suffix, LIMIT)
         if lines >= LIMIT:
             report.error(path, lines, f"has {lines} lines, {LIMIT} or more", "split it by what it does")
         elif lines > aim:
             report.warn(path, lines, f"{lines} lines; aim for {aim}")
         if path.suffix in AIMS:
-            for number, line in enumerate((root / path).read_text().splitlines(), 1):
+            for number, line in enumerate(text.splitlines(), 1):
                 if len(line) > COLUMNS and line.lstrip().startswith("//") and " " in line[3:COLUMNS]:
                     report.error(path, number, f"a comment of {len(line)} columns",
                                  f"break it at {COLUMNS}")
