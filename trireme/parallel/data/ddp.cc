@@ -14,7 +14,7 @@
 #include <torch/nn/module.h>
 
 #include "trireme/base/error.h"
-#include "trireme/parallel/data/bucket.h"
+#include "trireme/parallel/data/bucket_plan.h"
 #include "trireme/parallel/data/gradient_reducer.h"
 #include "trireme/parallel/data/partition.h"
 #include "trireme/parallel/data/same_module.h"
@@ -23,8 +23,6 @@
 
 namespace trireme::parallel {
 namespace {
-
-constexpr size_t kNoUnit = SIZE_MAX;
 
 void check_options(const DdpOptions& options, bool has_replicas) {
   TRIREME_CHECK(options.zero >= 0 && options.zero <= 3, "zero is ", options.zero,
@@ -66,9 +64,6 @@ class DistributedDataParallel::Engine {
  private:
   struct Hook;
 
-  void collect_parameters(const torch::nn::Module& module);
-  void assign_units();
-  void make_all_buckets();
   void make_weights(comm::Communicator& shard);
   void make_reducer();
   void make_shards();
@@ -76,17 +71,11 @@ class DistributedDataParallel::Engine {
   void run_autograd(const std::function<void()>& autograd);
   void end_microbatch();
   int64_t sum_over_ranks(int64_t value);
-  bool is_released(const Bucket& bucket) const;
 
   DdpOptions options_;
   GradientGroups groups_;                             // shard is null without ZeRO
   std::unique_ptr<comm::Communicator> gather_group_;  // gathers keep their own order
-  std::vector<std::string> names_;
-  std::vector<at::Tensor>
-      parameters_;               // in backward order: the module's, from the last to the first
-  std::vector<size_t> unit_of_;  // one a parameter, kNoUnit outside units
-  std::vector<Bucket> buckets_;
-  std::vector<std::vector<int64_t>> cuts_;            // one a bucket
+  BucketPlan plan_;
   std::optional<ShardedWeights> weights_;             // with ZeRO
   std::optional<UnitRunner> runner_;                  // ZeRO-3
   std::vector<std::vector<size_t>> trained_buckets_;  // one a unit: numbers in the reducer
@@ -125,96 +114,38 @@ DistributedDataParallel::Engine::Engine(torch::nn::Module& module, comm::Communi
     check_same_module(module, *group);
     broadcast_module(module, *group);
   }
-  collect_parameters(module);
-  assign_units();
-  make_all_buckets();
+  plan_ = plan_buckets(module, {.units = options_.units,
+                                .apart = options_.zero >= 3,
+                                .bucket_bytes = options_.bucket_bytes,
+                                .partition = {.num_ranks = groups_.shard_size(),
+                                              .whole_parameters = options_.whole_parameters}});
   if (options_.zero > 0) make_weights(shard);
   make_reducer();
   make_shards();
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (!parameters_[i].requires_grad()) continue;
-    torch::autograd::impl::set_post_acc_grad_hooks(parameters_[i],
+  for (size_t i = 0; i < plan_.parameters.size(); ++i) {
+    if (!plan_.parameters[i].requires_grad()) continue;
+    torch::autograd::impl::set_post_acc_grad_hooks(plan_.parameters[i],
                                                    std::make_unique<Hook>(*this, i));
   }
 }
 
 DistributedDataParallel::Engine::~Engine() {
-  for (const at::Tensor& parameter : parameters_) {
+  for (const at::Tensor& parameter : plan_.parameters) {
     if (parameter.requires_grad())
       torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
   }
-}
-
-// Backward meets the last layer first.
-void DistributedDataParallel::Engine::collect_parameters(const torch::nn::Module& module) {
-  for (const auto& item : module.named_parameters()) {
-    // A parameter that two modules share is listed twice.
-    const auto same = [&](const at::Tensor& other) { return other.is_same(item.value()); };
-    if (std::ranges::any_of(parameters_, same)) continue;
-    names_.push_back(item.key());
-    parameters_.push_back(item.value());
-  }
-  std::ranges::reverse(names_);
-  std::ranges::reverse(parameters_);
-}
-
-void DistributedDataParallel::Engine::assign_units() {
-  unit_of_.assign(parameters_.size(), kNoUnit);
-  for (size_t unit = 0; unit < options_.units.size(); ++unit) {
-    for (const at::Tensor& parameter : options_.units[unit].parameters) {
-      const auto same = [&](const at::Tensor& other) { return other.is_same(parameter); };
-      const auto found = std::ranges::find_if(parameters_, same);
-      TRIREME_CHECK(found != parameters_.end(), "unit \"", options_.units[unit].name,
-                    "\" has a parameter of shape ", parameter.sizes(),
-                    " that is not the module's; expected parts of the wrapped module");
-      size_t& owner = unit_of_[static_cast<size_t>(found - parameters_.begin())];
-      TRIREME_CHECK(owner == kNoUnit || owner == unit, "parameter \"",
-                    names_[static_cast<size_t>(found - parameters_.begin())], "\" is in unit \"",
-                    options_.units[owner == kNoUnit ? unit : owner].name, "\" and in \"",
-                    options_.units[unit].name, "\"; put what is shared into one unit");
-      owner = unit;
-    }
-  }
-  if (options_.zero < 3) unit_of_.assign(parameters_.size(), kNoUnit);
-}
-
-// A bucket never mixes units: the last unit's come first, then those outside.
-void DistributedDataParallel::Engine::make_all_buckets() {
-  for (size_t rank = options_.units.size() + 1; rank-- > 0;) {
-    const size_t unit = rank == 0 ? kNoUnit : rank - 1;
-    std::vector<size_t> members;
-    std::vector<at::Tensor> tensors;
-    for (size_t i = 0; i < parameters_.size(); ++i) {
-      if (unit_of_[i] != unit) continue;
-      members.push_back(i);
-      tensors.push_back(parameters_[i]);
-    }
-    for (Bucket& bucket : make_buckets(tensors, options_.bucket_bytes)) {
-      for (size_t& index : bucket.parameters) index = members[index];
-      buckets_.push_back(std::move(bucket));
-    }
-  }
-  cuts_ =
-      partition(buckets_, parameters_,
-                {.num_ranks = groups_.shard_size(), .whole_parameters = options_.whole_parameters});
-}
-
-bool DistributedDataParallel::Engine::is_released(const Bucket& bucket) const {
-  return unit_of_[bucket.parameters.front()] != kNoUnit;
 }
 
 void DistributedDataParallel::Engine::make_weights(comm::Communicator& shard) {
   gather_group_ = shard.split(0, shard.rank(), shard.name() + ".gather");
   std::vector<ShardedWeights::BucketWeights> buckets;
   std::vector<UnitRunner::UnitBuckets> units(options_.units.size());
-  for (size_t b = 0; b < buckets_.size(); ++b) {
-    const bool released = is_released(buckets_[b]);
-    buckets.push_back({&buckets_[b], cuts_[b], released});
-    if (!released) continue;
-    UnitRunner::UnitBuckets& unit = units[unit_of_[buckets_[b].parameters.front()]];
-    unit.buckets.push_back(b);
+  for (size_t b = 0; b < plan_.buckets.size(); ++b) {
+    const size_t unit = plan_.units[b];
+    buckets.push_back({&plan_.buckets[b], plan_.cuts[b], unit != kNoUnit});
+    if (unit != kNoUnit) units[unit].buckets.push_back(b);
   }
-  weights_.emplace(parameters_, std::move(buckets), *gather_group_, options_.symmetric);
+  weights_.emplace(plan_.parameters, std::move(buckets), *gather_group_, options_.symmetric);
   if (options_.zero < 3) return;
   for (size_t u = 0; u < units.size(); ++u) {
     units[u].weights_in_backward = options_.units[u].weights_in_backward;
@@ -231,47 +162,46 @@ void DistributedDataParallel::Engine::make_reducer() {
   std::vector<const Bucket*> trained;
   std::vector<std::vector<int64_t>> cuts;
   trained_buckets_.resize(options_.units.size());
-  for (size_t b = 0; b < buckets_.size(); ++b) {
-    if (!buckets_[b].is_trained) continue;
-    if (is_released(buckets_[b])) {
-      trained_buckets_[unit_of_[buckets_[b].parameters.front()]].push_back(trained.size());
-    }
-    trained.push_back(&buckets_[b]);
-    cuts.push_back(cuts_[b]);
+  for (size_t b = 0; b < plan_.buckets.size(); ++b) {
+    if (!plan_.buckets[b].is_trained) continue;
+    const size_t unit = plan_.units[b];
+    if (unit != kNoUnit) trained_buckets_[unit].push_back(trained.size());
+    trained.push_back(&plan_.buckets[b]);
+    cuts.push_back(plan_.cuts[b]);
   }
-  reducer_.emplace(parameters_, trained, std::move(cuts), groups_,
+  reducer_.emplace(plan_.parameters, trained, std::move(cuts), groups_,
                    ReducerOptions{.overlap = options_.overlap,
                                   .symmetric = options_.symmetric,
                                   .keep_part_alone = options_.zero >= 2,
                                   .tree = options_.reproducible,
                                   .reduce_in_fp32 = options_.reduce_in_fp32,
                                   .hook = options_.hook.get(),
-                                  .names = names_,
+                                  .names = plan_.names,
                                   .measure_squares = options_.measure_squares,
                                   .complete_when_told = runner_ && !options_.units.empty()});
 }
 
 void DistributedDataParallel::Engine::make_shards() {
-  std::vector<std::optional<Shard>> shards(parameters_.size());
-  module_gradients_.resize(parameters_.size());
+  std::vector<std::optional<Shard>> shards(plan_.parameters.size());
+  module_gradients_.resize(plan_.parameters.size());
   size_t trained = 0;
-  for (size_t b = 0; b < buckets_.size(); ++b) {
-    const Bucket& bucket = buckets_[b];
+  for (size_t b = 0; b < plan_.buckets.size(); ++b) {
+    const Bucket& bucket = plan_.buckets[b];
     const at::Tensor gradient = bucket.is_trained ? reducer_->part(trained++) : at::Tensor();
     for (size_t i = 0; i < bucket.parameters.size(); ++i) {
       const size_t index = bucket.parameters[i];
-      const at::Tensor& parameter = parameters_[index];
-      mesh::Layout layout = layout_of(bucket, i, parameter.sizes(), cuts_[b]);
+      const at::Tensor& parameter = plan_.parameters[index];
+      mesh::Layout layout = layout_of(bucket, i, parameter.sizes(), plan_.cuts[b]);
       if (options_.outer_layout) {
-        const auto [outer, rank] = options_.outer_layout(names_[index]);
+        const auto [outer, rank] = options_.outer_layout(plan_.names[index]);
         layout = layout.inside(outer, rank);
       }
       const auto view = [&](const at::Tensor& part) {
-        return view_shard(bucket, i, layout, cuts_[b], groups_.shard_rank(), part);
+        return view_shard(bucket, i, layout, plan_.cuts[b], groups_.shard_rank(), part);
       };
       at::Tensor weights = parameter.detach().view(layout.shape());
       if (weights_) weights = view(weights_->part(b));
-      Shard shard{.name = names_[index],
+      Shard shard{.name = plan_.names[index],
                   .weights = std::move(weights),
                   .layout = layout,
                   .rank = layout.num_ranks() == 1 ? 0 : groups_.shard_rank(),
@@ -306,7 +236,7 @@ int64_t DistributedDataParallel::Engine::begin_step(int64_t local_count, int64_t
                 reducer_->microbatches_left(),
                 " microbatches of the last step still to come; call backward() for each");
   communication_time_ = {};
-  for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
+  for (at::Tensor& parameter : plan_.parameters) parameter.mutable_grad().reset();
   release_parameters();
   global_count_ = sum_over_ranks(local_count);
   TRIREME_CHECK(global_count_ > 0, "the step's losses sum over 0 terms on all ranks of group ",
@@ -350,7 +280,7 @@ void DistributedDataParallel::Engine::run_weight_backward(int64_t microbatch,
   TRIREME_CHECK(found != waiting_.end(), "the weight part of microbatch ", microbatch,
                 " without its input part; call run_input_backward() before");
   for (auto& [parameter, gradient] : found->second) {
-    parameters_[parameter].mutable_grad() = std::move(gradient);
+    plan_.parameters[parameter].mutable_grad() = std::move(gradient);
     reducer_->on_gradient(parameter);
   }
   waiting_.erase(found);
@@ -371,26 +301,26 @@ void DistributedDataParallel::Engine::run_autograd(const std::function<void()>& 
 void DistributedDataParallel::Engine::end_microbatch() {
   reducer_->end_microbatch();
   if (reducer_->microbatches_left() > 0) return;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
+  for (size_t i = 0; i < plan_.parameters.size(); ++i) {
     if (module_gradients_[i].defined() &&
-        module_gradients_[i].scalar_type() == parameters_[i].scalar_type())
-      parameters_[i].mutable_grad() = module_gradients_[i];
+        module_gradients_[i].scalar_type() == plan_.parameters[i].scalar_type())
+      plan_.parameters[i].mutable_grad() = module_gradients_[i];
   }
 }
 
 void DistributedDataParallel::Engine::on_gradient(size_t parameter) {
   // A layer that leaves its weight's gradient for later gives autograd none.
-  if (!parameters_[parameter].grad().defined()) return;
+  if (!plan_.parameters[parameter].grad().defined()) return;
   if (waits_ == nullptr) return reducer_->on_gradient(parameter);
-  waits_->emplace_back(parameter, std::exchange(parameters_[parameter].mutable_grad(), {}));
+  waits_->emplace_back(parameter, std::exchange(plan_.parameters[parameter].mutable_grad(), {}));
 }
 
 void DistributedDataParallel::Engine::end_step() {
   release_parameters();
   if (!weights_) return;
   const auto start = std::chrono::steady_clock::now();
-  for (size_t b = 0; b < buckets_.size(); ++b) {
-    if (!is_released(buckets_[b])) weights_->gather(b, /*background=*/false)->wait();
+  for (size_t b = 0; b < plan_.buckets.size(); ++b) {
+    if (plan_.units[b] == kNoUnit) weights_->gather(b, /*background=*/false)->wait();
   }
   communication_time_ += std::chrono::steady_clock::now() - start;
 }
@@ -417,7 +347,8 @@ DataParallelMemory DistributedDataParallel::Engine::memory() const {
     memory.parameters = weights_->resident_bytes();
     memory.peak_gathered = weights_->peak_gathered_bytes();
   } else {
-    for (const at::Tensor& p : parameters_) memory.parameters += static_cast<int64_t>(p.nbytes());
+    for (const at::Tensor& p : plan_.parameters)
+      memory.parameters += static_cast<int64_t>(p.nbytes());
   }
   return memory;
 }
