@@ -50,13 +50,15 @@ class FakeWork : public Work {
 };
 
 struct Issued {
-  explicit Issued(const std::shared_ptr<C10dWatcher>& watcher, std::function<void()> epilogue = {})
-      : work(c10::make_intrusive<C10dWork>(
+  explicit Issued(const std::shared_ptr<C10dWatcher>& watcher, std::function<void()> epilogue = {},
+                  at::Tensor result = at::arange(3))
+      : output(std::move(result)),
+        work(c10::make_intrusive<C10dWork>(
             0, C10dWork::Description{c10d::OpType::ALLREDUCE, nullptr, {}, {output}, 7}, watcher)) {
     work->start(fake, std::move(epilogue));
   }
   std::shared_ptr<FakeWork> fake = std::make_shared<FakeWork>();
-  at::Tensor output = at::arange(3);
+  at::Tensor output;
   c10::intrusive_ptr<C10dWork> work;
 };
 
@@ -169,6 +171,32 @@ TEST_F(C10dWorks, KeepTheOutcomeOfAnEndThatCameBeforeTheWatchers) {
   watcher.reset();
   issued.work->getFuture()->waitAndThrow();
   EXPECT_TRUE(issued.work->isSuccess());
+}
+
+// The end of a tensor that Python made needs the interpreter's lock, whose holder may be about to
+// have a work watched.
+TEST_F(C10dWorks, LetOthersBeWatchedWhileTheirTensorsEnd) {
+  std::promise<void> ending, may_end;
+  int64_t value = 0;
+  const auto end = [&](void*) {
+    ending.set_value();
+    may_end.get_future().wait();
+  };
+  std::shared_ptr<FakeWork> operation;
+  {
+    const Issued issued(watcher, {}, at::from_blob(&value, {1}, end, at::kLong));
+    issued.work->getFuture();
+    operation = issued.fake;
+  }
+  operation->finish();  // the watcher alone holds the work, and with it the tensor
+  ending.get_future().wait();
+  const Issued other(watcher);
+  auto asked = std::async(std::launch::async, [&] { return other.work->getFuture(); });
+  EXPECT_EQ(asked.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  may_end.set_value();
+  const auto future = asked.get();
+  other.fake->finish();
+  future->waitAndThrow();
 }
 
 TEST_F(C10dWorks, PassAnAbortOn) {
