@@ -1,7 +1,6 @@
 #include "trireme/cli/console.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <string>
 
@@ -18,10 +17,9 @@ namespace {
 // Who holds the model's states.
 std::string describe_sharing(const train::ParallelConfig& parallel) {
   if (parallel.zero == 0) return "each rank a copy";
-  const auto shard = static_cast<long long>(parallel.shard);
-  std::string text =
-      format("ZeRO-%lld over %lld ranks", static_cast<long long>(parallel.zero), shard);
-  const auto replicas = static_cast<long long>(parallel.data) / shard;
+  std::string text = format("ZeRO-%lld over %lld ranks", static_cast<long long>(parallel.zero),
+                            static_cast<long long>(parallel.shard * parallel.context));
+  const auto replicas = static_cast<long long>(parallel.data / parallel.shard);
   if (replicas > 1) text += format(", %lld replicas", replicas);
   return text;
 }
@@ -31,12 +29,8 @@ std::string describe_memory(const train::RunConfig& config, const train::RunSumm
   const auto bytes = [](int64_t count) { return human_bytes(static_cast<double>(count)); };
   std::string text = "parameters " + bytes(summary.memory.parameters) + ", gradients " +
                      bytes(summary.memory.gradients);
-  // The tree keeps a sum for each level of the microbatches.
-  const int64_t microbatches = summary.microbatches_per_step;
-  const int64_t levels =
-      config.train.reproducible ? std::bit_width(static_cast<uint64_t>(microbatches)) : 1;
-  const int64_t accumulating = levels * summary.memory.whole_gradients;
-  if (microbatches > 1 && accumulating > summary.memory.gradients) {
+  const int64_t accumulating = config.held_gradients() * summary.memory.whole_gradients;
+  if (accumulating > summary.memory.gradients) {
     text += " (" + bytes(accumulating) + " until the last microbatch)";
   }
   if (summary.compression_bytes > 0) {

@@ -244,6 +244,17 @@ c10::ScalarType RunConfig::dtype() const {
   throw InternalError("train.precision " + train.precision);
 }
 
+c10::ScalarType RunConfig::gradient_dtype() const {
+  return train.reduce_dtype == "fp32" ? c10::promoteTypes(dtype(), c10::ScalarType::Float)
+                                      : dtype();
+}
+
+int64_t RunConfig::held_gradients() const {
+  const int64_t microbatches = microbatches_per_step();
+  if (microbatches == 1) return 0;
+  return train.reproducible ? std::bit_width(static_cast<uint64_t>(microbatches)) : 1;
+}
+
 RunConfig parse_config(std::string_view toml, const std::string& source,
                        std::span<const Override> overrides) {
   RunConfig config;

@@ -27,7 +27,7 @@ struct TrainConfig {
   int64_t global_batch = 16;  // sequences a step over all ranks
   int64_t micro_batch = 4;    // sequences a forward
   std::string precision = "fp32";
-  uint64_t seed = 42;                     // initial weights
+  uint64_t seed = 42;                     // initial weights, dropout, stochastic rounding
   double gradient_clip = 1.0;             // largest global norm; 0: none
   bool master_weights = true;             // bf16, fp16: the optimizer keeps weights in fp32
   bool stochastic_rounding = false;       // bf16 without masters
@@ -133,8 +133,13 @@ struct RunConfig {
   int64_t microbatches_per_step() const {
     return (train.global_batch + sequences_per_forward() - 1) / sequences_per_forward();
   }
+  // Sums of the whole gradient that a rank holds until a step's last microbatch: with one none, and
+  // train.reproducible's tree has one for each of its levels.
+  int64_t held_gradients() const;
   // Of weights and activations.
   c10::ScalarType dtype() const;
+  // Of gradients.
+  c10::ScalarType gradient_dtype() const;
 };
 
 // "train.steps" -> "10", as text.

@@ -144,10 +144,21 @@ TEST(Split, RebalancesWhatIsUnevenBeyondTheThreshold) {
 }
 
 TEST(Split, ByHandMustCoverTheModel) {
-  EXPECT_EQ(split_by_hand({2, 1, 3}, 6, 3), (std::vector<int>{2, 1, 3}));
-  EXPECT_THROW(split_by_hand({2, 1}, 3, 3), ConfigError);
-  EXPECT_THROW(split_by_hand({2, 1, 1}, 6, 3), ConfigError);
-  EXPECT_THROW(split_by_hand({3, 0, 3}, 6, 3), ConfigError);
+  const std::vector<LayerCost> six(6);
+  const SplitOptions three{.num_stages = 3};
+  EXPECT_EQ(split_by_hand({2, 1, 3}, six, three), (std::vector<int>{2, 1, 3}));
+  EXPECT_THROW(split_by_hand({2, 1}, six, three), ConfigError);
+  EXPECT_THROW(split_by_hand({2, 1, 1}, six, three), ConfigError);
+  EXPECT_THROW(split_by_hand({3, 0, 3}, six, three), ConfigError);
+}
+
+TEST(Split, ByHandMustFitTheMemory) {
+  const std::vector<LayerCost> layers(5, {.memory = 10, .activations = 4});
+  SplitOptions options{.num_stages = 2, .memory_limit = 54, .held_microbatches = {2, 1}};
+  EXPECT_EQ(split_by_hand({3, 2}, layers, options), (std::vector<int>{3, 2}));
+  options.memory_limit = 53;
+  EXPECT_THROW(split_by_hand({3, 2}, layers, options), ConfigError);
+  EXPECT_EQ(split_by_hand({2, 3}, layers, options), (std::vector<int>{2, 3}));
 }
 
 }  // namespace

@@ -129,13 +129,32 @@ TEST(StageCosts, StatesAreThoseOfZero) {
   EXPECT_EQ(bytes({{"optimizer.name", "sgd"}, {"optimizer.momentum", "0"}}), 8);
   EXPECT_EQ(bytes({{"optimizer.name", "adafactor"}}), 8 + 4 * 2 / 64.0);  // of a row, of a column
   EXPECT_EQ(bytes({{"train.precision", "fp64"}}), 32);
-  EXPECT_EQ(bytes({{"offload.optimizer", "host"}}), 8);
+  EXPECT_EQ(bytes({{"offload.optimizer", "disk"}}), 8);
+  EXPECT_EQ(bytes({{"train.precision", "bf16"}}), 16);
+  EXPECT_EQ(bytes({{"train.precision", "bf16"}, {"train.reduce_dtype", "fp32"}}), 18);
   const std::vector<double> of_zero = {16, 4 + 12 / 4.0, 2 + 14 / 4.0, 16 / 4.0};
   for (int zero = 0; zero <= 3; ++zero) {
-    EXPECT_EQ(bytes({{"train.precision", "bf16"}, {"parallel.zero", std::to_string(zero)}}),
+    EXPECT_EQ(bytes({{"train.precision", "bf16"},
+                     {"train.global_batch", "8"},
+                     {"parallel.zero", std::to_string(zero)}}),
               of_zero[static_cast<size_t>(zero)])
         << zero;
   }
+}
+
+TEST(StageCosts, SeveralMicrobatchesHoldTheWholeGradient) {
+  const auto bytes = [](const std::string& microbatches, const std::string& reproducible) {
+    return state_bytes_per_parameter(config_of({{"parallel.zero", "2"},
+                                                {"train.global_batch", microbatches},
+                                                {"train.micro_batch", "1"},
+                                                {"train.reproducible", reproducible}},
+                                               4));
+  };
+  const double weights_and_states = 4 + 8 / 4.0;
+  EXPECT_EQ(bytes("4", "false"), weights_and_states + 4 / 4.0);
+  EXPECT_EQ(bytes("16", "false"), weights_and_states + 4);
+  EXPECT_EQ(bytes("4", "true"), weights_and_states + 4 / 4.0);
+  EXPECT_EQ(bytes("16", "true"), weights_and_states + 3 * 4);  // of one, two and four microbatches
 }
 
 TEST(StageCosts, EveryParameterIsCountedOnce) {

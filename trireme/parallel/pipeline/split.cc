@@ -143,13 +143,23 @@ std::vector<int> rebalance(const std::vector<int>& counts, std::span<const doubl
   return slowest < before * (1 - threshold) ? better : counts;
 }
 
-std::vector<int> split_by_hand(std::vector<int> counts, int num_layers, int num_stages) {
-  TRIREME_CHECK(std::ssize(counts) == num_stages, "layer counts of ", counts.size(),
-                " stages; expected one for each of ", num_stages);
+std::vector<int> split_by_hand(std::vector<int> counts, std::span<const LayerCost> layers,
+                               const SplitOptions& options) {
+  check(layers, options);
+  TRIREME_CHECK(std::ssize(counts) == options.num_stages, "layer counts of ", counts.size(),
+                " stages; expected one for each of ", options.num_stages);
   for (const int count : counts)
     TRIREME_CHECK(count >= 1, "a stage of ", count, " layers; expected at least 1");
   const int sum = std::accumulate(counts.begin(), counts.end(), 0);
-  TRIREME_CHECK(sum == num_layers, "stages of ", sum, " layers in all; the model has ", num_layers);
+  TRIREME_CHECK(sum == std::ssize(layers), "stages of ", sum, " layers in all; the model has ",
+                layers.size());
+  const Splitter splitter(layers, options);
+  for (int stage = 0, begin = 0; stage < options.num_stages; begin += counts[stage++]) {
+    const double needed = splitter.memory(stage, begin, begin + counts[stage]);
+    TRIREME_CHECK(needed <= options.memory_limit, "stage ", stage, " of ", counts[stage],
+                  " layers needs ", static_cast<int64_t>(needed), " bytes; expected at most ",
+                  static_cast<int64_t>(options.memory_limit), ". Give it fewer layers");
+  }
   return counts;
 }
 

@@ -36,8 +36,10 @@ std::vector<int> rebalance(const std::vector<int>& counts, std::span<const doubl
                            double threshold, std::span<const LayerCost> memory = {},
                            const SplitOptions& options = {});
 
-// `counts` as a split of num_layers layers, given by hand.
-// Throws: ConfigError unless there is one a stage, each at least 1, and they sum to num_layers
-std::vector<int> split_by_hand(std::vector<int> counts, int num_layers, int num_stages);
+// `counts` as the number of layers of each stage, given by hand.
+// Throws: ConfigError unless there is one a stage, each at least 1, they sum to the layers, and
+//         each stage fits the memory limit
+std::vector<int> split_by_hand(std::vector<int> counts, std::span<const LayerCost> layers,
+                               const SplitOptions& options);
 
 }  // namespace trireme::parallel

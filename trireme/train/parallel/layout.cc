@@ -49,23 +49,20 @@ std::vector<int> layers_of(const RunConfig& config, std::span<const parallel::La
                 num_stages,
                 " stages, each of at least one; lower parallel.pipeline or "
                 "parallel.stages_per_rank");
-  std::vector<int> even;
+  const bool is_by_hand = !config.parallel.stage_layers.empty();
+  std::vector<int> counts = parse_counts(config.parallel.stage_layers);
+  const int sum = std::accumulate(counts.begin(), counts.end(), 0);
+  const bool are_positive = std::ranges::all_of(counts, [](int count) { return count > 0; });
+  TRIREME_CHECK(!is_by_hand || (std::ssize(counts) == num_stages && sum == layers && are_positive),
+                "parallel.stage_layers is \"", config.parallel.stage_layers, "\"; expected ",
+                num_stages, " numbers above 0, one a stage, that sum to model.layers = ", layers);
   try {
-    even = parallel::split_layers(costs, options);
+    return is_by_hand ? parallel::split_by_hand(std::move(counts), costs, options)
+                      : parallel::split_layers(costs, options);
   } catch (const ConfigError& error) {
     throw ConfigError(concat("parallel.stage_memory is ", config.parallel.stage_memory,
                              " bytes a rank: ", error.what()));
   }
-  if (!config.parallel.stage_layers.empty()) {
-    std::vector<int> counts = parse_counts(config.parallel.stage_layers);
-    const int sum = std::accumulate(counts.begin(), counts.end(), 0);
-    const bool are_positive = std::ranges::all_of(counts, [](int count) { return count > 0; });
-    TRIREME_CHECK(std::ssize(counts) == num_stages && sum == layers && are_positive,
-                  "parallel.stage_layers is \"", config.parallel.stage_layers, "\"; expected ",
-                  num_stages, " numbers above 0, one a stage, that sum to model.layers = ", layers);
-    return parallel::split_by_hand(std::move(counts), layers, num_stages);
-  }
-  return even;
 }
 
 // One microbatch of the schedule, for its stages and where they are.

@@ -1,5 +1,7 @@
 #include "trireme/train/parallel/stage_costs.h"
 
+#include <algorithm>
+
 #include <ATen/ATen.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/accumulate.h>
@@ -85,14 +87,18 @@ double state_bytes_per_parameter(const RunConfig& config) {
   const double item = itemsize(config);
   const bool is_half = item < 4;
   const double state_item = is_half ? 4 : item;
-  const double states = config.offload.optimizer != "none"
-                            ? 0
-                            : state_item * (elements_kept_per_parameter(config) +
-                                            (is_half && config.train.master_weights ? 1 : 0));
+  const bool has_masters = is_half && config.train.master_weights;
+  const double states =
+      config.offload.optimizer == "disk"
+          ? 0
+          : state_item * (elements_kept_per_parameter(config) + (has_masters ? 1 : 0));
   const int64_t zero = config.parallel.zero;
   const double ranks =
       zero == 0 ? 1 : static_cast<double>(config.parallel.shard * config.parallel.context);
-  return (zero >= 3 ? item / ranks : item) + (zero >= 2 ? item / ranks : item) + states / ranks;
+  const double whole = static_cast<double>(c10::elementSize(config.gradient_dtype()));
+  const double gradients = std::max(zero >= 2 ? whole / ranks : whole,
+                                    whole * static_cast<double>(config.held_gradients()));
+  return (zero >= 3 ? item / ranks : item) + gradients + states / ranks;
 }
 
 std::vector<parallel::LayerCost> layer_costs(const RunConfig& config) {
