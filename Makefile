@@ -23,7 +23,7 @@ test:            ## build everything and run every test
 demo: build      ## train a small GPT on real text on two ranks and print a sample
 	@tools/demo.sh build/$(PRESET)/bin/trireme $(DEMO_STEPS)
 
-check: setup     ## layers, mirror, file length, clang-format
+check: setup     ## layers, mirror, file length, links, clang-format
 	@tools/check.sh
 
 format: setup    ## clang-format every source

@@ -36,7 +36,7 @@ std::vector<Field> schema(RunConfig& config) {
        "arithmetic of weights and activations",
        0,
        {"fp64", "fp32", "bf16", "fp16"}},
-      {"train.seed", &train.seed, "initial weights"},
+      {"train.seed", &train.seed, "initial weights, dropout, stochastic rounding"},
       {"train.gradient_clip", &train.gradient_clip, "largest global gradient norm; 0: none", 0},
       {"train.master_weights", &train.master_weights,
        "bf16, fp16: the optimizer keeps weights in fp32"},
