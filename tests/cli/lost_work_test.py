@@ -92,6 +92,20 @@ class LostWork(ProgramTest):
         self.fail_with(2, ["train.global_batch is 5", "uneven_batches"], "train", "tiny.toml", "--ranks", 4,
                        *common[:2])
 
+    def test_ranks_without_data_join_in_every_precision_and_family(self):
+        common = ["--train.global_batch=5", "--train.micro_batch=2", "--train.steps=4",
+                  "--train.evaluate_interval=2", "--train.evaluate_sequences=3", "--train.uneven_batches=true"]
+        for precision in "bf16", "fp16":
+            for family in ["--model.family=llama"], ["--model.family=gpt2", "--model.kv_heads=4"]:
+                kind = [f"--train.precision={precision}", *family]
+                name = f"{precision}-{family[0][-5:]}"
+                _, alone = self.train(f"{name}-alone", 1, *common, *kind)
+                _, steps = self.train(name, 4, *common, *kind)
+                # The same weights; activations are rounded to so many digits.
+                epsilon = 2.0 ** -8 if precision == "bf16" else 2.0 ** -11
+                self.assertAlmostEqual(steps[0]["loss"], alone[0]["loss"], delta=epsilon * alone[0]["loss"])
+                self.assertEqual([step["step"] for step in steps if "validation_loss" in step], [2, 4])
+
     def test_a_flipped_bit_is_found_and_its_rank_named(self):
         if os.geteuid() != 0:
             self.skipTest("writing into another process takes root")

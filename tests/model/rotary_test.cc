@@ -54,5 +54,16 @@ TEST(Rotary, AShardOfTheSequenceReadsItsRows) {
   harness::assert_same_bits(part, whole.narrow(1, 3, 5), "shard");
 }
 
+TEST(Rotary, ARankWithoutSequencesOrTokensHasNothingToTurn) {
+  const RotaryTable table(8, 4, 10000, at::kFloat);
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (const std::vector<int64_t>& shape : {std::vector<int64_t>{0, 8, 12}, {2, 0, 12}}) {
+      const at::Tensor turned = apply_rotary(at::zeros(shape, dtype), table.cos_TH, table.sin_TH);
+      EXPECT_EQ(turned.sizes(), at::IntArrayRef(shape));
+      EXPECT_EQ(turned.scalar_type(), dtype);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace trireme::model

@@ -86,8 +86,9 @@ class RotaryFunction : public torch::autograd::Function<RotaryFunction> {
 at::Tensor composed_rotary(const at::Tensor& x_BTD, const at::Tensor& cos_TH,
                            const at::Tensor& sin_TH) {
   const int64_t half = cos_TH.size(1);
+  const int64_t heads = x_BTD.size(2) / (2 * half);
   const at::Tensor pairs =
-      x_BTD.view({x_BTD.size(0), x_BTD.size(1), -1, 2, half}).to(cos_TH.scalar_type());
+      x_BTD.view({x_BTD.size(0), x_BTD.size(1), heads, 2, half}).to(cos_TH.scalar_type());
   const at::Tensor a = pairs.select(3, 0);
   const at::Tensor b = pairs.select(3, 1);
   const at::Tensor cos = cos_TH.narrow(0, 0, x_BTD.size(1)).unsqueeze(1);
