@@ -1,5 +1,6 @@
 #include "trireme/train/parallel/stage_costs.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -73,7 +74,7 @@ double sum(const RunConfig& config, double parallel::LayerCost::*field) {
 // random generator, 5056 bytes, with its tensor.
 double uncounted_bytes(const RunConfig& config) {
   const model::ModelConfig& model = config.model;
-  const double item = static_cast<double>(c10::elementSize(config.dtype()));
+  const double item = std::max<double>(4, c10::elementSize(config.dtype()));
   const auto layers = static_cast<double>(model.layers),
              T = static_cast<double>(model.sequence_length);
   const double tokens = static_cast<double>(config.train.micro_batch) * T;
@@ -83,23 +84,34 @@ double uncounted_bytes(const RunConfig& config) {
          generators;
 }
 
+void expect_what_a_forward_keeps(const std::vector<Override>& overrides) {
+  const RunConfig config = config_of(overrides);
+  const double expected = sum(config, &parallel::LayerCost::activations);
+  const double found = measured_activations(config);
+  std::string what;
+  for (const auto& [key, value] : overrides) what += key + "=" + value + " ";
+  EXPECT_GE(found, expected) << what;
+  EXPECT_LE(found, expected + uncounted_bytes(config)) << what;
+}
+
 TEST(StageCosts, ActivationsAreWhatAForwardKeeps) {
-  for (const std::string family : {"llama", "gpt2"}) {
-    for (const auto& [recompute, modules] :
-         {std::pair<std::string, std::string>{"none", "attention_core"},
-          {"selective", "attention"},
-          {"selective", "feed_forward"},
-          {"full", "attention_core"}}) {
-      std::vector<Override> overrides = {{"model.family", family},
-                                         {"train.recompute", recompute},
-                                         {"train.recompute_modules", modules}};
-      if (family == "gpt2") overrides.push_back({"model.kv_heads", "2"});
-      const RunConfig config = config_of(overrides);
-      const double expected = sum(config, &parallel::LayerCost::activations);
-      const double found = measured_activations(config);
-      const std::string what = family + " " + recompute + " " + modules;
-      EXPECT_GE(found, expected) << what;
-      EXPECT_LE(found, expected + uncounted_bytes(config)) << what;
+  const std::vector<Override> llama = {{"model.family", "llama"}};
+  const std::vector<Override> grouped = {{"model.heads", "4"}, {"model.kv_heads", "2"}};
+  const std::vector<Override> gpt2 = {{"model.family", "gpt2"}, {"model.kv_heads", "2"}};
+  for (const std::vector<Override>& model : {llama, grouped, gpt2}) {
+    for (const std::string precision : {"fp32", "bf16"}) {
+      for (const auto& [recompute, modules] :
+           {std::pair<std::string, std::string>{"none", "attention_core"},
+            {"selective", "attention_core"},
+            {"selective", "attention"},
+            {"selective", "feed_forward"},
+            {"full", "attention_core"}}) {
+        std::vector<Override> overrides = model;
+        overrides.push_back({"train.precision", precision});
+        overrides.push_back({"train.recompute", recompute});
+        overrides.push_back({"train.recompute_modules", modules});
+        expect_what_a_forward_keeps(overrides);
+      }
     }
   }
 }
@@ -111,12 +123,29 @@ TEST(StageCosts, AxesDivideActivationsAsTheyDivideTokensHeadsAndRows) {
   const double D = 64, G = 32, F = 160, tokens = 2 * 64, item = 4;
   const double repeated = 4 * D * tokens * item;
   const double split = (2 * D + 2 * G + 3 * F) * tokens * item;
+  // Two tensor ranks share the kv head: each has it whole.
+  const double of_two = (2 * D + 2 * (2 * G) + 3 * F) * tokens * item / 2;
   EXPECT_DOUBLE_EQ(block({}, 1), repeated + split);
-  EXPECT_DOUBLE_EQ(block({{"parallel.tensor", "2"}}, 2), repeated + split / 2);
+  EXPECT_DOUBLE_EQ(block({{"parallel.tensor", "2"}}, 2), repeated + of_two);
   EXPECT_DOUBLE_EQ(block({{"parallel.tensor", "2"}, {"parallel.sequence_parallel", "true"}}, 2),
-                   (repeated + split) / 2);
+                   repeated / 2 + of_two);
   EXPECT_DOUBLE_EQ(block({{"parallel.context", "2"}}, 2), (repeated + split) / 2);
-  EXPECT_DOUBLE_EQ(block({{"train.precision", "bf16"}}, 1), (repeated + split) / 2);
+  EXPECT_DOUBLE_EQ(
+      block({{"model.family", "gpt2"}, {"model.kv_heads", "2"}}, 1),
+      2 * block({{"model.family", "gpt2"}, {"model.kv_heads", "2"}, {"train.precision", "bf16"}},
+                1));
+}
+
+TEST(StageCosts, ATiedHeadThatCameFromAnotherRankIsCounted) {
+  const auto last = [](const std::string& schedule) {
+    return layer_costs(config_of({{"model.tied_embedding", "true"},
+                                  {"parallel.pipeline", "2"},
+                                  {"parallel.schedule", schedule}},
+                                 2))
+        .back()
+        .activations;
+  };
+  EXPECT_DOUBLE_EQ(last("1f1b") - last("zero-bubble-v"), 96 * 64 * 4.0);
 }
 
 TEST(StageCosts, StatesAreThoseOfZero) {

@@ -50,34 +50,66 @@ Parameters count_parameters(const model::ModelConfig& config) {
   return count;
 }
 
-// Elements that one microbatch's forward keeps.
+// Bytes that one microbatch's forward keeps.
 struct Kept {
   double block = 0;
   double head = 0;
 };
 
+// Whether attention keeps keys and values once for each query head: where ranks share kv heads, and
+// where libtorch's kernel reads them.
+bool copies_keys(const RunConfig& config, const model::RecomputePlan& again) {
+  const model::ModelConfig& model = config.model;
+  if (config.parallel.tensor > model.kv_heads) return true;
+  const bool has_kernel = config.parallel.context == 1 && !config.data.separate_documents;
+  // One kv head is read by all without a copy.
+  return has_kernel && !again.attention_core && model.kv_heads > config.parallel.tensor;
+}
+
+// What the last stage keeps of its head: the norm's input or, composed, two tensors of fp32; the
+// loss's gradients; and a tied weight that came from the first stage.
+double bytes_of_head(const RunConfig& config, double norm_input, double rows) {
+  const double D = static_cast<double>(config.model.width);
+  const double weight = static_cast<double>(config.model.vocab_size) /
+                        static_cast<double>(config.parallel.tensor) * D;
+  const bool comes_from_another_rank = config.model.has_tied_head() &&
+                                       config.parallel.pipeline > 1 &&
+                                       config.parallel.schedule != "zero-bubble-v";
+  const double wide = std::max(itemsize(config), 4.0);
+  return norm_input * D * rows + wide * (D * rows + weight) +
+         (comes_from_another_rank ? itemsize(config) * weight : 0);
+}
+
 Kept count_kept(const RunConfig& config) {
   const model::ModelConfig& model = config.model;
+  const double item = itemsize(config);
+  // Composed of libtorch's operators, which keep more than ours.
+  const bool is_composed = model.family != "gpt2" && item < 4;
   const double tensor = static_cast<double>(config.parallel.tensor);
   const double tokens = static_cast<double>(config.train.micro_batch * model.sequence_length) /
                         static_cast<double>(config.parallel.context);
   // Between the layers each tensor rank has all rows, or its own.
   const double rows = config.parallel.sequence_parallel ? tokens / tensor : tokens;
   const double D = static_cast<double>(model.width), F = static_cast<double>(model.ffn_width);
-  const double G = static_cast<double>(model.kv_heads * model.head_width());
   const model::RecomputePlan again =
       model::recompute_plan(config.train.recompute, config.train.recompute_modules);
+  const double G =
+      copies_keys(config, again) ? D : static_cast<double>(model.kv_heads * model.head_width());
+  const double norm_input = is_composed ? 2 * 4 : item;
   Kept kept;
-  kept.head = D * rows + D * tokens +  // the norm's input; what the loss gives as its gradient
-              static_cast<double>(model.vocab_size) / tensor * D;  // the head's gradient
+  kept.head = bytes_of_head(config, norm_input, rows);
   if (again.block) {
-    kept.block = D * rows;
+    kept.block = item * D * rows;
     return kept;
   }
   const double attention = again.attention ? 0 : 2 * D + 2 * G;  // q, its output, k and v
-  const double products = model.family == "gpt2" ? 2 : 3;        // gate, up and what comes of them
+  // gpt2: before and after its activation; gate, up and what comes of them, composed silu(gate) too.
+  const double products = model.family == "gpt2" ? 2 : is_composed ? 4 : 3;
   const double feed_forward = again.feed_forward ? 0 : products * F;
-  kept.block = 4 * D * rows + (attention + feed_forward) * tokens / tensor;  // two norms as above
+  // What is computed again starts from the residual, which a composed norm has not kept.
+  const int residuals = is_composed ? again.attention + again.feed_forward : 0;
+  kept.block = (2 * (norm_input + item) + residuals * item) * D * rows +  // two norms' in and out
+               item * (attention + feed_forward) * tokens / tensor;
   return kept;
 }
 
@@ -112,10 +144,10 @@ std::vector<parallel::LayerCost> layer_costs(const RunConfig& config) {
   std::vector<parallel::LayerCost> costs(static_cast<size_t>(config.model.layers),
                                          {.time = model::flops_per_token(one),
                                           .memory = parameters.block * per_parameter,
-                                          .activations = kept.block * itemsize(config)});
+                                          .activations = kept.block});
   costs.front().memory += parameters.embedding * per_parameter;
   costs.back().memory += parameters.head * per_parameter;
-  costs.back().activations += kept.head * itemsize(config);
+  costs.back().activations += kept.head;
   costs.back().time +=
       6 * static_cast<double>(config.model.vocab_size) * static_cast<double>(config.model.width);
   return costs;
