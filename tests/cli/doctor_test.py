@@ -31,9 +31,9 @@ class Doctor(ProgramTest):
         self.assertEqual(result.stderr, "")
         return result.stdout
 
-    def start_training(self, ranks=2):
+    def start_training(self, ranks=2, *overrides):
         """A run that goes on, and its ranks' process ids by rank."""
-        process = self.start("train", "tiny.toml", "--ranks", ranks, "--train.steps=1000000")
+        process = self.start("train", "tiny.toml", "--ranks", ranks, "--train.steps=1000000", *overrides)
         while not process.stdout.readline().startswith("step"):
             self.assertIsNone(process.poll())
         _, report = self.doctor()
@@ -73,6 +73,14 @@ class Doctor(ProgramTest):
                 self.assertEqual((code, report["healthy"]), (DONE, True))
                 self.assertIn("calls a second", report["findings"][0]["text"])
         self.assertIsNone(process.poll())
+
+    def test_a_rank_that_comes_too_late_ends_the_run_and_is_named(self):
+        process, pids = self.start_training(2, "--parallel.timeout_seconds=2")
+        os.kill(pids[1], signal.SIGSTOP)
+        _, errors = process.communicate(timeout=TIMEOUT)
+        self.assertEqual(process.returncode, LOST, errors)
+        self.assertRegex(errors, r"of group \S+ \(2 ranks\), after 2[.\d]* s: [^\n]*rank 1")
+        self.assertEqual(self.segments(), [])
 
     def test_a_killed_rank_is_named_after_the_run(self):
         for victim in (1, 0):

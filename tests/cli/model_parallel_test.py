@@ -72,6 +72,10 @@ class ModelParallel(ProgramTest):
         self.assertRegex(output, r"layers of the stages 5,1 -> [34],[23]")
         self.assertEqual(self.curve("moved"), expected)
         self.assertFalse((self.folder / "moved" / "rebalance").exists())
+        # After the last step nothing is left to be faster.
+        output = self.succeed("train", "tiny.toml", "--ranks", 2, "--train.steps=3", "--output.folder=over",
+                              *options, *PIPELINE, "--parallel.stage_layers=5,1", "--parallel.rebalance_interval=3")
+        self.assertNotIn("layers of the stages", output)
 
     def test_layers_move_between_many_stages_and_change_no_bit(self):
         cases = {

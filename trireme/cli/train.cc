@@ -94,13 +94,14 @@ int launch_ranks(const TrainArguments& arguments) {
 }
 
 // Every rank records its calls in the run's folder, for `trireme doctor`.
-comm::GroupOptions recorded_options(const train::RunConfig& config, const comm::WorldInfo& rank) {
+comm::GroupOptions group_options(const train::RunConfig& config, const comm::WorldInfo& rank) {
   const comm::RecorderOptions options{
       .folder = std::filesystem::path(config.output.folder) / "recorder",
       .rank = rank.rank,
       .world_size = rank.size,
       .job = rank.job};
-  return {.recorder = std::make_shared<comm::Recorder>(options)};
+  return {.timeout = std::chrono::seconds(config.parallel.timeout_seconds),
+          .recorder = std::make_shared<comm::Recorder>(options)};
 }
 
 train::ProfileOptions profile_options(const TrainArguments& arguments) {
@@ -135,12 +136,12 @@ int train(const TrainArguments& arguments) {
   if (!launched) {
     const auto now = std::chrono::system_clock::now().time_since_epoch().count();
     const comm::WorldInfo alone{.job = concat(getpid(), "-", now)};
-    const comm::GroupOptions options = recorded_options(config, alone);
+    const comm::GroupOptions options = group_options(config, alone);
     profile.recorder = options.recorder;
     return train_rank(config, *comm::make_thread_group(1, options).front(), profile);
   }
   const comm::WorldInfo info = comm::world_info();
-  const comm::GroupOptions options = recorded_options(config, info);
+  const comm::GroupOptions options = group_options(config, info);
   profile.recorder = options.recorder;
   const auto world = comm::connect_world(info, config.parallel.transport, options);
   return train_rank(config, *world, profile);

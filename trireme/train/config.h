@@ -91,6 +91,7 @@ struct ParallelConfig {
   std::string context_form = "ring";
   int64_t expert = 1;
   std::string transport = "auto";
+  int64_t timeout_seconds = 300;  // that a rank waits for another before it gives up
 };
 
 struct OffloadConfig {

@@ -161,6 +161,8 @@ std::vector<Field> schema(RunConfig& config) {
        "how ranks talk (mpi: started by mpirun)",
        0,
        {"auto", "shm", "gloo", "hierarchical", "mpi"}},
+      {"parallel.timeout_seconds", &parallel.timeout_seconds,
+       "how long a rank waits for another before the run ends, naming it", 1},
 
       {"offload.optimizer",
        &offload.optimizer,

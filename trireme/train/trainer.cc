@@ -112,6 +112,7 @@ Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
       loss_scale_(loss_scale(config_.train)),
       bad_steps_({.max_skipped = config_.train.skip_bad_steps,
                   .spike_factor = config_.train.spike_factor}) {
+  if (mesh_.size("tensor") > 1) check_threads(at::get_num_threads(), mesh_.group("tensor"));
   build_model();
   const RunState state = resume();
   step_ = state.step;
@@ -303,7 +304,8 @@ Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
     // After the metrics: a checkpoint never claims a step whose line is missing.
     if (due(config_.checkpoint.interval) || step_ == config_.train.steps || result.stop)
       save(step_);
-    if (result.stop && step_ < config_.train.steps) return Outcome::kStopped;
+    if (step_ == config_.train.steps) break;
+    if (result.stop) return Outcome::kStopped;
     if (balance_) balance_->add(model_->pipeline_profile());
     if (balance_ && due(config_.parallel.rebalance_interval)) rebalance();
   }

@@ -58,5 +58,22 @@ TEST(ReplicaCheck, SaysWhenTwoRanksCannotTellWhichIsRight) {
   EXPECT_EQ(told, 2);
 }
 
+TEST(ReplicaCheck, RanksOfATensorGroupHaveOneNumberOfThreads) {
+  std::atomic<int> told = 0;
+  harness::run_ranks(3, [&](comm::Communicator& group) {
+    check_threads(4, group);
+    try {
+      check_threads(group.rank() == 2 ? 1 : 4, group);
+    } catch (const ConfigError& error) {
+      const std::string text = error.what();
+      if (text.find("ranks 0 and 2") != std::string::npos &&
+          text.find("4 and 1 threads") != std::string::npos) {
+        ++told;
+      }
+    }
+  });
+  EXPECT_EQ(told, 3);
+}
+
 }  // namespace
 }  // namespace trireme::train

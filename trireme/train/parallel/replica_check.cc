@@ -85,4 +85,15 @@ void check_replicas(const ParallelModel& model, bool sharded) {
   check_replicas(tensors, mesh.group("tensor"), world_rank);
 }
 
+void check_threads(int num_threads, comm::Communicator& tensor_group) {
+  const std::vector<std::string> all =
+      comm::all_gather_strings(tensor_group, std::to_string(num_threads));
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    TRIREME_CHECK(all[rank] == all[0], "ranks 0 and ", rank, " of group ", tensor_group.name(),
+                  " compute with ", all[0], " and ", all[rank],
+                  " threads, and what they compute alike would not have the same bits; give all "
+                  "ranks one number: --threads N, or OMP_NUM_THREADS");
+  }
+}
+
 }  // namespace trireme::train
