@@ -31,8 +31,8 @@ void check_replicas(std::span<const NamedTensor> tensors, comm::Communicator& gr
 // Collective: every rank of the model's world
 void check_replicas(const ParallelModel& model, bool sharded);
 
-// What ranks of a tensor group compute alike, as their norms' gradients, has the same bits on all of
-// them with one number of threads: libtorch's sums depend on it.
+// What ranks of a tensor group compute alike, as their norms' gradients, has the same bits on all
+// of them with one number of threads: libtorch's sums depend on it.
 // Comm:       8 bytes all-gathered
 // Collective: every rank of the group
 // Throws:     ConfigError on every rank when the numbers differ

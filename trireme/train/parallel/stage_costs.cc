@@ -103,7 +103,8 @@ Kept count_kept(const RunConfig& config) {
     return kept;
   }
   const double attention = again.attention ? 0 : 2 * D + 2 * G;  // q, its output, k and v
-  // gpt2: before and after its activation; gate, up and what comes of them, composed silu(gate) too.
+  // gpt2: before and after its activation. Gate, up and what comes of them; composed, silu(gate)
+  // too.
   const double products = model.family == "gpt2" ? 2 : is_composed ? 4 : 3;
   const double feed_forward = again.feed_forward ? 0 : products * F;
   // What is computed again starts from the residual, which a composed norm has not kept.
