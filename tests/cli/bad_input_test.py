@@ -34,6 +34,11 @@ class BadArguments(ProgramTest):
         self.fail_with(USER, ["--ranks", "two"], "train", "tiny.toml", "--ranks", "two")
         self.fail_with(USER, ["--threads", "-1"], "train", "tiny.toml", "--threads", -1)
         self.fail_with(USER, ["stray"], "train", "tiny.toml", "stray")
+        self.fail_with(USER, ["name too long"], "train", "a" * 300)
+        self.fail_with(USER, ["name too long"], "generate", "--checkpoint", "a" * 300)
+        launched = {"TRIREME_JOB": "x", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+        self.fail_with(USER, ["--ranks is 2", "started 1 ranks"], "train", "tiny.toml", "--ranks", 2,
+                       environment=launched)
         self.fail_with(USER, ["train.steps", "value"], "train", "tiny.toml", "--train.steps")
         self.assertFalse((self.folder / "run").exists())
 

@@ -8,7 +8,7 @@ import unittest
 
 from program import TIMEOUT, ProgramTest, children
 
-DONE, PEER_LOST = 0, 3
+DONE, USER, PEER_LOST = 0, 2, 3
 STEPS = 60
 SEED = int(os.environ.get("TRIREME_TEST_SEED", time.time_ns() % 1_000_000))
 
@@ -122,14 +122,58 @@ class KillResume(ProgramTest):
                 self.assertIn(f"step-{last:06}", self.checkpoints(run))
                 self.assert_finishes_as_reference(run)
 
-    def test_a_request_to_stop_one_rank(self):
-        process = self.start("train", "tiny.toml", f"--train.steps={STEPS}")
+    def start_a_step(self, *options):
+        """A long run that has finished a step."""
+        process = self.start("train", "tiny.toml", "--train.steps=1000000", *options)
         while not process.stdout.readline().startswith("step"):
             self.assertIsNone(process.poll())
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=TIMEOUT)
-        self.assertEqual((process.returncode, errors), (DONE, ""))
+        return process
+
+    def assert_saved_at_the_end(self):
         self.assertIn(f"step-{self.curve()[-1][0]:06}", self.checkpoints())
+
+    def test_a_request_to_stop_one_rank(self):
+        for kind in (signal.SIGTERM, signal.SIGHUP):
+            process = self.start_a_step(f"--output.folder=run-{kind}")
+            process.send_signal(kind)
+            _, errors = process.communicate(timeout=TIMEOUT)
+            self.assertEqual((process.returncode, errors), (DONE, ""))
+            self.assertIn(f"step-{self.curve(f'run-{kind}')[-1][0]:06}", self.checkpoints(f"run-{kind}"))
+
+    def test_nohup_is_heeded(self):
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # which children inherit
+        self.addCleanup(signal.signal, signal.SIGHUP, before)
+        for ranks in (1, 2):
+            with self.subTest(ranks=ranks):
+                run = f"run-{ranks}"
+                process = self.start_a_step("--ranks", ranks, f"--output.folder={run}")
+                for pid in [process.pid, *children(process.pid)]:
+                    os.kill(pid, signal.SIGHUP)
+                lines = len(self.curve(run))
+                while len(self.curve(run)) < lines + 3:
+                    self.assertIsNone(process.poll())
+                process.send_signal(signal.SIGTERM)
+                _, errors = process.communicate(timeout=TIMEOUT)
+                self.assertEqual((process.returncode, errors), (DONE, ""))
+
+    def test_a_reader_that_goes_away_costs_nothing(self):
+        for ranks in (1, 2):
+            with self.subTest(ranks=ranks):
+                process = self.start_a_step("--ranks", ranks)
+                process.stdout.close()
+                process.send_signal(signal.SIGINT)
+                self.assertEqual(process.wait(TIMEOUT), DONE, process.stderr.read())
+                self.assert_saved_at_the_end()
+
+    def test_two_runs_do_not_share_a_folder(self):
+        process = self.start_a_step("--ranks", 2)
+        for ranks in (1, 2):
+            self.fail_with(USER, ["run is being written by another program", "choose another folder"],
+                           "train", "tiny.toml", "--ranks", ranks)
+        self.assertIsNone(process.poll())
+        process.kill()
+        process.communicate(timeout=TIMEOUT)
+        self.succeed("train", "tiny.toml", "--train.steps=1")
 
 
 if __name__ == "__main__":

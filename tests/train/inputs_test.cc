@@ -64,5 +64,16 @@ TEST_F(InputsTest, WhatIsWrongIsNamedAndLeavesNothingBehind) {
   expect("data.bin", {});
 }
 
+TEST_F(InputsTest, AFolderThatARunHasIsNotFree) {
+  RunConfig first = config();
+  open_inputs(first, 1);
+  {
+    const auto lock = lock_output_folder(first);
+    EXPECT_NE(error_of({}).find("is being written by another program"), std::string::npos);
+    EXPECT_EQ(error_of({{"output.folder", (folder_ / "other").string()}}), "");
+  }
+  EXPECT_EQ(error_of({}), "");
+}
+
 }  // namespace
 }  // namespace trireme::train

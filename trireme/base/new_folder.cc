@@ -1,10 +1,5 @@
 #include "trireme/base/new_folder.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <system_error>
 
 #include "trireme/base/error.h"
@@ -43,30 +38,14 @@ NewFolder::NewFolder(const fs::path& target) : target_(resolved(target)) {
   check_is_free(target_);
   temporary_ = target_.parent_path() / ("." + target_.filename().string() + ".tmp");
   make();
-  lock();
-  try {
-    clear();
-  } catch (...) {
-    ::close(lock_);
-    throw;
-  }
+  lock_.emplace(temporary_);
+  clear();
 }
 
 void NewFolder::make() {
   std::error_code error;
   fs::create_directories(temporary_, error);
   check(error, "make", temporary_);
-}
-
-void NewFolder::lock() {
-  lock_ = ::open(temporary_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  check(lock_ < 0 ? std::error_code(errno, std::system_category()) : std::error_code(), "open",
-        temporary_);
-  // A file system without locks goes without.
-  if (::flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
-  ::close(lock_);
-  throw ConfigError(concat(temporary_.string(), " is being written by another program, for ",
-                           target_.string(), ": wait for it, or choose another folder"));
 }
 
 void NewFolder::clear() {
@@ -81,7 +60,6 @@ void NewFolder::clear() {
 NewFolder::~NewFolder() {
   std::error_code ignored;
   if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
-  ::close(lock_);
 }
 
 void NewFolder::commit() {

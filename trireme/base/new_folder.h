@@ -3,6 +3,9 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
+
+#include "trireme/base/folder_lock.h"
 
 namespace trireme {
 
@@ -26,12 +29,11 @@ class NewFolder {
 
  private:
   void make();
-  void lock();
   void clear();
 
   std::filesystem::path target_;
   std::filesystem::path temporary_;
-  int lock_ = -1;  // the folder, open
+  std::optional<FolderLock> lock_;  // of temporary_
 };
 
 }  // namespace trireme

@@ -66,6 +66,8 @@ int run(CLI::App& app, int argc, char** argv, const int& exit_code) {
     return report(kBug, error.what());
   } catch (const Error& error) {
     return report(kUserError, error.what());  // a file that cannot be read or written
+  } catch (const std::filesystem::filesystem_error& error) {
+    return report(kUserError, concat(error.path1().string(), ": ", error.code().message()));
   } catch (const c10::Error& error) {
     return report(kBug, error.what_without_backtrace());
   } catch (const std::exception& error) {

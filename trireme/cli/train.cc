@@ -27,6 +27,7 @@ namespace {
 struct TrainArguments {
   std::string config;
   int num_ranks = 1;
+  bool ranks_given = false;
   int num_threads = 0;
   bool has_profile = false;
   int64_t profile_warmup = train::ProfileOptions().warmup_steps;
@@ -55,12 +56,15 @@ std::vector<train::Override> parse_overrides(const std::vector<std::string>& wor
   return overrides;
 }
 
-// One rank of the run: finishes its step on SIGTERM and SIGINT.
+// One rank of the run: finishes its step on SIGTERM, SIGINT and SIGHUP, but for what nohup ignores.
 int train_rank(train::RunConfig config, comm::Communicator& world,
                const train::ProfileOptions& profile) {
-  for (int signal : {SIGTERM, SIGINT}) {
-    std::signal(signal, [](int) { stop_requested = true; });
+  for (int signal : {SIGTERM, SIGINT, SIGHUP}) {
+    const auto before = std::signal(signal, [](int) { stop_requested = true; });
+    if (before == SIG_IGN) std::signal(signal, SIG_IGN);
   }
+  // Whoever read what is printed may be gone; the run goes on, and saves.
+  std::signal(SIGPIPE, SIG_IGN);
   Console console;
   train::TrainObserver silent;
   train::Trainer trainer(config, world, world.rank() == 0 ? console : silent, profile);
@@ -141,6 +145,9 @@ int train(const TrainArguments& arguments) {
     return train_rank(config, *comm::make_thread_group(1, options).front(), profile);
   }
   const comm::WorldInfo info = comm::world_info();
+  TRIREME_CHECK(!arguments.ranks_given || arguments.num_ranks == info.size, "--ranks is ",
+                arguments.num_ranks, ", and the launcher started ", info.size,
+                " ranks; leave --ranks out");
   const comm::GroupOptions options = group_options(config, info);
   profile.recorder = options.recorder;
   const auto world = comm::connect_world(info, config.parallel.transport, options);
@@ -159,8 +166,8 @@ void add_train(CLI::App& app, int& exit_code) {
       "--optimizer.learning_rate=3e-4\n"
       "  trireme train examples/demo.toml --ranks 2 --profile --profile-steps 5\n");
   command->add_option("config", arguments->config, "TOML file")->required();
-  command->add_option("--ranks", arguments->num_ranks, "local ranks to start")
-      ->capture_default_str();
+  CLI::Option* ranks = command->add_option("--ranks", arguments->num_ranks, "local ranks to start");
+  ranks->capture_default_str();
   command->add_option("--threads", arguments->num_threads, "threads a rank; 0: cores / ranks")
       ->capture_default_str();
   CLI::Option* profile = command->add_flag(
@@ -178,7 +185,8 @@ void add_train(CLI::App& app, int& exit_code) {
   command->allow_extras();
   command->footer("Every key of the config can be given here (shown with its default):\n" +
                   train::describe_config());
-  command->callback([arguments, command, &exit_code] {
+  command->callback([arguments, command, ranks, &exit_code] {
+    arguments->ranks_given = ranks->count() > 0;
     arguments->overrides = command->remaining();
     exit_code = train(*arguments);
   });

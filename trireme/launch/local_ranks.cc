@@ -37,6 +37,13 @@ Environment inherited_environment() {
   return variables;
 }
 
+// TMPDIR may name a folder that is gone; most launches need none.
+std::filesystem::path temporary_folder() {
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::temp_directory_path(error);
+  return error ? "/tmp" : folder;
+}
+
 // What the ranks of one launch have in common. The store's file exists only when a transport asks
 // for one, and goes with the launch.
 struct Launch {
@@ -44,8 +51,7 @@ struct Launch {
   std::filesystem::path store;
 
   explicit Launch(std::string name)
-      : job(std::move(name)),
-        store(std::filesystem::temp_directory_path() / ("trireme-" + job + ".store")) {}
+      : job(std::move(name)), store(temporary_folder() / ("trireme-" + job + ".store")) {}
   ~Launch() {
     std::error_code ignored;
     std::filesystem::remove(store, ignored);
@@ -142,7 +148,13 @@ class SignalWatch {
  public:
   SignalWatch() {
     sigemptyset(&watched_);
-    for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&watched_, signal);
+    sigaddset(&watched_, SIGCHLD);
+    for (int signal : {SIGTERM, SIGINT, SIGHUP}) {
+      // What nohup ignores stays ignored: a signal that is blocked would come all the same.
+      struct sigaction action {};
+      sigaction(signal, nullptr, &action);
+      if (action.sa_handler != SIG_IGN) sigaddset(&watched_, signal);
+    }
     pthread_sigmask(SIG_BLOCK, &watched_, &previous_);
   }
   ~SignalWatch() { pthread_sigmask(SIG_SETMASK, &previous_, nullptr); }

@@ -58,6 +58,13 @@ Inputs open_inputs(RunConfig& config, int num_ranks) {
   return inputs;
 }
 
-void preflight(RunConfig& config, int num_ranks) { open_inputs(config, num_ranks); }
+void preflight(RunConfig& config, int num_ranks) {
+  open_inputs(config, num_ranks);
+  lock_output_folder(config);
+}
+
+std::unique_ptr<FolderLock> lock_output_folder(const RunConfig& config) {
+  return std::make_unique<FolderLock>(config.output.folder, std::chrono::seconds(2));
+}
 
 }  // namespace trireme::train

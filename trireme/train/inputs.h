@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "trireme/base/folder_lock.h"
 #include "trireme/dataset/indexed_file.h"
 #include "trireme/dataset/sampler.h"
 #include "trireme/dataset/tokenizer.h"
@@ -31,9 +32,13 @@ struct Inputs {
 // Throws: ConfigError
 Inputs open_inputs(RunConfig& config, int num_ranks);
 
-// The same without keeping anything open: what one process can check. The launcher calls it before
-// it starts a rank.
+// The same without keeping anything open, and whether the output folder is free: what one process
+// can check. The launcher calls it before it starts a rank.
 // Throws: ConfigError
 void preflight(RunConfig& config, int num_ranks);
+
+// Keeps other runs out of the run's folder while it lives. Waits a moment for one that was killed.
+// Throws: ConfigError when one is there
+std::unique_ptr<FolderLock> lock_output_folder(const RunConfig& config);
 
 }  // namespace trireme::train

@@ -82,6 +82,7 @@ class Trainer::Impl {
   TrainObserver& observer_;
   mesh::DeviceMesh mesh_;
   Inputs inputs_;
+  std::unique_ptr<FolderLock> lock_;  // rank 0, of the run's folder
   std::optional<dataset::BatchLoader> batches_;
   std::shared_ptr<parallel::GradientHook> hook_;  // null without compression
   OverlapChoice overlap_;
@@ -112,6 +113,7 @@ Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
       loss_scale_(loss_scale(config_.train)),
       bad_steps_({.max_skipped = config_.train.skip_bad_steps,
                   .spike_factor = config_.train.spike_factor}) {
+  if (is_root()) lock_ = lock_output_folder(config_);
   if (mesh_.size("tensor") > 1) check_threads(at::get_num_threads(), mesh_.group("tensor"));
   build_model();
   const RunState state = resume();

@@ -1,0 +1,66 @@
+#include "trireme/base/folder_lock.h"
+
+#include <csignal>
+#include <optional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/harness/temporary_folder.h"
+#include "trireme/base/error.h"
+
+namespace trireme {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string refusal(const std::filesystem::path& folder,
+                    std::chrono::milliseconds patience = std::chrono::milliseconds(0)) {
+  try {
+    const FolderLock lock(folder, patience);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(FolderLock, KeepsOthersOutWhileItLives) {
+  const harness::TemporaryFolder folder;
+  {
+    const FolderLock lock(folder.path());
+    EXPECT_THAT(refusal(folder.path()), HasSubstr("another program"));
+    EXPECT_THAT(refusal(folder.path(), std::chrono::milliseconds(50)),
+                HasSubstr(folder.path().string()));
+  }
+  EXPECT_EQ(refusal(folder.path()), "");
+}
+
+TEST(FolderLock, WaitsForOneThatIsKilled) {
+  const harness::TemporaryFolder folder;
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const FolderLock lock(folder.path());
+    [[maybe_unused]] const ssize_t written = write(ready[1], "!", 1);
+    for (;;) pause();
+  }
+  char byte = 0;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  EXPECT_NE(refusal(folder.path()), "");
+  kill(child, SIGKILL);
+  EXPECT_EQ(refusal(folder.path(), std::chrono::minutes(1)), "");
+  waitpid(child, nullptr, 0);
+  close(ready[0]);
+  close(ready[1]);
+}
+
+TEST(FolderLock, NamesAFolderThatIsNone) {
+  const harness::TemporaryFolder folder;
+  EXPECT_THAT(refusal(folder / "none"), HasSubstr("cannot open"));
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,41 @@
+#include "trireme/base/folder_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include "trireme/base/error.h"
+
+namespace trireme {
+namespace {
+
+constexpr std::chrono::milliseconds kSlice(20);
+
+// False: another has it.
+bool lock(int folder) { return ::flock(folder, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; }
+
+}  // namespace
+
+FolderLock::FolderLock(const std::filesystem::path& folder, std::chrono::milliseconds patience)
+    : folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  TRIREME_CHECK(folder_ >= 0, "cannot open ", folder.string(), ": ", std::strerror(errno),
+                "; choose another folder");
+  const auto end = std::chrono::steady_clock::now() + patience;
+  while (!lock(folder_)) {
+    if (std::chrono::steady_clock::now() >= end) {
+      ::close(folder_);
+      throw ConfigError(concat(folder.string(),
+                               " is being written by another program: wait for "
+                               "it, or choose another folder"));
+    }
+    std::this_thread::sleep_for(kSlice);
+  }
+}
+
+FolderLock::~FolderLock() { ::close(folder_); }
+
+}  // namespace trireme

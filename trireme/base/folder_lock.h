@@ -1,0 +1,25 @@
+// One writer at a time for a folder, among all processes of the hosts that see it.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+
+namespace trireme {
+
+// Not thread safe. Ends with the object and with the process, `kill -9` included. A file system
+// without locks goes without.
+class FolderLock {
+ public:
+  // Waits so long for one that is about to end.
+  // Throws: ConfigError when another FolderLock of `folder` lives, or when it cannot be opened
+  explicit FolderLock(const std::filesystem::path& folder,
+                      std::chrono::milliseconds patience = std::chrono::milliseconds(0));
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+  ~FolderLock();
+
+ private:
+  int folder_ = -1;  // open
+};
+
+}  // namespace trireme
