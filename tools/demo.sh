@@ -19,17 +19,23 @@ if [[ ! -f data/python.bin || ! -f data/python.idx ]]; then
     --tokenizer bpe --vocab-size 4096 --output data/python
 fi
 
-# A finished run would have nothing left to do: the demo starts anew, an interrupted one goes on.
-if [[ -f runs/demo/finished || ! -f runs/demo/steps || $(<runs/demo/steps) != "$steps" ]]; then
-  rm -rf runs/demo
+# A finished demo would have nothing left to do: it starts anew, an interrupted one goes on. What someone trained
+# there is moved aside, never removed.
+run=runs/demo
+if [[ -f $run/finished && ! $run/metrics.jsonl -nt $run/finished ]]; then
+  rm -rf "$run"
+elif [[ -e $run && ( -f $run/finished || ! -f $run/steps || $(<"$run/steps") != "$steps" ) ]]; then
+  for ((number = 1; ; ++number)); do [[ -e $run.$number ]] || break; done
+  say "the run in $run is not the demo's, or of another length: moved to $run.$number"
+  mv "$run" "$run.$number"
 fi
-mkdir -p runs/demo
-echo "$steps" >runs/demo/steps
+mkdir -p "$run"
+echo "$steps" >"$run/steps"
 
-say "train: $steps steps on two ranks (examples/demo.toml); metrics in runs/demo/metrics.jsonl"
+say "train: $steps steps on two ranks (examples/demo.toml); metrics in $run/metrics.jsonl"
 "$trireme" train examples/demo.toml --ranks 2 "--train.steps=$steps"
-touch runs/demo/finished
+touch "$run/finished"
 
 say "generate: what it writes after 'def '"
-"$trireme" generate --checkpoint runs/demo --prompt 'def '
+"$trireme" generate --checkpoint "$run" --prompt 'def '
 echo

@@ -61,6 +61,16 @@ class TrainedRun(ProgramTest):
         self.assertEqual(text("--top-k", 1, "--seed", 9), likeliest)
         self.assertEqual(text("--top-p", 0.000001, "--seed", 9), likeliest)
 
+    def test_the_runs_own_tokenizer_is_found_by_any_path(self):
+        self.succeed("train", "tiny.toml", "--ranks", 2, "--train.steps=1", "--output.folder=own",
+                     environment={"TMPDIR": "/nowhere"})
+        for file in (self.folder / "data").iterdir():
+            file.unlink()
+        step = "own/checkpoints/step-000001"
+        texts = {self.succeed("generate", "--checkpoint", path, "--prompt", "def", "--tokens", 8)
+                 for path in ("own", "own/", step, f"{step}/", f"{step}/.", f"{step}/../step-000001")}
+        self.assertEqual(len(texts), 1)
+
     def test_generate_refuses_what_makes_no_sense(self):
         for option, value in (("--tokens", -5), ("--temperature", -1), ("--top-k", -1), ("--top-p", 0)):
             self.fail_with(2, [str(value)], "generate", "--checkpoint", "run", option, value)

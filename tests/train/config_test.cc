@@ -59,6 +59,13 @@ TEST(Config, UnknownKeySuggestsTheNearestOne) {
   EXPECT_THAT(error_of("", {{"train.stps", "5"}}), HasSubstr("\"train.steps\""));
 }
 
+TEST(Config, AKeyOutsideItsSectionIsNamed) {
+  const std::string error = error_of("steps = 3\n[train]\nsteps = 4\n");
+  EXPECT_NE(error.find("steps"), std::string::npos) << error;
+  EXPECT_NE(error_of("\"train.steps\" = 3\n").find("run.toml:1: \"train.steps\" stands outside"),
+            std::string::npos);
+}
+
 TEST(Config, WrongTypeSaysLineFoundAndExpected) {
   EXPECT_THAT(error_of("[train]\nsteps = 'many'\n"),
               AllOf(HasSubstr("run.toml:2"), HasSubstr("many"), HasSubstr("whole number")));

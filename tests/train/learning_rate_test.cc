@@ -46,6 +46,17 @@ TEST(LearningRate, WarmupStableDecayHoldsThenFallsLinearly) {
   EXPECT_DOUBLE_EQ(learning_rate(config, 100, 100), 0.2);
 }
 
+TEST(LearningRate, ADecayOfNoStepsHoldsThePeak) {
+  OptimizerConfig config = config_of("warmup-stable-decay");
+  config.decay_fraction = 0;
+  for (const int64_t step : {10, 50, 100}) {
+    EXPECT_DOUBLE_EQ(learning_rate(config, step, 100), 0.8);
+  }
+  for (const char* schedule : {"linear", "cosine", "warmup-stable-decay"}) {
+    EXPECT_DOUBLE_EQ(learning_rate(config_of(schedule), 10, 10), 0.8) << schedule;
+  }
+}
+
 TEST(LearningRate, NoWarmupStartsAtTheSchedule) {
   OptimizerConfig config = config_of("constant");
   config.warmup_steps = 0;

@@ -203,9 +203,12 @@ PrepareReport prepare(const PrepareOptions& options,
     encoder.encode(split.validation, *validation);
   }
 
-  save_tokenizer(*tokenizer, options.output);
+  // Of an earlier run; without an index nothing is read with the new tokenizer.
   std::error_code ignored;
-  fs::remove(idx_path(validation_output), ignored);  // of an earlier run
+  for (const std::string& prefix : {options.output, validation_output}) {
+    fs::remove(idx_path(prefix), ignored);
+  }
+  save_tokenizer(*tokenizer, options.output);
   if (!validation) fs::remove(bin_path(validation_output), ignored);
   training.publish();
   if (validation) validation->publish();

@@ -107,7 +107,12 @@ bool assign_node(Value* target, const toml::node& node) {
 
 void assign_table(std::vector<Field>& fields, const toml::table& table, const std::string& source) {
   for (const auto& [section, content] : table) {
-    if (!content.is_table()) find_field(fields, std::string(section.str()), source);
+    if (!content.is_table()) {
+      find_field(fields, std::string(section.str()), source);
+      throw ConfigError(concat(source, ":", content.source().begin.line, ": \"", section.str(),
+                               "\" stands outside its section; expected [section] and below it "
+                               "key = value"));
+    }
     for (const auto& [name, node] : *content.as_table()) {
       const Field& field = find_field(fields, concat(section.str(), ".", name.str()), source);
       const std::string where = concat(source, ":", node.source().begin.line);

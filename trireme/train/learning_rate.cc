@@ -11,7 +11,7 @@ namespace {
 
 // How far [begin, end] has passed at `step`, from 0 to 1.
 double progress(int64_t step, int64_t begin, int64_t end) {
-  if (end <= begin) return 1.0;
+  if (end <= begin) return 0.0;  // a run ends at `end`
   return std::clamp(static_cast<double>(step - begin) / static_cast<double>(end - begin), 0.0, 1.0);
 }
 

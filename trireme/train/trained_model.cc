@@ -25,7 +25,8 @@ fs::path find_checkpoint(const fs::path& path) {
 
 std::unique_ptr<dataset::Tokenizer> find_tokenizer(const fs::path& folder,
                                                    const RunConfig& config) {
-  const fs::path copy = folder.parent_path().parent_path() / "tokenizer";
+  // The path may be short or end in a slash.
+  const fs::path copy = fs::canonical(folder).parent_path().parent_path() / "tokenizer";
   for (const std::string& prefix : {copy.string(), config.data.path}) {
     if (fs::exists(dataset::tokenizer_json_path(prefix))) return dataset::load_tokenizer(prefix);
   }
@@ -39,6 +40,10 @@ TrainedModel load_trained_model(const fs::path& path) {
   trained.tokenizer = find_tokenizer(folder, trained.config);
   // Says where it would have to be.
   if (!trained.tokenizer) trained.tokenizer = dataset::load_tokenizer(trained.config.data.path);
+  TRIREME_CHECK(trained.tokenizer->vocab_size() <= trained.config.model.vocab_size,
+                "the tokenizer has ", trained.tokenizer->vocab_size(), " tokens and the model of ",
+                folder.string(), " ", trained.config.model.vocab_size,
+                ": it is another one; put the run's own beside checkpoints/, as tokenizer.*");
   trained.model =
       model::make_model(trained.config.model, trained.config.train.seed, trained.config.dtype());
   const c10::NoGradGuard no_grad;
