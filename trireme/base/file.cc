@@ -105,6 +105,14 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view c
   sync_folder(path.has_parent_path() ? path.parent_path() : ".");
 }
 
+int reserve_space(int fd, int64_t offset, int64_t num_bytes) {
+  int code = 0;
+  do {
+    code = ::posix_fallocate(fd, offset, num_bytes);
+  } while (code == EINTR);
+  return code;
+}
+
 void sync_folder(const std::filesystem::path& folder) {
   const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) fail("cannot open", folder);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -48,6 +49,10 @@ std::string read_file(const std::filesystem::path& path);
 // Writes to a temporary neighbour, syncs and renames: readers see the old content or the new. On
 // failure the old content stays and the neighbour is removed.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
+
+// Takes the space of [offset, offset + num_bytes) now, however many signals come: what is too large
+// is an error here, not at the first write. Returns errno's number, or 0.
+int reserve_space(int fd, int64_t offset, int64_t num_bytes);
 
 // fsyncs a folder, which makes renames and new files in it durable.
 void sync_folder(const std::filesystem::path& folder);

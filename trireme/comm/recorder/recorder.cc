@@ -83,7 +83,7 @@ void* map_file(const std::filesystem::path& path, const RingHeader& header) {
   ::unlink(temporary.c_str());
   const int fd = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (fd < 0) fail(path, errno);
-  int code = posix_fallocate(fd, 0, static_cast<off_t>(num_bytes));
+  int code = reserve_space(fd, 0, static_cast<int64_t>(num_bytes));
   void* base = code == 0 ? map(num_bytes, MAP_SHARED, fd) : MAP_FAILED;
   if (code == 0 && base == MAP_FAILED) code = errno;
   if (code == 0) {

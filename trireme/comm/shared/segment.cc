@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/file.h"
 
 namespace trireme::comm {
 namespace {
@@ -89,7 +90,7 @@ struct flock lock_of(short type, off_t start, off_t length) {
 
 // Commits memory now: a full /dev/shm is an error here, not a SIGBUS later.
 void reserve(int fd, size_t offset, size_t num_bytes) {
-  const int code = posix_fallocate(fd, static_cast<off_t>(offset), static_cast<off_t>(num_bytes));
+  const int code = reserve_space(fd, static_cast<int64_t>(offset), static_cast<int64_t>(num_bytes));
   if (code == 0) return;
   struct statvfs status {};
   statvfs(kFolder, &status);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/file.h"
 
 namespace trireme::train {
 namespace {
@@ -47,10 +48,7 @@ void preallocate(int fd, const fs::path& folder, uint64_t num_bytes) {
     const uint64_t free_bytes = uint64_t{status.f_bavail} * status.f_frsize;
     if (free_bytes < num_bytes) fail_full(folder, num_bytes, concat(free_bytes, " bytes are free"));
   }
-  int code = 0;
-  do {
-    code = ::posix_fallocate(fd, 0, static_cast<off_t>(num_bytes));
-  } while (code == EINTR);
+  const int code = reserve_space(fd, 0, static_cast<int64_t>(num_bytes));
   if (code != 0) fail_full(folder, num_bytes, std::strerror(code));
 }
 
