@@ -121,6 +121,63 @@ TEST_P(Messages, AnySourceTakesEachMessageOnceAndSaysWhoseItIs) {
   });
 }
 
+// Another rank's message is for the recv from any, though an earlier one waits.
+TEST_P(Messages, AnySourceLeavesOutTheRankThatAnEarlierRecvWaitsFor) {
+  run(3, [](Communicator& group) {
+    at::Tensor first = at::zeros({2}), any = at::zeros({2});
+    if (group.rank() == 0) {
+      const WorkPtr of_one = group.recv(first, 1, {.background = true});
+      const WorkPtr of_any = group.recv(any, kAnySource, {.background = true});
+      of_any->wait();
+      EXPECT_EQ(of_any->source(), 2);
+      group.send(at::ones({1}), 1, {.tag = 1})->wait();
+      of_one->wait();
+      EXPECT_TRUE(first.eq(1).all().item<bool>());
+      EXPECT_TRUE(any.eq(2).all().item<bool>());
+    } else {
+      // Rank 1 waits until rank 2's message has been taken.
+      at::Tensor word = at::zeros({1});
+      if (group.rank() == 1) group.recv(word, 0, {.tag = 1})->wait();
+      group.send(at::full({2}, group.rank(), at::kFloat), 0)->wait();
+    }
+  });
+}
+
+TEST_P(Messages, WhatCannotBeWrittenBackFailsItsOwnRecvAlone) {
+  run(2, [](Communicator& group) {
+    const at::Tensor values = values_of(0, {4}, at::kFloat);
+    if (group.rank() == 0) {
+      for (int i = 0; i < 2; ++i) group.send(values, 1)->wait();
+      return;
+    }
+    // Four elements at one place.
+    const at::Tensor narrow = at::zeros({1}).expand({4});
+    const WorkPtr work = group.recv(narrow, 0, {.background = true});
+    EXPECT_ANY_THROW(work->wait());
+    at::Tensor whole = at::zeros({4});
+    group.recv(whole, 0, {.background = true})->wait();
+    assert_same_bits(whole, values, "the next one");
+  });
+}
+
+TEST_P(Messages, ARecvBehindAFullRingSaysWhy) {
+  run(2, [](Communicator& group) {
+    constexpr int kMessages = 9;
+    at::Tensor data = at::zeros({1});
+    if (group.rank() == 0) {
+      std::vector<WorkPtr> works;
+      for (int tag = 0; tag < kMessages; ++tag) {
+        works.push_back(group.send(data, 1, {.tag = tag, .background = true}));
+      }
+      EXPECT_THROW(works.back()->wait(), CommError);
+    } else {
+      EXPECT_ERROR(CommError,
+                   group.recv(data, 0, {.timeout = std::chrono::milliseconds(200), .tag = 8}),
+                   "8 earlier messages of rank 0");
+    }
+  });
+}
+
 TEST_P(Messages, StridedTensorsAreSentAndReceived) {
   run(2, [](Communicator& group) {
     const at::Tensor values = values_of(0, {300, 200}, at::kFloat);

@@ -87,7 +87,12 @@ struct PointToPoint::Transfer {
   size_t size() const { return message.data.size(); }
   void end(const std::exception_ptr& error) {
     is_done = true;
-    if (message.on_end) message.on_end(error == nullptr);
+    std::exception_ptr failure = error;
+    try {
+      if (message.on_end) message.on_end(error == nullptr);
+    } catch (...) {
+      failure = std::current_exception();  // of this message alone
+    }
     // Lets go of the tensors.
     message.on_end = nullptr;
     message.memory.reset();
@@ -96,7 +101,7 @@ struct PointToPoint::Transfer {
     if (message.is_send && is_symmetric && error != nullptr) {
       delete envelope->memory.exchange(nullptr);
     }
-    work->finish(error, error == nullptr ? source : -1);
+    work->finish(failure, failure == nullptr ? source : -1);
   }
   // Whether `later` must not start before this one has: sends of a pair share its ring, recvs take
   // messages in the order of their calls.
@@ -105,8 +110,8 @@ struct PointToPoint::Transfer {
     if (message.is_send != other.is_send) return false;
     const bool same_peer = message.peer == other.peer;
     if (message.is_send) return same_peer;
-    const bool meets = same_peer || message.peer == kAnySource || other.peer == kAnySource;
-    return meets && message.tag == other.tag;
+    // One from any source leaves out those that earlier ones wait for: see is_claimed().
+    return (same_peer || message.peer == kAnySource) && message.tag == other.tag;
   }
 };
 
@@ -203,13 +208,13 @@ void PointToPoint::drive(const std::function<bool()>& is_over) {
 bool PointToPoint::advance_all() {
   bool has_moved = false;
   try {
-    std::vector<const Transfer*> waiting;  // for an envelope or a message; none overtakes them
+    waiting_.clear();
     for (const TransferPtr& transfer : transfers_) {
       const auto precedes = [&](const Transfer* earlier) { return earlier->precedes(*transfer); };
       const bool starts = transfer->envelope == nullptr;
-      if (starts && std::ranges::any_of(waiting, precedes)) continue;
+      if (starts && std::ranges::any_of(waiting_, precedes)) continue;
       has_moved |= transfer->message.is_send ? advance_send(*transfer) : advance_recv(*transfer);
-      if (transfer->envelope == nullptr) waiting.push_back(transfer.get());
+      if (transfer->envelope == nullptr) waiting_.push_back(transfer.get());
     }
   } catch (const std::exception& error) {
     exchange_.abort(error.what());  // no effect when that is why
@@ -356,7 +361,9 @@ PointToPoint::Envelope* PointToPoint::oldest(Envelope* ring, int tag) const {
   // Twice: a message may have come behind the look that found a later one, but before that one.
   for (int look = 0; look < 2; ++look) {
     for (Envelope* found = ring; found != ring + kEnvelopes; ++found) {
-      if (found->is_ready.load() == 0 || found->taken.load() != kFree || found->tag != tag)
+      // In this order: a lent one may be given back and used again meanwhile, and is free before it
+      // is ready.
+      if (found->taken.load() != kFree || found->is_ready.load() == 0 || found->tag != tag)
         continue;
       if (best == nullptr || found->number < best->number) best = found;
     }
@@ -365,12 +372,35 @@ PointToPoint::Envelope* PointToPoint::oldest(Envelope* ring, int tag) const {
   return best;
 }
 
+// Whether an earlier recv waits for this rank's next message with the tag.
+bool PointToPoint::is_claimed(int source, int tag) const {
+  return std::ranges::any_of(waiting_, [&](const Transfer* earlier) {
+    const Message& message = earlier->message;
+    return !message.is_send && message.peer == source && message.tag == tag;
+  });
+}
+
+// What keeps a message with another tag from coming; empty: nothing.
+std::string PointToPoint::obstacle(const Transfer& transfer) const {
+  const Message& message = transfer.message;
+  if (transfer.envelope != nullptr || message.peer == kAnySource) return "";
+  const int from = message.is_send ? exchange_.rank() : message.peer;
+  const Envelope* const ring = this->ring(from, message.is_send ? message.peer : exchange_.rank());
+  const bool is_full = std::all_of(ring, ring + kEnvelopes,
+                                   [](const Envelope& e) { return e.is_ready.load() != 0; });
+  if (!is_full) return "";
+  return concat("; ", kEnvelopes, " earlier messages of ", exchange_.title_of(from),
+                " have not been received, and no more can wait: receive them in about the order "
+                "of their sends");
+}
+
 // Takes the oldest message of the wanted rank, or of the first rank that has one, with the tag.
 bool PointToPoint::match(Transfer& recv) {
   const Message& message = recv.message;
   const int size = exchange_.size();
   for (int i = 0; i < (message.peer == kAnySource ? size : 1) && recv.envelope == nullptr; ++i) {
     recv.source = message.peer == kAnySource ? (next_source_ + i) % size : message.peer;
+    if (message.peer == kAnySource && is_claimed(recv.source, message.tag)) continue;
     Envelope* const ring = this->ring(recv.source, exchange_.rank());
     recv.envelope = oldest(ring, message.tag);
     if (recv.envelope != nullptr) recv.index = static_cast<int>(recv.envelope - ring);
@@ -423,7 +453,7 @@ void PointToPoint::look_for_losses() {
             operation,
             concat("timed out after ", message.timeout.count() / 1000.0, " s waiting for ",
                    peer == kAnySource ? "any rank" : exchange_.title_of(peer), ", tag ",
-                   message.tag, is_lent ? ", which it has borrowed" : ""));
+                   message.tag, is_lent ? ", which it has borrowed" : "", obstacle(*transfer)));
       }
     }
   } catch (...) {

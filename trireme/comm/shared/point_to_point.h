@@ -2,7 +2,8 @@
 // A sender writes an envelope into the ring of its pair; the receiver takes the oldest with the tag
 // it wants. Symmetric data is copied once, by the receiver, from where it lies, or lent: the
 // receiver reads it there, and the envelope stays taken until it is given back. Ordinary data goes
-// through the envelope's pieces, so a send of at most two pieces does not wait for its recv.
+// through the envelope's pieces, so a send of at most two pieces does not wait for its recv. Eight
+// messages of a pair may wait: who receives a later one first, waits until one of them is taken.
 // Comm: n bytes are written and read once more than the copy itself when the data is ordinary.
 #pragma once
 
@@ -14,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -76,6 +78,8 @@ class PointToPoint {
   bool advance_recv(Transfer& recv);
   bool post(Transfer& send);
   Envelope* oldest(Envelope* ring, int tag) const;
+  bool is_claimed(int source, int tag) const;
+  std::string obstacle(const Transfer& transfer) const;
   bool match(Transfer& recv);
   void open(Transfer& recv);
   bool lend(Transfer& recv);
@@ -91,7 +95,9 @@ class PointToPoint {
   size_t pieces_offset_;
 
   std::mutex mutex_;
-  std::list<TransferPtr> transfers_;   // in the order of their calls
+  std::list<TransferPtr> transfers_;  // in the order of their calls
+  // In a round: those that wait for an envelope or a message so far; none overtakes them.
+  std::vector<const Transfer*> waiting_;
   std::vector<uint64_t> next_number_;  // of the messages to each peer
   std::vector<uint32_t> has_pieces_;   // a bit an envelope to each peer: its memory is there
   int next_source_ = 0;                // where an any-source recv looks first
