@@ -146,6 +146,28 @@ TEST(HierarchicalCommunicator, MessagesOfAnotherSizeFailOnBothRanks) {
   }
 }
 
+TEST(HierarchicalCommunicator, NothingWhereSomethingIsExpectedFailsAndIsNoHang) {
+  constexpr int64_t kCount = 1 << 20;
+  for (const bool root_expects : {false, true}) {
+    run_hierarchical_ranks({0, 1}, [&](Communicator& group) {
+      const at::Tensor nothing = at::empty({0}), something = at::zeros({kCount});
+      const at::Tensor& from_one = root_expects ? something : nothing;
+      const at::Tensor& of_one = root_expects ? nothing : something;
+      const auto call = [&] {
+        if (group.rank() == 0) return group.gather({nothing, from_one}, nothing, 0)->wait();
+        group.gather({}, of_one, 0)->wait();
+      };
+      if (group.rank() == 0) {
+        EXPECT_ERROR(CommError, call(), "4194304 bytes");
+      } else if (!root_expects) {
+        EXPECT_THROW(call(), CommError);
+      } else {
+        call();  // an empty message has left
+      }
+    });
+  }
+}
+
 TEST(HierarchicalCommunicator, AGroupWithinOneHostIsTheInnerOne) {
   run_hierarchical_ranks({0, 0, 1, 1}, [](Communicator& group) {
     const auto* hull = dynamic_cast<HierarchicalCommunicator*>(&group);

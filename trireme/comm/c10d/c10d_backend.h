@@ -106,7 +106,7 @@ class C10dBackend : public c10d::Backend {
   std::mutex issuing_;  // guards the next three; held while a synchronous call runs
   std::shared_ptr<Communicator> group_;  // and state_ to change it
   std::shared_ptr<C10dWatcher> watcher_;
-  std::vector<std::weak_ptr<comm::Work>> pending_;  // background collectives, by age
+  std::vector<WorkPtr> pending_;  // background collectives, whoever else has dropped them
 
   mutable std::mutex state_;  // guards the next three; never held for long
   std::chrono::milliseconds timeout_;

@@ -1,5 +1,6 @@
 // The part of C10dBackend that reduces nothing: how calls are issued, all-to-all, gather, scatter,
 // point to point, barriers, and the group's life.
+#include <algorithm>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -10,6 +11,11 @@
 #include "trireme/comm/c10d/c10d_backend.h"
 
 namespace trireme::comm {
+namespace {
+
+constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365 * 10);
+
+}  // namespace
 
 C10dBackend::C10dBackend(std::unique_ptr<Communicator> group, std::chrono::milliseconds timeout)
     : Backend(group->rank(), group->size()),
@@ -25,13 +31,16 @@ C10dBackend::~C10dBackend() = default;
 comm::Options C10dBackend::options_of(std::chrono::milliseconds timeout, bool is_async) const {
   const std::lock_guard lock(state_);
   comm::Options options;
-  options.timeout = timeout.count() > 0 ? timeout : timeout_;
+  // A deadline further off than the clock reaches would have passed.
+  options.timeout = std::min(timeout.count() > 0 ? timeout : timeout_, kLongest);
   options.background = is_async;
   return options;
 }
 
 C10dBackend::Result C10dBackend::issue(const Call& call,
                                        const std::function<WorkPtr(Communicator&)>& operation) {
+  std::vector<WorkPtr>
+      finished;  // let go of without the lock: their tensors' end may need Python's
   const std::lock_guard issuing(issuing_);
   TRIREME_CHECK(group_ != nullptr, call.title, ": group ", group_name_,
                 " has been shut down; make a new one with init_process_group or new_group");
@@ -46,7 +55,10 @@ C10dBackend::Result C10dBackend::issue(const Call& call,
     as_c10d_errors([&] {
       WorkPtr work = operation(*group_);
       if (call.is_collective && call.is_async) {
-        std::erase_if(pending_, [](const auto& old) { return old.expired(); });
+        const auto rest =
+            std::ranges::partition(pending_, [](const auto& old) { return !old->poll(); });
+        finished.assign(rest.begin(), rest.end());
+        pending_.erase(rest.begin(), rest.end());
         pending_.push_back(work);
       }
       result->start(std::move(work), call.epilogue);
@@ -205,16 +217,17 @@ void C10dBackend::abort() {
 }
 
 void C10dBackend::shutdown() {
+  std::vector<WorkPtr> finished;
   const std::lock_guard issuing(issuing_);
+  finished.swap(pending_);
   // Whoever dropped a work still expects its result on the peers.
-  for (const auto& pending : pending_) {
+  for (const WorkPtr& work : finished) {
     try {
-      if (const WorkPtr work = pending.lock()) work->wait();
+      work->wait();
     } catch (const Error&) {
       // Its owner hears of it.
     }
   }
-  pending_.clear();
   std::shared_ptr<Communicator> group;
   {
     const std::lock_guard state(state_);

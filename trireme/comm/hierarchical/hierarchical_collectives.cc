@@ -272,20 +272,18 @@ void HierarchicalCollectives::broadcast(const at::Tensor& data, int root) {
 
 void HierarchicalCollectives::exchange(const std::vector<at::Tensor>& to,
                                        const std::vector<at::Tensor>& from, c10::ScalarType dtype) {
-  const auto is_moved = [](const std::vector<at::Tensor>& list, int peer) {
-    return list[peer].defined() && list[peer].numel() > 0;
-  };
   std::vector<WorkPtr> works;
   for (int peer = 0; peer < outer_.size(); ++peer) {
     if (hosts_.host_of(peer) == host()) continue;
-    if (is_moved(from, peer)) works.push_back(outer_.recv(from[peer], peer, wire()));
-    if (is_moved(to, peer)) works.push_back(outer_.send(to[peer], peer, wire()));
+    // Empty ones too: the other side may expect more, and is told.
+    if (from[peer].defined()) works.push_back(outer_.recv(from[peer], peer, wire()));
+    if (to[peer].defined()) works.push_back(outer_.send(to[peer], peer, wire()));
   }
   const at::Tensor nothing = at::empty({0}, dtype);
   std::vector<at::Tensor> local_to, local_from;
   for (const int peer : hosts_.ranks_of(host())) {
-    local_to.push_back(is_moved(to, peer) ? to[peer] : nothing);
-    local_from.push_back(is_moved(from, peer) ? from[peer] : nothing);
+    local_to.push_back(to[peer].defined() ? to[peer] : nothing);
+    local_from.push_back(from[peer].defined() ? from[peer] : nothing);
   }
   inner_.all_to_all(local_from, local_to, {.timeout = timeout_})->wait();
   wait_all(works);
