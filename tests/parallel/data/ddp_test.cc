@@ -255,5 +255,32 @@ TEST(DistributedDataParallel, LeavesTheModuleAloneOnceDestroyed) {
   });
 }
 
+TEST(DistributedDataParallel, LeavesNoHookOnAParameterThatWasFrozenMeanwhile) {
+  harness::run_ranks(1, [](comm::Communicator& group) {
+    Net net;
+    std::vector<at::Tensor> trained;
+    for (const at::Tensor& parameter : net.parameters()) {
+      if (parameter.requires_grad()) trained.push_back(parameter);
+    }
+    {
+      DistributedDataParallel ddp(net, group);
+      for (const at::Tensor& parameter : trained) parameter.requires_grad_(false);
+    }
+    for (const at::Tensor& parameter : trained) parameter.requires_grad_(true);
+    (loss_of(net, 0, 11) / 11.0).backward();
+    expect_same_bits(gradients_of(net), oracle(11));
+  });
+}
+
+TEST(DistributedDataParallel, AModuleIsInOneAtATime) {
+  harness::run_ranks(2, [](comm::Communicator& group) {
+    Net net;
+    auto ddp = std::make_unique<DistributedDataParallel>(net, group);
+    EXPECT_THROW(DistributedDataParallel(net, group), ConfigError);
+    ddp.reset();
+    ddp = std::make_unique<DistributedDataParallel>(net, group);
+  });
+}
+
 }  // namespace
 }  // namespace trireme::parallel

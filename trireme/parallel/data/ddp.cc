@@ -64,6 +64,8 @@ class DistributedDataParallel::Engine {
  private:
   struct Hook;
 
+  // Whose hook the parameter has; null: nobody's.
+  static const Engine* owner_of(const at::Tensor& parameter);
   void make_weights(comm::Communicator& shard);
   void make_reducer();
   void make_shards();
@@ -99,6 +101,14 @@ struct DistributedDataParallel::Engine::Hook : torch::autograd::PostAccumulateGr
   size_t index;
 };
 
+const DistributedDataParallel::Engine* DistributedDataParallel::Engine::owner_of(
+    const at::Tensor& parameter) {
+  if (torch::autograd::impl::get_autograd_meta(parameter) == nullptr) return nullptr;
+  const auto* hook =
+      dynamic_cast<const Hook*>(torch::autograd::impl::post_acc_grad_hooks(parameter).get());
+  return hook == nullptr ? nullptr : &hook->engine;
+}
+
 DistributedDataParallel::Engine::Engine(torch::nn::Module& module, comm::Communicator& shard,
                                         comm::Communicator* replica, DdpOptions options)
     : options_(std::move(options)) {
@@ -119,6 +129,10 @@ DistributedDataParallel::Engine::Engine(torch::nn::Module& module, comm::Communi
                                 .bucket_bytes = options_.bucket_bytes,
                                 .partition = {.num_ranks = groups_.shard_size(),
                                               .whole_parameters = options_.whole_parameters}});
+  for (size_t i = 0; i < plan_.parameters.size(); ++i) {
+    TRIREME_CHECK(owner_of(plan_.parameters[i]) == nullptr, "parameter \"", plan_.names[i],
+                  "\" is in another DistributedDataParallel; destroy that first");
+  }
   if (options_.zero > 0) make_weights(shard);
   make_reducer();
   make_shards();
@@ -130,8 +144,9 @@ DistributedDataParallel::Engine::Engine(torch::nn::Module& module, comm::Communi
 }
 
 DistributedDataParallel::Engine::~Engine() {
+  // Whatever has been frozen since.
   for (const at::Tensor& parameter : plan_.parameters) {
-    if (parameter.requires_grad())
+    if (owner_of(parameter) == this)
       torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
   }
 }

@@ -96,8 +96,8 @@ class DistributedDataParallel {
   // Comm:       one broadcast a parameter or buffer
   // Collective: every rank of the group, with the same module structure
   // Throws:     ConfigError when the ranks' modules differ in a name, shape or dtype, when options
-  //             are out of range or exclude each other, or when two units have a parameter in
-  //             common
+  //             are out of range or exclude each other, when two units have a parameter in common,
+  //             or when a parameter is in another one that lives
   DistributedDataParallel(torch::nn::Module& module, comm::Communicator& group,
                           DdpOptions options = {});
   DistributedDataParallel(torch::nn::Module& module, DataGroups groups, DdpOptions options = {});
