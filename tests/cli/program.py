@@ -52,7 +52,9 @@ class ProgramTest(unittest.TestCase):
         self.addCleanup(temporary.cleanup)
         self.folder = pathlib.Path(temporary.name)
         self.launchers = []  # process ids
-        self.environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        # What launchers leave when their ranks are killed goes with the test too.
+        (self.folder / "tmp").mkdir()
+        self.environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(self.folder / "tmp")}
         write_text(self.folder / "text")
         (self.folder / "tiny.toml").write_text(CONFIG)
         self.succeed("data", "prepare", "--input", "text", "--tokenizer", "bytes",

@@ -124,7 +124,7 @@ class Hosts:
             within = ["ip", "netns", "exec", self.spaces[host], "unshare", "--mount", "sh", "-c",
                       'mount -t tmpfs -o size=256m tmpfs /dev/shm && exec "$@"', "sh", *command]
             with open(os.path.join(folder, f"host{host}.log"), "w") as log:
-                environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+                environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": folder}  # torchrun's logs
                 nodes.append(subprocess.Popen(within, env=environment, stdout=log, stderr=subprocess.STDOUT))
         try:
             return [node.wait(LIMIT) for node in nodes]
