@@ -40,25 +40,30 @@ std::vector<int> parse_counts(std::string_view text) {
   return counts;
 }
 
-std::vector<int> layers_of(const RunConfig& config, std::span<const parallel::LayerCost> costs,
-                           const parallel::SplitOptions& options) {
-  const int num_stages = options.num_stages;
-  const auto layers = static_cast<int>(config.model.layers);
-  TRIREME_CHECK(layers >= num_stages, "model.layers is ", layers, " and parallel.schedule \"",
-                config.parallel.schedule, "\" on ", config.parallel.pipeline, " ranks has ",
-                num_stages,
-                " stages, each of at least one; lower parallel.pipeline or "
-                "parallel.stages_per_rank");
-  const bool is_by_hand = !config.parallel.stage_layers.empty();
+// parallel.stage_layers; empty: layers are split by cost.
+std::vector<int> counts_by_hand(const RunConfig& config, int num_stages) {
+  if (config.parallel.stage_layers.empty()) return {};
   std::vector<int> counts = parse_counts(config.parallel.stage_layers);
   const int sum = std::accumulate(counts.begin(), counts.end(), 0);
   const bool are_positive = std::ranges::all_of(counts, [](int count) { return count > 0; });
-  TRIREME_CHECK(!is_by_hand || (std::ssize(counts) == num_stages && sum == layers && are_positive),
+  TRIREME_CHECK(std::ssize(counts) == num_stages && sum == config.model.layers && are_positive,
                 "parallel.stage_layers is \"", config.parallel.stage_layers, "\"; expected ",
-                num_stages, " numbers above 0, one a stage, that sum to model.layers = ", layers);
+                num_stages,
+                " numbers above 0, one a stage, that sum to model.layers = ", config.model.layers);
+  return counts;
+}
+
+std::vector<int> layers_of(const RunConfig& config, std::span<const parallel::LayerCost> costs,
+                           const parallel::SplitOptions& options) {
+  TRIREME_CHECK(config.model.layers >= options.num_stages, "model.layers is ", config.model.layers,
+                " and parallel.schedule \"", config.parallel.schedule, "\" on ",
+                config.parallel.pipeline, " ranks has ", options.num_stages,
+                " stages, each of at least one; lower parallel.pipeline or "
+                "parallel.stages_per_rank");
+  const std::vector<int> by_hand = counts_by_hand(config, options.num_stages);
   try {
-    return is_by_hand ? parallel::split_by_hand(std::move(counts), costs, options)
-                      : parallel::split_layers(costs, options);
+    return by_hand.empty() ? parallel::split_layers(costs, options)
+                           : parallel::split_by_hand(by_hand, costs, options);
   } catch (const ConfigError& error) {
     throw ConfigError(concat("parallel.stage_memory is ", config.parallel.stage_memory,
                              " bytes a rank: ", error.what()));
@@ -125,10 +130,9 @@ PipelineLayout pipeline_layout(const RunConfig& config) {
   const parallel::Schedule example = example_schedule(layout.name, config.parallel);
   layout.rank_of_stage = example.rank_of_stage;
   layout.costs = layer_costs(config);
-  layout.split = {.num_stages = layout.num_stages()};
-  if (config.parallel.stage_memory > 0) {
-    layout.split = split_options(config, layout.schedule(config.microbatches_per_step()));
-  }
+  layout.split = config.parallel.stage_memory > 0
+                     ? split_options(config, layout.schedule(config.microbatches_per_step()))
+                     : parallel::SplitOptions{.num_stages = layout.num_stages()};
   layout.layers = layers_of(config, layout.costs, layout.split);
   return layout;
 }

@@ -17,6 +17,9 @@ double itemsize(const RunConfig& config) {
   return static_cast<double>(c10::elementSize(config.dtype()));
 }
 
+// Of what is computed in fp32 at least.
+double wide_itemsize(const RunConfig& config) { return std::max(itemsize(config), 4.0); }
+
 // Elements that the optimizer's rule keeps for each one of a parameter, as for a matrix of a block.
 double elements_kept_per_parameter(const RunConfig& config) {
   const int64_t D = config.model.width;
@@ -30,7 +33,7 @@ double elements_kept_per_parameter(const RunConfig& config) {
   return static_cast<double>(elements) / static_cast<double>(D * D);
 }
 
-// Parameters of one block; of the embedding; and of the head, with the norm before it.
+// Parameters of one block; of what embeds, with the last norm's few; and of the head.
 struct Parameters {
   double block = 0;
   double embedding = 0;
@@ -75,8 +78,7 @@ double bytes_of_head(const RunConfig& config, double norm_input, double rows) {
   const bool comes_from_another_rank = config.model.has_tied_head() &&
                                        config.parallel.pipeline > 1 &&
                                        config.parallel.schedule != "zero-bubble-v";
-  const double wide = std::max(itemsize(config), 4.0);
-  return norm_input * D * rows + wide * (D * rows + weight) +
+  return norm_input * D * rows + wide_itemsize(config) * (D * rows + weight) +
          (comes_from_another_rank ? itemsize(config) * weight : 0);
 }
 
@@ -118,13 +120,11 @@ Kept count_kept(const RunConfig& config) {
 
 double state_bytes_per_parameter(const RunConfig& config) {
   const double item = itemsize(config);
-  const bool is_half = item < 4;
-  const double state_item = is_half ? 4 : item;
-  const bool has_masters = is_half && config.train.master_weights;
+  const bool has_masters = item < 4 && config.train.master_weights;
   const double states =
       config.offload.optimizer == "disk"
           ? 0
-          : state_item * (elements_kept_per_parameter(config) + (has_masters ? 1 : 0));
+          : wide_itemsize(config) * (elements_kept_per_parameter(config) + (has_masters ? 1 : 0));
   const int64_t zero = config.parallel.zero;
   const double ranks =
       zero == 0 ? 1 : static_cast<double>(config.parallel.shard * config.parallel.context);
