@@ -248,5 +248,15 @@ TEST_F(LocalRanks, RestoresTheSignalMask) {
   }
 }
 
+TEST_F(LocalRanks, KnowWhatNohupHasThemIgnore) {
+  const auto before = std::signal(SIGHUP, SIG_IGN);
+  EXPECT_TRUE(is_ignored(SIGHUP));
+  std::signal(SIGHUP, [](int) {});
+  EXPECT_FALSE(is_ignored(SIGHUP));
+  std::signal(SIGHUP, SIG_DFL);
+  EXPECT_FALSE(is_ignored(SIGHUP));
+  std::signal(SIGHUP, before);
+}
+
 }  // namespace
 }  // namespace trireme::launch

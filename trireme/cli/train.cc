@@ -60,8 +60,7 @@ std::vector<train::Override> parse_overrides(const std::vector<std::string>& wor
 int train_rank(train::RunConfig config, comm::Communicator& world,
                const train::ProfileOptions& profile) {
   for (int signal : {SIGTERM, SIGINT, SIGHUP}) {
-    const auto before = std::signal(signal, [](int) { stop_requested = true; });
-    if (before == SIG_IGN) std::signal(signal, SIG_IGN);
+    if (!launch::is_ignored(signal)) std::signal(signal, [](int) { stop_requested = true; });
   }
   // Whoever read what is printed may be gone; the run goes on, and saves.
   std::signal(SIGPIPE, SIG_IGN);

@@ -150,10 +150,8 @@ class SignalWatch {
     sigemptyset(&watched_);
     sigaddset(&watched_, SIGCHLD);
     for (int signal : {SIGTERM, SIGINT, SIGHUP}) {
-      // What nohup ignores stays ignored: a signal that is blocked would come all the same.
-      struct sigaction action {};
-      sigaction(signal, nullptr, &action);
-      if (action.sa_handler != SIG_IGN) sigaddset(&watched_, signal);
+      // What is ignored stays so: once blocked, it would come all the same.
+      if (!is_ignored(signal)) sigaddset(&watched_, signal);
     }
     pthread_sigmask(SIG_BLOCK, &watched_, &previous_);
   }
@@ -226,6 +224,12 @@ class Ranks {
 };
 
 }  // namespace
+
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  sigaction(signal, nullptr, &action);
+  return action.sa_handler == SIG_IGN;
+}
 
 RankExit run_local_ranks(const LocalRanksOptions& options) {
   const SignalWatch signals;

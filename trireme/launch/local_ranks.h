@@ -30,11 +30,15 @@ struct RankExit {
 // LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT), TRIREME_JOB, TRIREME_STORE (a file to meet over,
 // unless MASTER_ADDR is set), TRIREME_ERROR_FD (where a rank may leave one line that says why it
 // failed) and OMP_NUM_THREADS = cores / ranks unless it is set. Returns when all have ended.
-// SIGTERM and SIGINT that reach this process go on to the ranks; a rank that dies of one, having no
-// handler yet, has not failed. When this process dies, even by SIGKILL, the kernel kills the ranks.
+// SIGTERM and SIGINT that reach this process go on to the ranks, SIGHUP as SIGTERM, unless ignored;
+// a rank that dies of one, having no handler yet, has not failed. When this process dies, even by
+// SIGKILL, the kernel kills the ranks.
 // A program that cannot be executed is a rank that exits with 127.
 // Throws: Error when no process can be made
 RankExit run_local_ranks(const LocalRanksOptions& options);
+
+// Whether this process ignores the signal, as nohup has it ignore SIGHUP.
+bool is_ignored(int signal);
 
 // The rank's own message, or "rank 1 was killed by signal 11 (Segmentation fault)", "rank 0 exited
 // with code 2".
