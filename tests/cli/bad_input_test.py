@@ -236,10 +236,8 @@ class BadCheckpoint(ProgramTest):
         self.succeed("train", "tiny.toml", "--ranks", 2, *size, "--train.steps=5")
         for ranks in (1, 2):
             with self.subTest(ranks=ranks):
-                process = self.start("train", "tiny.toml", "--ranks", ranks, *size,
-                                     "--train.steps=1000000", "--checkpoint.interval=0")
-                while not process.stdout.readline().startswith("step"):
-                    self.assertIsNone(process.poll())
+                process = self.start_a_step("train", "tiny.toml", "--ranks", ranks, *size,
+                                            "--train.steps=1000000", "--checkpoint.interval=0")
                 for pid in [process.pid, *children(process.pid)]:
                     resource.prlimit(pid, resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
                 process.send_signal(signal.SIGTERM)

@@ -33,9 +33,7 @@ class Doctor(ProgramTest):
 
     def start_training(self, ranks=2, *overrides):
         """A run that goes on, and its ranks' process ids by rank."""
-        process = self.start("train", "tiny.toml", "--ranks", ranks, "--train.steps=1000000", *overrides)
-        while not process.stdout.readline().startswith("step"):
-            self.assertIsNone(process.poll())
+        process = self.start_a_step("train", "tiny.toml", "--ranks", ranks, "--train.steps=1000000", *overrides)
         _, report = self.doctor()
         pids = {rank["rank"]: rank["process_id"] for rank in report["ranks"]}
         self.assertEqual(sorted(pids.values()), sorted(children(process.pid)))

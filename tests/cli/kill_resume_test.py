@@ -110,35 +110,29 @@ class KillResume(ProgramTest):
         for kind in (signal.SIGTERM, signal.SIGINT):
             with self.subTest(signal=kind):
                 run = f"run-{kind}"
-                process = self.start(*self.command(run))
-                while not process.stdout.readline().startswith("step"):
-                    self.assertIsNone(process.poll())
+                process = self.start_a_step(*self.command(run))
                 process.send_signal(kind)
                 output, errors = process.communicate(timeout=TIMEOUT)
                 self.assertEqual((process.returncode, errors), (DONE, ""))
                 last = self.curve(run)[-1][0]
                 self.assertLess(last, STEPS)
                 self.assertIn("stopped on request", output)
-                self.assertIn(f"step-{last:06}", self.checkpoints(run))
+                self.assert_saved_at_the_end(run)
                 self.assert_finishes_as_reference(run)
 
-    def start_a_step(self, *options):
-        """A long run that has finished a step."""
-        process = self.start("train", "tiny.toml", "--train.steps=1000000", *options)
-        while not process.stdout.readline().startswith("step"):
-            self.assertIsNone(process.poll())
-        return process
+    def start_long_run(self, *options):
+        return self.start_a_step("train", "tiny.toml", "--train.steps=1000000", *options)
 
-    def assert_saved_at_the_end(self):
-        self.assertIn(f"step-{self.curve()[-1][0]:06}", self.checkpoints())
+    def assert_saved_at_the_end(self, run="run"):
+        self.assertIn(f"step-{self.curve(run)[-1][0]:06}", self.checkpoints(run))
 
     def test_a_request_to_stop_one_rank(self):
         for kind in (signal.SIGTERM, signal.SIGHUP):
-            process = self.start_a_step(f"--output.folder=run-{kind}")
+            process = self.start_long_run(f"--output.folder=run-{kind}")
             process.send_signal(kind)
             _, errors = process.communicate(timeout=TIMEOUT)
             self.assertEqual((process.returncode, errors), (DONE, ""))
-            self.assertIn(f"step-{self.curve(f'run-{kind}')[-1][0]:06}", self.checkpoints(f"run-{kind}"))
+            self.assert_saved_at_the_end(f"run-{kind}")
 
     def test_nohup_is_heeded(self):
         before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # which children inherit
@@ -146,7 +140,7 @@ class KillResume(ProgramTest):
         for ranks in (1, 2):
             with self.subTest(ranks=ranks):
                 run = f"run-{ranks}"
-                process = self.start_a_step("--ranks", ranks, f"--output.folder={run}")
+                process = self.start_long_run("--ranks", ranks, f"--output.folder={run}")
                 for pid in [process.pid, *children(process.pid)]:
                     os.kill(pid, signal.SIGHUP)
                 lines = len(self.curve(run))
@@ -159,14 +153,14 @@ class KillResume(ProgramTest):
     def test_a_reader_that_goes_away_costs_nothing(self):
         for ranks in (1, 2):
             with self.subTest(ranks=ranks):
-                process = self.start_a_step("--ranks", ranks)
+                process = self.start_long_run("--ranks", ranks)
                 process.stdout.close()
                 process.send_signal(signal.SIGINT)
                 self.assertEqual(process.wait(TIMEOUT), DONE, process.stderr.read())
                 self.assert_saved_at_the_end()
 
     def test_two_runs_do_not_share_a_folder(self):
-        process = self.start_a_step("--ranks", 2)
+        process = self.start_long_run("--ranks", 2)
         for ranks in (1, 2):
             self.fail_with(USER, ["run is being written by another program", "choose another folder"],
                            "train", "tiny.toml", "--ranks", ranks)

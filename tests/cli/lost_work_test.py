@@ -123,11 +123,9 @@ class LostWork(ProgramTest):
                    "pipeline": (4, [1], "[01]", ["--parallel.pipeline=2"])}
         for name, (num_ranks, ranks, expected, layout) in layouts.items():
             with self.subTest(name):
-                process = self.start("train", "tiny.toml", "--ranks", num_ranks, "--threads", 1, *still, *layout,
-                                     "--train.steps=1000000", "--checkpoint.interval=0",
-                                     "--train.check_replicas_interval=20", f"--output.folder={name}")
-                while not process.stdout.readline().startswith("step"):
-                    self.assertIsNone(process.poll())
+                process = self.start_a_step("train", "tiny.toml", "--ranks", num_ranks, "--threads", 1, *still, *layout,
+                                            "--train.steps=1000000", "--checkpoint.interval=0",
+                                            "--train.check_replicas_interval=20", f"--output.folder={name}")
                 pids = sorted(children(process.pid))
                 self.assertGreater(sum(flip_bit(pids[rank], weights[:48]) for rank in ranks), 0)
                 _, error = process.communicate(timeout=TIMEOUT)

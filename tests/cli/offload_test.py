@@ -22,11 +22,9 @@ class Offload(ProgramTest):
 
     def start_and_wait(self, run, *overrides, ranks=2):
         """A run that has made a step after its first checkpoint, and its processes."""
-        process = self.start("train", "tiny.toml", "--ranks", ranks, *SIZE, *DISK,
-                             "--train.steps=1000000", "--checkpoint.interval=1000000",
-                             f"--output.folder={run}", *overrides)
-        while not process.stdout.readline().startswith("step"):
-            self.assertIsNone(process.poll())
+        process = self.start_a_step("train", "tiny.toml", "--ranks", ranks, *SIZE, *DISK,
+                                    "--train.steps=1000000", "--checkpoint.interval=1000000",
+                                    f"--output.folder={run}", *overrides)
         return process, [process.pid, *children(process.pid)]
 
     def test_every_stage_has_the_bits_of_states_in_memory(self):

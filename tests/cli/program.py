@@ -70,6 +70,13 @@ class ProgramTest(unittest.TestCase):
         self.launchers.append(process.pid)
         return process
 
+    def start_a_step(self, *arguments, **options):
+        """A running program that has printed a step."""
+        process = self.start(*arguments, **options)
+        while not process.stdout.readline().startswith("step"):
+            self.assertIsNone(process.poll())
+        return process
+
     def run_program(self, *arguments, **options):
         process = self.start(*arguments, **options)
         output, errors = process.communicate(timeout=TIMEOUT)
