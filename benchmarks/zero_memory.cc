@@ -17,9 +17,9 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/nn/module.h>
 
+#include "tests/harness/live_bytes.h"
 #include "trireme/comm/shared/thread_group.h"
 #include "trireme/model/model.h"
 #include "trireme/parallel/data/ddp.h"
@@ -28,19 +28,6 @@
 namespace {
 
 using namespace trireme;
-
-// Told by libtorch of every allocation of a thread.
-class AllocationCounter : public c10::MemoryReportingInfoBase {
- public:
-  void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override {
-    live_bytes_ += size;
-  }
-  bool memoryProfilingEnabled() const override { return true; }
-  int64_t live_bytes() const { return live_bytes_; }
-
- private:
-  std::atomic<int64_t> live_bytes_{0};
-};
 
 struct Measurement {
   double parameters = 0;  // bytes a parameter
@@ -60,7 +47,7 @@ Measurement measure_rank(comm::Communicator& group, int zero) {
                                   .ffn_width = 640,
                                   .sequence_length = 64,
                                   .vocab_size = 4096};
-  const auto counter = std::make_shared<AllocationCounter>();
+  const auto counter = std::make_shared<harness::LiveBytes>();
   const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
   auto model = model::make_model(config, 1, at::kBFloat16);
   parallel::DistributedDataParallel ddp(model->module(), group,
@@ -85,7 +72,7 @@ Measurement measure_rank(comm::Communicator& group, int zero) {
           .gradients = per_parameter(memory.gradients),
           .optimizer = per_parameter(optimizer.state_bytes()),
           .buffers = per_parameter(memory.peak_gathered + memory.peak_in_transit),
-          .allocated = per_parameter(counter->live_bytes())};
+          .allocated = per_parameter(counter->bytes())};
 }
 
 // The rank that holds the most.

@@ -1,13 +1,13 @@
 #include "trireme/base/folder_lock.h"
 
 #include <csignal>
-#include <optional>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/harness/messages.h"
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
 
@@ -18,12 +18,7 @@ using ::testing::HasSubstr;
 
 std::string refusal(const std::filesystem::path& folder,
                     std::chrono::milliseconds patience = std::chrono::milliseconds(0)) {
-  try {
-    const FolderLock lock(folder, patience);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
+  return harness::message_of<ConfigError>([&] { const FolderLock lock(folder, patience); });
 }
 
 TEST(FolderLock, KeepsOthersOutWhileItLives) {

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/harness/messages.h"
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
@@ -21,12 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 std::string refusal(const fs::path& target) {
-  try {
-    NewFolder folder(target);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
+  return harness::message_of<ConfigError>([&] { const NewFolder folder(target); });
 }
 
 TEST(NewFolder, AppearsWithItsFilesWhenItIsComplete) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/harness/messages.h"
 #include "trireme/base/error.h"
 #include "trireme/train/config_schema.h"
 
@@ -16,13 +17,10 @@ using ::testing::HasSubstr;
 // fine.
 std::string error_of(std::string_view toml, std::vector<Override> overrides = {},
                      int num_ranks = 1) {
-  try {
+  return harness::message_of<ConfigError>([&] {
     RunConfig config = parse_config(toml, "run.toml", overrides);
     resolve(config, num_ranks);
-    return "";
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
+  });
 }
 
 TEST(Config, DefaultsAreValidOnOneRank) { EXPECT_EQ(error_of(""), ""); }

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/harness/messages.h"
 #include "tests/train/text_run.h"
 
 namespace trireme::train {
@@ -22,7 +23,7 @@ class InputsTest : public TextRun {
   // What preflight() on `num_ranks` says is wrong; empty: nothing.
   std::string error_of(std::vector<Override> overrides, int num_ranks = 1) const {
     RunConfig broken = config(std::move(overrides));
-    return message_of([&] { preflight(broken, num_ranks); });
+    return harness::message_of([&] { preflight(broken, num_ranks); });
   }
 
   bool has_run() const { return std::filesystem::exists(folder_ / "run"); }

@@ -8,7 +8,6 @@
 #include <gtest/gtest.h>
 
 #include "tests/harness/temporary_folder.h"
-#include "trireme/base/error.h"
 #include "trireme/dataset/prepare.h"
 #include "trireme/train/config.h"
 
@@ -51,17 +50,6 @@ warmup_steps = 3
 interval = 2
 )",
                         "test.toml", overrides);
-  }
-
-  // What `action` throws as an Error says; empty: it throws none.
-  template <typename Action>
-  static std::string message_of(Action action) {
-    try {
-      action();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
   }
 
   harness::TemporaryFolder folder_;

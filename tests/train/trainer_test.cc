@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/harness/messages.h"
 #include "tests/harness/ranks.h"
 #include "tests/train/text_run.h"
 #include "trireme/base/error.h"
@@ -64,7 +65,7 @@ class TrainerTest : public TextRun {
   }
 
   std::string error_of(const RunConfig& broken, int num_ranks = 1) {
-    return message_of([&] { run(broken, num_ranks); });
+    return harness::message_of([&] { run(broken, num_ranks); });
   }
 
   int num_threads_;

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
 
-#include "trireme/base/error.h"
+#include "tests/harness/messages.h"
 
 namespace trireme::parallel {
 namespace {
@@ -42,12 +42,7 @@ std::vector<std::string> buckets_of(const BucketPlan& plan) {
 }
 
 std::string refusal(const torch::nn::Module& module, std::vector<Unit> units) {
-  try {
-    plan_buckets(module, {.units = units});
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
+  return harness::message_of<ConfigError>([&] { plan_buckets(module, {.units = units}); });
 }
 
 TEST(BucketPlan, IsInTheOrderInWhichBackwardMeetsParameters) {

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/harness/messages.h"
 #include "tests/harness/ranks.h"
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
@@ -18,12 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string error_of(const fs::path& folder, uint64_t num_bytes) {
-  try {
-    const ScratchFile file(folder, num_bytes);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
+  return harness::message_of<ConfigError>([&] { const ScratchFile file(folder, num_bytes); });
 }
 
 TEST(ScratchFile, TakesItsSpaceAndHasNoName) {
