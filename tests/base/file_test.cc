@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/harness/file_size_limit.h"
+#include "tests/harness/messages.h"
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
 
@@ -124,6 +125,21 @@ TEST(WriteFileAtomically, KeepsAFolderInItsWayAndCleansUp) {
   EXPECT_THROW(write_file_atomically(folder / "a", "text"), Error);
   EXPECT_TRUE(std::filesystem::is_directory(folder / "a" / "inner"));
   EXPECT_THAT(names_in(folder.path()), ElementsAre("a"));
+}
+
+TEST(MakeFolders, MakesWhatIsMissingAndTakesWhatIsThere) {
+  const TemporaryFolder folder;
+  for (int round = 0; round < 2; ++round) make_folders(folder / "a/b/c/");
+  EXPECT_TRUE(std::filesystem::is_directory(folder / "a/b/c"));
+  make_folders(folder / "a/../d");
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("a", "d"));
+}
+
+TEST(MakeFolders, ErrorNamesThePathInTheWay) {
+  const TemporaryFolder folder;
+  OutputFile(folder / "file").close();
+  EXPECT_THAT(harness::message_of([&] { make_folders(folder / "file/below"); }),
+              ::testing::AllOf(::testing::HasSubstr("file"), ::testing::HasSubstr("File exists")));
 }
 
 TEST(SyncFolder, RefusesWhatIsNoFolder) {

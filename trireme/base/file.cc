@@ -113,6 +113,19 @@ int reserve_space(int fd, int64_t offset, int64_t num_bytes) {
   return code;
 }
 
+void make_folders(const std::filesystem::path& folder) {
+  std::filesystem::path path = std::filesystem::absolute(folder).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();  // a slash at the end
+  const std::filesystem::path parent = path.parent_path();
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(parent, ignored)) make_folders(parent);
+  if (::mkdir(path.c_str(), 0777) != 0 && !std::filesystem::is_directory(path, ignored)) {
+    fail("cannot make the folder", path);
+  }
+  // A parent may hold new names and yet not be ours to open.
+  if (::access(parent.c_str(), R_OK) == 0) sync_folder(parent);
+}
+
 void sync_folder(const std::filesystem::path& folder) {
   const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) fail("cannot open", folder);

@@ -54,6 +54,12 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view c
 // is an error here, not at the first write. Returns errno's number, or 0.
 int reserve_space(int fd, int64_t offset, int64_t num_bytes);
 
+// Makes `folder` and what is missing above it, and syncs the folders that hold the new names: after
+// a power loss it is still there. One that exists is synced into its parent too, as whoever made it
+// may have been killed before.
+// Throws: Error with the path and the reason
+void make_folders(const std::filesystem::path& folder);
+
 // fsyncs a folder, which makes renames and new files in it durable.
 void sync_folder(const std::filesystem::path& folder);
 

@@ -216,7 +216,7 @@ void save(const fs::path& root, int64_t step, std::span<const Entry> entries,
     }
     plan = plan_save(held_by);
     if (rank != 0) return;
-    if (fs::create_directories(root) && options.fsync) sync_folder(root / "..");
+    make_folders(root);
     remove_leftovers(root);
     fs::create_directory(temporary);
   });

@@ -44,9 +44,7 @@ double wall_time() {
 }
 
 std::filesystem::path new_file(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) throw Error(concat("cannot make ", folder.string(), ": ", error.message()));
+  make_folders(folder);
   // Nanoseconds, so that a run resumed within a second has a file of its own, in order.
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();

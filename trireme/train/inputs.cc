@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <system_error>
 
 #include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/file.h"
 #include "trireme/dataset/prepare.h"
 #include "trireme/train/parallel/layout.h"
 
@@ -25,11 +25,15 @@ void take_vocabulary(RunConfig& config, const dataset::Tokenizer& tokenizer) {
 
 void make_output_folder(const RunConfig& config) {
   const fs::path folder = config.output.folder;
-  std::error_code error;
-  fs::create_directories(folder, error);
-  const bool writable = !error && ::access(folder.c_str(), W_OK | X_OK) == 0;
-  TRIREME_CHECK(writable, "output.folder ", folder.string(), " cannot be written",
-                error ? ": " + error.message() : "", "; choose another with --output.folder=PATH");
+  std::string reason;
+  try {
+    make_folders(folder);
+  } catch (const Error& error) {
+    reason = concat(": ", error.what());
+  }
+  const bool writable = reason.empty() && ::access(folder.c_str(), W_OK | X_OK) == 0;
+  TRIREME_CHECK(writable, "output.folder ", folder.string(), " cannot be written", reason,
+                "; choose another with --output.folder=PATH");
 }
 
 }  // namespace
