@@ -1,0 +1,251 @@
+#include "trireme/base/bounded_json.h"
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+
+namespace trireme {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kShownBytes = 60;  // of a key or a value, in a message
+
+// As JSON writes it, in ASCII and cut: a message never carries what a terminal would obey.
+std::string quoted(const std::string& text) {
+  const bool cut = text.size() > kShownBytes;
+  const std::string shown =
+      json(cut ? text.substr(0, kShownBytes) : text)
+          .dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::ignore);
+  return cut ? shown.substr(0, shown.size() - 1) + "...\"" : shown;
+}
+
+std::string described(const json& value) {
+  if (value.is_object()) return concat("an object of ", value.size());
+  if (value.is_array()) return concat("an array of ", value.size());
+  if (value.is_string()) return quoted(value.get_ref<const std::string&>());
+  return value.dump();
+}
+
+// ".name", or ."a name" where it is not a plain word.
+std::string step_to(const std::string& key) {
+  const bool plain =
+      !key.empty() && key.size() <= kShownBytes && std::ranges::all_of(key, [](unsigned char c) {
+        return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+               (c >= 'A' && c <= 'Z');
+      });
+  return "." + (plain ? key : quoted(key));
+}
+
+// The way from `value` to `target`, which is within it, as text. Searched, because only a message
+// needs it. Recurses no deeper than parse_json() lets a value be.
+std::optional<std::string> path_to(const json& value, const json* target) {
+  if (&value == target) return "";
+  if (value.is_object()) {
+    for (const auto& [key, member] : value.get_ref<const json::object_t&>()) {
+      if (const auto rest = path_to(member, target)) return step_to(key) + *rest;
+    }
+  } else if (value.is_array()) {
+    size_t index = 0;
+    for (const json& element : value) {
+      if (const auto rest = path_to(element, target)) return concat("[", index, "]", *rest);
+      ++index;
+    }
+  }
+  return std::nullopt;
+}
+
+// Builds the value as the parser meets its parts, and stops at the first that is too much.
+class Builder : public json::json_sax_t {
+ public:
+  Builder(std::string_view text, const std::string& source, const JsonLimits& limits)
+      : text_(text), source_(source), limits_(limits) {}
+
+  json take() { return std::move(root_); }
+
+  bool null() override { return add(json()); }
+  bool boolean(bool value) override { return add(json(value)); }
+  bool number_integer(json::number_integer_t value) override { return add(json(value)); }
+  bool number_unsigned(json::number_unsigned_t value) override { return add(json(value)); }
+  bool number_float(json::number_float_t value, const std::string&) override {
+    return add(json(value));
+  }
+  bool string(std::string& value) override { return add(json(std::move(value))); }
+  bool binary(json::binary_t&) override { return fail("has a value that is no JSON"); }
+
+  bool start_object(size_t) override { return open(json::object()); }
+  bool start_array(size_t) override { return open(json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool key(std::string& name) override {
+    const auto [member, is_new] = open_.back()->get_ref<json::object_t&>().emplace(name, nullptr);
+    if (!is_new) return fail("has the key ", quoted(name), " twice in one object");
+    member_ = &member->second;
+    return true;
+  }
+
+  bool parse_error(size_t position, const std::string&,
+                   const nlohmann::detail::exception& error) override {
+    const std::string_view before = text_.substr(0, std::min(position, text_.size()));
+    const size_t line = 1 + static_cast<size_t>(std::ranges::count(before, '\n'));
+    const std::string_view what = error.what();
+    const char* problem = "is not valid JSON";
+    if (what.find("UTF-8") != std::string_view::npos) problem = "is not UTF-8";
+    if (error.id == kNumberOverflow) problem = "has a number that is too large";
+    return fail(problem, " at line ", line, ", byte ", position);
+  }
+
+ private:
+  static constexpr int kNumberOverflow = 406;  // nlohmann's code
+
+  template <typename... Args>
+  [[noreturn]] bool fail(const Args&... args) const {
+    throw ConfigError(concat(source_, ": the text ", args...));
+  }
+
+  json* place(json value) {
+    if (++num_values_ > limits_.max_values) {
+      fail("has more than ", limits_.max_values, " values");
+    }
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    if (open_.back()->is_object()) {
+      *member_ = std::move(value);
+      return member_;
+    }
+    auto& elements = open_.back()->get_ref<json::array_t&>();
+    elements.push_back(std::move(value));
+    return &elements.back();
+  }
+
+  bool add(json value) {
+    place(std::move(value));
+    return true;
+  }
+
+  bool open(json value) {
+    if (open_.size() >= limits_.max_depth) {
+      fail("has arrays or objects more than ", limits_.max_depth, " deep");
+    }
+    open_.push_back(place(std::move(value)));
+    return true;
+  }
+
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  std::string_view text_;
+  const std::string& source_;
+  const JsonLimits& limits_;
+  json root_;
+  // Those that what follows is added to, outermost first. An array grows only while it is the last
+  // of them, so what these point to stays where it is.
+  std::vector<json*> open_;
+  json* member_ = nullptr;  // of the last of them, an object: what its last key stands for
+  size_t num_values_ = 0;
+};
+
+}  // namespace
+
+nlohmann::json parse_json(std::string_view text, const std::string& source,
+                          const JsonLimits& limits) {
+  TRIREME_CHECK(text.size() <= limits.max_bytes, source, ": the text has ", text.size(),
+                " bytes; expected at most ", limits.max_bytes);
+  // The parser takes a NUL for the end and would not look at what follows.
+  TRIREME_CHECK(text.find('\0') == std::string_view::npos, source,
+                ": the text is not valid JSON: it has a zero at byte ", text.find('\0'));
+  Builder builder(text, source, limits);
+  json::sax_parse(text.begin(), text.end(), &builder);
+  return builder.take();
+}
+
+JsonView::JsonView(const nlohmann::json& root, const std::string& source)
+    : JsonView(&root, &root, &source) {}
+
+JsonView::JsonView(const nlohmann::json* root, const nlohmann::json* value,
+                   const std::string* source)
+    : root_(root), value_(value), source_(source) {}
+
+void JsonView::fail(std::string_view expected) const {
+  std::string path = path_to(*root_, value_).value_or("");
+  if (path.starts_with('.')) path.erase(0, 1);
+  throw ConfigError(concat(*source_, ": ", path.empty() ? "the text" : path, " is ",
+                           described(*value_), "; expected ", expected));
+}
+
+std::optional<JsonView> JsonView::find(std::string_view key) const {
+  if (!value_->is_object()) fail(concat("an object with ", quoted(std::string(key))));
+  const auto& members = value_->get_ref<const json::object_t&>();
+  const auto found = members.find(std::string(key));
+  if (found == members.end()) return std::nullopt;
+  return JsonView(root_, &found->second, source_);
+}
+
+JsonView JsonView::at(std::string_view key) const {
+  if (const auto found = find(key)) return *found;
+  fail(concat("an object with ", quoted(std::string(key))));
+}
+
+std::vector<std::pair<std::string, JsonView>> JsonView::members() const {
+  if (!value_->is_object()) fail("an object");
+  std::vector<std::pair<std::string, JsonView>> members;
+  for (const auto& [key, member] : value_->get_ref<const json::object_t&>()) {
+    members.emplace_back(key, JsonView(root_, &member, source_));
+  }
+  return members;
+}
+
+std::vector<JsonView> JsonView::elements() const {
+  if (!value_->is_array()) fail("an array");
+  std::vector<JsonView> elements;
+  elements.reserve(value_->size());
+  for (const json& element : *value_) elements.push_back(JsonView(root_, &element, source_));
+  return elements;
+}
+
+int64_t JsonView::integer(int64_t minimum, int64_t maximum) const {
+  // Beyond 2^63 the parser's numbers are unsigned, beyond 2^64 floating.
+  const bool fits = value_->is_number_integer() &&
+                    (!value_->is_number_unsigned() ||
+                     value_->get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()});
+  const int64_t number = fits ? value_->get<int64_t>() : 0;
+  if (!fits || number < minimum || number > maximum) {
+    fail(concat("a whole number from ", minimum, " to ", maximum));
+  }
+  return number;
+}
+
+std::vector<int64_t> JsonView::integers(int64_t minimum, int64_t maximum) const {
+  std::vector<int64_t> numbers;
+  for (const JsonView& element : elements()) numbers.push_back(element.integer(minimum, maximum));
+  return numbers;
+}
+
+double JsonView::number(double minimum, double maximum) const {
+  const double number = value_->is_number() ? value_->get<double>() : 0;
+  if (!value_->is_number() || !(number >= minimum && number <= maximum)) {
+    const bool any = minimum == std::numeric_limits<double>::lowest() &&
+                     maximum == std::numeric_limits<double>::max();
+    fail(any ? "a number" : concat("a number from ", minimum, " to ", maximum));
+  }
+  return number;
+}
+
+bool JsonView::boolean() const {
+  if (!value_->is_boolean()) fail("true or false");
+  return value_->get<bool>();
+}
+
+const std::string& JsonView::text() const {
+  if (!value_->is_string()) fail("a string");
+  return value_->get_ref<const std::string&>();
+}
+
+}  // namespace trireme
