@@ -166,5 +166,66 @@ TEST(Checksum, ChangesWithEveryBit) {
   EXPECT_EQ(checksum(bytes_of(text)), before);
 }
 
+TEST(ReadFile, GivesTheWholeContentWhateverItsSize) {
+  const TemporaryFolder folder;
+  for (const size_t size : {0, 1, 4095, 4096, 4097, 8192, 100'000}) {
+    const std::string content(size, 'x');
+    write_file_atomically(folder / "a", content);
+    EXPECT_EQ(read_file(folder / "a"), content);
+    EXPECT_EQ(read_file(folder / "a", size), content);
+    if (size > 0) EXPECT_THROW(read_file(folder / "a", size - 1), Error);
+  }
+}
+
+TEST(ReadFile, AnErrorIsNotTakenForTheEnd) {
+  // It says that it has no bytes; so does the second, and has some.
+  EXPECT_EQ(harness::message_of([] { read_file("/proc/self/mem"); }),
+            "cannot read /proc/self/mem: Input/output error");
+  EXPECT_NE(read_file("/proc/self/status"), "");
+}
+
+TEST(ReadFile, ALargeFileIsRefusedBeforeItIsRead) {
+  const TemporaryFolder folder;
+  OutputFile(folder / "a").close();
+  std::filesystem::resize_file(folder / "a", size_t{1} << 40);
+  EXPECT_EQ(harness::message_of([&] { read_file(folder / "a"); }),
+            "cannot read " + (folder / "a").string() +
+                ": it has 1099511627776 bytes; expected at most 4294967296");
+}
+
+TEST(InputFile, ReadsAnywhereAndSaysWhereTheFileEndsNow) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "a", "0123456789");
+  const InputFile file(folder / "a");
+  EXPECT_EQ(file.num_bytes(), 10);
+  std::string text(4, ' ');
+  const auto bytes = std::as_writable_bytes(std::span(text));
+  file.read(6, bytes);
+  EXPECT_EQ(text, "6789");
+  file.read(0, bytes.first(2));
+  EXPECT_EQ(text, "0189");
+  std::filesystem::resize_file(folder / "a", 8);
+  file.read(4, bytes);
+  EXPECT_EQ(text, "4567");
+  EXPECT_EQ(harness::message_of([&] { file.read(6, bytes); }),
+            "cannot read " + (folder / "a").string() +
+                ": it ends before byte 10; it had 10 bytes when it was opened");
+  EXPECT_THROW(file.read(uint64_t{1} << 62, bytes), Error);
+  EXPECT_THROW(file.read(~uint64_t{0}, bytes), Error);
+  file.read(100, {});
+}
+
+TEST(InputFile, GoesOnWithTheFileItOpened) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "a", "before");
+  const InputFile file(folder / "a");
+  write_file_atomically(folder / "a", "behind");
+  std::string text(6, ' ');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  EXPECT_EQ(text, "before");
+  EXPECT_THROW(InputFile(folder / "missing"), Error);
+  EXPECT_THROW(InputFile(folder.path()), Error);
+}
+
 }  // namespace
 }  // namespace trireme

@@ -181,5 +181,42 @@ TEST(IndexedFile, ChoosesTokenTypesAsMegatronDoes) {
   EXPECT_EQ(token_type_for(65500), TokenType::kInt32);
 }
 
+TEST(IndexedFile, TokensCutShortUnderARunAreALineWithTheirFile) {
+  const TemporaryFolder folder;
+  const std::string prefix = folder / "a";
+  write_by_hand(prefix, index_by_hand(8, 2), tokens_by_hand(2));
+  const IndexedFile file(prefix);
+  std::filesystem::resize_file(bin_path(prefix), 7);
+  std::vector<int64_t> tokens(3);
+  file.read(0, tokens);
+  EXPECT_EQ(tokens, (std::vector<int64_t>{7, 300, 65000}));
+  expect_config_error([&] { file.read(1, tokens); }, {"cannot read " + prefix + ".bin",
+                                                      "it had 12 bytes", "trireme data prepare"});
+  std::filesystem::resize_file(bin_path(prefix), 0);
+  expect_config_error([&] { file.read(0, tokens); }, {prefix + ".bin"});
+}
+
+TEST(IndexedFile, AnIndexThatChangesUnderARunIsALineWithItsFile) {
+  const TemporaryFolder folder;
+  const std::string prefix = folder / "a";
+  constexpr size_t kPointers = 34 + 4 * 4, kDocuments = kPointers + 4 * 8;
+  for (const auto& [offset, value] : {std::pair{kDocuments + 8, ~uint64_t{0}},
+                                      {kDocuments + 8, uint64_t{1} << 62},
+                                      {kDocuments + 8, uint64_t{4}},
+                                      {kPointers + 8, ~uint64_t{9}},
+                                      {kPointers + 8, uint64_t{1} << 62}}) {
+    write_by_hand(prefix, index_by_hand(8, 2), tokens_by_hand(2));
+    const IndexedFile file(prefix);
+    std::string idx = index_by_hand(8, 2);
+    idx.replace(offset, 8, bytes_of(value, 8));
+    OutputFile(idx_path(prefix)).write(idx);  // into the file that is open
+    expect_config_error([&] { file.document(1); }, {prefix + ".idx changed while it was read"});
+  }
+  write_by_hand(prefix, index_by_hand(8, 2), tokens_by_hand(2));
+  const IndexedFile file(prefix);
+  std::filesystem::resize_file(idx_path(prefix), 40);
+  expect_config_error([&] { file.document_at(3); }, {"cannot read " + prefix + ".idx"});
+}
+
 }  // namespace
 }  // namespace trireme::dataset

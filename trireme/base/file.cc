@@ -1,5 +1,6 @@
 #include "trireme/base/file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -85,9 +86,71 @@ MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
-std::string read_file(const std::filesystem::path& path) {
-  const MappedFile file(path);
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+InputFile::InputFile(std::filesystem::path path)
+    : path_(std::move(path)), fd_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (fd_ < 0) fail("cannot read", path_);
+  struct stat status {};
+  const bool known = ::fstat(fd_, &status) == 0;
+  if (known && !S_ISDIR(status.st_mode)) {
+    num_bytes_ = static_cast<uint64_t>(status.st_size);
+    return;
+  }
+  const int code = known ? EISDIR : errno;
+  ::close(fd_);
+  errno = code;
+  fail("cannot read", path_);
+}
+
+InputFile::InputFile(InputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      num_bytes_(other.num_bytes_) {}
+
+InputFile::~InputFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const ssize_t count = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail("cannot read", path_);
+    if (count == 0) {
+      throw Error(concat("cannot read ", path_.string(), ": it ends before byte ",
+                         offset + out.size(), "; it had ", num_bytes_,
+                         " bytes when it was opened"));
+    }
+    offset += static_cast<uint64_t>(count);
+    out = out.subspan(static_cast<size_t>(count));
+  }
+}
+
+// Read, not mapped: a file that is cut short meanwhile would end a process that maps it, and what
+// says it has no bytes, as under /proc, may have some, or an error.
+std::string read_file(const std::filesystem::path& path, size_t max_bytes) {
+  constexpr size_t kFirstBytes = 4096;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail("cannot read", path);
+  const ScopedDescriptor guard{fd};
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) fail("cannot read", path);
+  std::string content(kFirstBytes, '\0');
+  size_t size = 0;
+  for (size_t expected = static_cast<size_t>(status.st_size);;) {
+    if (size > max_bytes || expected > max_bytes) {
+      throw Error(concat("cannot read ", path.string(), ": it has ", std::max(size, expected),
+                         " bytes; expected at most ", max_bytes));
+    }
+    if (content.size() <= std::max(size, expected))
+      content.resize(std::max(2 * size, expected + 1));
+    const ssize_t count = ::read(fd, content.data() + size, content.size() - size);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail("cannot read", path);
+    if (count == 0) break;
+    size += static_cast<size_t>(count);
+  }
+  content.resize(size);
+  return content;
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view content) {

@@ -44,7 +44,32 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-std::string read_file(const std::filesystem::path& path);
+// A file opened for reading at any place, by any thread. Unlike a mapping, it outlives a file that
+// others cut short: the read that misses bytes is an error.
+class InputFile {
+ public:
+  // Throws: Error with path and reason; also for a folder
+  explicit InputFile(std::filesystem::path path);
+  InputFile(InputFile&& other) noexcept;
+  InputFile& operator=(InputFile&&) = delete;
+  ~InputFile();
+
+  const std::filesystem::path& path() const { return path_; }
+  uint64_t num_bytes() const { return num_bytes_; }  // when it was opened
+
+  // Fills `out` with the bytes from `offset` on.
+  // Throws: Error with path and reason, and the file's size where it now ends before
+  void read(uint64_t offset, std::span<std::byte> out) const;
+
+ private:
+  std::filesystem::path path_;
+  int fd_ = -1;
+  uint64_t num_bytes_ = 0;
+};
+
+// The whole content, and never a part of it in silence: an error of the disk is an error here.
+// Throws: Error with path and reason; also for a file of more than `max_bytes`
+std::string read_file(const std::filesystem::path& path, size_t max_bytes = size_t{4} << 30);
 
 // Writes to a temporary neighbour, syncs and renames: readers see the old content or the new. On
 // failure the old content stays and the neighbour is removed.

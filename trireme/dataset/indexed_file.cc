@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <ranges>
+#include <vector>
 
 #include "trireme/base/error.h"
 
@@ -14,6 +14,26 @@ constexpr char kMagic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
 constexpr size_t kHeaderBytes = 34;
 constexpr const char* kRemake = "; make the files again with `trireme data prepare`";
 
+// Runs `action`; what the file system reports is the user's to mend.
+template <typename Action>
+auto as_config_error(Action action) {
+  try {
+    return action();
+  } catch (const ConfigError&) {
+    throw;
+  } catch (const Error& error) {
+    throw ConfigError(concat(error.what(), kRemake));
+  }
+}
+
+InputFile open(const std::filesystem::path& path) {
+  std::error_code failure;
+  TRIREME_CHECK(std::filesystem::is_regular_file(path, failure), "token file ", path.string(),
+                " does not exist: expected PREFIX.bin and PREFIX.idx",
+                "; make them with `trireme data prepare --output PREFIX`");
+  return as_config_error([&] { return InputFile(path); });
+}
+
 template <typename T>
 T load(const std::byte* from) {
   T value;
@@ -21,20 +41,39 @@ T load(const std::byte* from) {
   return value;
 }
 
-MappedFile map(const std::filesystem::path& path) {
-  std::error_code failure;
-  TRIREME_CHECK(std::filesystem::is_regular_file(path, failure), "token file ", path.string(),
-                " does not exist: expected PREFIX.bin and PREFIX.idx",
-                "; make them with `trireme data prepare --output PREFIX`");
-  try {
-    return MappedFile(path);
-  } catch (const Error& error) {
-    throw ConfigError(error.what());
-  }
-}
-
+// A table of numbers in a file, a block at a time.
 template <typename T>
-void widen(const std::byte* from, std::span<int64_t> out) {
+class Table {
+ public:
+  Table(const InputFile& file, uint64_t begin, int64_t size)
+      : file_(file), begin_(begin), size_(size) {}
+
+  // Indices must not fall.
+  T at(int64_t index) {
+    if (index >= block_begin_ + std::ssize(block_)) {
+      block_begin_ = index;
+      block_.resize(static_cast<size_t>(std::min(kBlock, size_ - index)));
+      file_.read(begin_ + static_cast<uint64_t>(index) * sizeof(T),
+                 std::as_writable_bytes(std::span(block_)));
+    }
+    return block_[static_cast<size_t>(index - block_begin_)];
+  }
+
+ private:
+  static constexpr int64_t kBlock = 65536;
+  const InputFile& file_;
+  uint64_t begin_;
+  int64_t size_;
+  int64_t block_begin_ = 0;
+  std::vector<T> block_;
+};
+
+// Tokens of type T that stand in the last bytes of `out`, to all of it. Each is read before what
+// takes its place is written.
+template <typename T>
+void widen_in_place(std::span<int64_t> out) {
+  const auto* from =
+      reinterpret_cast<const std::byte*>(out.data() + out.size()) - out.size() * sizeof(T);
   for (size_t i = 0; i < out.size(); ++i) out[i] = load<T>(from + i * sizeof(T));
 }
 
@@ -61,15 +100,34 @@ TokenType token_type_for(int64_t vocab_size) {
 }
 
 IndexedFile::IndexedFile(const std::string& prefix)
-    : prefix_(prefix), idx_(map(idx_path(prefix))), bin_(map(bin_path(prefix))) {
-  check_header();
-  const std::byte* base = idx_.bytes().data();
-  type_ = static_cast<TokenType>(base[17]);
-  const auto sequences = load<uint64_t>(base + 18);
-  const auto boundaries = load<uint64_t>(base + 26);
-  const std::string path = idx_path(prefix).string();
+    : prefix_(prefix), idx_(open(idx_path(prefix))), bin_(open(bin_path(prefix))) {
+  as_config_error([&] {
+    read_header();
+    check_sequences();
+    check_documents();
+  });
+  num_tokens_ = static_cast<int64_t>(bin_.num_bytes()) / token_type_bytes(type_);
+}
+
+void IndexedFile::read_header() {
+  const std::string path = idx_.path().string();
+  const uint64_t size = idx_.num_bytes();
+  TRIREME_CHECK(size > 0, path, " is empty", kRemake);
+  TRIREME_CHECK(size >= kHeaderBytes, path, " is truncated: ", size,
+                " bytes, expected a header of ", kHeaderBytes, kRemake);
+  std::byte header[kHeaderBytes];
+  idx_.read(0, header);
+  TRIREME_CHECK(std::memcmp(header, kMagic, sizeof(kMagic)) == 0, path,
+                " is no token index: it does not begin with MMIDIDX", kRemake);
+  const auto version = load<uint64_t>(header + 9);
+  TRIREME_CHECK(version == 1, path, " has version ", version, ", expected 1", kRemake);
+  const int code = static_cast<int>(header[17]);
+  type_ = static_cast<TokenType>(code);
+  TRIREME_CHECK(token_type_bytes(type_) != 0, path, " has token type ", code,
+                ", expected 1 uint8, 2 int8, 3 int16, 4 int32, 5 int64 or 8 uint16", kRemake);
+  const auto sequences = load<uint64_t>(header + 18);
+  const auto boundaries = load<uint64_t>(header + 26);
   // Bounded before they are multiplied: a corrupt count must not overflow the sum below.
-  const uint64_t size = idx_.bytes().size();
   TRIREME_CHECK(sequences <= size && boundaries <= size && boundaries >= 1, path,
                 " is damaged: ", sequences, " sequences and ", boundaries,
                 " document boundaries do not fit in ", size, " bytes", kRemake);
@@ -81,52 +139,37 @@ IndexedFile::IndexedFile(const std::string& prefix)
                 kRemake);
   num_sequences_ = static_cast<int64_t>(sequences);
   num_documents_ = static_cast<int64_t>(boundaries) - 1;
-  lengths_ = base + kHeaderBytes;
+  lengths_ = kHeaderBytes;
   pointers_ = lengths_ + sequences * 4;
   documents_ = pointers_ + sequences * 8;
-  check_sequences();
-  check_documents();
-  num_tokens_ = static_cast<int64_t>(bin_.bytes().size()) / token_type_bytes(type_);
-}
-
-void IndexedFile::check_header() const {
-  const std::string path = idx_path(prefix_).string();
-  const auto bytes = idx_.bytes();
-  TRIREME_CHECK(!bytes.empty(), path, " is empty", kRemake);
-  TRIREME_CHECK(bytes.size() >= kHeaderBytes, path, " is truncated: ", bytes.size(),
-                " bytes, expected a header of ", kHeaderBytes, kRemake);
-  TRIREME_CHECK(std::memcmp(bytes.data(), kMagic, sizeof(kMagic)) == 0, path,
-                " is no token index: it does not begin with MMIDIDX", kRemake);
-  const auto version = load<uint64_t>(bytes.data() + 9);
-  TRIREME_CHECK(version == 1, path, " has version ", version, ", expected 1", kRemake);
-  const int code = static_cast<int>(bytes[17]);
-  TRIREME_CHECK(token_type_bytes(static_cast<TokenType>(code)) != 0, path, " has token type ", code,
-                ", expected 1 uint8, 2 int8, 3 int16, 4 int32, 5 int64 or 8 uint16", kRemake);
 }
 
 void IndexedFile::check_sequences() const {
-  const std::string path = idx_path(prefix_).string();
+  const std::string path = idx_.path().string();
   const int64_t token_bytes = token_type_bytes(type_);
+  Table<int32_t> lengths(idx_, lengths_, num_sequences_);
+  Table<int64_t> pointers(idx_, pointers_, num_sequences_);
   int64_t expected = 0;
   for (int64_t i = 0; i < num_sequences_; ++i) {
-    const auto length = load<int32_t>(lengths_ + i * 4);
-    const auto pointer = load<int64_t>(pointers_ + i * 8);
+    const int32_t length = lengths.at(i);
+    const int64_t pointer = pointers.at(i);
     TRIREME_CHECK(length >= 0, path, " is damaged: sequence ", i, " has length ", length, kRemake);
     TRIREME_CHECK(pointer == expected, path, " is damaged: sequence ", i, " begins at byte ",
                   pointer, ", expected ", expected, kRemake);
     expected += length * token_bytes;
   }
-  const auto size = static_cast<int64_t>(bin_.bytes().size());
-  TRIREME_CHECK(size == expected, bin_path(prefix_).string(), " is ",
+  const auto size = static_cast<int64_t>(bin_.num_bytes());
+  TRIREME_CHECK(size == expected, bin_.path().string(), " is ",
                 size < expected ? "truncated" : "too long", ": ", size, " bytes, expected ",
                 expected, " from ", path, kRemake);
 }
 
 void IndexedFile::check_documents() const {
-  const std::string path = idx_path(prefix_).string();
+  const std::string path = idx_.path().string();
+  Table<int64_t> boundaries(idx_, documents_, num_documents_ + 1);
   int64_t previous = 0;
   for (int64_t i = 0; i <= num_documents_; ++i) {
-    const auto boundary = load<int64_t>(documents_ + i * 8);
+    const int64_t boundary = boundaries.at(i);
     TRIREME_CHECK((i == 0 ? boundary == 0 : boundary >= previous) && boundary <= num_sequences_,
                   path, " is damaged: document ", i, " begins at sequence ", boundary, " of ",
                   num_sequences_, " after one at ", previous, kRemake);
@@ -136,15 +179,32 @@ void IndexedFile::check_documents() const {
                 previous, ", expected ", num_sequences_, kRemake);
 }
 
+template <typename T>
+T IndexedFile::number(uint64_t table, int64_t index) const {
+  std::byte bytes[sizeof(T)];
+  as_config_error([&] { idx_.read(table + static_cast<uint64_t>(index) * sizeof(T), bytes); });
+  return load<T>(bytes);
+}
+
 int64_t IndexedFile::sequence_offset(int64_t index) const {
   if (index == num_sequences_) return num_tokens_;
-  return load<int64_t>(pointers_ + index * 8) / token_type_bytes(type_);
+  return number<int64_t>(pointers_, index) / token_type_bytes(type_);
 }
 
 IndexedFile::Extent IndexedFile::document(int64_t index) const {
   TRIREME_ASSERT(index >= 0 && index < num_documents_, "document ", index, " of ", num_documents_);
-  const int64_t begin = sequence_offset(load<int64_t>(documents_ + index * 8));
-  const int64_t end = sequence_offset(load<int64_t>(documents_ + (index + 1) * 8));
+  // Checked when the file was opened, but read again: it may be another now.
+  const auto check = [this](int64_t first, int64_t last, int64_t end) {
+    TRIREME_CHECK(first >= 0 && first <= last && last <= end, idx_.path().string(),
+                  " changed while it was read: a document from ", first, " to ", last, " of ", end,
+                  kRemake);
+  };
+  const auto first = number<int64_t>(documents_, index);
+  const auto last = number<int64_t>(documents_, index + 1);
+  check(first, last, num_sequences_);
+  const int64_t begin = sequence_offset(first);
+  const int64_t end = sequence_offset(last);
+  check(begin, end, num_tokens_);
   return {begin, end - begin};
 }
 
@@ -153,21 +213,29 @@ int64_t IndexedFile::document_at(int64_t offset) const {
   const auto indices = std::views::iota(int64_t{0}, num_documents_);
   const auto begin_of = [this](int64_t index) { return document(index).offset; };
   // Empty documents begin where the next one does: the last of them has the token.
-  return std::ranges::upper_bound(indices, offset, {}, begin_of) - indices.begin() - 1;
+  const int64_t index =
+      std::ranges::upper_bound(indices, offset, {}, begin_of) - indices.begin() - 1;
+  TRIREME_CHECK(index >= 0, idx_.path().string(),
+                " changed while it was read: no document has token ", offset, kRemake);
+  return index;
 }
 
 void IndexedFile::read(int64_t offset, std::span<int64_t> out) const {
   const auto size = static_cast<int64_t>(out.size());
   TRIREME_ASSERT(offset >= 0 && size <= num_tokens_ && offset <= num_tokens_ - size, "tokens [",
                  offset, ", ", offset + size, ") of ", num_tokens_);
-  const std::byte* from = bin_.bytes().data() + offset * token_type_bytes(type_);
+  const auto token_bytes = static_cast<size_t>(token_type_bytes(type_));
+  const std::span<std::byte> bytes = std::as_writable_bytes(out);
+  as_config_error([&] {
+    bin_.read(static_cast<uint64_t>(offset) * token_bytes, bytes.last(out.size() * token_bytes));
+  });
   switch (type_) {
-    case TokenType::kUint8: return widen<uint8_t>(from, out);
-    case TokenType::kInt8: return widen<int8_t>(from, out);
-    case TokenType::kInt16: return widen<int16_t>(from, out);
-    case TokenType::kInt32: return widen<int32_t>(from, out);
-    case TokenType::kInt64: return widen<int64_t>(from, out);
-    case TokenType::kUint16: return widen<uint16_t>(from, out);
+    case TokenType::kUint8: return widen_in_place<uint8_t>(out);
+    case TokenType::kInt8: return widen_in_place<int8_t>(out);
+    case TokenType::kInt16: return widen_in_place<int16_t>(out);
+    case TokenType::kInt32: return widen_in_place<int32_t>(out);
+    case TokenType::kInt64: return;
+    case TokenType::kUint16: return widen_in_place<uint16_t>(out);
   }
 }
 

@@ -53,26 +53,31 @@ class IndexedFile {
   int64_t document_at(int64_t offset) const;
 
   // Copies tokens [offset, offset + out.size()) of the stream of all documents into `out`.
+  // Throws: ConfigError with the path when a file changed since it was opened, as the two above
   void read(int64_t offset, std::span<int64_t> out) const;
 
  private:
+  // Number `index` of the table of T that begins at byte `table` of the .idx file.
+  template <typename T>
+  T number(uint64_t table, int64_t index) const;
   // Where sequence `index` begins; `index` may be num_sequences().
   int64_t sequence_offset(int64_t index) const;
-  void check_header() const;
+  void read_header();
   void check_sequences() const;
   void check_documents() const;
 
   std::string prefix_;
-  MappedFile idx_;
-  MappedFile bin_;
+  // Read, not mapped: others may write to them while a run reads them.
+  InputFile idx_;
+  InputFile bin_;
   TokenType type_ = TokenType::kUint16;
   int64_t num_tokens_ = 0;
   int64_t num_sequences_ = 0;
   int64_t num_documents_ = 0;
-  // The three tables inside idx_; unaligned, hence bytes.
-  const std::byte* lengths_ = nullptr;    // int32 [num_sequences]
-  const std::byte* pointers_ = nullptr;   // int64 [num_sequences]
-  const std::byte* documents_ = nullptr;  // int64 [num_documents + 1]
+  // Where the three tables begin in the .idx file.
+  uint64_t lengths_ = 0;    // int32 [num_sequences]
+  uint64_t pointers_ = 0;   // int64 [num_sequences]
+  uint64_t documents_ = 0;  // int64 [num_documents + 1]
 };
 
 }  // namespace trireme::dataset

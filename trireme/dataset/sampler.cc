@@ -44,10 +44,13 @@ void SequenceSampler::documents(int64_t n, std::span<int64_t> out) const {
   const int64_t T = options_.sequence_length;
   TRIREME_ASSERT(static_cast<int64_t>(out.size()) == T, out.size(), " documents asked of ", T);
   const int64_t offset = sequence(n) * T;
-  for (int64_t at = 0; at < T;) {
-    const int64_t document = file_.document_at(offset + at);
+  int64_t document = file_.document_at(offset);
+  for (int64_t at = 0; at < T; ++document) {
+    TRIREME_CHECK(document < file_.num_documents(), idx_path(file_.prefix()).string(),
+                  " changed while it was read: no document has token ", offset + at,
+                  "; make the files again with `trireme data prepare`");
     const auto [begin, size] = file_.document(document);
-    const int64_t end = std::min(T, begin + size - offset);
+    const int64_t end = std::clamp(begin + size - offset, at, T);
     std::fill(out.begin() + at, out.begin() + end, document);
     at = end;
   }
