@@ -56,10 +56,21 @@ TEST(LoadTokenizer, RefusesMissingAndDamagedFiles) {
   const std::string path = tokenizer_json_path(prefix);
   expect_config_error([&] { load_tokenizer(prefix); }, {path, "does not exist"});
   for (const char* json : {"", "{", "[]", "{}", "{\"kind\": 1, \"vocab_size\": 257}",
-                           "{\"kind\": \"bytes\", \"vocab_size\": \"257\"}", "\xFF"}) {
+                           "{\"kind\": \"bytes\", \"vocab_size\": \"257\"}", "\xFF",
+                           "{\"kind\": \"bytes\", \"vocab_size\": 257, \"vocab_size\": 257}",
+                           "{\"kind\": \"bytes\", \"vocab_size\": 18446744073709551873}",
+                           "{\"kind\": \"bytes\", \"vocab_size\": 257, \"end_of_document\": 257}",
+                           "{\"kind\": \"bytes\", \"vocab_size\": 257, \"end_of_document\": -1}"}) {
     write_text(path, json);
-    expect_config_error([&] { load_tokenizer(prefix); }, {path, "is damaged"});
+    expect_config_error([&] { load_tokenizer(prefix); },
+                        {path, "make it again with `trireme data prepare`"});
   }
+  write_text(path, std::string(50'000, '['));
+  expect_config_error([&] { load_tokenizer(prefix); }, {path, "more than 32 deep"});
+  write_text(path, std::string(100'000, ' '));
+  expect_config_error([&] { load_tokenizer(prefix); }, {path, "expected at most 65536"});
+  write_text(path, "{\"kind\": \"bytes\", \"vocab_size\": 257, \"end_of_document\": 0}");
+  expect_config_error([&] { load_tokenizer(prefix); }, {path, "token 0", "says 256"});
   write_text(path, "{\"kind\": \"bytes\", \"vocab_size\": 300}");
   expect_config_error([&] { load_tokenizer(prefix); }, {path, "says 300", "has 257"});
   write_text(path, "{\"kind\": \"bpe\", \"vocab_size\": 300}");

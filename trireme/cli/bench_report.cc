@@ -2,9 +2,11 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <limits>
 
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
 #include "trireme/cli/console.h"
 
@@ -99,23 +101,24 @@ std::string json_list(std::span<const CommResult> results) {
 std::string write_line(const CommResult& result) { return object_of(result).dump(); }
 
 CommResult read_line(const std::string& line) {
-  try {
-    const nlohmann::json object = nlohmann::json::parse(line);
-    CommResult result;
-    result.what.operation = parse_operations({object.at("operation")}).front();
-    result.what.memory = parse_memories({object.at("memory")}).front();
-    result.what.dtype = parse_dtypes({object.at("dtype")}).front();
-    result.what.bytes = object.at("bytes");
-    result.transport = object.at("transport");
-    result.num_ranks = object.at("ranks");
-    result.microseconds = object.at("microseconds");
-    result.p99_microseconds = object.at("p99_microseconds");
-    result.memcpy_microseconds = object.value("memcpy_microseconds", 0.0);
-    return result;
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(
-        concat("a rank printed \"", line.substr(0, 100), "\", which is no result: ", error.what()));
+  constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
+  const std::string source =
+      concat("a rank printed \"", line.substr(0, 100), "\", which is no result");
+  const nlohmann::json value = parse_json(line, source);
+  const JsonView object(value, source);
+  CommResult result;
+  result.what.operation = parse_operations({object.at("operation").text()}).front();
+  result.what.memory = parse_memories({object.at("memory").text()}).front();
+  result.what.dtype = parse_dtypes({object.at("dtype").text()}).front();
+  result.what.bytes = object.at("bytes").integer(0, kLargest);
+  result.transport = object.at("transport").text();
+  result.num_ranks = static_cast<int>(object.at("ranks").integer(1, 1 << 15));
+  result.microseconds = object.at("microseconds").number(0);
+  result.p99_microseconds = object.at("p99_microseconds").number(0);
+  if (const auto found = object.find("memcpy_microseconds")) {
+    result.memcpy_microseconds = found->number(0);
   }
+  return result;
 }
 
 }  // namespace trireme::cli

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/bounded_json.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/cli/bench_case.h"
 #include "trireme/cli/commands.h"
@@ -35,7 +36,7 @@ int inspect(const CheckpointArguments& arguments) {
     nlohmann::json object = {
         {"path", folder.string()},           {"step", summary.step},
         {"ranks", summary.world_size},       {"elements", summary.num_elements},
-        {"bytes", summary.num_bytes},        {"state", nlohmann::json::parse(summary.state)},
+        {"bytes", summary.num_bytes},        {"state", parse_json(summary.state, folder.string())},
         {"tensors", nlohmann::json::array()}};
     for (const auto& tensor : summary.tensors) {
       object["tensors"].push_back({{"name", tensor.name},

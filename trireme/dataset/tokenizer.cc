@@ -1,7 +1,11 @@
 #include "trireme/dataset/tokenizer.h"
 
+#include <limits>
+#include <optional>
+
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/dataset/bpe.h"
@@ -35,12 +39,16 @@ class BytesTokenizer : public Tokenizer {
   }
 };
 
-std::string read_or_explain(const std::filesystem::path& path) {
+constexpr size_t kMaxDescriptionBytes = size_t{64} << 10;
+constexpr size_t kMaxModelBytes = size_t{256} << 20;
+constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();
+
+std::string read_or_explain(const std::filesystem::path& path, size_t max_bytes) {
   std::error_code ignored;
   TRIREME_CHECK(std::filesystem::is_regular_file(path, ignored), "tokenizer file ", path.string(),
                 " does not exist: `trireme data prepare` writes it beside the token files");
   try {
-    return read_file(path);
+    return read_file(path, max_bytes);
   } catch (const Error& error) {
     throw ConfigError(error.what());
   }
@@ -76,21 +84,46 @@ void save_tokenizer(const Tokenizer& tokenizer, const std::string& prefix) {
   write_file_atomically(tokenizer_json_path(prefix), description.dump(2) + "\n");
 }
 
+namespace {
+
+struct Description {
+  std::string kind;
+  int64_t vocab_size = 0;
+  std::optional<int64_t> end_of_document;
+};
+
+Description read_description(const std::filesystem::path& path) {
+  const std::string text = read_or_explain(path, kMaxDescriptionBytes);
+  const std::string source = path.string();
+  try {
+    const nlohmann::json value = parse_json(text, source);
+    const JsonView root(value, source);
+    Description description{.kind = root.at("kind").text(),
+                            .vocab_size = root.at("vocab_size").integer(1, kMaxTokens)};
+    if (const auto end = root.find("end_of_document")) {
+      description.end_of_document = end->integer(0, description.vocab_size - 1);
+    }
+    return description;
+  } catch (const ConfigError& error) {
+    throw ConfigError(concat(error.what(), "; make it again with `trireme data prepare`"));
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& prefix) {
   const auto json_path = tokenizer_json_path(prefix);
-  const auto description = nlohmann::json::parse(read_or_explain(json_path), nullptr, false);
-  TRIREME_CHECK(description.is_object() && description.contains("kind") &&
-                    description["kind"].is_string() && description.contains("vocab_size") &&
-                    description["vocab_size"].is_number_integer(),
-                json_path.string(), " is damaged: expected an object with kind and vocab_size",
-                "; make it again with `trireme data prepare`");
-  const auto kind = description["kind"].get<std::string>();
-  auto tokenizer =
-      make_tokenizer(kind, kind == "bpe" ? read_or_explain(tokenizer_model_path(prefix)) : "");
-  const auto vocab_size = description["vocab_size"].get<int64_t>();
+  const auto [kind, vocab_size, end_of_document] = read_description(json_path);
+  auto tokenizer = make_tokenizer(
+      kind, kind == "bpe" ? read_or_explain(tokenizer_model_path(prefix), kMaxModelBytes) : "");
   TRIREME_CHECK(tokenizer->vocab_size() == vocab_size, json_path.string(), " says ", vocab_size,
                 " tokens, but the tokenizer has ", tokenizer->vocab_size(),
                 "; make both again with `trireme data prepare`");
+  TRIREME_CHECK(
+      end_of_document.value_or(tokenizer->end_of_document()) == tokenizer->end_of_document(),
+      json_path.string(), " says that token ", *end_of_document,
+      " ends a document, but the tokenizer says ", tokenizer->end_of_document(),
+      "; make both again with `trireme data prepare`");
   return tokenizer;
 }
 

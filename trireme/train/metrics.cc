@@ -2,12 +2,28 @@
 
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/bounded_json.h"
+#include "trireme/base/error.h"
+
 namespace trireme::train {
 namespace {
+
+// The step that a line of metrics.jsonl tells of; the largest number where it is none.
+int64_t step_of(const std::string& line, const std::filesystem::path& path) {
+  constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
+  const std::string source = path.string();
+  try {
+    const nlohmann::json value = parse_json(line, source);
+    return JsonView(value, source).at("step").integer(0, kLargest);
+  } catch (const ConfigError&) {
+    return kLargest;
+  }
+}
 
 // metrics.jsonl with the steps up to `last_step` alone. A line that a kill cut short goes too.
 std::filesystem::path cut_after(const std::filesystem::path& path, int64_t last_step) {
@@ -15,8 +31,7 @@ std::filesystem::path cut_after(const std::filesystem::path& path, int64_t last_
   std::istringstream lines(read_file(path));
   std::string kept;
   for (std::string line; std::getline(lines, line);) {
-    const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!object.is_object() || object.value("step", int64_t{0}) > last_step) break;
+    if (step_of(line, path) > last_step) break;
     kept += line + "\n";
   }
   write_file_atomically(path, kept);

@@ -1,11 +1,13 @@
 #include "trireme/train/state.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
 
 namespace trireme::train {
@@ -27,23 +29,35 @@ std::string to_json(const RunState& state) {
 }
 
 RunState parse_state(const std::string& json, const std::string& where) {
+  constexpr int64_t kMaxSamples = int64_t{1} << 62;
+  constexpr double kMaxNumber = std::numeric_limits<double>::max();
+  const std::string source = where + ": the state of the run";
   try {
-    const auto object = nlohmann::json::parse(json);
+    const nlohmann::json value = parse_json(json, source);
+    const JsonView root(value, source);
+    const auto count = [&](const char* key) {
+      const auto found = root.find(key);
+      return found ? found->integer(0, kMaxSamples) : 0;
+    };
+    const auto number = [&](const char* key, double minimum) {
+      const auto found = root.find(key);
+      return found ? found->number(minimum, kMaxNumber) : 0;
+    };
     // What later versions added has a default: their checkpoints stay readable.
-    return {.step = object.at("step"),
-            .next_sample = object.at("next_sample"),
-            .optimizer_steps = object.at("optimizer_steps"),
-            .config = object.at("config"),
-            .loss_scale = object.value("loss_scale", 0.0),
-            .loss_scale_steps = object.value("loss_scale_steps", int64_t{0}),
-            .bad_steps = {.mean_norm = object.value("mean_grad_norm", 0.0),
-                          .num_good = object.value("good_steps", int64_t{0}),
-                          .num_skipped = object.value("skipped_steps", int64_t{0})},
-            .noise = {.squared_gradient = object.value("noise_squared_gradient", 0.0),
-                      .trace = object.value("noise_trace", 0.0),
-                      .weight = object.value("noise_weight", 0.0)}};
-  } catch (const nlohmann::json::exception& error) {
-    throw CheckpointError(concat(where, ": not the state of a training run: ", error.what()));
+    return {.step = root.at("step").integer(0, kMaxSamples),
+            .next_sample = root.at("next_sample").integer(0, kMaxSamples),
+            .optimizer_steps = root.at("optimizer_steps").integer(0, kMaxSamples),
+            .config = root.at("config").text(),
+            .loss_scale = number("loss_scale", 0),
+            .loss_scale_steps = count("loss_scale_steps"),
+            .bad_steps = {.mean_norm = number("mean_grad_norm", 0),
+                          .num_good = count("good_steps"),
+                          .num_skipped = count("skipped_steps")},
+            .noise = {.squared_gradient = number("noise_squared_gradient", -kMaxNumber),
+                      .trace = number("noise_trace", -kMaxNumber),
+                      .weight = number("noise_weight", 0)}};
+  } catch (const ConfigError& error) {
+    throw CheckpointError(error.what());
   }
 }
 
