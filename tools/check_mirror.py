@@ -26,6 +26,7 @@ EXEMPT = {
     "trireme/parallel/data/sharded_weights.h": "zero_test: every stage's weights, memory and traffic",
     "trireme/parallel/data/same_module.h": "ddp_test: other modules on other ranks, rank 0's weights on all",
     "trireme/cli/commands.h": "declarations; tests/cli runs the commands",
+    "trireme/cli/number_range.h": "tests/cli/ranges_test.py gives every option of every command numbers outside",
     "trireme/cli/console.h": "what the terminal shows; tests/cli reads it",
     "trireme/train/config_schema.h": "a table; config_test walks it",
     "trireme/train/offload/thread_io.h": "async_io_test runs over threads",

@@ -181,6 +181,25 @@ TEST(IndexedFile, ChoosesTokenTypesAsMegatronDoes) {
   EXPECT_EQ(token_type_for(65500), TokenType::kInt32);
 }
 
+TEST(IndexedFile, FindsTheDocumentOfEveryTokenAmongMany) {
+  const TemporaryFolder folder;
+  const std::string prefix = folder / "a";
+  for (const int count : {1, 511, 512, 513, 1024, 1500}) {
+    std::vector<std::vector<int32_t>> documents(static_cast<size_t>(count));
+    for (size_t i = 0; i < documents.size(); ++i) documents[i].resize(i * 7 % 4, 1);  // some empty
+    documents.back() = {1};
+    write_token_file(prefix, documents);
+    const IndexedFile file(prefix);
+    int64_t offset = 0;
+    for (size_t i = 0; i < documents.size(); ++i) {
+      for (size_t at = 0; at < documents[i].size(); ++at, ++offset) {
+        ASSERT_EQ(file.document_at(offset), static_cast<int64_t>(i)) << count << " " << offset;
+      }
+    }
+    EXPECT_EQ(offset, file.num_tokens());
+  }
+}
+
 TEST(IndexedFile, TokensCutShortUnderARunAreALineWithTheirFile) {
   const TemporaryFolder folder;
   const std::string prefix = folder / "a";

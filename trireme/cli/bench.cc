@@ -17,6 +17,7 @@
 #include "trireme/cli/bench_report.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
+#include "trireme/cli/number_range.h"
 #include "trireme/comm/message/mpi_group.h"
 #include "trireme/comm/rendezvous/rendezvous.h"
 #include "trireme/comm/shared/thread_group.h"
@@ -60,10 +61,6 @@ BenchPlan plan_of(const BenchArguments& arguments) {
   plan.cases =
       combine_cases(parse_operations(arguments.operations), parse_memories(arguments.memories),
                     parse_dtypes(arguments.dtypes), parse_sizes(arguments.sizes));
-  TRIREME_CHECK(arguments.seconds > 0 && arguments.seconds < 1e6, "--seconds is ",
-                arguments.seconds, "; expected a time above 0");
-  TRIREME_CHECK(arguments.num_rounds >= 0, "--rounds is ", arguments.num_rounds,
-                "; expected at least 1");
   if (!arguments.compare.empty()) plan.peers = parse_names("--compare", arguments.compare);
   plan.num_rounds = arguments.num_rounds > 0 ? arguments.num_rounds : plan.peers.empty() ? 1 : 3;
   plan.seconds_per_round = arguments.seconds / plan.num_rounds;
@@ -260,9 +257,13 @@ void add_comm(CLI::App& bench, int& exit_code) {
   list("--memory", arguments->memories, "ordinary tensors, or symmetric: mapped by all ranks");
   list("--dtype", arguments->dtypes, "fp64, fp32, bf16, fp16, int64, int32, int16, int8, uint8");
   list("--compare", arguments->compare, "peers measured in turn with it: gloo, mpi");
-  command->add_option("--seconds", arguments->seconds, "time for each case")->capture_default_str();
-  command->add_option("--rounds", arguments->num_rounds,
-                      "how often the time is divided; the median counts (3 beside peers, or 1)");
+  command->add_option("--seconds", arguments->seconds, "time for each case")
+      ->check(within({.minimum = 0, .maximum = 1e6, .above_minimum = true}))
+      ->capture_default_str();
+  command
+      ->add_option("--rounds", arguments->num_rounds,
+                   "how often the time is divided; the median counts (3 beside peers, or 1)")
+      ->check(within({1, 1000}));
   command->add_option("--python", arguments->python, "a python with torch, for gloo")
       ->capture_default_str();
   command->add_flag("--json", arguments->json, "print a list of objects instead of a table");

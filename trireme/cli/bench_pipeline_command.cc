@@ -12,6 +12,7 @@
 #include "trireme/base/error.h"
 #include "trireme/cli/bench_pipeline.h"
 #include "trireme/cli/commands.h"
+#include "trireme/cli/number_range.h"
 #include "trireme/parallel/pipeline/timeline_drawing.h"
 
 namespace trireme::cli {
@@ -61,15 +62,8 @@ void write_svg(const PipelineArguments& arguments, const PipelineReport& report)
 }
 
 int bench_pipeline(const PipelineArguments& arguments) {
-  TRIREME_CHECK(arguments.num_runs >= 1, "--runs is ", arguments.num_runs, "; expected at least 1");
   TRIREME_CHECK(arguments.svg.empty() || !arguments.compare,
                 "--svg draws one schedule, and --compare has all; leave one out");
-  const parallel::StageCosts& times = arguments.what.milliseconds;
-  TRIREME_CHECK(times.forward > 0 && times.backward_input > 0 && times.backward_weight >= 0 &&
-                    arguments.what.communication_milliseconds >= 0,
-                "times of ", times.forward, ", ", times.backward_input, ", ", times.backward_weight,
-                " and ", arguments.what.communication_milliseconds,
-                " ms; expected forward and backward-input above 0, the others not below");
   std::vector<PipelineReport> reports = plan_all(arguments);
   if (arguments.run) {
     for (PipelineReport& report : reports)
@@ -122,18 +116,23 @@ void add_bench_pipeline(CLI::App& bench, int& exit_code) {
   };
   option("--schedule", what.schedule,
          "gpipe, 1f1b, interleaved, zero-bubble, zero-bubble-v or breadth-first");
-  option("--stages", what.num_ranks, "ranks of the pipeline, p");
-  option("--chunks", what.num_chunks,
+  const auto number = [&](const char* name, auto& value, const train::Range& range,
+                          const char* help) { option(name, value, help)->check(within(range)); };
+  constexpr train::Range kTime{.minimum = 0, .maximum = 1e6, .above_minimum = true};
+  number("--stages", what.num_ranks, {1, 1024}, "ranks of the pipeline, p");
+  number("--chunks", what.num_chunks, {0, 1024},
          "pieces of the model a rank, v; 0: 1, or 2 where it needs them");
-  option("--microbatches", what.num_microbatches, "microbatches of a step, m");
-  option("--forward", what.milliseconds.forward, "F: forward, ms");
-  option("--backward-input", what.milliseconds.backward_input, "B: the backward's input part, ms");
-  option("--backward-weight", what.milliseconds.backward_weight,
+  number("--microbatches", what.num_microbatches, {1, 100'000}, "microbatches of a step, m");
+  number("--forward", what.milliseconds.forward, kTime, "F: forward, ms");
+  number("--backward-input", what.milliseconds.backward_input, kTime,
+         "B: the backward's input part, ms");
+  number("--backward-weight", what.milliseconds.backward_weight, {0, 1e6},
          "W: the backward's weight part, ms");
-  option("--communication", what.communication_milliseconds, "of a transfer between ranks, ms");
-  option("--memory-limit", what.memory_limit,
+  number("--communication", what.communication_milliseconds, {0, 1e6},
+         "of a transfer between ranks, ms");
+  number("--memory-limit", what.memory_limit, {0, 1e6},
          "zero-bubble schedules: microbatches that a rank may hold; 0: --stages");
-  option("--kept-for-weight", what.kept_for_weight,
+  number("--kept-for-weight", what.kept_for_weight, {0, 1},
          "the share of activations that the weight part needs");
   command->add_flag("--show", arguments->show,
                     "draw the timeline; of each schedule with --compare (the default without it)");
@@ -141,9 +140,10 @@ void add_bench_pipeline(CLI::App& bench, int& exit_code) {
   command->add_flag("--compare", arguments->compare, "a table of all schedules");
   command->add_flag("--run", arguments->run,
                     "run it on local ranks, with stages that sleep for the given times");
-  option("--runs", arguments->num_runs, "how often; the fastest counts");
-  command->add_option("--width", arguments->width,
-                      "columns of the drawing (the terminal's, or 100)");
+  number("--runs", arguments->num_runs, {1, 1000}, "how often; the fastest counts");
+  command
+      ->add_option("--width", arguments->width, "columns of the drawing (the terminal's, or 100)")
+      ->check(within({1, 10'000}));
   command->add_flag("--color", arguments->color, "colours in place of letters' fill");
   command->add_flag("--json", arguments->json, "print a list of objects instead");
   command->footer(kFooter);

@@ -8,6 +8,7 @@
 
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
+#include "trireme/cli/number_range.h"
 #include "trireme/dataset/prepare.h"
 
 namespace trireme::cli {
@@ -85,11 +86,14 @@ void add_data(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_option("--tokenizer-model", options->tokenizer_model,
                       "a SentencePiece model to use instead of training one");
-  command->add_option("--vocab-size", options->vocab_size,
-                      "size of a trained bpe vocabulary; 0: 8192");
+  command
+      ->add_option("--vocab-size", options->vocab_size, "size of a trained bpe vocabulary; 0: 8192")
+      ->check(within({0, 1 << 26}));
   command->add_option("--validation-fraction", options->validation_fraction, "of the documents")
+      ->check(within({.minimum = 0, .maximum = 1, .below_maximum = true}))
       ->capture_default_str();
   command->add_option("--seed", options->seed, "chooses the validation documents")
+      ->check(within({0, std::numeric_limits<uint64_t>::max()}))
       ->capture_default_str();
   command->add_option("--output", options->output, "prefix of the files written")->required();
   command->callback([options, &exit_code] { exit_code = prepare_data(*options); });

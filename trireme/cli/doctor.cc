@@ -13,6 +13,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/cli/commands.h"
+#include "trireme/cli/number_range.h"
 #include "trireme/comm/recorder/diagnosis.h"
 
 namespace trireme::cli {
@@ -156,8 +157,10 @@ void add_doctor(CLI::App& app, int& exit_code) {
   command
       ->add_option("--late-after", arguments->late_after,
                    "seconds that others wait before a rank counts as late")
+      ->check(within({0, 1e9}))
       ->capture_default_str();
   command->add_option("--calls", arguments->num_calls, "also list the last calls of every rank")
+      ->check(within({0, 1e9}))
       ->capture_default_str();
   command->add_flag("--json", arguments->json, "print JSON");
   command->footer(

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "trireme/cli/commands.h"
+#include "trireme/cli/number_range.h"
 #include "trireme/dataset/tokenizer.h"
 #include "trireme/model/generate.h"
 #include "trireme/train/trained_model.h"
@@ -53,16 +54,22 @@ void add_generate(CLI::App& app, int& exit_code) {
       ->required();
   command->add_option("--prompt", arguments->prompt, "text to continue")->capture_default_str();
   command->add_option("--tokens", options.max_tokens, "longest continuation")
+      ->check(within({0, 1e9}))
       ->capture_default_str();
   command->add_option("--temperature", options.temperature, "0: always the likeliest token")
+      ->check(within({0, 1e6}))
       ->capture_default_str();
   command->add_option("--top-k", options.top_k, "only the k likeliest tokens; 0: all")
+      ->check(within({0, 1e9}))
       ->capture_default_str();
   command
       ->add_option("--top-p", options.top_p,
                    "only the likeliest tokens that reach this probability")
+      ->check(within({.minimum = 0, .maximum = 1, .above_minimum = true}))
       ->capture_default_str();
-  command->add_option("--seed", options.seed, "another seed, another text")->capture_default_str();
+  command->add_option("--seed", options.seed, "another seed, another text")
+      ->check(within({0, std::numeric_limits<uint64_t>::max()}))
+      ->capture_default_str();
   command->callback([arguments, &exit_code] { exit_code = generate(*arguments); });
 }
 

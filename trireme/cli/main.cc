@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -21,6 +22,9 @@ namespace {
 // One line, to the launcher when there is one (it prints the first failure once), else to stderr.
 int report(ExitCode code, const std::string& message) {
   std::string line = message.substr(0, message.find('\n'));
+  // A name or a value that the message quotes must not steer the terminal.
+  std::ranges::replace_if(
+      line, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
   const char* descriptor = std::getenv("TRIREME_ERROR_FD");
   if (descriptor != nullptr) {
     const char* rank = std::getenv("RANK");

@@ -14,6 +14,7 @@
 #include "trireme/base/error.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
+#include "trireme/cli/number_range.h"
 #include "trireme/comm/recorder/recorder.h"
 #include "trireme/comm/rendezvous/rendezvous.h"
 #include "trireme/comm/shared/thread_group.h"
@@ -109,10 +110,6 @@ comm::GroupOptions group_options(const train::RunConfig& config, const comm::Wor
 
 train::ProfileOptions profile_options(const TrainArguments& arguments) {
   if (!arguments.has_profile) return {};
-  TRIREME_CHECK(arguments.profile_steps >= 1, "--profile-steps is ", arguments.profile_steps,
-                "; expected at least 1");
-  TRIREME_CHECK(arguments.profile_warmup >= 0, "--profile-warmup is ", arguments.profile_warmup,
-                "; expected at least 0");
   // libtorch's profiler logs its start and stop as errors.
   ::setenv("KINETO_LOG_LEVEL", "6", /*overwrite=*/0);
   return {.num_steps = arguments.profile_steps, .warmup_steps = arguments.profile_warmup};
@@ -122,10 +119,6 @@ int train(const TrainArguments& arguments) {
   const std::vector<train::Override> overrides = parse_overrides(arguments.overrides);
   train::RunConfig config = train::load_config(arguments.config, overrides);
   const bool launched = comm::is_launched();
-  TRIREME_CHECK(arguments.num_ranks >= 1, "--ranks is ", arguments.num_ranks,
-                "; expected at least 1");
-  TRIREME_CHECK(arguments.num_threads >= 0, "--threads is ", arguments.num_threads,
-                "; expected at least 1, or 0 for cores / ranks");
   train::ProfileOptions profile = profile_options(arguments);
   if (!launched) {
     // A wrong config costs one line here, before any rank starts or records.
@@ -166,8 +159,9 @@ void add_train(CLI::App& app, int& exit_code) {
       "  trireme train examples/demo.toml --ranks 2 --profile --profile-steps 5\n");
   command->add_option("config", arguments->config, "TOML file")->required();
   CLI::Option* ranks = command->add_option("--ranks", arguments->num_ranks, "local ranks to start");
-  ranks->capture_default_str();
+  ranks->check(within({1, 1 << 15}))->capture_default_str();
   command->add_option("--threads", arguments->num_threads, "threads a rank; 0: cores / ranks")
+      ->check(within({0, 1 << 15}))
       ->capture_default_str();
   CLI::Option* profile = command->add_flag(
       "--profile", arguments->has_profile,
@@ -176,9 +170,11 @@ void add_train(CLI::App& app, int& exit_code) {
   command
       ->add_option("--profile-warmup", arguments->profile_warmup,
                    "steps of this start before those that are profiled")
+      ->check(within({0, 1e11}))
       ->capture_default_str()
       ->needs(profile);
   command->add_option("--profile-steps", arguments->profile_steps, "steps to profile")
+      ->check(within({1, 1e6}))
       ->capture_default_str()
       ->needs(profile);
   command->allow_extras();

@@ -106,7 +106,6 @@ IndexedFile::IndexedFile(const std::string& prefix)
     check_sequences();
     check_documents();
   });
-  num_tokens_ = static_cast<int64_t>(bin_.num_bytes()) / token_type_bytes(type_);
 }
 
 void IndexedFile::read_header() {
@@ -137,6 +136,7 @@ void IndexedFile::read_header() {
                 size < expected ? "truncated" : "damaged", ": ", size, " bytes, expected ",
                 expected, " for ", sequences, " sequences and ", boundaries, " document boundaries",
                 kRemake);
+  num_tokens_ = static_cast<int64_t>(bin_.num_bytes()) / token_type_bytes(type_);
   num_sequences_ = static_cast<int64_t>(sequences);
   num_documents_ = static_cast<int64_t>(boundaries) - 1;
   lengths_ = kHeaderBytes;
@@ -164,7 +164,7 @@ void IndexedFile::check_sequences() const {
                 expected, " from ", path, kRemake);
 }
 
-void IndexedFile::check_documents() const {
+void IndexedFile::check_documents() {
   const std::string path = idx_.path().string();
   Table<int64_t> boundaries(idx_, documents_, num_documents_ + 1);
   int64_t previous = 0;
@@ -173,6 +173,7 @@ void IndexedFile::check_documents() const {
     TRIREME_CHECK((i == 0 ? boundary == 0 : boundary >= previous) && boundary <= num_sequences_,
                   path, " is damaged: document ", i, " begins at sequence ", boundary, " of ",
                   num_sequences_, " after one at ", previous, kRemake);
+    if (i % kBlock == 0) block_offsets_.push_back(sequence_offset(boundary));
     previous = boundary;
   }
   TRIREME_CHECK(previous == num_sequences_, path, " is damaged: its documents end at sequence ",
@@ -210,11 +211,13 @@ IndexedFile::Extent IndexedFile::document(int64_t index) const {
 
 int64_t IndexedFile::document_at(int64_t offset) const {
   TRIREME_ASSERT(offset >= 0 && offset < num_tokens_, "token ", offset, " of ", num_tokens_);
-  const auto indices = std::views::iota(int64_t{0}, num_documents_);
+  const auto block = std::ranges::upper_bound(block_offsets_, offset) - block_offsets_.begin() - 1;
+  const int64_t first = block * kBlock;
+  const auto indices = std::views::iota(first, std::min(first + kBlock, num_documents_));
   const auto begin_of = [this](int64_t index) { return document(index).offset; };
   // Empty documents begin where the next one does: the last of them has the token.
   const int64_t index =
-      std::ranges::upper_bound(indices, offset, {}, begin_of) - indices.begin() - 1;
+      first + (std::ranges::upper_bound(indices, offset, {}, begin_of) - indices.begin()) - 1;
   TRIREME_CHECK(index >= 0, idx_.path().string(),
                 " changed while it was read: no document has token ", offset, kRemake);
   return index;

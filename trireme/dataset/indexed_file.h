@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "trireme/base/file.h"
 
@@ -64,7 +65,7 @@ class IndexedFile {
   int64_t sequence_offset(int64_t index) const;
   void read_header();
   void check_sequences() const;
-  void check_documents() const;
+  void check_documents();
 
   std::string prefix_;
   // Read, not mapped: others may write to them while a run reads them.
@@ -78,6 +79,9 @@ class IndexedFile {
   uint64_t lengths_ = 0;    // int32 [num_sequences]
   uint64_t pointers_ = 0;   // int64 [num_sequences]
   uint64_t documents_ = 0;  // int64 [num_documents + 1]
+  // Where every kBlock-th document begins: a search reads the file only within one block.
+  static constexpr int64_t kBlock = 512;
+  std::vector<int64_t> block_offsets_;
 };
 
 }  // namespace trireme::dataset

@@ -1,8 +1,11 @@
 // The one table of a config's keys: name, where the value lives, what it may be and what it means.
-// Parsing, overrides, printing and --help all walk it.
+// Parsing, overrides, printing and --help all walk it. Every number has its range here; what
+// depends on other keys or on the machine is checked by resolve(), check_layout() and
+// check_memory().
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <variant>
 #include <vector>
@@ -11,11 +14,26 @@
 
 namespace trireme::train {
 
+// The numbers from `minimum` to `maximum`, without an end that is marked. long double holds every
+// integer of 64 bits exactly.
+struct Range {
+  long double minimum = std::numeric_limits<double>::lowest();
+  long double maximum = std::numeric_limits<double>::max();
+  bool above_minimum = false;
+  bool below_maximum = false;
+
+  bool contains(long double value) const;  // never NaN
+};
+static_assert(std::numeric_limits<long double>::digits >= 64);
+
+// "at least 1 and at most 100", "above 0 and below 1".
+std::string to_text(const Range& range);
+
 struct Field {
   std::string key;  // "train.steps"
   std::variant<int64_t*, uint64_t*, double*, bool*, std::string*> value;
   std::string meaning;
-  double minimum = 0;                  // numbers
+  Range range{};                       // numbers
   std::vector<std::string> allowed{};  // strings; empty: any
 };
 

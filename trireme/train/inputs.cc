@@ -7,8 +7,10 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
+#include "trireme/base/machine_memory.h"
 #include "trireme/dataset/prepare.h"
 #include "trireme/train/parallel/layout.h"
+#include "trireme/train/parallel/memory_check.h"
 
 namespace trireme::train {
 namespace {
@@ -45,7 +47,7 @@ InputTokens::InputTokens(const RunConfig& config, const std::string& prefix, boo
                      .seed = config.data.seed,
                      .shuffle = shuffle}) {}
 
-Inputs open_inputs(RunConfig& config, int num_ranks) {
+Inputs open_inputs(RunConfig& config, int num_ranks, int num_local_ranks) {
   resolve(config, num_ranks);
   Inputs inputs;
   inputs.tokenizer = dataset::load_tokenizer(config.data.path);
@@ -57,13 +59,14 @@ Inputs open_inputs(RunConfig& config, int num_ranks) {
     inputs.evaluation_sequences =
         std::min(inputs.validation->sampler.num_sequences(), config.train.evaluate_sequences);
   }
+  check_memory(config, num_local_ranks, machine_memory_bytes());
   check_layout(config);
   make_output_folder(config);
   return inputs;
 }
 
 void preflight(RunConfig& config, int num_ranks) {
-  open_inputs(config, num_ranks);
+  open_inputs(config, num_ranks, num_ranks);
   lock_output_folder(config);
 }
 

@@ -27,13 +27,14 @@ struct Inputs {
   int64_t evaluation_sequences = 0;         // an evaluation reads: the same on every layout
 };
 
-// Resolves the config for `num_ranks`, opens everything it names, checks its layout and makes the
-// output folder, in this order: a run that cannot start leaves nothing behind.
+// Resolves the config for `num_ranks`, opens everything it names, checks that `num_local_ranks` of
+// them fit this machine's memory, checks the layout and makes the output folder, in this order: a
+// run that cannot start leaves nothing behind.
 // Throws: ConfigError
-Inputs open_inputs(RunConfig& config, int num_ranks);
+Inputs open_inputs(RunConfig& config, int num_ranks, int num_local_ranks = 1);
 
 // The same without keeping anything open, and whether the output folder is free: what one process
-// can check. The launcher calls it before it starts a rank.
+// can check. The launcher calls it before it starts a rank: all of them will be on this machine.
 // Throws: ConfigError
 void preflight(RunConfig& config, int num_ranks);
 

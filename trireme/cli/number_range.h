@@ -1,0 +1,32 @@
+// The range of a number on the command line, checked before it is converted.
+#pragma once
+
+#include <charconv>
+#include <limits>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/train/config_schema.h"
+
+namespace trireme::cli {
+
+// Refuses what is no number (NaN and infinity are none) or lies outside:
+// "--calls: -1 is not in its range; expected at least 0 and at most 1000".
+inline CLI::Validator within(const train::Range& range) {
+  const auto check = [range](std::string& text) -> std::string {
+    long double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc::invalid_argument || end != text.data() + text.size()) {
+      return concat("\"", text, "\" is no number; expected one of ", to_text(range));
+    }
+    if (error != std::errc() || !range.contains(value)) {
+      return concat(text, " is not in its range; expected ", to_text(range));
+    }
+    return "";
+  };
+  return CLI::Validator(check, "");
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,25 @@
+// Whether a run can fit the machine at all: asked before anything of the model is allocated.
+#pragma once
+
+#include <cstdint>
+
+#include "trireme/train/config.h"
+
+namespace trireme::train {
+
+// The least that a rank needs, in bytes: its share of weights, gradients and optimizer states, what
+// one microbatch's forward keeps, and the tokens of a step. The mean over pipeline stages. Memory
+// for optimizer states on disk, buckets, gathered weights and libtorch itself is not in it.
+struct MemoryNeed {
+  double states = 0;
+  double activations = 0;
+  double tokens = 0;
+  double total() const { return states + activations + tokens; }
+};
+MemoryNeed least_memory(const RunConfig& config);
+
+// Throws: ConfigError when `num_ranks` ranks, all on this machine, need more than
+// `available_bytes`: which part is the largest and the keys that make it smaller
+void check_memory(const RunConfig& config, int num_ranks, int64_t available_bytes);
+
+}  // namespace trireme::train
