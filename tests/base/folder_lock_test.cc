@@ -57,5 +57,25 @@ TEST(FolderLock, NamesAFolderThatIsNone) {
   EXPECT_THAT(refusal(folder / "none"), HasSubstr("cannot open"));
 }
 
+TEST(FolderLock, KnowsWhereItsFolderIs) {
+  namespace fs = std::filesystem;
+  const harness::TemporaryFolder folder;
+  const fs::path run = folder / "run", moved = folder / "moved";
+  fs::create_directory(run);
+  const FolderLock lock(run);
+  EXPECT_TRUE(lock.is_in_place());
+  fs::rename(run, moved);
+  EXPECT_FALSE(lock.is_in_place());
+  EXPECT_EQ(lock.place(), fs::canonical(moved));
+  fs::create_directory(run);  // another one
+  EXPECT_FALSE(lock.is_in_place());
+  fs::remove(run);
+  fs::rename(moved, run);
+  EXPECT_TRUE(lock.is_in_place());
+  fs::remove(run);
+  EXPECT_FALSE(lock.is_in_place());
+  EXPECT_EQ(lock.place(), fs::path());
+}
+
 }  // namespace
 }  // namespace trireme

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "trireme/base/error.h"
+#include "trireme/base/file_identity.h"
 
 namespace trireme {
 namespace {
@@ -21,7 +22,7 @@ bool lock(int folder) { return ::flock(folder, LOCK_EX | LOCK_NB) == 0 || errno 
 }  // namespace
 
 FolderLock::FolderLock(const std::filesystem::path& folder, std::chrono::milliseconds patience)
-    : folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    : path_(folder), folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
   TRIREME_CHECK(folder_ >= 0, "cannot open ", folder.string(), ": ", std::strerror(errno),
                 "; choose another folder");
   const auto end = std::chrono::steady_clock::now() + patience;
@@ -35,6 +36,15 @@ FolderLock::FolderLock(const std::filesystem::path& folder, std::chrono::millise
     std::this_thread::sleep_for(kSlice);
   }
 }
+
+bool FolderLock::is_in_place() const {
+  errno = 0;
+  const auto found = identity_of(path_);
+  if (found) return found == identity_of(folder_);
+  return errno != ENOENT && errno != ENOTDIR;  // else it may be found again in a moment
+}
+
+std::filesystem::path FolderLock::place() const { return place_of(folder_); }
 
 FolderLock::~FolderLock() { ::close(folder_); }
 

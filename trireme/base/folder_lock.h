@@ -18,7 +18,13 @@ class FolderLock {
   FolderLock& operator=(const FolderLock&) = delete;
   ~FolderLock();
 
+  // Whether the path still names the folder that is locked. Costs one stat.
+  bool is_in_place() const;
+  // Where that folder is by now, absolute; empty when it has been removed.
+  std::filesystem::path place() const;
+
  private:
+  std::filesystem::path path_;
   int folder_ = -1;  // open
 };
 
