@@ -67,5 +67,93 @@ TEST(Metrics, ALineThatAKillCutShortGoes) {
   EXPECT_EQ(steps_in(folder / "metrics.jsonl"), (std::vector<int64_t>{1}));
 }
 
+// As a crash of the machine or a stray editor leaves them.
+TEST(Metrics, ALineThatCannotBeReadCostsNoOther) {
+  for (const std::string broken :
+       {"", "nonsense", "{\"step\": 2, \"lo", "[1, 2]", "{\"step\": \"2\"}", "{\"loss\": 2.0}"}) {
+    SCOPED_TRACE(broken);
+    const harness::TemporaryFolder folder;
+    const auto path = folder / "metrics.jsonl";
+    std::ofstream(path) << to_json(metrics_of(1)) << "\n"
+                        << broken << "\n"
+                        << to_json(metrics_of(3)) << "\n"
+                        << to_json(metrics_of(4)) << "\n";
+    EXPECT_EQ(last_step_in(path), 4);
+    const MetricsWriter writer(folder.path(), 3);
+    EXPECT_EQ(writer.unreadable_lines(), std::vector<int64_t>{2});
+    EXPECT_EQ(read_file(path),
+              to_json(metrics_of(1)) + "\n" + broken + "\n" + to_json(metrics_of(3)) + "\n");
+  }
+}
+
+TEST(Metrics, ALineThatCannotBeReadGoesWithTheStepsAroundIt) {
+  const harness::TemporaryFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  std::ofstream(path) << to_json(metrics_of(1)) << "\n"
+                      << to_json(metrics_of(2)) << "\nnonsense\n"
+                      << to_json(metrics_of(4)) << "\n";
+  const MetricsWriter writer(folder.path(), 2);
+  EXPECT_EQ(writer.unreadable_lines(), std::vector<int64_t>{});
+  EXPECT_EQ(steps_in(path), (std::vector<int64_t>{1, 2}));
+}
+
+TEST(Metrics, OnlyWhatAKillCutShortIsCutFromTheEnd) {
+  // Whole but for its newline, cut short, or zeros where blocks never reached the disk.
+  for (const std::string& end :
+       {to_json(metrics_of(2)), std::string("{\"step\": 2"), std::string(3, '\0')}) {
+    const harness::TemporaryFolder folder;
+    const auto path = folder / "metrics.jsonl";
+    std::ofstream(path) << to_json(metrics_of(1)) << "\n" << end;
+    MetricsWriter writer(folder.path(), 2);
+    EXPECT_EQ(writer.unreadable_lines(), std::vector<int64_t>{});
+    writer.write(metrics_of(3));
+    const bool is_whole = end.ends_with('}');
+    EXPECT_EQ(steps_in(path),
+              is_whole ? (std::vector<int64_t>{1, 2, 3}) : (std::vector<int64_t>{1, 3}));
+  }
+}
+
+TEST(Metrics, WhatIsNestedDeeplyIsALineThatCannotBeRead) {
+  const harness::TemporaryFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  std::ofstream(path) << std::string(1'000'000, '[') << "\n" << to_json(metrics_of(2)) << "\n";
+  EXPECT_EQ(last_step_in(path), 2);
+  const MetricsWriter writer(folder.path(), 2);
+  EXPECT_EQ(writer.unreadable_lines(), std::vector<int64_t>{1});
+}
+
+TEST(Metrics, GoOnInANewFileWhenTheirsIsRemovedOrReplaced) {
+  const harness::TemporaryFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  MetricsWriter writer(folder.path(), 0);
+  EXPECT_TRUE(writer.write(metrics_of(1)));
+  std::filesystem::remove(path);
+  EXPECT_FALSE(writer.write(metrics_of(2)));
+  EXPECT_TRUE(writer.write(metrics_of(3)));
+  EXPECT_EQ(steps_in(path), (std::vector<int64_t>{2, 3}));
+  write_file_atomically(path, to_json(metrics_of(2)) + "\n");  // as an editor does
+  EXPECT_FALSE(writer.write(metrics_of(4)));
+  EXPECT_EQ(steps_in(path), (std::vector<int64_t>{2, 4}));
+}
+
+TEST(Metrics, DoNotFollowAnotherFolderToTheirPlace) {
+  const harness::TemporaryFolder folder;
+  const auto run = folder / "run", moved = folder / "moved";
+  std::filesystem::create_directory(run);
+  MetricsWriter writer(run, 0);
+  writer.write(metrics_of(1));
+  std::filesystem::rename(run, moved);
+  EXPECT_TRUE(writer.write(metrics_of(2)));
+  std::filesystem::create_directory(run);
+  EXPECT_TRUE(writer.write(metrics_of(3)));
+  EXPECT_TRUE(std::filesystem::is_empty(run));
+  EXPECT_EQ(steps_in(moved / "metrics.jsonl"), (std::vector<int64_t>{1, 2, 3}));
+}
+
+TEST(Metrics, TheLastStepOfNoFileIs0) {
+  const harness::TemporaryFolder folder;
+  EXPECT_EQ(last_step_in(folder / "metrics.jsonl"), 0);
+}
+
 }  // namespace
 }  // namespace trireme::train

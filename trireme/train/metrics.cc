@@ -1,9 +1,11 @@
 #include "trireme/train/metrics.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <limits>
 #include <sstream>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
@@ -13,29 +15,53 @@
 namespace trireme::train {
 namespace {
 
-// The step that a line of metrics.jsonl tells of; the largest number where it is none.
-int64_t step_of(const std::string& line, const std::filesystem::path& path) {
-  constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
-  const std::string source = path.string();
+// Ours have a few hundred characters; a longer one is none of ours.
+constexpr size_t kLongestLine = 4096;
+
+// Of a line that can be read.
+std::optional<int64_t> step_of(std::string_view line) {
+  if (line.size() > kLongestLine) return std::nullopt;
   try {
-    const nlohmann::json value = parse_json(line, source);
-    return JsonView(value, source).at("step").integer(0, kLargest);
+    const nlohmann::json value = parse_json(line, "a line");
+    return JsonView(value, "a line").at("step").integer(0, std::numeric_limits<int64_t>::max());
   } catch (const ConfigError&) {
-    return kLargest;
+    return std::nullopt;
   }
 }
 
-// metrics.jsonl with the steps up to `last_step` alone. A line that a kill cut short goes too.
-std::filesystem::path cut_after(const std::filesystem::path& path, int64_t last_step) {
-  if (!std::filesystem::exists(path)) return path;
-  std::istringstream lines(read_file(path));
-  std::string kept;
-  for (std::string line; std::getline(lines, line);) {
-    if (step_of(line, path) > last_step) break;
-    kept += line + "\n";
+struct Line {
+  std::string_view text;  // without the newline
+  bool is_whole = true;   // it had one
+};
+
+std::vector<Line> lines_of(std::string_view text) {
+  std::vector<Line> lines;
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    const bool is_whole = end != std::string_view::npos;
+    lines.push_back({text.substr(0, end), is_whole});
+    text.remove_prefix(is_whole ? end + 1 : text.size());
   }
-  write_file_atomically(path, kept);
-  return path;
+  return lines;
+}
+
+// The lines up to `last_step`; `unreadable` is given the numbers of those that say nothing of
+// themselves: they are of the step after the one before.
+std::string cut_after(std::string_view text, int64_t last_step, std::vector<int64_t>& unreadable) {
+  std::string kept;
+  int64_t number = 0;
+  int64_t before = 0;  // step of the last line that could be read
+  for (const Line& line : lines_of(text)) {
+    ++number;
+    const std::optional<int64_t> step = step_of(line.text);
+    if (!step && !line.is_whole) break;  // a kill cut it short
+    if (step) before = *step;
+    if (step ? *step > last_step : before >= last_step) continue;
+    if (!step) unreadable.push_back(number);
+    kept += line.text;
+    kept += '\n';
+  }
+  return kept;
 }
 
 std::string seventeen_digits(double value) {
@@ -66,12 +92,36 @@ std::string to_json(const StepMetrics& metrics) {
   return out.str();
 }
 
-MetricsWriter::MetricsWriter(const std::filesystem::path& folder, int64_t last_step)
-    : file_(cut_after(folder / "metrics.jsonl", last_step), /*append=*/true),
-      events_(folder / "tensorboard") {}
+int64_t last_step_in(const std::filesystem::path& path) {
+  int64_t last = 0;
+  if (!std::filesystem::exists(path)) return last;
+  const std::string text = read_file(path);
+  for (const Line& line : lines_of(text)) last = std::max(last, step_of(line.text).value_or(0));
+  return last;
+}
 
-void MetricsWriter::write(const StepMetrics& metrics) {
-  file_.write(to_json(metrics) + "\n");
+MetricsWriter::MetricsWriter(const std::filesystem::path& folder, int64_t last_step)
+    : path_(folder / kMetricsName), events_(folder / "tensorboard") {
+  if (std::filesystem::exists(path_)) {
+    const std::string text = read_file(path_);
+    const std::string kept = cut_after(text, last_step, unreadable_);
+    if (kept != text) write_file_atomically(path_, kept);
+  }
+  open();
+}
+
+void MetricsWriter::open() {
+  file_.emplace(path_, /*append=*/true);
+  identity_ = identity_of(path_);
+  folder_identity_ = identity_of(path_.parent_path());
+  sync_folder(path_.parent_path());
+}
+
+bool MetricsWriter::write(const StepMetrics& metrics) {
+  const bool is_in_place =
+      identity_of(path_) == identity_ || identity_of(path_.parent_path()) != folder_identity_;
+  if (!is_in_place) open();
+  file_->write(to_json(metrics) + "\n");
   std::vector<Scalar> scalars = {{"loss", metrics.loss},
                                  {"grad_norm", metrics.grad_norm},
                                  {"learning_rate", metrics.learning_rate},
@@ -80,6 +130,9 @@ void MetricsWriter::write(const StepMetrics& metrics) {
   if (metrics.validation_loss) scalars.push_back({"validation_loss", *metrics.validation_loss});
   if (metrics.noise_scale) scalars.push_back({"noise_scale", *metrics.noise_scale});
   events_.write(metrics.step, scalars);
+  return is_in_place;
 }
+
+void MetricsWriter::sync() { file_->sync(); }
 
 }  // namespace trireme::train

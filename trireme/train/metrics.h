@@ -6,8 +6,10 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trireme/base/file.h"
+#include "trireme/base/file_identity.h"
 #include "trireme/train/event_file.h"
 
 namespace trireme::train {
@@ -32,18 +34,40 @@ struct StepMetrics {
 // bits read equal; null when they are no number, which only a skipped step survives.
 std::string to_json(const StepMetrics& metrics);
 
+inline constexpr const char* kMetricsName = "metrics.jsonl";
+
+// The largest step in the file at `path`; 0 without one.
+// Throws: Error when it is there and cannot be read
+int64_t last_step_in(const std::filesystem::path& path);
+
+// Not thread safe.
 class MetricsWriter {
  public:
   // Opens folder/metrics.jsonl and folder/tensorboard/; drops every line past `last_step`, which a
-  // run resumed from there will write again.
+  // run resumed from there will write again, and what a kill left of a last line. A line in the
+  // middle that cannot be read stays where it is.
   // Throws: Error when the folder cannot be written
   MetricsWriter(const std::filesystem::path& folder, int64_t last_step);
 
-  // The line is in the file when the call returns.
-  void write(const StepMetrics& metrics);
+  // Numbers, from 1, of the lines that could not be read and stay.
+  const std::vector<int64_t>& unreadable_lines() const { return unreadable_; }
+
+  // The line is in the file when the call returns. false: the file had been removed or replaced in
+  // its folder, and the line went to what is at its place now, or to a new one. A file whose folder
+  // is gone has the line, wherever it is.
+  bool write(const StepMetrics& metrics);
+
+  // All lines are on the disk afterwards.
+  void sync();
 
  private:
-  OutputFile file_;
+  void open();
+
+  std::filesystem::path path_;
+  std::vector<int64_t> unreadable_;
+  std::optional<OutputFile> file_;
+  std::optional<FileIdentity> identity_;  // of file_
+  std::optional<FileIdentity> folder_identity_;
   EventFile events_;
 };
 
