@@ -316,5 +316,30 @@ TEST(Config, HelpListsEveryKey) {
   for (const Field& field : schema(config)) EXPECT_THAT(help, HasSubstr("--" + field.key + "="));
 }
 
+// schema() throws for a key that does not.
+TEST(Config, EveryKeySaysWhetherAResumedRunMayChangeIt) {
+  RunConfig config;
+  for (const Field& field : schema(config)) {
+    if (field.key.starts_with("model.")) EXPECT_EQ(field.on_resume, OnResume::kMustStay);
+    if (field.key.starts_with("parallel.")) EXPECT_EQ(field.on_resume, OnResume::kMayChange);
+    EXPECT_EQ(field.on_resume == OnResume::kNotKept, field.key == "resume.allow") << field.key;
+  }
+}
+
+TEST(Config, PermissionsAreCheckedAndNotWrittenBack) {
+  const RunConfig config = parse_config("[resume]\nallow = 'data.path, model.heads'\n", "run.toml");
+  EXPECT_EQ(config.resume.allow, "data.path, model.heads");
+  EXPECT_THAT(to_toml(config), Not(HasSubstr("resume")));
+  EXPECT_EQ(parse_config(to_toml(config), "run.toml").resume.allow, "");
+  EXPECT_THAT(error_of("", {{"resume.allow", "data.path,model.hads"}}),
+              AllOf(HasSubstr("model.hads"), HasSubstr("did you mean \"model.heads\"?")));
+}
+
+TEST(Config, WhatAnEarlierRunWroteMayLieOutsideOfTodaysRanges) {
+  EXPECT_EQ(parse_saved_config("[train]\nsteps = -4\n", "saved").train.steps, -4);
+  EXPECT_THROW(parse_saved_config("[train]\nstepz = 4\n", "saved"), ConfigError);
+  EXPECT_THROW(parse_saved_config("[train]\nsteps = 'many'\n", "saved"), ConfigError);
+}
+
 }  // namespace
 }  // namespace trireme::train

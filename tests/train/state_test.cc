@@ -16,7 +16,12 @@ TEST(RunState, SurvivesItsText) {
                        .loss_scale = 1024,
                        .loss_scale_steps = 3,
                        .bad_steps = {.mean_norm = 0.5, .num_good = 12, .num_skipped = 2},
-                       .noise = {.squared_gradient = 0.25, .trace = 3, .weight = 0.5}};
+                       .noise = {.squared_gradient = 0.25, .trace = 3, .weight = 0.5},
+                       .data = {.index = "0123456789abcdef",
+                                .tokens = "fedcba9876543210",
+                                .tokenizer = "00112233445566ff",
+                                .num_documents = 5,
+                                .num_tokens = 1 << 20}};
   const RunState again = parse_state(to_json(state), "here");
   EXPECT_EQ(again.step, 7);
   EXPECT_EQ(again.next_sample, 56);
@@ -30,10 +35,18 @@ TEST(RunState, SurvivesItsText) {
   EXPECT_EQ(again.noise.squared_gradient, 0.25);
   EXPECT_EQ(again.noise.trace, 3);
   EXPECT_EQ(again.noise.weight, 0.5);
+  EXPECT_EQ(again.data, state.data);
+}
+
+TEST(RunState, OfEarlierVersionsIsReadable) {
+  const RunState state =
+      parse_state(R"({"step": 7, "next_sample": 56, "optimizer_steps": 6, "config": ""})", "here");
+  EXPECT_EQ(state.step, 7);
+  EXPECT_FALSE(state.data.is_known());
 }
 
 TEST(RunState, WhatIsNotARunsStateIsRefusedWithThePath) {
-  for (const char* text : {"{}", "nonsense", R"({"step": "one"})"}) {
+  for (const char* text : {"{}", "nonsense", R"({"step": "one"})", R"({"step": 1, "data": 3})"}) {
     try {
       parse_state(text, "some/step-000010");
       FAIL() << text;

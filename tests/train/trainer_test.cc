@@ -1,6 +1,7 @@
 #include "trireme/train/trainer.h"
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 
@@ -12,9 +13,12 @@
 #include "tests/harness/ranks.h"
 #include "tests/train/text_run.h"
 #include "trireme/base/error.h"
+#include "trireme/base/file.h"
 
 namespace trireme::train {
 namespace {
+
+namespace fs = std::filesystem;
 
 class TrainerTest : public TextRun {
  protected:
@@ -275,12 +279,55 @@ TEST_F(TrainerTest, DivergenceNamesTheStepAndTheParameter) {
 
 TEST_F(TrainerTest, ACheckpointOfAnotherModelIsRefused) {
   run(config("a"), 1);
-  EXPECT_THROW(run(config("a", {{"model.width", "32"}, {"train.steps", "8"}}), 1), CheckpointError);
-  const std::string error = error_of(
-      config("a", {{"optimizer.name", "lion"}, {"train.steps", "8"}, {"model.dropout", "0.1"}}));
-  EXPECT_NE(error.find("optimizer.name changed from"), std::string::npos) << error;
-  EXPECT_EQ(error.find("train.steps"), std::string::npos) << error;
-  EXPECT_EQ(error.find("model.dropout"), std::string::npos) << error;
+  const auto before = metrics("a");
+  // Shapes of another width differ; those of other heads and angles do not.
+  for (const auto& [key, value] :
+       {std::pair{"model.width", "32"}, std::pair{"model.heads", "1"},
+        std::pair{"model.rope_base", "500.0"}, std::pair{"optimizer.name", "lion"}}) {
+    for (const int ranks : {1, 2}) {
+      const RunConfig other = config("a", {{key, value}, {"train.steps", "8"}});
+      EXPECT_THROW(run(other, ranks), ConfigError);
+      EXPECT_NE(error_of(other, ranks).find(concat("of another run: ", key)), std::string::npos);
+    }
+  }
+  EXPECT_EQ(metrics("a"), before);
+  EXPECT_EQ(read_file(folder_ / "a/config.toml").find("500"), std::string::npos);
+  const RunConfig wider =
+      config("a", {{"model.width", "32"}, {"train.steps", "8"}, {"resume.allow", "model.width"}});
+  EXPECT_THROW(run(wider, 1), CheckpointError);
+  EXPECT_NE(error_of(wider).find("model.width 16 -> 32"), std::string::npos);
+}
+
+TEST_F(TrainerTest, WhatIsAllowedOnceStaysWithoutAsking) {
+  run(config("a"), 1);
+  run(config("a", {{"model.rope_base", "500.0"},
+                   {"train.steps", "8"},
+                   {"resume.allow", "model.rope_base"}}),
+      1);
+  EXPECT_EQ(metrics("a").size(), 8u);
+  run(config("a", {{"model.rope_base", "500.0"}, {"train.steps", "9"}}), 1);
+  EXPECT_EQ(metrics("a").size(), 9u);
+  EXPECT_THROW(run(config("a", {{"train.steps", "10"}}), 1), ConfigError);
+}
+
+TEST_F(TrainerTest, OtherDataAtTheSamePathIsRefusedAndTheSameElsewhereTaken) {
+  run(config("a"), 1);
+  for (const char* end : {".bin", ".idx", ".tokenizer.json"}) {
+    fs::copy_file((folder_ / "data").string() + end, (folder_ / "copy").string() + end);
+  }
+  const auto longer = [&](const std::string& name, std::vector<Override> more = {}) {
+    more.insert(more.end(), {{"train.steps", "8"}, {"data.path", (folder_ / name).string()}});
+    return config("a", more);
+  };
+  std::ofstream(folder_ / "text.txt", std::ios::in) << "LINE";  // in place of "line"
+  dataset::prepare({.inputs = {(folder_ / "text.txt").string()},
+                    .output = (folder_ / "data").string(),
+                    .validation_fraction = 0.1});
+  EXPECT_NE(error_of(longer("data"), 2).find("of another run: data.path"), std::string::npos);
+  EXPECT_EQ(metrics("a").size(), 6u);
+  EXPECT_EQ(error_of(longer("copy"), 2), "");
+  EXPECT_EQ(metrics("a").size(), 8u);
+  EXPECT_EQ(error_of(longer("data", {{"resume.allow", "data.path"}})), "");
 }
 
 }  // namespace

@@ -111,6 +111,7 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
                 "rule");
     }
   }
+  for (const std::string& note : summary.resume_notes) print_line("resume  " + note);
 }
 
 void Console::on_step(const train::StepMetrics& metrics) {

@@ -163,6 +163,12 @@ void check_field(const Field& field) {
              field.value);
 }
 
+void check_allowed(std::vector<Field>& fields, const ResumeConfig& resume) {
+  for (const std::string& key : split_list(resume.allow, ',')) {
+    find_field(fields, key, "resume.allow");
+  }
+}
+
 // What later versions bring; refused here rather than ignored.
 void check_supported(const RunConfig& config) {
   TRIREME_CHECK(config.parallel.expert == 1, "parallel.expert is ", config.parallel.expert,
@@ -277,8 +283,7 @@ int64_t RunConfig::held_gradients() const {
   return train.reproducible ? std::bit_width(static_cast<uint64_t>(microbatches)) : 1;
 }
 
-RunConfig parse_config(std::string_view toml, const std::string& source,
-                       std::span<const Override> overrides) {
+RunConfig parse_saved_config(std::string_view toml, const std::string& source) {
   RunConfig config;
   std::vector<Field> fields = schema(config);
   try {
@@ -287,10 +292,18 @@ RunConfig parse_config(std::string_view toml, const std::string& source,
   } catch (const toml::parse_error& error) {
     throw ConfigError(concat(source, ":", error.source().begin.line, ": ", error.description()));
   }
+  return config;
+}
+
+RunConfig parse_config(std::string_view toml, const std::string& source,
+                       std::span<const Override> overrides) {
+  RunConfig config = parse_saved_config(toml, source);
+  std::vector<Field> fields = schema(config);
   for (const auto& [key, text] : overrides) {
     assign_text(find_field(fields, key, "--" + key), text, "--" + key);
   }
   std::ranges::for_each(fields, check_field);
+  check_allowed(fields, config.resume);
   return config;
 }
 
@@ -302,7 +315,7 @@ RunConfig load_config(const std::filesystem::path& path, std::span<const Overrid
 
 void resolve(RunConfig& config, int num_ranks) {
   check_supported(config);
-  auto& [model, data, train, optimizer, parallel, offload, checkpoint, output] = config;
+  auto& [model, data, train, optimizer, parallel, offload, checkpoint, output, resume] = config;
   check_precision(train);
   resolve_ranks(parallel, num_ranks);
   check_compression(train, parallel);
@@ -335,7 +348,9 @@ void resolve(RunConfig& config, int num_ranks) {
 std::vector<Override> settings(const RunConfig& config) {
   RunConfig copy = config;
   std::vector<Override> values;
-  for (const Field& field : schema(copy)) values.emplace_back(field.key, format_value(field));
+  for (const Field& field : schema(copy)) {
+    if (field.on_resume != OnResume::kNotKept) values.emplace_back(field.key, format_value(field));
+  }
   return values;
 }
 

@@ -109,6 +109,12 @@ struct OutputConfig {
   std::string folder = "runs/demo";
 };
 
+struct ResumeConfig {
+  // Keys that must stay as they were and may change this once, see resume.h. Never written back: a
+  // permission is for the start that it is given to.
+  std::string allow = "";
+};
+
 // The values of train.precision.
 inline constexpr std::pair<const char*, c10::ScalarType> kPrecisions[] = {
     {"fp64", c10::ScalarType::Double},
@@ -125,6 +131,7 @@ struct RunConfig {
   OffloadConfig offload;
   CheckpointConfig checkpoint;
   OutputConfig output;
+  ResumeConfig resume;
 
   // Valid after resolve(), as what follows: sequences that all ranks read in one forward.
   int64_t sequences_per_forward() const { return train.micro_batch * parallel.data; }
@@ -151,11 +158,15 @@ RunConfig parse_config(std::string_view toml, const std::string& source,
                        std::span<const Override> overrides = {});
 RunConfig load_config(const std::filesystem::path& path, std::span<const Override> overrides = {});
 
+// What an earlier run has written back. Its values may lie outside of what is allowed today.
+// Throws: ConfigError on an unknown key, which a later version has, or a wrong type
+RunConfig parse_saved_config(std::string_view toml, const std::string& source);
+
 // Checks everything that needs no data and no peer, and fills parallel.data in.
 // Throws: ConfigError: key, value found, value expected
 void resolve(RunConfig& config, int num_ranks);
 
-// Every key with its value as TOML writes it: "train.precision" -> "'fp32'".
+// Every key with its value as TOML writes it: "train.precision" -> "'fp32'". Without resume.allow.
 std::vector<Override> settings(const RunConfig& config);
 std::string to_toml(const RunConfig& config);
 

@@ -1,6 +1,8 @@
 #include "trireme/train/config_schema.h"
 
+#include <algorithm>
 #include <charconv>
+#include <string_view>
 
 #include "trireme/base/error.h"
 #include "trireme/parallel/pipeline/schedule.h"
@@ -47,8 +49,97 @@ std::string to_text(const Range& range) {
                 range.below_maximum ? "below " : "at most ", to_text(range.maximum));
 }
 
-std::vector<Field> schema(RunConfig& config) {
-  auto& [model, data, train, optimizer, parallel, offload, checkpoint, output] = config;
+namespace {
+
+// Besides all of [model].
+constexpr std::string_view kMustStay[] = {
+    "data.path",
+    "data.seed",
+    "data.separate_documents",
+    "train.precision",
+    "train.seed",
+    "train.master_weights",
+    "optimizer.name",
+    "optimizer.adamw_parameters",
+};
+
+constexpr std::string_view kMayChange[] = {
+    "train.steps",
+    "train.global_batch",
+    "train.micro_batch",
+    "train.gradient_clip",
+    "train.stochastic_rounding",
+    "train.reduce_dtype",
+    "train.loss_scale",
+    "train.loss_scale_interval",
+    "train.recompute",
+    "train.recompute_modules",
+    "train.reproducible",
+    "train.uneven_batches",
+    "train.measure_noise",
+    "train.skip_bad_steps",
+    "train.spike_factor",
+    "train.check_replicas_interval",
+    "train.evaluate_interval",
+    "train.evaluate_sequences",
+    "train.bucket_bytes",
+    "train.overlap",
+    "train.symmetric_memory",
+    "train.compression",
+    "train.compression_rank",
+    "train.compression_ratio",
+    "train.compression_warmup",
+    "optimizer.learning_rate",
+    "optimizer.warmup_steps",
+    "optimizer.schedule",
+    "optimizer.minimum_learning_rate",
+    "optimizer.decay_fraction",
+    "optimizer.weight_decay",
+    "optimizer.beta1",
+    "optimizer.beta2",
+    "optimizer.epsilon",
+    "optimizer.momentum",
+    "optimizer.nesterov",
+    "optimizer.groups",
+    "optimizer.batch_scaling",
+    "optimizer.base_batch",
+    "parallel.data",
+    "parallel.zero",
+    "parallel.shard",
+    "parallel.gathered_units",
+    "parallel.tensor",
+    "parallel.sequence_parallel",
+    "parallel.async_tensor",
+    "parallel.pipeline",
+    "parallel.schedule",
+    "parallel.stages_per_rank",
+    "parallel.stage_layers",
+    "parallel.stage_memory",
+    "parallel.rebalance_interval",
+    "parallel.rebalance_threshold",
+    "parallel.context",
+    "parallel.context_form",
+    "parallel.expert",
+    "parallel.transport",
+    "parallel.timeout_seconds",
+    "offload.optimizer",
+    "offload.folder",
+    "offload.buffer_bytes",
+    "checkpoint.interval",
+    "checkpoint.keep",
+    "output.folder",
+};
+
+OnResume on_resume(std::string_view key) {
+  if (key == "resume.allow") return OnResume::kNotKept;
+  if (std::ranges::count(kMayChange, key) > 0) return OnResume::kMayChange;
+  TRIREME_ASSERT(key.starts_with("model.") || std::ranges::count(kMustStay, key) > 0, key,
+                 " is in no list that says whether a resumed run may change it");
+  return OnResume::kMustStay;
+}
+
+std::vector<Field> all_fields(RunConfig& config) {
+  auto& [model, data, train, optimizer, parallel, offload, checkpoint, output, resume] = config;
   return {
       {"model.family", &model.family, "architecture", {}, {"llama", "gpt2"}},
       {"model.layers", &model.layers, "blocks", {1, kMaxLayers}},
@@ -286,7 +377,18 @@ std::vector<Field> schema(RunConfig& config) {
       {"checkpoint.keep", &checkpoint.keep, "newest checkpoints that stay", {1, 1e6}},
 
       {"output.folder", &output.folder, "metrics, events and checkpoints of the run"},
+
+      {"resume.allow", &resume.allow,
+       "keys of the checkpoint's run that may change this once, such as data.path,model.dropout"},
   };
+}
+
+}  // namespace
+
+std::vector<Field> schema(RunConfig& config) {
+  std::vector<Field> fields = all_fields(config);
+  for (Field& field : fields) field.on_resume = on_resume(field.key);
+  return fields;
 }
 
 }  // namespace trireme::train

@@ -1,9 +1,6 @@
 #include "trireme/train/state.h"
 
-#include <algorithm>
 #include <limits>
-#include <map>
-#include <string_view>
 
 #include <nlohmann/json.hpp>
 
@@ -24,9 +21,28 @@ std::string to_json(const RunState& state) {
                         {"skipped_steps", state.bad_steps.num_skipped},
                         {"noise_squared_gradient", state.noise.squared_gradient},
                         {"noise_trace", state.noise.trace},
-                        {"noise_weight", state.noise.weight}}
+                        {"noise_weight", state.noise.weight},
+                        {"data",
+                         {{"index", state.data.index},
+                          {"tokens", state.data.tokens},
+                          {"tokenizer", state.data.tokenizer},
+                          {"num_documents", state.data.num_documents},
+                          {"num_tokens", state.data.num_tokens}}}}
       .dump();
 }
+
+namespace {
+
+DataIdentity parse_identity(const JsonView& data) {
+  constexpr int64_t kMaxCount = std::numeric_limits<int64_t>::max();
+  return {.index = data.at("index").text(),
+          .tokens = data.at("tokens").text(),
+          .tokenizer = data.at("tokenizer").text(),
+          .num_documents = data.at("num_documents").integer(0, kMaxCount),
+          .num_tokens = data.at("num_tokens").integer(0, kMaxCount)};
+}
+
+}  // namespace
 
 RunState parse_state(const std::string& json, const std::string& where) {
   constexpr int64_t kMaxSamples = int64_t{1} << 62;
@@ -43,6 +59,7 @@ RunState parse_state(const std::string& json, const std::string& where) {
       const auto found = root.find(key);
       return found ? found->number(minimum, kMaxNumber) : 0;
     };
+    const auto data = root.find("data");
     // What later versions added has a default: their checkpoints stay readable.
     return {.step = root.at("step").integer(0, kMaxSamples),
             .next_sample = root.at("next_sample").integer(0, kMaxSamples),
@@ -55,45 +72,11 @@ RunState parse_state(const std::string& json, const std::string& where) {
                           .num_skipped = count("skipped_steps")},
             .noise = {.squared_gradient = number("noise_squared_gradient", -kMaxNumber),
                       .trace = number("noise_trace", -kMaxNumber),
-                      .weight = number("noise_weight", 0)}};
+                      .weight = number("noise_weight", 0)},
+            .data = data ? parse_identity(*data) : DataIdentity()};
   } catch (const ConfigError& error) {
     throw CheckpointError(error.what());
   }
-}
-
-namespace {
-
-// Those of the keys that decide which tensors a run has.
-std::map<std::string, std::string> deciding_settings(const RunConfig& config) {
-  constexpr std::string_view kKeys[] = {"optimizer.name", "optimizer.momentum",
-                                        "optimizer.adamw_parameters", "train.precision",
-                                        "train.master_weights"};
-  std::map<std::string, std::string> deciding;
-  for (auto& [key, value] : settings(config)) {
-    const bool is_of_model = key.starts_with("model.") && key != "model.dropout";
-    if (is_of_model || std::ranges::count(kKeys, key) > 0) deciding.emplace(key, value);
-  }
-  return deciding;
-}
-
-}  // namespace
-
-std::string describe_changes(const std::filesystem::path& folder, const RunConfig& config) {
-  std::string text;
-  try {
-    const std::string where = folder.string();
-    const RunState state = parse_state(checkpoint::inspect(folder).state, where);
-    const auto saved = deciding_settings(parse_config(state.config, where));
-    for (const auto& [key, value] : deciding_settings(config)) {
-      const auto before = saved.find(key);
-      if (before == saved.end() || before->second == value) continue;
-      text += concat(text.empty() ? "; since it was saved " : ", ", key, " changed from ",
-                     before->second, " to ", value);
-    }
-  } catch (const Error&) {
-    return "";  // of another version; the first error says enough
-  }
-  return text.empty() ? text : text + ": set it back, or choose another output.folder";
 }
 
 std::vector<checkpoint::Entry> checkpoint_entries(const std::vector<parallel::Shard>& shards,

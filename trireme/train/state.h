@@ -2,13 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/parallel/data/shard.h"
 #include "trireme/train/bad_steps.h"
+#include "trireme/train/data_identity.h"
 #include "trireme/train/optimizer/gradient_noise.h"
 #include "trireme/train/optimizer/optimizer.h"
 
@@ -25,6 +25,7 @@ struct RunState {
   int64_t loss_scale_steps = 0;
   BadSteps::State bad_steps{};
   GradientNoise::State noise{};
+  DataIdentity data{};
 };
 std::string to_json(const RunState& state);
 // Throws: CheckpointError when a key is missing; `where` is the checkpoint's path
@@ -36,9 +37,5 @@ inline constexpr const char* kOptimizerPrefix = "optimizer.";
 // The shards under their parameters' names, and the optimizer's states under theirs.
 std::vector<checkpoint::Entry> checkpoint_entries(const std::vector<parallel::Shard>& shards,
                                                   const Optimizer& optimizer);
-
-// "; since it was saved ...": what changed in the config since the checkpoint `folder` and decides
-// which tensors a run has. Empty when nothing did or the checkpoint cannot be read.
-std::string describe_changes(const std::filesystem::path& folder, const RunConfig& config);
 
 }  // namespace trireme::train

@@ -14,6 +14,8 @@
 #include "trireme/dataset/batch_loader.h"
 #include "trireme/dataset/tokenizer.h"
 #include "trireme/mesh/device_mesh.h"
+#include "trireme/train/data_identity.h"
+#include "trireme/train/from_root.h"
 #include "trireme/train/gradient_compression.h"
 #include "trireme/train/inputs.h"
 #include "trireme/train/out_of_memory.h"
@@ -22,6 +24,7 @@
 #include "trireme/train/parallel/parallel_model.h"
 #include "trireme/train/parallel/replica_check.h"
 #include "trireme/train/parallel/stage_balance.h"
+#include "trireme/train/resume.h"
 #include "trireme/train/state.h"
 #include "trireme/train/step.h"
 
@@ -64,8 +67,7 @@ class Trainer::Impl {
   bool is_root() const { return world_.rank() == 0; }
   fs::path folder() const { return config_.output.folder; }
   void build_model();
-  RunState resume();
-  fs::path newest_checkpoint(const fs::path& root);
+  fs::path find_checkpoint();
   RunState load(const fs::path& checkpoint);
   void rebalance();
   dataset::BatchOptions batch_options(int64_t global_batch, const RunState& state,
@@ -83,6 +85,7 @@ class Trainer::Impl {
   mesh::DeviceMesh mesh_;
   Inputs inputs_;
   std::unique_ptr<FolderLock> lock_;  // rank 0, of the run's folder
+  DataIdentity data_;                 // rank 0
   std::optional<dataset::BatchLoader> batches_;
   std::shared_ptr<parallel::GradientHook> hook_;  // null without compression
   OverlapChoice overlap_;
@@ -95,7 +98,8 @@ class Trainer::Impl {
   std::optional<dataset::BatchLoader> validation_batches_;
   std::optional<MetricsWriter> metrics_;  // rank 0
   std::optional<Profiler> profiler_;
-  int64_t step_ = 0;  // finished steps
+  int64_t step_ = 0;                       // finished steps
+  std::vector<std::string> resume_notes_;  // rank 0
   bool compression_restarted_ = false;
   bool tensor_crosses_hosts_ = false;
 };
@@ -113,10 +117,14 @@ Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
       loss_scale_(loss_scale(config_.train)),
       bad_steps_({.max_skipped = config_.train.skip_bad_steps,
                   .spike_factor = config_.train.spike_factor}) {
-  if (is_root()) lock_ = lock_output_folder(config_);
+  if (is_root()) {
+    lock_ = lock_output_folder(config_);
+    data_ = identify(inputs_.training->file, *inputs_.tokenizer);
+  }
+  const fs::path checkpoint = find_checkpoint();
   if (mesh_.size("tensor") > 1) check_threads(at::get_num_threads(), mesh_.group("tensor"));
   build_model();
-  const RunState state = resume();
+  const RunState state = checkpoint.empty() ? RunState{} : load(checkpoint);
   step_ = state.step;
   batches_.emplace(inputs_.training->sampler,
                    batch_options(config_.train.global_batch, state, config_.train.uneven_batches));
@@ -159,20 +167,16 @@ dataset::BatchOptions Trainer::Impl::batch_options(int64_t global_batch, const R
           .documents = config_.data.separate_documents};
 }
 
-// The state of the newest checkpoint, which may come from another layout; the tensors are filled
-// in.
-RunState Trainer::Impl::resume() {
-  const fs::path path = newest_checkpoint(folder() / "checkpoints");
-  return path.empty() ? RunState{} : load(path);
-}
-
 // Rank 0 alone looks, so that all ranks read the same one. Empty: none.
-fs::path Trainer::Impl::newest_checkpoint(const fs::path& root) {
-  std::string path;
-  if (is_root()) path = checkpoint::latest(root).value_or(fs::path()).string();
-  return comm::broadcast_string(world_, path, 0);
+fs::path Trainer::Impl::find_checkpoint() {
+  return from_root(world_, [this] {
+    ResumePoint point = find_resume_point(config_, data_);
+    resume_notes_ = std::move(point.notes);
+    return point.checkpoint.string();
+  });
 }
 
+// The state of a checkpoint, which may come from another layout; the tensors are filled in.
 RunState Trainer::Impl::load(const fs::path& path) {
   auto entries = checkpoint_entries(model_->shards(), *optimizer_);
   auto residuals = compression_entries(hook_.get(), mesh_.axes());
@@ -202,9 +206,15 @@ void Trainer::Impl::start_output() {
     tensor_crosses_hosts_ = tensor_crosses_hosts(hosts, mesh_.size("tensor"));
   }
   if (!is_root()) return;
-  write_file_atomically(folder() / "config.toml", to_toml(config_));
   dataset::save_tokenizer(*inputs_.tokenizer, (folder() / "tokenizer").string());
+  // Before the config: whether these lines are all that a run had is told from its own config.
   metrics_.emplace(folder(), step_);
+  write_file_atomically(folder() / "config.toml", to_toml(config_));
+  if (step_ > 0) note_checkpoint(folder(), step_);
+  for (const int64_t line : metrics_->unreadable_lines()) {
+    resume_notes_.push_back(
+        concat("line ", line, " of ", kMetricsName, " cannot be read and stays as it is"));
+  }
   observer_.on_start(config_, summary());
 }
 
@@ -216,6 +226,7 @@ RunSummary Trainer::Impl::summary() const {
           .num_sequences = inputs_.training->sampler.num_sequences(),
           .microbatches_per_step = config_.microbatches_per_step(),
           .resumed_step = step_,
+          .resume_notes = resume_notes_,
           .flops_per_token = model::flops_per_token(config_.model),
           .compression_restarted = compression_restarted_,
           .tensor_crosses_hosts = tensor_crosses_hosts_,
@@ -235,7 +246,8 @@ void Trainer::Impl::rebalance() {
   write_checkpoint(root, step_);
   config_.parallel.stage_layers = to_text(*layers);
   build_model();
-  const RunState state = load(newest_checkpoint(root));
+  const RunState state =
+      load(from_root(world_, [&] { return checkpoint::latest(root).value_or(root).string(); }));
   TRIREME_ASSERT(state.step == step_, "moved to the weights of step ", state.step, " in step ",
                  step_);
   world_.barrier()->wait();
@@ -249,8 +261,12 @@ void Trainer::Impl::rebalance() {
 void Trainer::Impl::save(int64_t step) {
   const auto start = Clock::now();
   const fs::path root = folder() / "checkpoints";
+  // A checkpoint never claims a step whose line is missing, after a power cut neither.
+  if (is_root()) metrics_->sync();
   write_checkpoint(root, step);
-  if (is_root()) observer_.on_checkpoint(*checkpoint::latest(root), seconds_since(start));
+  if (!is_root()) return;
+  note_checkpoint(folder(), step);
+  observer_.on_checkpoint(checkpoint::latest(root).value_or(root), seconds_since(start));
 }
 
 void Trainer::Impl::write_checkpoint(const fs::path& root, int64_t step) {
@@ -261,7 +277,8 @@ void Trainer::Impl::write_checkpoint(const fs::path& root, int64_t step) {
                        .loss_scale = loss_scale_.scale(),
                        .loss_scale_steps = loss_scale_.good_steps(),
                        .bad_steps = bad_steps_.state(),
-                       .noise = noise_.state()};
+                       .noise = noise_.state(),
+                       .data = data_};
   auto entries = checkpoint_entries(model_->shards(), *optimizer_);
   std::ranges::move(compression_entries(hook_.get(), mesh_.axes()), std::back_inserter(entries));
   checkpoint::save(root, step, entries, to_json(state), world_,
@@ -303,7 +320,7 @@ Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
       if (finding) observer_.on_finding(*finding);
     }
     finish_profile(step_ == config_.train.steps || result.stop);
-    // After the metrics: a checkpoint never claims a step whose line is missing.
+    // After the metrics, which it counts on.
     if (due(config_.checkpoint.interval) || step_ == config_.train.steps || result.stop)
       save(step_);
     if (step_ == config_.train.steps) break;

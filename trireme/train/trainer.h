@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "trireme/comm/communicator.h"
 #include "trireme/parallel/data/ddp.h"
@@ -24,6 +25,8 @@ struct RunSummary {
   int64_t num_sequences = 0;          // of the training data
   int64_t microbatches_per_step = 1;  // of each rank
   int64_t resumed_step = 0;           // 0: a new run
+  // What the user should know of how it goes on, one line each: what has changed since, say.
+  std::vector<std::string> resume_notes{};
   double flops_per_token = 0;
   // Resumed from another layout or another train.compression: its residuals start from zero.
   bool compression_restarted = false;
@@ -51,8 +54,8 @@ enum class Outcome { kFinished, kStopped };
 class Trainer {
  public:
   // Opens the data, builds the model, resumes from the newest checkpoint of output.folder if there
-  // is one. `world` and `observer` outlive the trainer. With profile.num_steps, run() profiles and
-  // writes output.folder/profile/trace.json.
+  // is one and it is this run's, see resume.h. `world` and `observer` outlive the trainer. With
+  // profile.num_steps, run() profiles and writes output.folder/profile/trace.json.
   // Collective: every rank of `world`, with the same config and profile
   // Throws:     ConfigError, CheckpointError, CommError
   Trainer(RunConfig config, comm::Communicator& world, TrainObserver& observer,

@@ -1,0 +1,213 @@
+#include "trireme/train/resume.h"
+
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/harness/messages.h"
+#include "tests/harness/ranks.h"
+#include "tests/harness/temporary_folder.h"
+#include "trireme/base/error.h"
+#include "trireme/base/file.h"
+#include "trireme/checkpoint/checkpoint.h"
+#include "trireme/train/metrics.h"
+#include "trireme/train/state.h"
+
+namespace trireme::train {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+const DataIdentity kData{.index = "index",
+                         .tokens = "tokens",
+                         .tokenizer = "tokenizer",
+                         .num_documents = 3,
+                         .num_tokens = 100};
+
+class ResumeTest : public ::testing::Test {
+ protected:
+  ResumeTest() {
+    config_.output.folder = run().string();
+    fs::create_directory(run());
+  }
+  fs::path run() const { return folder_ / "run"; }
+
+  void save(int64_t step, const DataIdentity& data = kData) const {
+    harness::run_ranks(1, [&](comm::Communicator& world) {
+      checkpoint::save(run() / "checkpoints", step, {},
+                       to_json({.step = step, .config = to_toml(config_), .data = data}), world);
+    });
+  }
+  void write_metrics(int64_t last_step) const {
+    MetricsWriter writer(run(), 0);
+    for (int64_t step = 1; step <= last_step; ++step) writer.write({.step = step});
+  }
+  // Of a resume that is refused; empty: it is not.
+  std::string refusal(const RunConfig& config, const DataIdentity& data = kData) const {
+    return harness::message_of<ConfigError>([&] { find_resume_point(config, data); });
+  }
+  std::string lost() const {
+    return harness::message_of<CheckpointError>([&] { find_resume_point(config_, kData); });
+  }
+
+  harness::TemporaryFolder folder_;
+  RunConfig config_;
+};
+
+struct Other {
+  void operator()(std::string* value) const { *value += "other"; }
+  void operator()(bool* value) const { *value = !*value; }
+  void operator()(auto* value) const { *value += 1; }
+};
+
+TEST_F(ResumeTest, EveryKeyThatMustStayIsRefusedUnlessItIsNamed) {
+  save(10);
+  RunConfig copy = config_;
+  size_t num_fixed = 0;
+  for (size_t i = 0; i < schema(copy).size(); ++i) {
+    RunConfig changed = config_;
+    const Field field = schema(changed)[i];
+    SCOPED_TRACE(field.key);
+    std::visit(Other(), field.value);
+    if (field.key == "output.folder") continue;  // says where to look
+    if (field.on_resume == OnResume::kNotKept) {
+      EXPECT_THAT(find_resume_point(changed, kData).notes, IsEmpty());
+    } else if (field.on_resume == OnResume::kMayChange) {
+      EXPECT_THAT(
+          find_resume_point(changed, kData).notes,
+          ElementsAre(AllOf(HasSubstr("changed since then: " + field.key), HasSubstr(" -> "))));
+    } else if (field.key != "data.path") {  // by its content, below
+      ++num_fixed;
+      EXPECT_THAT(refusal(changed),
+                  AllOf(HasSubstr("step-000010 is of another run: " + field.key), HasSubstr(" -> "),
+                        HasSubstr("--resume.allow=" + field.key)));
+      changed.resume.allow = "data.seed, " + field.key;
+      const ResumePoint point = find_resume_point(changed, kData);
+      EXPECT_EQ(point.checkpoint, run() / "checkpoints/step-000010");
+      EXPECT_THAT(point.notes, ElementsAre(HasSubstr("resume.allow lets change: " + field.key)));
+    }
+  }
+  EXPECT_GE(num_fixed, 15u);
+}
+
+TEST_F(ResumeTest, SaysOldAndNewValuesOfAllThatIsRefused) {
+  save(10);
+  RunConfig changed = config_;
+  changed.model.heads = 2;
+  changed.data.seed = 7;
+  changed.train.steps = 400;
+  EXPECT_THAT(refusal(changed),
+              AllOf(HasSubstr("model.heads 4 -> 2, data.seed 1 -> 7;"),
+                    HasSubstr("--resume.allow=model.heads,data.seed"), Not(HasSubstr("steps"))));
+  changed.resume.allow = "data.seed";
+  EXPECT_THAT(refusal(changed),
+              AllOf(HasSubstr("model.heads 4 -> 2;"), Not(HasSubstr("data.seed 1"))));
+}
+
+TEST_F(ResumeTest, DataIsTheSameByItsContent) {
+  save(10);
+  RunConfig moved = config_;
+  moved.data.path = "another/place";
+  EXPECT_THAT(find_resume_point(moved, kData).notes,
+              ElementsAre(AllOf(HasSubstr("data.path 'data/python' -> 'another/place'"),
+                                HasSubstr("the same content"))));
+  EXPECT_THAT(find_resume_point(config_, kData).notes, IsEmpty());
+
+  DataIdentity other = kData;
+  other.num_documents = 4;
+  other.index = "longer";
+  EXPECT_THAT(refusal(config_, other),
+              AllOf(HasSubstr("data.path 'data/python' (3 documents, 100 tokens) -> 'data/python' "
+                              "(4 documents, 100 tokens)"),
+                    HasSubstr("--resume.allow=data.path")));
+  for (std::string DataIdentity::*part :
+       {&DataIdentity::index, &DataIdentity::tokens, &DataIdentity::tokenizer}) {
+    other = kData;
+    other.*part = "of another one";
+    EXPECT_THAT(refusal(config_, other), HasSubstr("of another one)"));
+    EXPECT_THAT(refusal(moved, other), HasSubstr("-> 'another/place'"));
+  }
+  config_.resume.allow = "data.path";
+  EXPECT_THAT(find_resume_point(config_, other).notes,
+              ElementsAre(HasSubstr("resume.allow lets change: data.path")));
+}
+
+TEST_F(ResumeTest, ACheckpointThatDoesNotSayItsDataGoesByThePath) {
+  save(10, {});
+  EXPECT_THAT(find_resume_point(config_, kData).notes, IsEmpty());
+  RunConfig moved = config_;
+  moved.data.path = "another/place";
+  EXPECT_THAT(refusal(moved), HasSubstr("data.path 'data/python' -> 'another/place';"));
+}
+
+TEST_F(ResumeTest, ANewRunHasNoCheckpoint) {
+  const ResumePoint point = find_resume_point(config_, kData);
+  EXPECT_EQ(point.checkpoint, fs::path());
+  EXPECT_THAT(point.notes, IsEmpty());
+}
+
+TEST_F(ResumeTest, ARunKilledBeforeItsFirstCheckpointBeginsAgain) {
+  write_file_atomically(run() / "config.toml", to_toml(config_));  // an interval of 50
+  write_metrics(50);
+  RunConfig often = config_;
+  often.checkpoint.interval = 5;  // from now on
+  for (const RunConfig& config : {config_, often}) {
+    const ResumePoint point = find_resume_point(config, kData);
+    EXPECT_EQ(point.checkpoint, fs::path());
+    EXPECT_THAT(point.notes, ElementsAre(HasSubstr("ended at step 50 before its first")));
+  }
+}
+
+TEST_F(ResumeTest, ARunThatHasLostItsCheckpointsIsNoNewOne) {
+  write_metrics(7);
+  note_checkpoint(run(), 5);
+  EXPECT_THAT(lost(), AllOf(HasSubstr("run has no checkpoint"), HasSubstr("reaches step 7"),
+                            HasSubstr("first_checkpoint.json"), HasSubstr("put its checkpoints")));
+  fs::remove(run() / "first_checkpoint.json");
+  EXPECT_EQ(lost(), "");
+  fs::create_directories(run() / "checkpoints/step-000005");  // without a manifest
+  EXPECT_THAT(lost(), HasSubstr("checkpoints/step-000005 has no manifest.json"));
+  fs::remove_all(run() / "checkpoints");
+  EXPECT_EQ(lost(), "");
+  // Of a version that took no note: step 7 came after the checkpoint of step 5.
+  RunConfig earlier = config_;
+  earlier.checkpoint.interval = 5;
+  write_file_atomically(run() / "config.toml", to_toml(earlier));
+  EXPECT_THAT(lost(), HasSubstr("checkpoint.interval was 5"));
+  std::ofstream(run() / "config.toml") << "[trian]";
+  EXPECT_EQ(lost(), "");
+}
+
+TEST_F(ResumeTest, ACheckpointThatHasLostItsManifestIsLeftOutWithALine) {
+  save(5);
+  save(10);
+  fs::remove(run() / "checkpoints/step-000010/manifest.json");
+  const ResumePoint point = find_resume_point(config_, kData);
+  EXPECT_EQ(point.checkpoint, run() / "checkpoints/step-000005");
+  EXPECT_THAT(point.notes, ElementsAre(HasSubstr("checkpoints/step-000010 has no manifest.json")));
+}
+
+TEST_F(ResumeTest, DescribesWhatMakesOtherTensors) {
+  save(10);
+  const fs::path checkpoint = run() / "checkpoints/step-000010";
+  RunConfig changed = config_;
+  EXPECT_EQ(describe_changes(checkpoint, changed), "");
+  changed.train.steps = 400;
+  EXPECT_EQ(describe_changes(checkpoint, changed), "");
+  changed.optimizer.momentum = 0;
+  changed.model.width = 32;
+  EXPECT_THAT(describe_changes(checkpoint, changed),
+              AllOf(HasSubstr("model.width 256 -> 32"), HasSubstr("momentum 0.9 -> 0"),
+                    Not(HasSubstr("steps"))));
+  EXPECT_EQ(describe_changes(run() / "nowhere", changed), "");
+}
+
+}  // namespace
+}  // namespace trireme::train

@@ -1,0 +1,188 @@
+#include "trireme/train/resume.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/base/file.h"
+#include "trireme/checkpoint/checkpoint.h"
+#include "trireme/train/metrics.h"
+#include "trireme/train/optimizer/name_pattern.h"
+#include "trireme/train/state.h"
+
+namespace trireme::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kDataKey = "data.path";
+constexpr const char* kNote = "first_checkpoint.json";
+
+// "train.steps 20 -> 40, parallel.zero 0 -> 2".
+std::string to_text(const std::vector<Change>& changes) {
+  std::string text;
+  for (const Change& change : changes) {
+    text += concat(text.empty() ? "" : ", ", change.key, " ", change.before, " -> ", change.after);
+  }
+  return text;
+}
+
+std::string keys_of(const std::vector<Change>& changes) {
+  std::string text;
+  for (const Change& change : changes) text += (text.empty() ? "" : ",") + change.key;
+  return text;
+}
+
+// By content where the checkpoint says what it was trained on, whatever the path.
+void compare_data(const DataIdentity& before, const DataIdentity& after, const RunConfig& saved,
+                  const RunConfig& now, std::vector<Change>& found) {
+  if (!before.is_known()) return;
+  auto path = std::ranges::find(found, kDataKey, &Change::key);
+  if (before == after) {
+    if (path == found.end()) return;
+    path->rule = OnResume::kMayChange;
+    path->after += " (the same content)";
+    return;
+  }
+  const auto describe = [&](const RunConfig& config, const DataIdentity& data) {
+    const bool same_size =
+        before.num_documents == after.num_documents && before.num_tokens == after.num_tokens;
+    const std::string content = before.tokens != after.tokens ? "tokens " + data.tokens
+                                : before.index != after.index ? "index " + data.index
+                                                              : "tokenizer " + data.tokenizer;
+    return concat("'", config.data.path, "' (", same_size ? content : to_text(data), ")");
+  };
+  if (path == found.end()) path = found.insert(found.begin(), Change());
+  *path = {kDataKey, describe(saved, before), describe(now, after), OnResume::kMustStay};
+}
+
+// Folders in checkpoints/ that look like checkpoints and are none: no save leaves such.
+std::vector<std::string> incomplete(const fs::path& root) {
+  const std::vector<fs::path> complete = checkpoint::list(root);
+  std::vector<std::string> names;
+  std::error_code none;
+  for (const fs::directory_entry& item : fs::directory_iterator(root, none)) {
+    const std::string name = item.path().filename().string();
+    if (name.starts_with("step-") && std::ranges::count(complete, item.path()) == 0) {
+      names.push_back(name);
+    }
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+// Of the run that wrote the folder last; 0 where it does not say.
+int64_t earlier_interval(const fs::path& folder) {
+  try {
+    const fs::path path = folder / "config.toml";
+    return parse_saved_config(read_file(path), path.string()).checkpoint.interval;
+  } catch (const Error&) {
+    return 0;
+  }
+}
+
+// What shows that a folder without a checkpoint has had one; empty: nothing does.
+std::string trace_of_checkpoint(const fs::path& folder, int64_t last_step) {
+  const fs::path note = folder / kNote;
+  if (fs::exists(note)) return concat(kNote, " says that there was one");
+  const std::vector<std::string> names = incomplete(folder / "checkpoints");
+  if (!names.empty()) return concat("checkpoints/", names.back(), " has no manifest.json");
+  // A step's line is written after the checkpoint of the step before it.
+  const int64_t interval = earlier_interval(folder);
+  if (interval > 0 && last_step > interval) {
+    return concat("its checkpoint.interval was ", interval);
+  }
+  return "";
+}
+
+ResumePoint begin_anew(const fs::path& folder) {
+  const int64_t last_step = last_step_in(folder / kMetricsName);
+  const std::string trace = trace_of_checkpoint(folder, last_step);
+  if (!trace.empty()) {
+    throw CheckpointError(
+        concat(folder.string(), " has no checkpoint, and is not a new run's: ", kMetricsName,
+               " reaches step ", last_step, " and ", trace,
+               "; put its checkpoints back, or begin at step 1 with another output.folder or "
+               "after removing this one"));
+  }
+  ResumePoint point;
+  if (last_step > 0) {
+    point.notes.push_back(concat("the run ended at step ", last_step,
+                                 " before its first checkpoint: it begins again at step 1"));
+  }
+  return point;
+}
+
+}  // namespace
+
+std::vector<Change> changes(const RunConfig& before, const RunConfig& after) {
+  const std::vector<Override> earlier = settings(before), now = settings(after);
+  RunConfig copy = after;
+  std::vector<Change> found;
+  for (const Field& field : schema(copy)) {
+    const auto was = std::ranges::find(earlier, field.key, &Override::first);
+    const auto is = std::ranges::find(now, field.key, &Override::first);
+    if (was == earlier.end() || was->second == is->second) continue;  // not kept, or the same
+    found.push_back({field.key, was->second, is->second, field.on_resume});
+  }
+  return found;
+}
+
+ResumePoint find_resume_point(const RunConfig& config, const DataIdentity& data) {
+  const fs::path folder = config.output.folder;
+  const fs::path root = folder / "checkpoints";
+  const auto newest = checkpoint::latest(root);
+  if (!newest) return begin_anew(folder);
+
+  const std::string where = newest->string();
+  const RunState state = parse_state(checkpoint::inspect(*newest).state, where);
+  const RunConfig saved = parse_saved_config(state.config, where);
+  std::vector<Change> all = changes(saved, config);
+  compare_data(state.data, data, saved, config, all);
+  const std::vector<std::string> allowed = split_list(config.resume.allow, ',');
+  std::vector<Change> free, taken, refused;
+  for (const Change& change : all) {
+    const bool is_named = std::ranges::count(allowed, change.key) > 0;
+    (change.rule == OnResume::kMayChange ? free : is_named ? taken : refused).push_back(change);
+  }
+  TRIREME_CHECK(refused.empty(), where, " is of another run: ", to_text(refused),
+                "; set back what has changed, choose another output.folder, or go on all the same "
+                "with --resume.allow=",
+                keys_of(refused));
+
+  ResumePoint point{.checkpoint = *newest};
+  if (!free.empty()) point.notes.push_back("changed since then: " + to_text(free));
+  if (!taken.empty()) point.notes.push_back("resume.allow lets change: " + to_text(taken));
+  for (const std::string& name : incomplete(root)) {
+    point.notes.push_back(concat("checkpoints/", name, " has no manifest.json and is left out"));
+  }
+  return point;
+}
+
+void note_checkpoint(const fs::path& folder, int64_t step) {
+  const fs::path note = folder / kNote;
+  if (fs::exists(note)) return;
+  write_file_atomically(note, nlohmann::json{{"step", step}}.dump() + "\n");
+}
+
+std::string describe_changes(const fs::path& checkpoint, const RunConfig& config) {
+  std::vector<Change> found;
+  try {
+    const std::string where = checkpoint.string();
+    const RunState state = parse_state(checkpoint::inspect(checkpoint).state, where);
+    found = changes(parse_saved_config(state.config, where), config);
+  } catch (const Error&) {
+    return "";  // of another version; the first error says enough
+  }
+  // sgd and muon keep a momentum or none.
+  std::erase_if(found, [](const Change& change) {
+    return change.rule == OnResume::kMayChange && change.key != "optimizer.momentum";
+  });
+  if (found.empty()) return "";
+  return concat("; since it was saved ", to_text(found),
+                ": set it back, or choose another output.folder");
+}
+
+}  // namespace trireme::train
