@@ -219,11 +219,12 @@ class BadCheckpoint(ProgramTest):
 
     def test_another_model(self):
         for ranks in (1, 2):
-            self.fail_with(CHECKPOINT, ["64", "32"], "train", "tiny.toml", "--ranks", ranks,
-                           "--model.width=64")
-            self.fail_with(CHECKPOINT, ["step-000010"], "train", "tiny.toml", "--ranks", ranks,
+            self.fail_with(USER, ["model.width 32 -> 64"], "train", "tiny.toml", "--ranks", ranks, "--model.width=64")
+            self.fail_with(USER, ["step-000010", "model.layers"], "train", "tiny.toml", "--ranks", ranks,
                            "--model.layers=3", "--train.steps=20")
-        self.fail_with(CHECKPOINT, ["step-000010"], "train", "tiny.toml", "--model.family=gpt2",
+            self.fail_with(CHECKPOINT, ["64", "32"], "train", "tiny.toml", "--ranks", ranks, "--model.width=64",
+                           "--resume.allow=model.width")
+        self.fail_with(USER, ["step-000010", "model.family"], "train", "tiny.toml", "--model.family=gpt2",
                        "--model.kv_heads=4")
 
     def test_no_checkpoint(self):

@@ -97,6 +97,20 @@ TEST_F(ResumeTest, EveryKeyThatMustStayIsRefusedUnlessItIsNamed) {
   EXPECT_GE(num_fixed, 15u);
 }
 
+// docs/resume.md lists them in the first row of its table.
+TEST(Resume, TheDocsNameEveryKeyThatMustStay) {
+  const std::string text = read_file(TRIREME_RESUME_DOC);
+  const size_t begin = text.find("| all of `[model]`");
+  ASSERT_NE(begin, std::string::npos);
+  const std::string row = text.substr(begin, text.find('\n', begin) - begin);
+  RunConfig config;
+  for (const Field& field : schema(config)) {
+    if (field.key.starts_with("model.") || field.key == "data.path") continue;
+    const bool is_named = row.find("`" + field.key + "`") != std::string::npos;
+    EXPECT_EQ(is_named, field.on_resume == OnResume::kMustStay) << field.key;
+  }
+}
+
 TEST_F(ResumeTest, SaysOldAndNewValuesOfAllThatIsRefused) {
   save(10);
   RunConfig changed = config_;

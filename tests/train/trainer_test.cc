@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/harness/counting_communicator.h"
 #include "tests/harness/messages.h"
 #include "tests/harness/ranks.h"
 #include "tests/train/text_run.h"
@@ -20,6 +21,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Sets `stop` in the `occurrence`th all-gather of so many elements; 0: never.
+class AskedInACall : public harness::CountingCommunicator {
+ public:
+  AskedInACall(comm::Communicator& inner, int64_t num_elements, int occurrence,
+               std::atomic<bool>& stop)
+      : CountingCommunicator(inner), num_elements_(num_elements), left_(occurrence), stop_(stop) {}
+
+  comm::WorkPtr all_gather(std::vector<at::Tensor> outputs, at::Tensor input,
+                           comm::Options options) override {
+    if (input.numel() == num_elements_ && --left_ == 0) stop_ = true;
+    return CountingCommunicator::all_gather(std::move(outputs), std::move(input), options);
+  }
+
+ private:
+  int64_t num_elements_;
+  int left_;
+  std::atomic<bool>& stop_;
+};
+
 class TrainerTest : public TextRun {
  protected:
   TrainerTest() : num_threads_(at::get_num_threads()) {
@@ -27,14 +47,14 @@ class TrainerTest : public TextRun {
   }
   ~TrainerTest() override { at::set_num_threads(num_threads_); }
 
-  // Trains on `num_ranks` threads; asks to stop once `stop_after` steps are done (0: never).
+  // Trains on `num_ranks` threads; asks to stop once step `stop_after` - 1 is done (0: never). When
+  // its checkpoint is due the run ends with that, otherwise with the next step.
   Outcome run(const RunConfig& config, int num_ranks, int64_t stop_after = 0) {
     std::atomic<bool> stop = false;
     struct Observer : TrainObserver {
       std::function<void(int64_t)> step;
       void on_step(const StepMetrics& metrics) override { step(metrics.step); }
     } observer;
-    // The flag is read before a step: set after step k - 1, it ends the run after step k.
     observer.step = [&](int64_t done) { stop = stop_after > 0 && done >= stop_after - 1; };
     std::atomic<Outcome> outcome = Outcome::kFinished;
     TrainObserver silent;
@@ -70,6 +90,20 @@ class TrainerTest : public TextRun {
 
   std::string error_of(const RunConfig& broken, int num_ranks = 1) {
     return harness::message_of([&] { run(broken, num_ranks); });
+  }
+
+  // Trains on two ranks of which `asked` alone is asked to stop: while it gathers so many numbers
+  // from all ranks for the so manieth time.
+  Outcome run_asked(const RunConfig& config, int asked, int64_t num_elements, int occurrence) {
+    std::atomic<Outcome> outcome = Outcome::kFinished;
+    TrainObserver silent;
+    harness::run_ranks(2, [&](comm::Communicator& world) {
+      std::atomic<bool> stop = false;
+      AskedInACall watched(world, num_elements, world.rank() == asked ? occurrence : 0, stop);
+      Trainer trainer(config, watched, silent);
+      outcome = trainer.run(stop);
+    });
+    return outcome;
   }
 
   int num_threads_;
@@ -109,10 +143,105 @@ TEST_F(TrainerTest, OneLayoutTwiceGivesTheSameBits) {
 
 TEST_F(TrainerTest, StoppedAndResumedGivesTheBitsOfNotHavingStopped) {
   run(config("whole"), 2);
-  EXPECT_EQ(run(config("parts"), 2, /*stop_after=*/3), Outcome::kStopped);
-  EXPECT_EQ(metrics("parts").size(), 3u);
+  EXPECT_EQ(run(config("parts"), 2, /*stop_after=*/4), Outcome::kStopped);
+  EXPECT_EQ(metrics("parts").size(), 4u);
   EXPECT_EQ(run(config("parts"), 2), Outcome::kFinished);
   expect_same_run("parts", "whole", 0);
+}
+
+TEST_F(TrainerTest, ARequestToStopDuringASaveCostsNoFurtherStep) {
+  EXPECT_EQ(run(config("a"), 2, /*stop_after=*/3), Outcome::kStopped);
+  EXPECT_EQ(metrics("a").size(), 2u);
+}
+
+TEST_F(TrainerTest, ARequestToStopDuringAStepEndsWithIt) {
+  run(config("whole"), 2);
+  for (const int asked : {0, 1}) {
+    SCOPED_TRACE(asked);
+    const RunConfig parts = config(concat("parts", asked), {{"checkpoint.interval", "0"}});
+    // The third gathering of losses, of two microbatches, is in step 3.
+    EXPECT_EQ(run_asked(parts, asked, /*num_elements=*/2, /*occurrence=*/3), Outcome::kStopped);
+    EXPECT_EQ(metrics(concat("parts", asked)).size(), 3u);
+    EXPECT_TRUE(fs::exists(folder_ / concat("parts", asked) / "checkpoints/step-000003"));
+    run(parts, 2);
+    expect_same_run(concat("parts", asked), "whole", 0);
+  }
+}
+
+TEST_F(TrainerTest, ARequestToStopCutsALongEvaluationShort) {
+  for (const int asked : {0, 1}) {
+    SCOPED_TRACE(asked);
+    const std::string name = concat("a", asked);
+    const RunConfig parts = config(name, {{"train.evaluate_interval", "1"},
+                                          {"train.evaluate_sequences", "1000"},
+                                          {"train.micro_batch", "1"},
+                                          {"checkpoint.interval", "0"}});
+    // The report of step 2 has gone when the request comes: the evaluation is what is left.
+    EXPECT_EQ(run_asked(parts, asked, /*num_elements=*/5, /*occurrence=*/2), Outcome::kStopped);
+    const auto lines = metrics(name);
+    ASSERT_EQ(lines.size(), 2u);
+    EXPECT_TRUE(lines[0].contains("validation_loss"));
+    EXPECT_FALSE(lines[1].contains("validation_loss"));
+    EXPECT_TRUE(fs::exists(folder_ / name / "checkpoints/step-000002"));
+  }
+}
+
+TEST_F(TrainerTest, ARequestToStopWhileARunStartsTrainsNothing) {
+  const std::atomic<bool> stop = true;
+  TrainObserver silent;
+  harness::run_ranks(2, [&](comm::Communicator& world) {
+    Trainer trainer(config("a"), world, silent);
+    EXPECT_EQ(trainer.run(stop), Outcome::kStopped);
+  });
+  EXPECT_EQ(metrics("a").size(), 0u);
+  run(config("a"), 2);
+  EXPECT_EQ(metrics("a").size(), 6u);
+}
+
+TEST_F(TrainerTest, AFolderThatIsLostEndsAllRanksWithOneMessage) {
+  run(config("whole"), 2);
+  const auto lost = [&](const std::string& name, const std::function<void(const fs::path&)>& lose) {
+    struct Observer : TrainObserver {
+      std::function<void()> lose;
+      void on_step(const StepMetrics& metrics) override {
+        if (metrics.step == 3) lose();
+      }
+    } observer;
+    observer.lose = [&] { lose(folder_ / name); };
+    const std::atomic<bool> stop = false;
+    TrainObserver silent;
+    std::vector<std::string> messages(2);
+    harness::run_ranks(2, [&](comm::Communicator& world) {
+      Trainer trainer(config(name, {{"checkpoint.interval", "0"}}), world,
+                      world.rank() == 0 ? observer : silent);
+      messages[static_cast<size_t>(world.rank())] =
+          harness::message_of<ConfigError>([&] { trainer.run(stop); });
+    });
+    EXPECT_EQ(messages[0], messages[1]);
+    return messages[0];
+  };
+  const fs::path moved = folder_ / "elsewhere";
+  EXPECT_NE(
+      lost("moved", [&](const fs::path& run) { fs::rename(run, moved); }).find("was moved to"),
+      std::string::npos);
+  EXPECT_FALSE(fs::exists(folder_ / "moved"));
+  run(config("elsewhere"), 2);
+  expect_same_run("elsewhere", "whole", 0);
+
+  EXPECT_NE(lost("gone", [](const fs::path& run) { fs::remove_all(run); }).find("was removed"),
+            std::string::npos);
+  run(config("gone"), 2);
+  EXPECT_EQ(metrics("gone").front().at("step"), 4);
+  EXPECT_EQ(metrics("gone").back().at("loss"), metrics("whole").back().at("loss"));
+
+  EXPECT_NE(lost("taken",
+                 [](const fs::path& run) {
+                   fs::remove_all(run);
+                   fs::create_directory(run);
+                 })
+                .find("left alone"),
+            std::string::npos);
+  EXPECT_TRUE(fs::is_empty(folder_ / "taken"));
 }
 
 TEST_F(TrainerTest, ResumesAtAnotherNumberOfRanks) {

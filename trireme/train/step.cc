@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -22,12 +24,11 @@ using Batches = std::vector<dataset::Batch>;
 
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-// This rank's microbatches of a step whose number counts from 0.
-Batches load_microbatches(const dataset::BatchLoader& loader, int64_t step) {
+// This rank's microbatches [begin, end) of a step whose number counts from 0.
+Batches load_microbatches(const dataset::BatchLoader& loader, int64_t step, int64_t begin,
+                          int64_t end) {
   Batches batches;
-  for (int64_t i = 0; i < loader.num_microbatches(); ++i) {
-    batches.push_back(loader.microbatch(step, i));
-  }
+  for (int64_t i = begin; i < end; ++i) batches.push_back(loader.microbatch(step, i));
   return batches;
 }
 
@@ -42,7 +43,7 @@ struct Report {
   double communication_seconds = 0;
   double step_seconds = 0;
   double peak_rss = 0;
-  double stop = 0;
+  double leave = 0;
   double microbatch_squares = 0;  // see DistributedDataParallel
 };
 
@@ -50,7 +51,7 @@ struct Report {
 double add_reports(comm::Communicator& world, const Report& mine, StepResult& result) {
   constexpr size_t kNumbers = 5;
   const std::vector<double> all =
-      gather(world, {mine.communication_seconds, mine.step_seconds, mine.peak_rss, mine.stop,
+      gather(world, {mine.communication_seconds, mine.step_seconds, mine.peak_rss, mine.leave,
                      mine.microbatch_squares});
   double squares = 0;
   StepMetrics& metrics = result.metrics;
@@ -61,7 +62,7 @@ double add_reports(comm::Communicator& world, const Report& mine, StepResult& re
                                               report.communication_seconds / report.step_seconds);
     metrics.peak_rss_bytes =
         std::max(metrics.peak_rss_bytes, static_cast<int64_t>(report.peak_rss));
-    result.stop |= report.stop != 0;
+    result.leave = std::max(result.leave, static_cast<Leave>(report.leave));
     squares += report.microbatch_squares;
   }
   return squares;
@@ -109,7 +110,12 @@ void measure_noise(StepContext& context, double squares, StepMetrics& metrics) {
 
 }  // namespace
 
-StepResult run_step(StepContext& context, int64_t step, bool stop_requested) {
+Leave agree(comm::Communicator& world, const AskLeave& ask) {
+  const std::vector<double> all = gather(world, {static_cast<double>(ask())});
+  return static_cast<Leave>(std::ranges::max(all));
+}
+
+StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
   StepScope scope(context.profiler, step);
   const auto start = Clock::now();
   const RunConfig& config = context.config;
@@ -117,7 +123,8 @@ StepResult run_step(StepContext& context, int64_t step, bool stop_requested) {
   StepMetrics& metrics = result.metrics;
   metrics.step = step;
 
-  const Batches batches = load_microbatches(context.batches, step - 1);
+  const Batches batches =
+      load_microbatches(context.batches, step - 1, 0, context.batches.num_microbatches());
   scope.enter(Phase::kForwardBackward);
   ParallelModel& model = context.model;
   const auto count = static_cast<double>(model.begin_step(batches));
@@ -143,7 +150,7 @@ StepResult run_step(StepContext& context, int64_t step, bool stop_requested) {
                   {.communication_seconds = seconds(model.communication_time()),
                    .step_seconds = seconds(Clock::now() - start),
                    .peak_rss = static_cast<double>(peak_rss_bytes()),
-                   .stop = stop_requested ? 1.0 : 0.0,
+                   .leave = static_cast<double>(ask()),
                    .microbatch_squares = model.microbatch_squares() * scale * scale},
                   result);
   measure_noise(context, microbatch_squares, metrics);
@@ -152,10 +159,20 @@ StepResult run_step(StepContext& context, int64_t step, bool stop_requested) {
   return result;
 }
 
-double evaluate(ParallelModel& model, const dataset::BatchLoader& batches) {
-  const Batches loaded = load_microbatches(batches, 0);
-  const double sum = model.sum_over_batches(model.evaluate(loaded));
-  return sum / model.sum_over_batches(model.num_targets(loaded));
+std::optional<double> evaluate(ParallelModel& model, const dataset::BatchLoader& batches,
+                               const std::function<bool()>& is_cut) {
+  // So many that a pipeline is mostly full, so few that a request to stop need not wait long.
+  const int64_t at_once = int64_t{16} * model.mesh().size("pipeline");
+  std::vector<double> losses, counts;
+  for (int64_t begin = 0; begin < batches.num_microbatches(); begin += at_once) {
+    if (begin > 0 && is_cut()) return std::nullopt;
+    const int64_t end = std::min(begin + at_once, batches.num_microbatches());
+    const Batches loaded = load_microbatches(batches, 0, begin, end);
+    std::ranges::copy(model.evaluate(loaded), std::back_inserter(losses));
+    std::ranges::copy(model.num_targets(loaded), std::back_inserter(counts));
+  }
+  const double sum = model.sum_over_batches(std::move(losses));
+  return sum / model.sum_over_batches(std::move(counts));
 }
 
 }  // namespace trireme::train

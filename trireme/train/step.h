@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 
 #include "trireme/dataset/batch_loader.h"
 #include "trireme/train/bad_steps.h"
@@ -28,23 +30,40 @@ struct StepContext {
   Profiler* profiler = nullptr;
 };
 
+// Why a run leaves after a step; when ranks differ, the larger one counts.
+enum class Leave {
+  kNo,
+  kAsked,       // it was asked to stop
+  kFolderLost,  // what it writes is not in its place any more
+};
+// This rank's answer at the moment.
+using AskLeave = std::function<Leave()>;
+
+// The answer of all ranks.
+// Comm:       8 bytes a rank all-gathered
+// Collective: every rank of `world`
+Leave agree(comm::Communicator& world, const AskLeave& ask);
+
 struct StepResult {
   StepMetrics metrics;
-  bool stop = false;  // some rank was asked to stop: all leave after this step
+  Leave leave = Leave::kNo;  // all ranks', asked when the weights have changed
 };
 
-// Step number `step`, from 1. `stop_requested`: this rank was asked to stop.
+// Step number `step`, from 1. A request to stop that reaches any rank while it computes ends the
+// run after this step.
 // Comm:       gradients and weights (see DistributedDataParallel), the norm's sums, and of each
 //             rank 8 bytes a microbatch and 40 more all-gathered
 // Collective: every rank of the world
 // Throws:     ConfigError when the loss or a gradient is NaN or infinite and the step may not be
 //             skipped: step and parameter
-StepResult run_step(StepContext& context, int64_t step, bool stop_requested);
+StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask);
 
-// Mean loss over all microbatches of step 0 of `batches`, without gradients.
+// Mean loss over all microbatches of step 0 of `batches`, without gradients. Empty when `is_cut`
+// said so: it is called now and then, and answers the same on every rank.
 // Comm:       16 bytes a microbatch of each rank all-gathered; with ZeRO-3 the weights of each unit
 //             and microbatch gathered
 // Collective: every rank of the world
-double evaluate(ParallelModel& model, const dataset::BatchLoader& batches);
+std::optional<double> evaluate(ParallelModel& model, const dataset::BatchLoader& batches,
+                               const std::function<bool()>& is_cut);
 
 }  // namespace trireme::train

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <iterator>
 #include <optional>
+#include <utility>
 
 #include <ATen/Parallel.h>
 
@@ -25,6 +26,7 @@
 #include "trireme/train/parallel/replica_check.h"
 #include "trireme/train/parallel/stage_balance.h"
 #include "trireme/train/resume.h"
+#include "trireme/train/run_folder.h"
 #include "trireme/train/state.h"
 #include "trireme/train/step.h"
 
@@ -69,14 +71,20 @@ class Trainer::Impl {
   void build_model();
   fs::path find_checkpoint();
   RunState load(const fs::path& checkpoint);
+  bool is_due(int64_t interval) const { return interval > 0 && step_ % interval == 0; }
+  Leave leave() const;
+  Leave ask_again(Leave so_far);
+  Leave train_step();
   void rebalance();
   dataset::BatchOptions batch_options(int64_t global_batch, const RunState& state,
                                       bool uneven) const;
   void start_output();
-  void save(int64_t step);
-  void write_checkpoint(const fs::path& root, int64_t step);
+  void report(const std::optional<std::string>& finding);
+  void save();
+  void write_checkpoint(const fs::path& root);
+  [[noreturn]] void leave_lost_folder();
   void profile_pipeline();
-  void finish_profile(bool run_ends);
+  bool finish_profile(bool run_ends);
   RunSummary summary() const;
 
   RunConfig config_;
@@ -84,8 +92,8 @@ class Trainer::Impl {
   TrainObserver& observer_;
   mesh::DeviceMesh mesh_;
   Inputs inputs_;
-  std::unique_ptr<FolderLock> lock_;  // rank 0, of the run's folder
-  DataIdentity data_;                 // rank 0
+  std::optional<RunFolder> output_;  // rank 0
+  DataIdentity data_;                // rank 0
   std::optional<dataset::BatchLoader> batches_;
   std::shared_ptr<parallel::GradientHook> hook_;  // null without compression
   OverlapChoice overlap_;
@@ -96,10 +104,11 @@ class Trainer::Impl {
   BadSteps bad_steps_;
   GradientNoise noise_;
   std::optional<dataset::BatchLoader> validation_batches_;
-  std::optional<MetricsWriter> metrics_;  // rank 0
+  StepMetrics metrics_;  // of the last step
   std::optional<Profiler> profiler_;
-  int64_t step_ = 0;                       // finished steps
-  std::vector<std::string> resume_notes_;  // rank 0
+  int64_t step_ = 0;                         // finished steps
+  const std::atomic<bool>* stop_ = nullptr;  // while run() runs
+  std::vector<std::string> resume_notes_;    // rank 0
   bool compression_restarted_ = false;
   bool tensor_crosses_hosts_ = false;
 };
@@ -117,10 +126,7 @@ Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
       loss_scale_(loss_scale(config_.train)),
       bad_steps_({.max_skipped = config_.train.skip_bad_steps,
                   .spike_factor = config_.train.spike_factor}) {
-  if (is_root()) {
-    lock_ = lock_output_folder(config_);
-    data_ = identify(inputs_.training->file, *inputs_.tokenizer);
-  }
+  if (is_root()) output_.emplace(folder(), lock_output_folder(config_), *inputs_.tokenizer);
   const fs::path checkpoint = find_checkpoint();
   if (mesh_.size("tensor") > 1) check_threads(at::get_num_threads(), mesh_.group("tensor"));
   build_model();
@@ -170,6 +176,7 @@ dataset::BatchOptions Trainer::Impl::batch_options(int64_t global_batch, const R
 // Rank 0 alone looks, so that all ranks read the same one. Empty: none.
 fs::path Trainer::Impl::find_checkpoint() {
   return from_root(world_, [this] {
+    data_ = identify(inputs_.training->file, *inputs_.tokenizer);
     ResumePoint point = find_resume_point(config_, data_);
     resume_notes_ = std::move(point.notes);
     return point.checkpoint.string();
@@ -206,12 +213,9 @@ void Trainer::Impl::start_output() {
     tensor_crosses_hosts_ = tensor_crosses_hosts(hosts, mesh_.size("tensor"));
   }
   if (!is_root()) return;
-  dataset::save_tokenizer(*inputs_.tokenizer, (folder() / "tokenizer").string());
-  // Before the config: whether these lines are all that a run had is told from its own config.
-  metrics_.emplace(folder(), step_);
-  write_file_atomically(folder() / "config.toml", to_toml(config_));
+  output_->start(to_toml(config_), step_);
   if (step_ > 0) note_checkpoint(folder(), step_);
-  for (const int64_t line : metrics_->unreadable_lines()) {
+  for (const int64_t line : output_->metrics().unreadable_lines()) {
     resume_notes_.push_back(
         concat("line ", line, " of ", kMetricsName, " cannot be read and stays as it is"));
   }
@@ -239,11 +243,11 @@ RunSummary Trainer::Impl::summary() const {
 // own: where they were and where they go it need not know. No bit of what is computed changes.
 void Trainer::Impl::rebalance() {
   const auto layers = balance_->better_layers(config_.parallel.rebalance_threshold);
-  if (!layers) return;
+  if (!layers || ask_again(Leave::kNo) != Leave::kNo) return;
   const fs::path root = folder() / "rebalance";
   const std::string before = to_text(model_->layout().layers);
   if (is_root()) fs::remove_all(root);  // of a run that was interrupted here
-  write_checkpoint(root, step_);
+  write_checkpoint(root);
   config_.parallel.stage_layers = to_text(*layers);
   build_model();
   const RunState state =
@@ -253,25 +257,56 @@ void Trainer::Impl::rebalance() {
   world_.barrier()->wait();
   if (!is_root()) return;
   fs::remove_all(root);
-  write_file_atomically(folder() / "config.toml", to_toml(config_));
+  output_->write_config(to_toml(config_));
   observer_.on_finding(concat("decided layers of the stages ", before, " -> ",
                               config_.parallel.stage_layers, ", whose times differed"));
 }
 
-void Trainer::Impl::save(int64_t step) {
+// The step's line, and what it found out.
+void Trainer::Impl::report(const std::optional<std::string>& finding) {
+  if (!is_root()) return;
+  if (!output_->metrics().write(metrics_)) {
+    observer_.on_finding(concat(
+        kMetricsName, " was removed or replaced; what is at its place goes on from step ", step_));
+  }
+  observer_.on_step(metrics_);
+  if (finding) observer_.on_finding(*finding);
+}
+
+void Trainer::Impl::save() {
   const auto start = Clock::now();
   const fs::path root = folder() / "checkpoints";
+  if (ask_again(Leave::kNo) == Leave::kFolderLost) leave_lost_folder();
   // A checkpoint never claims a step whose line is missing, after a power cut neither.
-  if (is_root()) metrics_->sync();
-  write_checkpoint(root, step);
+  if (is_root()) output_->metrics().sync();
+  try {
+    write_checkpoint(root);
+  } catch (const CommError&) {
+    throw;  // nothing can be asked any more
+  } catch (const Error&) {
+    if (ask_again(Leave::kNo) == Leave::kFolderLost) leave_lost_folder();
+    throw;
+  }
   if (!is_root()) return;
-  note_checkpoint(folder(), step);
+  note_checkpoint(folder(), step_);
   observer_.on_checkpoint(checkpoint::latest(root).value_or(root), seconds_since(start));
 }
 
-void Trainer::Impl::write_checkpoint(const fs::path& root, int64_t step) {
-  const RunState state{.step = step,
-                       .next_sample = batches_->step_sample(step),
+// The folder of the run is not in its place: saves where it can, and ends the run with what became
+// of it.
+void Trainer::Impl::leave_lost_folder() {
+  const std::string found = from_root(world_, [this] {
+    const RunFolder::Loss loss = output_->recover(metrics_);
+    return loss.refuge.string() + '\0' + loss.message;
+  });
+  const size_t end = found.find('\0');
+  if (end > 0) write_checkpoint(fs::path(found.substr(0, end)) / "checkpoints");
+  throw ConfigError(found.substr(end + 1));
+}
+
+void Trainer::Impl::write_checkpoint(const fs::path& root) {
+  const RunState state{.step = step_,
+                       .next_sample = batches_->step_sample(step_),
                        .optimizer_steps = optimizer_->num_steps(),
                        .config = to_toml(config_),
                        .loss_scale = loss_scale_.scale(),
@@ -281,7 +316,7 @@ void Trainer::Impl::write_checkpoint(const fs::path& root, int64_t step) {
                        .data = data_};
   auto entries = checkpoint_entries(model_->shards(), *optimizer_);
   std::ranges::move(compression_entries(hook_.get(), mesh_.axes()), std::back_inserter(entries));
-  checkpoint::save(root, step, entries, to_json(state), world_,
+  checkpoint::save(root, step_, entries, to_json(state), world_,
                    {.keep = static_cast<int>(config_.checkpoint.keep)});
 }
 
@@ -291,42 +326,80 @@ void Trainer::Impl::profile_pipeline() {
                               mesh_.coordinate("pipeline"), model_->pipeline_profile());
 }
 
-void Trainer::Impl::finish_profile(bool run_ends) {
-  if (!profiler_ || !profiler_->is_due(run_ends)) return;
+// Whether it was time to.
+bool Trainer::Impl::finish_profile(bool run_ends) {
+  if (!profiler_ || !profiler_->is_due(run_ends)) return false;
   const auto report = profiler_->finish(folder() / "profile" / "trace.json");
   if (report) observer_.on_profile(*report);
+  return true;
+}
+
+// Of this rank.
+Leave Trainer::Impl::leave() const {
+  if (output_ && !output_->is_in_place()) return Leave::kFolderLost;
+  return stop_ != nullptr && stop_->load() ? Leave::kAsked : Leave::kNo;
+}
+
+// All ranks', after work that can take longer than a step.
+Leave Trainer::Impl::ask_again(Leave so_far) {
+  return std::max(so_far, agree(world_, [this] { return leave(); }));
+}
+
+// One step with what belongs to its line. Returns why the run should leave, if it should.
+Leave Trainer::Impl::train_step() {
+  StepContext context{config_,    *model_, *optimizer_, loss_scale_,
+                      bad_steps_, noise_,  *batches_,   profiler_ ? &*profiler_ : nullptr};
+  overlap_.begin_step();
+  StepResult result = run_step(context, step_ + 1, [this] { return leave(); });
+  metrics_ = result.metrics;
+  Leave leave = result.leave;
+  profile_pipeline();
+  const std::optional<std::string> finding =
+      overlap_.end_step({model_->layers_window(), model_->tensor_waiting()});
+  ++step_;
+  const bool is_last = step_ == config_.train.steps;
+  if (validation_batches_ && leave == Leave::kNo &&
+      (is_due(config_.train.evaluate_interval) || is_last)) {
+    metrics_.validation_loss = evaluate(*model_, *validation_batches_, [&] {
+      leave = ask_again(leave);
+      return leave != Leave::kNo;
+    });
+    leave = ask_again(leave);
+  }
+  if (is_due(config_.train.check_replicas_interval)) {
+    check_replicas(*model_, config_.parallel.zero == 3);
+    leave = ask_again(leave);
+  }
+  if (leave == Leave::kFolderLost) leave_lost_folder();
+  report(finding);
+  return finish_profile(is_last || leave != Leave::kNo) ? ask_again(leave) : leave;
 }
 
 Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
+  stop_ = &stop;
+  if (step_ < config_.train.steps && ask_again(Leave::kNo) == Leave::kAsked) {
+    return Outcome::kStopped;
+  }
   while (step_ < config_.train.steps) {
-    StepContext context{config_,    *model_, *optimizer_, loss_scale_,
-                        bad_steps_, noise_,  *batches_,   profiler_ ? &*profiler_ : nullptr};
-    overlap_.begin_step();
-    StepResult result = run_step(context, step_ + 1, stop.load());
-    profile_pipeline();
-    const std::optional<std::string> finding =
-        overlap_.end_step({model_->layers_window(), model_->tensor_waiting()});
-    ++step_;
-    const auto due = [this](int64_t interval) { return interval > 0 && step_ % interval == 0; };
-    if (validation_batches_ &&
-        (due(config_.train.evaluate_interval) || step_ == config_.train.steps)) {
-      result.metrics.validation_loss = evaluate(*model_, *validation_batches_);
+    Leave leave = train_step();
+    const bool is_last = step_ == config_.train.steps;
+    const bool saves = is_due(config_.checkpoint.interval) || is_last;
+    if (saves) save();
+    if (is_last) break;
+    if (saves) leave = ask_again(leave);
+    if (balance_ && leave == Leave::kNo) {
+      balance_->add(model_->pipeline_profile());
+      if (is_due(config_.parallel.rebalance_interval)) {
+        rebalance();
+        leave = ask_again(leave);
+      }
     }
-    if (due(config_.train.check_replicas_interval))
-      check_replicas(*model_, config_.parallel.zero == 3);
-    if (is_root()) {
-      metrics_->write(result.metrics);
-      observer_.on_step(result.metrics);
-      if (finding) observer_.on_finding(*finding);
+    if (leave == Leave::kFolderLost) leave_lost_folder();
+    if (leave == Leave::kAsked) {
+      if (!saves) save();
+      finish_profile(/*run_ends=*/true);
+      return Outcome::kStopped;
     }
-    finish_profile(step_ == config_.train.steps || result.stop);
-    // After the metrics, which it counts on.
-    if (due(config_.checkpoint.interval) || step_ == config_.train.steps || result.stop)
-      save(step_);
-    if (step_ == config_.train.steps) break;
-    if (result.stop) return Outcome::kStopped;
-    if (balance_) balance_->add(model_->pipeline_profile());
-    if (balance_ && due(config_.parallel.rebalance_interval)) rebalance();
   }
   return Outcome::kFinished;
 }

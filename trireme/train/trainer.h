@@ -62,9 +62,11 @@ class Trainer {
           const ProfileOptions& profile = {});
   ~Trainer();
 
-  // Trains to train.steps, or until some rank's `stop` is set: then finishes the step, checkpoints
-  // and returns.
+  // Trains to train.steps, or until some rank's `stop` is set: then finishes the step that it is
+  // in, checkpoints and returns. An evaluation under way is cut short and left out.
   // Collective: every rank
+  // Throws:     ConfigError on every rank when output.folder is not in its place any more; besides
+  //             what the step and the checkpoint throw
   Outcome run(const std::atomic<bool>& stop);
 
  private:
