@@ -30,6 +30,7 @@ class ForeignFile {
  public:
   ForeignFile(std::string path, size_t num_bytes, off_t locked_byte = 5) : path_(std::move(path)) {
     std::ofstream(path_) << std::string(num_bytes, 'x');
+    std::filesystem::permissions(path_, std::filesystem::perms(0600));
     descriptor_ = open(path_.c_str(), O_RDWR);
     struct flock lock {};
     lock.l_type = F_WRLCK;
@@ -187,6 +188,71 @@ TEST(ShmSegments, ForeignOrDamagedFileOfALivingProcessIsRefused) {
   const auto created = make_shm_segments()->create(other, 0, kSize);
   std::filesystem::resize_file(path_of(other), kBytes + 100);
   EXPECT_ERROR(ConfigError, make_shm_segments()->open(other, 1, kSize), "is damaged");
+}
+
+// Takes away at the end what a test has put into /dev/shm.
+class Removed {
+ public:
+  explicit Removed(std::string path) : path_(std::move(path)) {}
+  ~Removed() { std::filesystem::remove(path_); }
+
+ private:
+  std::string path_;
+};
+
+// What is no file of this user's alone: refused by those who join, left alone by the sweep.
+void expect_untouched(const std::string& job, const std::string& reason) {
+  EXPECT_ERROR(ConfigError, make_shm_segments()->open(job, 1, kSize), reason);
+  EXPECT_ERROR(ConfigError, make_shm_segments()->create(job, 0, kSize), "in use");
+  sweep_orphans();
+  EXPECT_TRUE(std::filesystem::exists(std::filesystem::symlink_status(path_of(job))));
+}
+
+TEST(ShmSegments, ALinkIsNotFollowed) {
+  const std::string job = harness::unique_job();
+  const std::string other = harness::unique_job();
+  const auto created = make_shm_segments()->create(other, 0, kSize);  // all is well behind it
+  const Removed link(path_of(job));
+  std::filesystem::create_symlink(path_of(other), path_of(job));
+  expect_untouched(job, "is not a regular file");
+  const std::string nowhere = harness::unique_job();
+  const Removed dangling(path_of(nowhere));
+  std::filesystem::create_symlink("/nowhere", path_of(nowhere));
+  expect_untouched(nowhere, "is not a regular file");
+}
+
+TEST(ShmSegments, AFifoIsRefusedWithoutWaiting) {
+  const std::string job = harness::unique_job();
+  const Removed fifo(path_of(job));
+  ASSERT_EQ(mkfifo(path_of(job).c_str(), 0600), 0);
+  expect_untouched(job, "is not a regular file");
+}
+
+TEST(ShmSegments, AFolderIsRefused) {
+  const std::string job = harness::unique_job();
+  const Removed folder(path_of(job));
+  std::filesystem::create_directory(path_of(job));
+  expect_untouched(job, "is not a regular file");
+}
+
+TEST(ShmSegments, AFileThatOthersMayWriteIsRefused) {
+  const std::string job = harness::unique_job();
+  const auto created = make_shm_segments()->create(job, 0, kSize);
+  for (const int mode : {0620, 0602, 0640, 0604}) {
+    std::filesystem::permissions(path_of(job), std::filesystem::perms(mode));
+    expect_untouched(job, concat("is open to other users (mode ", std::oct, mode));
+  }
+  std::filesystem::permissions(path_of(job), std::filesystem::perms(0600));
+  EXPECT_NE(make_shm_segments()->open(job, 1, kSize), nullptr);
+}
+
+TEST(ShmSegments, AHeaderWithSizesThatOverflowIsRefused) {
+  const std::string job = harness::unique_job();
+  const auto created = make_shm_segments()->create(job, 0, kSize);
+  const uint64_t sizes[] = {~uint64_t{0} - 4095, kBytes + 4096};  // their sum is that of kSize
+  std::fstream file(path_of(job), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(sizeof(uint64_t)).write(reinterpret_cast<const char*>(sizes), sizeof(sizes)).flush();
+  EXPECT_ERROR(ConfigError, make_shm_segments()->open(job, 1, kSize), "expected 8192");
 }
 
 TEST(ShmSegments, ReservedPartTakesMemoryOnlyWhenCommitted) {

@@ -38,7 +38,8 @@ class ThreadSegment : public Segment {
       : size_(size),
         data_(static_cast<std::byte*>(mmap(nullptr, size.total(), PROT_READ | PROT_WRITE,
                                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
-    TRIREME_CHECK(data_ != MAP_FAILED, "not enough memory for a group's ", size.total(), " bytes");
+    TRIREME_CHECK(data_ != MAP_FAILED, "not enough address space for a group's ", size.total(),
+                  " bytes; lower parallel.heap_bytes, or raise the limit (ulimit -v)");
   }
   ~ThreadSegment() override { munmap(data_, size_.total()); }
   std::byte* data() const override { return data_; }
@@ -128,8 +129,14 @@ class ShmSegment : public Segment {
                                MAP_SHARED | MAP_NORESERVE, file_.get(), 0)
                         : MAP_FAILED;
     if (base == MAP_FAILED) {
-      throw ConfigError(concat("cannot join ", path_, " as rank ", rank, ": ",
-                               locked ? std::strerror(errno) : "another process is that rank"));
+      const int code = errno;
+      const std::string reason =
+          !locked          ? "another process is that rank"
+          : code != ENOMEM ? std::strerror(code)
+                           : concat("no room for ", size.total(),
+                                    " bytes of address space; lower parallel.heap_bytes, or raise "
+                                    "the limit (ulimit -v)");
+      throw ConfigError(concat("cannot join ", path_, " as rank ", rank, ": ", reason));
     }
     base_ = static_cast<std::byte*>(base);
     // Where the host gives them; elsewhere ordinary pages do.
@@ -173,8 +180,37 @@ class ShmSegment : public Segment {
   bool named_ = false;
 };
 
-bool is_ours(int fd, FileHeader* header) {
+bool has_header(int fd, FileHeader* header) {
   return pread(fd, header, sizeof(*header), 0) == sizeof(*header) && header->magic == kMagic;
+}
+
+// Why a file may have been written by another user; empty when it cannot have been.
+std::string distrust_of(const struct stat& status) {
+  if (!S_ISREG(status.st_mode)) return "is not a regular file";
+  if (status.st_uid != geteuid()) {
+    return concat("belongs to user ", status.st_uid, ", and this process runs as user ", geteuid());
+  }
+  if ((status.st_mode & (S_IRWXG | S_IRWXO)) == 0) return "";
+  return concat("is open to other users (mode ", std::oct, status.st_mode & 07777,
+                ", expected 600)");
+}
+
+// Opens a file that no other user can have written; never opens, or waits for, anything else.
+// Negative when there is none: `distrust` says what there is instead, or is empty.
+Descriptor open_own(const std::string& path, std::string* distrust) {
+  struct stat status {};
+  const bool exists = lstat(path.c_str(), &status) == 0;
+  if (exists) *distrust = distrust_of(status);
+  if (!exists || !distrust->empty()) return Descriptor(-1);
+  Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (file.get() < 0) {
+    if (errno != ENOENT) *distrust = concat("cannot be opened: ", std::strerror(errno));
+    return file;
+  }
+  // It may have been replaced since the first look.
+  TRIREME_CHECK(fstat(file.get(), &status) == 0, "cannot read ", path, ": ", std::strerror(errno));
+  *distrust = distrust_of(status);
+  return distrust->empty() ? std::move(file) : Descriptor(-1);
 }
 
 class ShmSegments : public SegmentFactory {
@@ -194,24 +230,27 @@ class ShmSegments : public SegmentFactory {
   }
   std::shared_ptr<Segment> open(const std::string& name, int rank, SegmentSize size) override {
     const std::string path = path_of(name);
-    Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-    if (file.get() < 0 && errno == ENOENT) return nullptr;
-    TRIREME_CHECK(file.get() >= 0, "cannot open ", path, ": ", std::strerror(errno));
+    std::string distrust;
+    Descriptor file = open_own(path, &distrust);
+    TRIREME_CHECK(distrust.empty(), path, " ", distrust,
+                  "; run all ranks as one user, or choose another TRIREME_JOB");
+    if (file.get() < 0) return nullptr;
     // Its creator is dead: what is left of an earlier job. Not locked before this look, so that
     // rank 0's sweep can still take it away.
     struct flock creator = lock_of(F_WRLCK, 0, 1);
     if (fcntl(file.get(), F_OFD_GETLK, &creator) == 0 && creator.l_type == F_UNLCK) return nullptr;
     FileHeader header{};
-    TRIREME_CHECK(is_ours(file.get(), &header), path,
+    TRIREME_CHECK(has_header(file.get(), &header), path,
                   " is not shared memory of this version; choose another TRIREME_JOB");
     const SegmentSize found{header.committed, header.reserved};
+    TRIREME_CHECK(
+        found == size, path, " has ", found.total(), " bytes, expected ", size.total(),
+        "; it is not of this job, or the ranks have different options or limits (ulimit)");
     struct stat status {};
     TRIREME_CHECK(fstat(file.get(), &status) == 0 &&
-                      static_cast<size_t>(status.st_size) == kHeaderBytes + found.total(),
+                      static_cast<size_t>(status.st_size) == kHeaderBytes + size.total(),
                   path, " is damaged: it has ", status.st_size, " bytes, expected ",
-                  kHeaderBytes + found.total());
-    TRIREME_CHECK(found == size, path, " has ", found.total(), " bytes, expected ", size.total(),
-                  "; it is not of this job, or the ranks have different options");
+                  kHeaderBytes + size.total());
     return std::make_shared<ShmSegment>(std::move(file), path, rank, size);
   }
 };
@@ -234,9 +273,10 @@ int sweep_orphans() {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(kFolder, ignored)) {
     if (!entry.path().filename().string().starts_with(kPrefix)) continue;
-    const Descriptor file(::open(entry.path().c_str(), O_RDWR | O_CLOEXEC));
+    std::string distrust;
+    const Descriptor file = open_own(entry.path(), &distrust);
     FileHeader header{};
-    if (file.get() < 0 || !is_ours(file.get(), &header)) continue;
+    if (file.get() < 0 || !has_header(file.get(), &header)) continue;
     struct flock lock = lock_of(F_WRLCK, 0, 0);  // 0: to the end, whatever the size
     const bool orphaned = fcntl(file.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
     if (orphaned && unlink(entry.path().c_str()) == 0) ++removed;

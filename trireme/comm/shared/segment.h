@@ -42,7 +42,8 @@ class SegmentFactory {
   // Throws: ConfigError when the name is in use or there is not enough memory
   virtual std::shared_ptr<Segment> create(const std::string& name, int rank, SegmentSize size) = 0;
   // Null when there is no such segment (yet), or only one whose rank 0 has died.
-  // Throws: ConfigError when it is not one of this version or has another size
+  // Throws: ConfigError when it is not one of this version, has another size, or another user may
+  // have made or written it
   virtual std::shared_ptr<Segment> open(const std::string& name, int rank, SegmentSize size) = 0;
 };
 
@@ -59,8 +60,8 @@ std::shared_ptr<SegmentFactory> make_shm_segments();
 // How large the host's shared memory may become, used or not.
 size_t shared_memory_bytes();
 
-// Removes the files of groups whose ranks have all died before they could seal, and nobody else's.
-// Returns how many.
+// Removes this user's files of groups whose ranks have all died before they could seal. Opens and
+// removes nobody else's. Returns how many.
 int sweep_orphans();
 
 }  // namespace trireme::comm
