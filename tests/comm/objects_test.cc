@@ -1,8 +1,11 @@
 #include "trireme/comm/objects.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/comm/errors.h"
 #include "tests/harness/ranks.h"
+#include "trireme/base/error.h"
 
 namespace trireme::comm {
 namespace {
@@ -43,6 +46,29 @@ TEST(Objects, BroadcastStringReplacesLongerShorterAndEmptyTexts) {
       EXPECT_EQ(broadcast_string(group, text_of(group.rank(), 21), root), text_of(root, 21));
     }
   });
+}
+
+TEST(Objects, ALengthThatCannotBeIsAnErrorOfItsRank) {
+  for (const int64_t length : {int64_t{-1}, (int64_t{1} << 30) + 1, int64_t{1} << 62}) {
+    const std::string expected = concat("rank 1 of group world announces a text of ", length);
+    const at::Tensor word = at::full({1}, length, at::kLong);
+    harness::run_ranks(2, [&](Communicator& group) {
+      if (group.rank() == 0) {
+        EXPECT_ERROR(CommError, all_gather_strings(group, "abc"), expected);
+      } else {
+        group.all_gather({at::zeros({1}, at::kLong), at::zeros({1}, at::kLong)}, word)->wait();
+        EXPECT_ERROR(CommError, group.barrier(), expected);
+      }
+    });
+    harness::run_ranks(2, [&](Communicator& group) {
+      if (group.rank() == 0) {
+        EXPECT_ERROR(CommError, broadcast_string(group, "", 1), expected);
+      } else {
+        group.broadcast(word.clone(), 1)->wait();
+        EXPECT_ERROR(CommError, group.barrier(), expected);
+      }
+    });
+  }
 }
 
 }  // namespace

@@ -2,8 +2,22 @@
 
 #include <ATen/ATen.h>
 
+#include "trireme/base/error.h"
+
 namespace trireme::comm {
 namespace {
+
+constexpr int64_t kMostBytes = int64_t{1} << 30;
+
+// A length that `rank` has told, before memory is taken for it.
+int64_t checked(Communicator& group, int rank, int64_t length) {
+  if (length >= 0 && length <= kMostBytes) return length;
+  const std::string reason =
+      concat("rank ", rank, " of group ", group.name(), " announces a text of ", length,
+             " bytes, expected at most ", kMostBytes, "; its memory or program is damaged");
+  group.abort(reason);
+  throw CommError(reason);
+}
 
 // A view of `text` as bytes.
 at::Tensor bytes_of(std::string& text) {
@@ -16,6 +30,7 @@ std::vector<int64_t> all_gather_lengths(Communicator& group, std::string_view te
   for (int64_t& other : lengths) outputs.push_back(at::from_blob(&other, {1}, at::kLong));
   auto length = static_cast<int64_t>(text.size());
   group.all_gather(outputs, at::from_blob(&length, {1}, at::kLong))->wait();
+  for (int rank = 0; rank < group.size(); ++rank) checked(group, rank, lengths[rank]);
   return lengths;
 }
 
@@ -47,7 +62,7 @@ std::vector<std::string> gather_strings(Communicator& group, std::string_view te
 std::string broadcast_string(Communicator& group, std::string text, int root) {
   at::Tensor length = at::tensor(std::vector<int64_t>{static_cast<int64_t>(text.size())});
   group.broadcast(length, root)->wait();
-  text.resize(length.item<int64_t>());
+  text.resize(checked(group, root, length.item<int64_t>()));
   group.broadcast(bytes_of(text), root)->wait();
   return text;
 }

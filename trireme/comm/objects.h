@@ -1,4 +1,4 @@
-// Text between ranks, by way of byte tensors.
+// Text between ranks, by way of byte tensors; 1 GiB at most, or all throw CommError.
 #pragma once
 
 #include <string>

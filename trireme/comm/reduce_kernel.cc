@@ -202,7 +202,9 @@ void divide_elements(void* data, int64_t count, c10::ScalarType dtype, int divis
 const char* name_of(ReduceOp operation) {
   static constexpr const char* kNames[] = {"sum",     "product",     "min",        "max",
                                            "average", "bitwise and", "bitwise or", "bitwise xor"};
-  return kNames[static_cast<int>(operation)];
+  // It may be another process's word.
+  const auto index = static_cast<size_t>(operation);
+  return index < std::size(kNames) ? kNames[index] : "unknown operation";
 }
 
 void check_reducible(c10::ScalarType dtype, ReduceOp operation) {

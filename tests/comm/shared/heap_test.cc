@@ -45,7 +45,19 @@ TEST(Heap, OrdinaryTensorsAndTheEndOfTheHeapHaveNoPlace) {
   EXPECT_EQ(heap->place_of(ordinary.data_ptr(), 32), Heap::kOrdinary);
   EXPECT_EQ(heap->place_of(heap->at(2 * kArena - 8), 9), Heap::kOrdinary);
   EXPECT_NE(heap->place_of(heap->at(2 * kArena - 8), 8), Heap::kOrdinary);
-  EXPECT_EQ(Heap::none()->place_of(ordinary.data_ptr(), 32), Heap::kOrdinary);
+}
+
+TEST(Heap, WhatAPeerTellsIsFoundOnlyWithinOneArenaAndAligned) {
+  const auto heap = some_heap();
+  EXPECT_EQ(heap->find(0, kArena, 1), heap->at(0));
+  EXPECT_EQ(heap->find(2 * kArena - 8, 8, 8), heap->at(2 * kArena - 8));
+  EXPECT_EQ(heap->find(2 * kArena - 8, 9, 1), nullptr);
+  EXPECT_EQ(heap->find(kArena - 8, 16, 8), nullptr);  // from one arena into the next
+  EXPECT_EQ(heap->find(0, kArena + 1, 1), nullptr);
+  EXPECT_EQ(heap->find(2 * kArena, 0, 1), nullptr);
+  EXPECT_EQ(heap->find(4, 8, 8), nullptr);
+  EXPECT_EQ(heap->find(8, ~uint64_t{0} - 4, 1), nullptr);  // their sum is within
+  EXPECT_EQ(heap->find(~uint64_t{0} - 7, 16, 1), nullptr);
 }
 
 TEST(Heap, EveryTensorOfAThreadHasAPlace) {
@@ -77,7 +89,17 @@ TEST(Heap, FullArenaSaysHowLargeItIs) {
   const at::Tensor most = heap->empty({static_cast<int64_t>(kArena) - 64}, at::kByte);
   EXPECT_ERROR(ConfigError, heap->empty({65}, at::kByte),
                "does not fit into this rank's heap of " + std::to_string(kArena));
+  EXPECT_ERROR(ConfigError, heap->empty({65}, at::kByte), "raise parallel.heap_bytes");
   EXPECT_NO_THROW(heap->empty({64}, at::kByte));
+}
+
+TEST(Heap, ShapesThatNoMemoryHoldsAreTooLarge) {
+  const auto heap = some_heap();
+  const int64_t half = int64_t{1} << 32;
+  EXPECT_ERROR(ConfigError, heap->empty({half, half}, at::kByte), "symmetric memory is full");
+  EXPECT_ERROR(ConfigError, heap->empty({half, half / 8}, at::kDouble), "symmetric memory is full");
+  EXPECT_ERROR(ConfigError, heap->empty({half / 2, half - 1}, at::kByte),
+               "symmetric memory is full");
 }
 
 TEST(Heap, TensorKeepsItsMemoryWhenHeapAndSegmentGo) {

@@ -160,20 +160,171 @@ TEST_P(Messages, WhatCannotBeWrittenBackFailsItsOwnRecvAlone) {
   });
 }
 
-TEST_P(Messages, ARecvBehindAFullRingSaysWhy) {
+// Every rank sends every other so many messages, each with a tag of its own, and receives them in
+// reversed order.
+void exchange_reversed(Communicator& group, int num_tags, const std::vector<int64_t>& counts,
+                       bool is_symmetric) {
+  const auto count_of = [&](int tag) { return counts[tag % counts.size()]; };
+  const auto values = [&](int from, int tag) {
+    return values_of(31 * from + tag, {count_of(tag)}, at::kFloat);
+  };
+  const auto empty = [&](int64_t count) {
+    return is_symmetric ? group.symmetric_empty({count}, at::kFloat) : at::empty({count});
+  };
+  std::vector<WorkPtr> sends;
+  for (int tag = 0; tag < num_tags; ++tag) {
+    for (int peer = 0; peer < group.size(); ++peer) {
+      if (peer == group.rank()) continue;
+      const at::Tensor data = empty(count_of(tag));
+      data.copy_(values(group.rank(), tag));
+      sends.push_back(group.send(data, peer, {.tag = tag, .background = true}));
+    }
+  }
+  for (int tag = num_tags - 1; tag >= 0; --tag) {
+    for (int peer = 0; peer < group.size(); ++peer) {
+      if (peer == group.rank()) continue;
+      const at::Tensor got = empty(count_of(tag));
+      group.recv(got, peer, {.tag = tag})->wait();
+      assert_same_bits(got, values(peer, tag), concat("tag ", tag, " of rank ", peer));
+    }
+  }
+  for (const WorkPtr& send : sends) send->wait();
+}
+
+TEST_P(Messages, AnyNumberWithOtherTagsMayComeBefore) {
+  for (const int size : {2, 3}) {
+    run(size, [](Communicator& group) {
+      for (const int64_t count : kCounts) exchange_reversed(group, 30, {count}, true);
+      exchange_reversed(group, 100, {1, 20000, 0, 8193}, false);
+    });
+  }
+}
+
+TEST(MessagesOfProcesses, AnyNumberWithOtherTagsMayComeBefore) {
+  for (const bool is_symmetric : {false, true}) {
+    for (const int size : {2, 3}) {
+      const auto statuses = harness::fork_ranks(size, [&](Communicator& group) {
+        for (const int64_t count : kCounts) exchange_reversed(group, 30, {count}, is_symmetric);
+        exchange_reversed(group, 100, {1, 20000, 0, 8193}, is_symmetric);
+      });
+      EXPECT_EQ(statuses, std::vector<harness::ExitStatus>(size, 0));
+    }
+  }
+}
+
+TEST_P(Messages, ThoseOfOneTagStayInOrderAroundWhatIsMovedAside) {
   run(2, [](Communicator& group) {
-    constexpr int kMessages = 9;
-    at::Tensor data = at::zeros({1});
-    if (group.rank() == 0) {
-      std::vector<WorkPtr> works;
-      for (int tag = 0; tag < kMessages; ++tag) {
-        works.push_back(group.send(data, 1, {.tag = tag, .background = true}));
+    for (const int64_t count : kCounts) {
+      std::vector<WorkPtr> sends;
+      const auto exchange = [&](int tag, int value) {
+        at::Tensor data = at::full({count}, value, at::kLong);
+        if (group.rank() == 0) {
+          sends.push_back(group.send(data, 1, {.tag = tag, .background = true}));
+          return;
+        }
+        data.zero_();
+        group.recv(data, 0, {.tag = tag})->wait();
+        EXPECT_TRUE(data.eq(value).all().item<bool>()) << "tag " << tag << " value " << value;
+      };
+      if (group.rank() == 0) {
+        for (int i = 0; i < 12; ++i) exchange(0, i);
+        exchange(1, 100);
+        for (int i = 12; i < 24; ++i) exchange(0, i);
+        exchange(2, 200);
+      } else {
+        exchange(1, 100);
+        for (int i = 0; i < 3; ++i) exchange(0, i);
+        exchange(2, 200);
+        for (int i = 3; i < 24; ++i) exchange(0, i);
       }
-      EXPECT_THROW(works.back()->wait(), CommError);
+      for (const WorkPtr& send : sends) send->wait();
+    }
+  });
+}
+
+TEST_P(Messages, AnySourceFindsWhatWasMovedAsideAndWhatLiesBehind) {
+  run(3, [](Communicator& group) {
+    constexpr int kMessages = 20;
+    for (const int64_t count : {1, 20000}) {
+      if (group.rank() != 2) {
+        std::vector<WorkPtr> sends;
+        for (int i = 0; i < kMessages; ++i) {
+          const at::Tensor data = at::full({count}, 100 * group.rank() + i, at::kLong);
+          sends.push_back(group.send(data, 2, {.tag = i, .background = true}));
+        }
+        for (const WorkPtr& send : sends) send->wait();
+        continue;
+      }
+      for (int tag = kMessages - 1; tag >= 0; --tag) {
+        std::vector<int> sources;
+        for (int i = 0; i < 2; ++i) {
+          at::Tensor got = at::zeros({count}, at::kLong);
+          const WorkPtr work = group.recv(got, kAnySource, {.tag = tag, .background = i == 1});
+          work->wait();
+          sources.push_back(work->source());
+          EXPECT_TRUE(got.eq(100 * sources.back() + tag).all().item<bool>());
+        }
+        EXPECT_NE(sources[0], sources[1]);
+      }
+    }
+  });
+}
+
+TEST_P(Messages, AMessageThatWasMovedAsideIsComparedAndLent) {
+  run(2, [](Communicator& group) {
+    constexpr int kMessages = 12;
+    std::vector<WorkPtr> sends;
+    if (group.rank() == 0) {
+      for (int tag = 0; tag < kMessages; ++tag) {
+        const at::Tensor data = group.symmetric_empty({20000}, at::kFloat).fill_(tag);
+        sends.push_back(group.send(data, 1, {.tag = tag, .background = true}));
+      }
+      for (int tag = 1; tag < kMessages; ++tag) sends[tag]->wait();
+      EXPECT_ERROR(CommError, group.barrier(), "rank 0 sends 80000 bytes of Float with tag 0");
+      return;
+    }
+    for (int tag = kMessages - 1; tag > 0; --tag) {
+      EXPECT_TRUE(
+          group.borrow({20000}, at::kFloat, 0, {.tag = tag})->data().eq(tag).all().item<bool>());
+    }
+    at::Tensor other = at::zeros({20000}, at::kInt);
+    EXPECT_ERROR(CommError, group.recv(other, 0), "rank 1 expects 80000 bytes of Int with tag 0");
+  });
+}
+
+TEST_P(Messages, ARecvThatNobodyAnswersEndsThoughMessagesWereMovedAside) {
+  run(2, [](Communicator& group) {
+    at::Tensor data = at::zeros({20000});
+    if (group.rank() == 0) {
+      std::vector<WorkPtr> sends;
+      for (int tag = 0; tag < 20; ++tag) {
+        sends.push_back(group.send(data, 1, {.tag = tag, .background = true}));
+      }
+      for (const WorkPtr& send : sends) {
+        try {
+          send->wait();
+        } catch (const CommError& error) {
+          EXPECT_PRED2(contains, error.what(), "waiting for rank 0, tag 99");
+        }
+      }
     } else {
       EXPECT_ERROR(CommError,
-                   group.recv(data, 0, {.timeout = std::chrono::milliseconds(200), .tag = 8}),
-                   "8 earlier messages of rank 0");
+                   group.recv(data, 0, {.timeout = std::chrono::milliseconds(200), .tag = 99}),
+                   "timed out after 0.2 s waiting for rank 0, tag 99");
+    }
+  });
+}
+
+TEST_P(Messages, ANinthSendToARankThatReceivesNothingSaysWhy) {
+  run(2, [](Communicator& group) {
+    at::Tensor data = at::zeros({1});
+    if (group.rank() == 0) {
+      for (int tag = 0; tag < 8; ++tag) group.send(data, 1, {.tag = tag})->wait();
+      EXPECT_ERROR(CommError,
+                   group.send(data, 1, {.timeout = std::chrono::milliseconds(200), .tag = 8}),
+                   "8 earlier messages to rank 1 wait to be received");
+    } else {
+      EXPECT_ERROR(CommError, group.barrier(), "send of group world");
     }
   });
 }

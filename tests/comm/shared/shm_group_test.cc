@@ -105,6 +105,25 @@ TEST(ShmGroup, GivesTheBitsOfAThreadGroup) {
   }
 }
 
+TEST(ShmGroup, RanksNeedNotAgreeOnZeroCopy) {
+  const std::string job = harness::unique_job();
+  const auto statuses = harness::fork_processes(3, [&](int rank) {
+    GroupOptions options;
+    options.zero_copy = rank == 1;
+    const auto group = make_shm_group(job, rank, 3, options);
+    at::Tensor data = group->symmetric_empty({50000}, at::kFloat).fill_(rank);
+    group->all_reduce(data)->wait();
+    EXPECT_TRUE(data.eq(3).all().item<bool>());
+    data.fill_(rank);
+    const WorkPtr send = group->send(data, (rank + 1) % 3, {.background = true});
+    at::Tensor got = group->symmetric_empty({50000}, at::kFloat);
+    group->recv(got, (rank + 2) % 3)->wait();
+    send->wait();
+    EXPECT_TRUE(got.eq((rank + 2) % 3).all().item<bool>());
+  });
+  EXPECT_EQ(statuses, std::vector<ExitStatus>(3, 0));
+}
+
 TEST(ShmGroup, RankKilledInTheMiddleIsNamedLongBeforeTheTimeout) {
   const harness::TemporaryFolder folder;
   const auto statuses = fork_ranks(4,

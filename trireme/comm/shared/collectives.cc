@@ -8,6 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/round_up.h"
 #include "trireme/comm/reduce_kernel.h"
+#include "trireme/comm/shared/peer_memory.h"
 
 namespace trireme::comm::collectives {
 namespace {
@@ -206,8 +207,9 @@ class Table {
                kAlignment) {}
   size_t share() const { return share_; }
   Entry& mine(int rank) const { return reinterpret_cast<Entry*>(exchange_.mine())[rank]; }
-  const Entry& of(int poster, int rank) const {
-    return reinterpret_cast<const Entry*>(exchange_.posted(poster))[rank];
+  Entry of(int poster, int rank) const {
+    const Entry& posted = reinterpret_cast<const Entry*>(exchange_.posted(poster))[rank];
+    return {read_once(posted.place), read_once(posted.size), read_once(posted.expected)};
   }
   std::byte* space_for(int rank) const { return exchange_.mine() + head_ + rank * share_; }
   const std::byte* posted_by(int poster) const {
@@ -222,8 +224,16 @@ class Table {
 
 // The place of a block worth reading where it lies.
 uint64_t place_of(const Shared& shared, ConstBytes block) {
-  return block.size() > kCopyBytes ? shared.heap.place_of(block.data(), block.size())
-                                   : Heap::kOrdinary;
+  return shared.zero_copy && block.size() > kCopyBytes
+             ? shared.heap.place_of(block.data(), block.size())
+             : Heap::kOrdinary;
+}
+
+// Where the block of `num_bytes` lies that `rank` says is at `place`; null when it is staged.
+std::byte* operand_at(const Shared& shared, int rank, uint64_t place, size_t num_bytes,
+                      size_t alignment = 1) {
+  if (place == Heap::kOrdinary) return nullptr;
+  return span_of_peer(shared.exchange, shared.heap, {rank, place, num_bytes, alignment}).data();
 }
 
 }  // namespace
@@ -248,9 +258,14 @@ void all_reduce(const Shared& shared, Bytes data, const Reduction& reduction, in
   }
   exchange.meet();
   Small<std::byte*> operands;  // null: staged
+  const size_t alignment = c10::elementSize(reduction.dtype);
   for (int rank = 0; rank < exchange.size(); ++rank) {
-    const uint64_t other = exchange.note_of(rank)[0];
-    operands.push_back(other == Heap::kOrdinary ? nullptr : shared.heap.at(other));
+    if (rank == exchange.rank()) {
+      operands.push_back(place == Heap::kOrdinary ? nullptr : data.data());
+      continue;
+    }
+    const uint64_t other = read_once(exchange.note_of(rank)[0]);
+    operands.push_back(operand_at(shared, rank, other, data.size(), alignment));
   }
   if (std::ranges::find(operands, nullptr) == operands.end()) {
     all_reduce_in_place(exchange, operands, data.size(), reduction, root);
@@ -273,17 +288,17 @@ void reduce_scatter(const Shared& shared, Bytes output, std::span<const ConstByt
   size_t longest = 0;
   uint64_t num_symmetric = 0;
   uint64_t num_staged = 0;
+  Small<uint64_t> places;
   for (int rank = 0; rank < exchange.size(); ++rank) {
     longest = std::max(longest, inputs[rank].size());
     const uint64_t place = place_of(shared, inputs[rank]);
     table.mine(rank).place = place;
+    places.push_back(place);
     if (rank == self || inputs[rank].empty()) continue;
     ++(place == Heap::kOrdinary ? num_staged : num_symmetric);
   }
   exchange.note()[0] = num_symmetric;
   exchange.note()[1] = num_staged;
-  Small<uint64_t> places;
-  for (int rank = 0; rank < exchange.size(); ++rank) places.push_back(table.mine(rank).place);
   const auto stage = [&](size_t offset) {
     for (int rank = 0; rank < exchange.size(); ++rank) {
       if (rank == self || places[rank] != Heap::kOrdinary) continue;
@@ -298,12 +313,19 @@ void reduce_scatter(const Shared& shared, Bytes output, std::span<const ConstByt
   bool any_symmetric = false;
   Small<const std::byte*> operands;  // null: staged
   for (int rank = 0; rank < exchange.size(); ++rank) {
-    any_symmetric |= exchange.note_of(rank)[0] > 0;
-    all_symmetric &= exchange.note_of(rank)[1] == 0;
-    const uint64_t place = table.of(rank, self).place;
-    operands.push_back(rank == self               ? inputs[self].data()
-                       : place != Heap::kOrdinary ? shared.heap.at(place)
-                                                  : nullptr);
+    any_symmetric |= read_once(exchange.note_of(rank)[0]) > 0;
+    const bool stages_none = read_once(exchange.note_of(rank)[1]) == 0;
+    all_symmetric &= stages_none;
+    if (rank == self) {
+      operands.push_back(inputs[self].data());
+      continue;
+    }
+    operands.push_back(operand_at(shared, rank, table.of(rank, self).place, inputs[self].size(),
+                                  c10::elementSize(reduction.dtype)));
+    if (stages_none && operands.back() == nullptr && !inputs[self].empty()) {
+      exchange.fail(concat(exchange.title_of(rank), " says that it stages nothing, and stages ",
+                           inputs[self].size(), " bytes; its memory or program is damaged"));
+    }
   }
   const size_t step = all_symmetric ? std::max<size_t>(longest, 1) : table.share();
   for (size_t offset = 0;;) {
@@ -340,10 +362,14 @@ void share(const Shared& shared, std::span<const Bytes> outputs, ConstBytes inpu
   size_t longest = 0;  // of the staged inputs
   bool any_symmetric = false;
   std::string mismatch;
+  Small<bool> is_staged;
   for (int rank = 0; rank < exchange.size(); ++rank) {
-    const auto& [place, size, inlined, _1, _2, _3] = exchange.note_of(rank);
-    any_symmetric |= place != Heap::kOrdinary;
-    if (place == Heap::kOrdinary) longest = std::max<size_t>(longest, size);
+    const Exchange::Note& posted = exchange.note_of(rank);
+    const uint64_t place = read_once(posted[0]);
+    const uint64_t size = read_once(posted[1]);
+    is_staged.push_back(place == Heap::kOrdinary);
+    any_symmetric |= !is_staged.back();
+    if (is_staged.back()) longest = std::max<size_t>(longest, size);
     if (outputs.empty()) continue;
     const Bytes output = outputs[rank];
     if (output.size() != size) {
@@ -351,16 +377,14 @@ void share(const Shared& shared, std::span<const Bytes> outputs, ConstBytes inpu
                         ", which expects ", output.size());
       continue;
     }
+    const std::byte* const operand = operand_at(shared, rank, place, size);
     copy_bytes(output.data(),
-               place != Heap::kOrdinary ? shared.heap.at(place)
-               : size <= kInlineBytes   ? reinterpret_cast<const std::byte*>(&inlined)
-                                        : exchange.posted(rank),
-               place != Heap::kOrdinary ? size : chunk_at(size, 0, slot));
+               operand != nullptr     ? operand
+               : size <= kInlineBytes ? reinterpret_cast<const std::byte*>(&posted[2])
+                                      : exchange.posted(rank),
+               operand != nullptr ? size : chunk_at(size, 0, slot));
   }
   if (!mismatch.empty()) exchange.fail(mismatch);
-  Small<bool> is_staged;
-  for (int rank = 0; rank < exchange.size(); ++rank)
-    is_staged.push_back(exchange.note_of(rank)[0] == Heap::kOrdinary);
   for (size_t offset = slot; offset < longest; offset += slot) {
     if (stages)
       copy_bytes(exchange.mine(), input.data() + offset, chunk_at(input.size(), offset, slot));
@@ -398,10 +422,15 @@ void all_to_all(const Shared& shared, std::span<const Bytes> outputs,
 
   size_t longest = 0;  // of the staged blocks
   bool any_symmetric = false;
+  Small<uint64_t> places;  // of the blocks that come here
   for (int from = 0; from < size; ++from) {
     for (int to = 0; to < size; ++to) {
-      const Entry& entry = table.of(from, to);
-      const uint64_t expected = table.of(to, from).expected;
+      Entry entry = table.of(from, to);
+      uint64_t expected = table.of(to, from).expected;
+      // What this rank knows itself is not for others to say.
+      if (from == self) entry.size = inputs[to].size();
+      if (to == self) expected = outputs[from].size();
+      if (to == self) places.push_back(entry.place);
       if (entry.size != expected) {  // every rank sees it
         exchange.fail(concat("rank ", from, " sends ", entry.size, " bytes to rank ", to,
                              ", which expects ", expected));
@@ -413,12 +442,12 @@ void all_to_all(const Shared& shared, std::span<const Bytes> outputs,
   }
   Small<bool> comes_staged;
   for (int from = 0; from < size; ++from) {
-    const Entry& entry = table.of(from, self);
-    comes_staged.push_back(from != self && entry.place == Heap::kOrdinary);
+    comes_staged.push_back(from != self && places[from] == Heap::kOrdinary);
     if (from == self) {
       copy_bytes(outputs[self].data(), inputs[self].data(), outputs[self].size());
     } else if (!comes_staged[from]) {
-      copy_bytes(outputs[from].data(), shared.heap.at(entry.place), outputs[from].size());
+      copy_bytes(outputs[from].data(), operand_at(shared, from, places[from], outputs[from].size()),
+                 outputs[from].size());
     }
   }
   for (size_t offset = 0;;) {

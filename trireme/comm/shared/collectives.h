@@ -24,6 +24,7 @@ using ConstBytes = std::span<const std::byte>;
 struct Shared {
   Exchange& exchange;
   const Heap& heap;
+  bool zero_copy = true;  // whether this rank's operands may be read where they lie
 };
 
 struct Reduction {

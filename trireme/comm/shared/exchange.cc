@@ -10,6 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/round_up.h"
+#include "trireme/comm/shared/peer_memory.h"
 
 namespace trireme::comm {
 namespace {
@@ -202,8 +203,9 @@ void Exchange::time_out(uint32_t target) {
 
 void Exchange::report_difference(int other) {
   const auto call_of = [](const Rank& rank) {
-    return to_string(
-        {rank.operation, rank.dtype, rank.reduce_op, rank.root, rank.elements, rank.block_sizes});
+    const std::string operation = text_of_peer(rank.operation);
+    return to_string({operation.c_str(), read_once(rank.dtype), read_once(rank.reduce_op),
+                      read_once(rank.root), read_once(rank.elements), read_once(rank.block_sizes)});
   };
   const int first = std::min(rank_, other);
   const int second = std::max(rank_, other);
@@ -252,7 +254,7 @@ std::string Exchange::abort_reason() const {
   for (int i = 0; i < 100 && header().aborted.load() != 2; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  return header().aborted.load() == 2 ? std::string(header().reason)
+  return header().aborted.load() == 2 ? text_of_peer(header().reason)
                                       : concat("group ", options_.name, " was aborted by a peer");
 }
 

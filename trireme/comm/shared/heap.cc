@@ -13,17 +13,12 @@ namespace trireme::comm {
 namespace {
 
 constexpr uint64_t kAlignment = 64;
-constexpr uint64_t kCommitBytes = 2 << 20;  // a huge page at a time
+constexpr uint64_t kCommitBytes = 2 << 20;     // a huge page at a time
+constexpr uint64_t kMost = uint64_t{1} << 62;  // beyond any heap; sums of two do not overflow
 
 }  // namespace
 
 std::shared_ptr<Heap> Heap::of_threads() { return std::shared_ptr<Heap>(new Heap()); }
-
-std::shared_ptr<Heap> Heap::none() {
-  auto heap = of_threads();
-  heap->extent_ = 0;
-  return heap;
-}
 
 std::shared_ptr<Heap> Heap::in(std::shared_ptr<Segment> segment, size_t offset, size_t arena_bytes,
                                int rank, int size) {
@@ -32,6 +27,7 @@ std::shared_ptr<Heap> Heap::in(std::shared_ptr<Segment> segment, size_t offset, 
   heap->extent_ = arena_bytes * static_cast<uint64_t>(size);
   heap->segment_ = std::move(segment);
   heap->segment_offset_ = offset;
+  heap->arena_bytes_ = arena_bytes;
   heap->arena_begin_ = arena_bytes * static_cast<uint64_t>(rank);
   heap->arena_end_ = heap->arena_begin_ + arena_bytes;
   heap->committed_ = heap->arena_begin_;
@@ -41,12 +37,13 @@ std::shared_ptr<Heap> Heap::in(std::shared_ptr<Segment> segment, size_t offset, 
 
 at::Tensor Heap::empty(at::IntArrayRef sizes, c10::ScalarType dtype) {
   if (segment_ == nullptr) return at::empty(sizes, dtype);
-  uint64_t elements = 1;
+  uint64_t num_bytes = c10::elementSize(dtype);
+  bool is_countable = true;
   for (const int64_t size : sizes) {
     TRIREME_CHECK(size >= 0, "symmetric tensor: got a size of ", size, ", expected 0 or more");
-    elements *= static_cast<uint64_t>(size);
+    is_countable &= !__builtin_mul_overflow(num_bytes, static_cast<uint64_t>(size), &num_bytes);
   }
-  const uint64_t place = allocate(elements * c10::elementSize(dtype));
+  const uint64_t place = allocate(is_countable ? num_bytes : ~uint64_t{0});
   // The deleter's copy keeps the mapping: a tensor may outlive every group.
   const auto give_back = [heap = shared_from_this(), place](void*) { heap->free(place); };
   return at::from_blob(at(place), sizes, give_back, at::TensorOptions().dtype(dtype));
@@ -54,7 +51,7 @@ at::Tensor Heap::empty(at::IntArrayRef sizes, c10::ScalarType dtype) {
 
 // Best fit.
 uint64_t Heap::allocate(uint64_t num_bytes) {
-  const uint64_t wanted = round_up(std::max<uint64_t>(num_bytes, 1), kAlignment);
+  const uint64_t wanted = round_up(std::clamp<uint64_t>(num_bytes, 1, kMost), kAlignment);
   const std::lock_guard lock(mutex_);
   auto best = free_.end();
   for (auto block = free_.begin(); block != free_.end(); ++block) {
@@ -63,7 +60,7 @@ uint64_t Heap::allocate(uint64_t num_bytes) {
   }
   TRIREME_CHECK(best != free_.end(), "symmetric memory is full: a tensor of ", num_bytes,
                 " bytes does not fit into this rank's heap of ", arena_end_ - arena_begin_,
-                "; raise GroupOptions::heap_bytes, or free tensors");
+                "; raise parallel.heap_bytes (GroupOptions::heap_bytes), or free tensors");
   const auto [place, size] = *best;
   const uint64_t end = std::min(round_up(place + wanted, kCommitBytes), arena_end_);
   if (end > committed_) {

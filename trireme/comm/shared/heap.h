@@ -29,16 +29,22 @@ class Heap : public std::enable_shared_from_this<Heap> {
   static std::shared_ptr<Heap> in(std::shared_ptr<Segment> segment, size_t offset,
                                   size_t arena_bytes, int rank, int size);
 
-  // Without memory: every tensor is ordinary.
-  static std::shared_ptr<Heap> none();
-
   uint64_t place_of(const void* data, size_t num_bytes) const {
     const auto place = reinterpret_cast<uint64_t>(data) - base_;
     return place < extent_ && num_bytes <= extent_ - place ? place : kOrdinary;
   }
   // Whether what it tells the place of is freed by its owner, whoever else reads it.
   bool is_of_threads() const { return segment_ == nullptr; }
+  // Where a place of this rank's own is.
   std::byte* at(uint64_t place) const { return reinterpret_cast<std::byte*>(base_ + place); }
+  // Where a place that a peer tells is; null unless all `num_bytes` lie in one rank's arena, at an
+  // address that `alignment` divides. A thread is believed: its places are addresses.
+  std::byte* find(uint64_t place, uint64_t num_bytes, uint64_t alignment) const {
+    if (place >= extent_) return nullptr;
+    if (is_of_threads()) return at(place);
+    const bool is_inside = num_bytes <= arena_bytes_ - place % arena_bytes_;
+    return is_inside && (base_ + place) % alignment == 0 ? at(place) : nullptr;
+  }
 
   // A tensor of this rank's arena; it holds the heap's memory as long as it lives.
   // Throws: ConfigError when the arena or the host's shared memory is full
@@ -53,6 +59,7 @@ class Heap : public std::enable_shared_from_this<Heap> {
   uint64_t extent_ = kOrdinary;
   std::shared_ptr<Segment> segment_;  // null for threads
   uint64_t segment_offset_ = 0;
+  uint64_t arena_bytes_ = 0;
   uint64_t arena_begin_ = 0;  // places of this rank's arena
   uint64_t arena_end_ = 0;
 

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <new>
+#include <optional>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -11,21 +13,19 @@
 #include <c10/core/ScalarType.h>
 
 #include "trireme/base/error.h"
+#include "trireme/comm/shared/peer_memory.h"
 
 namespace trireme::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kEnvelopes = 8;  // messages of a pair that may wait for their recvs, or are lent
+constexpr int kEnvelopes = MessageRings::kEnvelopes;
 // Others must get past what is lent: a loan may end only after messages that come behind it.
 constexpr int kMostLent = kEnvelopes - 2;
-constexpr uint32_t kPieces = 2;
-constexpr size_t kPieceBytes = 32 << 10;
+constexpr size_t kPieceBytes = MessageRings::kPieceBytes;
 constexpr int kSpins = 200;
 constexpr auto kSlice = std::chrono::milliseconds(50);
-
-enum Taken : uint32_t { kFree, kTaken, kLent };
 
 std::string text_of(const char* dtype, size_t num_bytes, int tag) {
   return concat(num_bytes, " bytes of ", dtype, " with tag ", tag);
@@ -34,23 +34,6 @@ std::string text_of(const char* dtype, size_t num_bytes, int tag) {
 const char* name_of(int32_t dtype) { return c10::toString(static_cast<c10::ScalarType>(dtype)); }
 
 }  // namespace
-
-// Written by the sender while it is free, given back by the receiver.
-struct alignas(64) PointToPoint::Envelope {
-  std::atomic<uint32_t> is_ready;
-  std::atomic<uint32_t> uses;     // counts how often it was given back
-  std::atomic<uint32_t> written;  // pieces
-  std::atomic<uint32_t> read;
-  uint64_t number;  // orders the pair's messages
-  uint64_t num_bytes;
-  uint64_t place;
-  int32_t tag;
-  int32_t dtype;
-  std::atomic<uint32_t> taken;  // the receiver's mark
-  // Among threads: holds the data. Whoever takes it out deletes it: the receiver, or a sender that
-  // gives up before it has come.
-  std::atomic<at::Tensor*> memory;
-};
 
 // What a lent tensor holds: the memory, and the envelope until it is given back.
 struct PointToPoint::Lease {
@@ -62,12 +45,7 @@ struct PointToPoint::Lease {
 
   ~Lease() {
     memory.reset();
-    give_back(*envelope, *bell);
-  }
-  static void give_back(Envelope& envelope, Bell& bell) {
-    envelope.uses.fetch_add(1);  // before it can be used again
-    envelope.is_ready.store(0);
-    bell.ring();
+    envelope->give_back(*bell);
   }
 };
 
@@ -77,14 +55,17 @@ struct PointToPoint::Transfer {
   Clock::time_point deadline;
   int source = -1;                     // of a recv, once matched
   Envelope* envelope = nullptr;        // once posted or matched
-  int index = 0;                       // of the envelope in its ring
+  AsidePtr aside;                      // of a recv, in place of an envelope
   uint32_t use = 0;                    // of the envelope
   size_t offset = 0;                   // bytes moved
+  std::byte* symmetric = nullptr;      // of a recv: where the data lies
   std::unique_ptr<at::Tensor> memory;  // of a recv from a thread: the sender's
   bool is_symmetric = false;           // of a send: the receiver reads it where it lies
+  bool is_held = false;                // of a send: the envelope has its memory
   bool is_done = false;
 
   size_t size() const { return message.data.size(); }
+  bool has_begun() const { return envelope != nullptr || aside != nullptr; }
   void end(const std::exception_ptr& error) {
     is_done = true;
     std::exception_ptr failure = error;
@@ -98,9 +79,8 @@ struct PointToPoint::Transfer {
     message.memory.reset();
     message.borrowed = nullptr;
     memory = nullptr;
-    if (message.is_send && is_symmetric && error != nullptr) {
-      delete envelope->memory.exchange(nullptr);
-    }
+    aside = nullptr;
+    if (is_held && error != nullptr) delete envelope->memory.exchange(nullptr);
     work->finish(failure, failure == nullptr ? source : -1);
   }
   // Whether `later` must not start before this one has: sends of a pair share its ring, recvs take
@@ -115,21 +95,16 @@ struct PointToPoint::Transfer {
   }
 };
 
-SegmentSize PointToPoint::segment_size(int size) {
-  const auto pairs = static_cast<size_t>(size) * static_cast<size_t>(size);
-  return {static_cast<size_t>(size) * sizeof(Bell) + pairs * kEnvelopes * sizeof(Envelope),
-          pairs * kEnvelopes * kPieces * kPieceBytes};
-}
-
 PointToPoint::PointToPoint(std::shared_ptr<Segment> segment, size_t committed, size_t reserved,
-                           Exchange& exchange, const Heap& heap, std::shared_ptr<AbortSwitch> abort)
+                           Exchange& exchange, const Heap& heap, bool zero_copy,
+                           std::shared_ptr<AbortSwitch> abort)
     : segment_(std::move(segment)),
       exchange_(exchange),
       heap_(heap),
+      zero_copy_(zero_copy),
       abort_(std::move(abort)),
-      bells_(reinterpret_cast<Bell*>(segment_->data() + committed)),
-      envelopes_(reinterpret_cast<Envelope*>(bells_ + exchange.size())),
-      pieces_offset_(reserved),
+      rings_(segment_, committed, reserved, exchange.rank(), exchange.size()),
+      asides_(rings_),
       next_number_(exchange.size(), 0),
       has_pieces_(exchange.size(), 0) {}
 
@@ -141,23 +116,14 @@ PointToPoint::~PointToPoint() {
     stop_ = true;
   }
   if (!is_idle) abort_->abort();
-  bells_[exchange_.rank()].ring();
+  rings_.bell_of(exchange_.rank()).ring();
   if (thread_.joinable()) thread_.join();
   fail_all(std::make_exception_ptr(CommError(
       concat("group ", exchange_.options().name, " was destroyed with messages under way"))));
 }
 
 void PointToPoint::wake_all() {
-  for (int rank = 0; rank < exchange_.size(); ++rank) bells_[rank].ring();
-}
-
-PointToPoint::Envelope* PointToPoint::ring(int from, int to) const {
-  return envelopes_ + (from * exchange_.size() + to) * kEnvelopes;
-}
-
-std::byte* PointToPoint::piece(int from, int to, int index, uint32_t number) const {
-  const size_t envelope = (static_cast<size_t>(from) * exchange_.size() + to) * kEnvelopes + index;
-  return segment_->data() + pieces_offset_ + (envelope * kPieces + number % kPieces) * kPieceBytes;
+  for (int rank = 0; rank < exchange_.size(); ++rank) rings_.bell_of(rank).ring();
 }
 
 WorkPtr PointToPoint::start(Message message, bool background) {
@@ -174,7 +140,7 @@ WorkPtr PointToPoint::start(Message message, bool background) {
     }
   }
   if (background) {
-    bells_[exchange_.rank()].ring();
+    rings_.bell_of(exchange_.rank()).ring();
   } else {
     drive([&] { return transfer->is_done; });
     transfer->work->wait();
@@ -197,7 +163,7 @@ void PointToPoint::drive(const std::function<bool()>& is_over) {
       idle = 0;
     } else if (++idle < kSpins) {
       spin_pause();
-    } else if (!bells_[exchange_.rank()].sleep(step, kSlice)) {
+    } else if (!rings_.bell_of(exchange_.rank()).sleep(step, kSlice)) {
       const std::lock_guard lock(mutex_);
       look_for_losses();
     }
@@ -208,14 +174,7 @@ void PointToPoint::drive(const std::function<bool()>& is_over) {
 bool PointToPoint::advance_all() {
   bool has_moved = false;
   try {
-    waiting_.clear();
-    for (const TransferPtr& transfer : transfers_) {
-      const auto precedes = [&](const Transfer* earlier) { return earlier->precedes(*transfer); };
-      const bool starts = transfer->envelope == nullptr;
-      if (starts && std::ranges::any_of(waiting_, precedes)) continue;
-      has_moved |= transfer->message.is_send ? advance_send(*transfer) : advance_recv(*transfer);
-      if (transfer->envelope == nullptr) waiting_.push_back(transfer.get());
-    }
+    has_moved = advance_round();
   } catch (const std::exception& error) {
     exchange_.abort(error.what());  // no effect when that is why
     fail_all(std::current_exception());
@@ -229,6 +188,26 @@ bool PointToPoint::advance_all() {
   return has_moved;
 }
 
+bool PointToPoint::advance_round() {
+  waiting_.clear();
+  bool has_moved = false;
+  for (const TransferPtr& transfer : transfers_) {
+    const auto precedes = [&](const Transfer* earlier) { return earlier->precedes(*transfer); };
+    if (!transfer->has_begun() && std::ranges::any_of(waiting_, precedes)) continue;
+    has_moved |= transfer->message.is_send ? advance_send(*transfer) : advance_recv(*transfer);
+    if (!transfer->has_begun()) waiting_.push_back(transfer.get());
+  }
+  try {
+    has_moved |= asides_.advance();
+    has_moved |= make_room();
+  } catch (const std::bad_alloc&) {
+    exchange_.fail("recv",
+                   "not enough memory for the messages that have come and that no recv wants yet; "
+                   "receive messages in about the order of their sends");
+  }
+  return has_moved;
+}
+
 bool PointToPoint::advance_send(Transfer& send) {
   const int peer = send.message.peer;
   const bool posts = send.envelope == nullptr;
@@ -239,137 +218,161 @@ bool PointToPoint::advance_send(Transfer& send) {
     send.is_done = envelope.uses.load() != send.use;  // the receiver has copied it
     return has_moved || send.is_done;
   }
-  while (send.offset < send.size() && envelope.written.load() - envelope.read.load() < kPieces) {
+  while (send.offset < send.size()) {
+    const size_t number = send.offset / kPieceBytes;
+    if (static_cast<uint32_t>(number) - envelope.read.load() >= MessageRings::kPieces) break;
     const size_t size = std::min(kPieceBytes, send.size() - send.offset);
-    const uint32_t number = envelope.written.load();
-    std::memcpy(piece(exchange_.rank(), peer, send.index, number),
+    std::memcpy(rings_.piece_to(peer, envelope, number).data(),
                 send.message.data.data() + send.offset, size);
-    envelope.written.store(number + 1);
+    envelope.written.store(static_cast<uint32_t>(number) + 1);
     send.offset += size;
     has_moved = true;
   }
   send.is_done = send.offset == send.size();
   if (posts) envelope.is_ready.store(1);  // with its first pieces
-  if (has_moved) bells_[peer].ring();
+  if (has_moved) rings_.bell_of(peer).ring();
   return has_moved;
 }
 
 // Takes a free envelope and fills it in.
 bool PointToPoint::post(Transfer& send) {
   const int peer = send.message.peer;
-  Envelope* ring = this->ring(exchange_.rank(), peer);
-  Envelope* free = std::find_if(ring, ring + kEnvelopes,
-                                [](const Envelope& e) { return e.is_ready.load() == 0; });
-  if (free == ring + kEnvelopes) return false;
-  send.envelope = free;
-  send.index = static_cast<int>(free - ring);
+  const std::span<Envelope> ring = rings_.to(peer);
+  const auto free =
+      std::ranges::find_if(ring, [](const Envelope& e) { return e.is_ready.load() == 0; });
+  if (free == ring.end()) return false;
+  send.envelope = &*free;
   send.use = free->uses.load();
-  free->place = heap_.place_of(send.message.data.data(), send.size());
-  if (send.size() <= kPieceBytes) free->place = Heap::kOrdinary;  // buffered: nobody waits
-  send.is_symmetric = free->place != Heap::kOrdinary;
+  const uint64_t place = zero_copy_ && send.size() > kPieceBytes
+                             ? heap_.place_of(send.message.data.data(), send.size())
+                             : Heap::kOrdinary;  // small ones are buffered: nobody waits
+  send.is_symmetric = place != Heap::kOrdinary;
+  free->place = place;
   free->number = next_number_[peer]++;
   free->num_bytes = send.size();
   free->tag = send.message.tag;
   free->dtype = send.message.dtype;
-  free->taken.store(kFree);
+  free->taken.store(Envelope::kFree);
   free->written.store(0);
   free->read.store(0);
-  const uint32_t bit = 1u << send.index;
+  const uint32_t bit = 1u << (free - ring.begin());
   if (!send.is_symmetric && send.size() > 0 && (has_pieces_[peer] & bit) == 0) {
-    const std::byte* memory = piece(exchange_.rank(), peer, send.index, 0);
-    segment_->commit(memory - segment_->data(), kPieces * kPieceBytes);
+    rings_.commit_pieces(peer, *free);
     has_pieces_[peer] |= bit;
   }
   if (send.is_symmetric) {
-    free->memory.store(heap_.is_of_threads() ? new at::Tensor(send.message.memory) : nullptr);
+    send.is_held = heap_.is_of_threads();
+    if (send.is_held) free->memory.store(new at::Tensor(send.message.memory));
     free->is_ready.store(1);
-    bells_[peer].ring();
+    rings_.bell_of(peer).ring();
   }
   return true;
 }
 
 bool PointToPoint::advance_recv(Transfer& recv) {
   bool has_moved = false;
-  if (recv.envelope == nullptr) {
+  if (!recv.has_begun()) {
     if (!match(recv)) return false;
     has_moved = true;
-    open(recv);
     recv.is_done = recv.message.borrowed != nullptr && lend(recv);
     if (recv.is_done) return true;
   }
-  Envelope& envelope = *recv.envelope;
   std::byte* out = recv.message.data.data();
-  if (envelope.place != Heap::kOrdinary) {
-    std::memcpy(out, heap_.at(envelope.place), recv.size());
+  if (recv.aside != nullptr) {
+    recv.is_done = recv.aside->is_whole();
+    if (recv.is_done) std::ranges::copy(recv.aside->data, out);
+    return has_moved || recv.is_done;
+  }
+  Envelope& envelope = *recv.envelope;
+  if (recv.symmetric != nullptr) {
+    std::memcpy(out, recv.symmetric, recv.size());
     recv.offset = recv.size();
   }
-  while (recv.offset < recv.size() && envelope.read.load() != envelope.written.load()) {
-    const uint32_t number = envelope.read.load();
-    const size_t size = std::min(kPieceBytes, recv.size() - recv.offset);
-    std::memcpy(out + recv.offset, piece(recv.source, exchange_.rank(), recv.index, number), size);
-    envelope.read.store(number + 1);
-    recv.offset += size;
+  for (;;) {
+    const auto piece = rings_.next_piece(recv.source, envelope, recv.offset, recv.size());
+    if (piece.empty()) break;
+    std::memcpy(out + recv.offset, piece.data(), piece.size());
+    MessageRings::next_piece_read(envelope, recv.offset);
+    recv.offset += piece.size();
     has_moved = true;
   }
   if (recv.offset == recv.size()) {
     recv.is_done = true;
     recv.memory = nullptr;
-    Lease::give_back(envelope, bells_[recv.source]);
+    envelope.give_back(rings_.bell_of(recv.source));
     return true;
   }
-  if (has_moved) bells_[recv.source].ring();
+  if (has_moved) rings_.bell_of(recv.source).ring();
   return has_moved;
 }
 
-// Takes hold of the data of a message that has just been matched.
-void PointToPoint::open(Transfer& recv) {
-  Envelope& envelope = *recv.envelope;
-  if (envelope.place == Heap::kOrdinary || !heap_.is_of_threads()) return;
-  recv.memory.reset(envelope.memory.exchange(nullptr));
-  if (recv.memory == nullptr) {
+// Of a thread's message: its memory, which is from now on the caller's to let go.
+std::unique_ptr<at::Tensor> PointToPoint::hold(int source, Envelope& envelope) {
+  if (!heap_.is_of_threads()) return nullptr;
+  std::unique_ptr<at::Tensor> memory(envelope.memory.exchange(nullptr));
+  if (memory == nullptr) {
     exchange_.check_aborted();
-    exchange_.fail("recv", exchange_.title_of(recv.source) + " has given up");
+    exchange_.fail("recv", exchange_.title_of(source) + " has given up");
   }
+  return memory;
+}
+
+// Where a message's data lies; empty when it comes in pieces.
+std::span<std::byte> PointToPoint::data_of(int source, const Letter& letter, size_t alignment) {
+  if (letter.place == Heap::kOrdinary) return {};
+  const PeerBytes bytes{source, letter.place, letter.num_bytes, alignment};
+  return span_of_peer(exchange_, heap_, bytes, "recv");
 }
 
 // True when the sender's memory is what was borrowed; false: there is now a tensor to copy it into.
 bool PointToPoint::lend(Transfer& recv) {
   Borrowed& borrowed = *recv.message.borrowed;
-  Envelope& envelope = *recv.envelope;
-  Envelope* const ring = this->ring(recv.source, exchange_.rank());
   const auto is_lent = [](const Envelope& e) {
-    return e.is_ready.load() != 0 && e.taken.load() == kLent;
+    return e.is_ready.load() != 0 && e.taken.load() == Envelope::kLent;
   };
-  if (envelope.place == Heap::kOrdinary ||
-      std::count_if(ring, ring + kEnvelopes, is_lent) >= kMostLent) {
+  if (recv.symmetric == nullptr ||
+      std::ranges::count_if(rings_.from(recv.source), is_lent) >= kMostLent) {
     borrowed.data = at::empty(borrowed.sizes, borrowed.options);
     recv.message.data = {static_cast<std::byte*>(borrowed.data.data_ptr()), recv.size()};
     return false;
   }
-  envelope.taken.store(kLent);
+  recv.envelope->taken.store(Envelope::kLent);
   auto lease = std::make_shared<Lease>(segment_, heap_.shared_from_this(), std::move(recv.memory),
-                                       &envelope, &bells_[recv.source]);
+                                       recv.envelope, &rings_.bell_of(recv.source));
   borrowed.data = at::from_blob(
-      heap_.at(envelope.place), borrowed.sizes, [lease = std::move(lease)](void*) {},
-      borrowed.options);
+      recv.symmetric, borrowed.sizes, [lease = std::move(lease)](void*) {}, borrowed.options);
   return true;
 }
 
-// The oldest message in a ring with `tag` that no recv has taken; null when there is none.
-PointToPoint::Envelope* PointToPoint::oldest(Envelope* ring, int tag) const {
-  Envelope* best = nullptr;
-  // Twice: a message may have come behind the look that found a later one, but before that one.
-  for (int look = 0; look < 2; ++look) {
-    for (Envelope* found = ring; found != ring + kEnvelopes; ++found) {
-      // In this order: a lent one may be given back and used again meanwhile, and is free before it
-      // is ready.
-      if (found->taken.load() != kFree || found->is_ready.load() == 0 || found->tag != tag)
-        continue;
-      if (best == nullptr || found->number < best->number) best = found;
+// Recvs that wait behind a full ring: the oldest message there is moved aside. True when one was.
+bool PointToPoint::make_room() {
+  bool has_moved = false;
+  for (const Transfer* transfer : waiting_) {
+    if (transfer->message.is_send) continue;
+    const int peer = transfer->message.peer;
+    for (int rank = 0; rank < exchange_.size(); ++rank) {
+      if ((peer != kAnySource && peer != rank) || rank == exchange_.rank()) continue;
+      if (asides_.is_arriving(rank) || !MessageRings::is_full(rings_.from(rank))) continue;
+      Envelope* const envelope = rings_.oldest(rank, std::nullopt);
+      if (envelope == nullptr) continue;  // all are lent, or being received
+      move_aside(rank, *envelope);
+      has_moved = true;
     }
-    if (best == nullptr) return nullptr;
   }
-  return best;
+  return has_moved;
+}
+
+void PointToPoint::move_aside(int source, Envelope& envelope) {
+  const Letter letter(envelope);
+  const std::span<const std::byte> data = data_of(source, letter, 1);
+  envelope.taken.store(Envelope::kTaken);
+  if (letter.place == Heap::kOrdinary) {
+    asides_.keep_arriving(source, letter, envelope);
+    return;
+  }
+  const std::unique_ptr<at::Tensor> memory = hold(source, envelope);
+  asides_.keep(source, letter, data);
+  envelope.give_back(rings_.bell_of(source));
 }
 
 // Whether an earlier recv waits for this rank's next message with the tag.
@@ -380,46 +383,52 @@ bool PointToPoint::is_claimed(int source, int tag) const {
   });
 }
 
-// What keeps a message with another tag from coming; empty: nothing.
+// What keeps a send from being posted; empty: nothing.
 std::string PointToPoint::obstacle(const Transfer& transfer) const {
   const Message& message = transfer.message;
-  if (transfer.envelope != nullptr || message.peer == kAnySource) return "";
-  const int from = message.is_send ? exchange_.rank() : message.peer;
-  const Envelope* const ring = this->ring(from, message.is_send ? message.peer : exchange_.rank());
-  const bool is_full = std::all_of(ring, ring + kEnvelopes,
-                                   [](const Envelope& e) { return e.is_ready.load() != 0; });
-  if (!is_full) return "";
-  return concat("; ", kEnvelopes, " earlier messages of ", exchange_.title_of(from),
-                " have not been received, and no more can wait: receive them in about the order "
-                "of their sends");
+  if (!message.is_send || transfer.has_begun()) return "";
+  if (!MessageRings::is_full(rings_.to(message.peer))) return "";
+  return concat("; ", kEnvelopes, " earlier messages to ", exchange_.title_of(message.peer),
+                " wait to be received, and no more can wait until it receives");
 }
 
 // Takes the oldest message of the wanted rank, or of the first rank that has one, with the tag.
 bool PointToPoint::match(Transfer& recv) {
   const Message& message = recv.message;
   const int size = exchange_.size();
-  for (int i = 0; i < (message.peer == kAnySource ? size : 1) && recv.envelope == nullptr; ++i) {
+  for (int i = 0; i < (message.peer == kAnySource ? size : 1) && !recv.has_begun(); ++i) {
     recv.source = message.peer == kAnySource ? (next_source_ + i) % size : message.peer;
     if (message.peer == kAnySource && is_claimed(recv.source, message.tag)) continue;
-    Envelope* const ring = this->ring(recv.source, exchange_.rank());
-    recv.envelope = oldest(ring, message.tag);
-    if (recv.envelope != nullptr) recv.index = static_cast<int>(recv.envelope - ring);
+    // What was moved aside came before all that is in the ring.
+    recv.aside = asides_.take(recv.source, message.tag);
+    if (recv.aside == nullptr) recv.envelope = rings_.oldest(recv.source, message.tag);
   }
-  if (recv.envelope == nullptr) {
+  if (!recv.has_begun()) {
     recv.source = -1;
     return false;
   }
-  recv.envelope->taken.store(kTaken);
   next_source_ = (recv.source + 1) % size;
-  const Envelope& envelope = *recv.envelope;
-  if (envelope.num_bytes != recv.size() || envelope.dtype != message.dtype) {
-    exchange_.fail("recv",
-                   concat(exchange_.title_of(recv.source), " sends ",
-                          text_of(name_of(envelope.dtype), envelope.num_bytes, envelope.tag), ", ",
-                          exchange_.title_of(exchange_.rank()), " expects ",
-                          text_of(name_of(message.dtype), recv.size(), message.tag)));
+  if (recv.aside != nullptr) {
+    check_letter(recv.aside->letter, recv);
+    return true;
   }
+  recv.envelope->taken.store(Envelope::kTaken);
+  const Letter letter(*recv.envelope);
+  check_letter(letter, recv);
+  const auto dtype = static_cast<c10::ScalarType>(message.dtype);
+  const bool is_borrowed = message.borrowed != nullptr;
+  recv.symmetric = data_of(recv.source, letter, is_borrowed ? c10::elementSize(dtype) : 1).data();
+  if (recv.symmetric != nullptr) recv.memory = hold(recv.source, *recv.envelope);
   return true;
+}
+
+void PointToPoint::check_letter(const Letter& letter, const Transfer& recv) {
+  const Message& message = recv.message;
+  if (letter.num_bytes == recv.size() && letter.dtype == message.dtype) return;
+  exchange_.fail("recv", concat(exchange_.title_of(recv.source), " sends ",
+                                text_of(name_of(letter.dtype), letter.num_bytes, message.tag), ", ",
+                                exchange_.title_of(exchange_.rank()), " expects ",
+                                text_of(name_of(message.dtype), recv.size(), message.tag)));
 }
 
 // Fails everything when a transfer's peer will not come any more, or has not come in time.
@@ -448,7 +457,7 @@ void PointToPoint::look_for_losses() {
       if (!absence.empty()) exchange_.fail(operation, absence);
       if (Clock::now() > transfer->deadline) {
         const bool is_lent = message.is_send && transfer->envelope != nullptr &&
-                             transfer->envelope->taken.load() == kLent;
+                             transfer->envelope->taken.load() == Envelope::kLent;
         exchange_.fail(
             operation,
             concat("timed out after ", message.timeout.count() / 1000.0, " s waiting for ",
@@ -465,6 +474,7 @@ void PointToPoint::fail_all(const std::exception_ptr& error) {
   for (const TransferPtr& transfer : std::exchange(transfers_, {})) {
     transfer->end(error);
   }
+  asides_.clear();
 }
 
 }  // namespace trireme::comm

@@ -3,8 +3,10 @@
 // it wants. Symmetric data is copied once, by the receiver, from where it lies, or lent: the
 // receiver reads it there, and the envelope stays taken until it is given back. Ordinary data goes
 // through the envelope's pieces, so a send of at most two pieces does not wait for its recv. Eight
-// messages of a pair may wait: who receives a later one first, waits until one of them is taken.
-// Comm: n bytes are written and read once more than the copy itself when the data is ordinary.
+// messages of a pair may wait in its ring. A recv that waits behind a full ring for another tag
+// moves the oldest of them aside (asides.h); while no recv waits, a ninth send does.
+// Comm: n bytes are written and read once more than the copy itself when the data is ordinary, and
+// once more when a message is moved aside.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +23,10 @@
 
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/pending_work.h"
+#include "trireme/comm/shared/asides.h"
 #include "trireme/comm/shared/exchange.h"
 #include "trireme/comm/shared/heap.h"
+#include "trireme/comm/shared/message_rings.h"
 
 namespace trireme::comm {
 
@@ -49,11 +53,10 @@ struct Message {
 // Thread safety: any thread.
 class PointToPoint {
  public:
-  static SegmentSize segment_size(int size);
-
   // Its memory is `segment`'s from `committed` and from `reserved` on; `exchange` is the group's.
   PointToPoint(std::shared_ptr<Segment> segment, size_t committed, size_t reserved,
-               Exchange& exchange, const Heap& heap, std::shared_ptr<AbortSwitch> abort);
+               Exchange& exchange, const Heap& heap, bool zero_copy,
+               std::shared_ptr<AbortSwitch> abort);
   // Aborts what is still under way.
   ~PointToPoint();
   PointToPoint(const PointToPoint&) = delete;
@@ -65,34 +68,35 @@ class PointToPoint {
   void wake_all();
 
  private:
-  struct Envelope;
   struct Transfer;
   struct Lease;
   using TransferPtr = std::shared_ptr<Transfer>;
 
-  Envelope* ring(int from, int to) const;
-  std::byte* piece(int from, int to, int index, uint32_t number) const;
   void drive(const std::function<bool()>& is_over);
   bool advance_all();
+  bool advance_round();
   bool advance_send(Transfer& send);
   bool advance_recv(Transfer& recv);
   bool post(Transfer& send);
-  Envelope* oldest(Envelope* ring, int tag) const;
   bool is_claimed(int source, int tag) const;
   std::string obstacle(const Transfer& transfer) const;
   bool match(Transfer& recv);
-  void open(Transfer& recv);
+  void check_letter(const Letter& letter, const Transfer& recv);
+  std::unique_ptr<at::Tensor> hold(int source, Envelope& envelope);
+  std::span<std::byte> data_of(int source, const Letter& letter, size_t alignment);
   bool lend(Transfer& recv);
+  bool make_room();
+  void move_aside(int source, Envelope& envelope);
   void look_for_losses();
   void fail_all(const std::exception_ptr& error);
 
   std::shared_ptr<Segment> segment_;
   Exchange& exchange_;
   const Heap& heap_;
+  bool zero_copy_;  // whether this rank's messages may be read where they lie
   std::shared_ptr<AbortSwitch> abort_;
-  Bell* bells_;  // one a rank
-  Envelope* envelopes_;
-  size_t pieces_offset_;
+  MessageRings rings_;
+  Asides asides_;
 
   std::mutex mutex_;
   std::list<TransferPtr> transfers_;  // in the order of their calls

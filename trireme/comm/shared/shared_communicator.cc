@@ -149,7 +149,7 @@ struct SharedCommunicator::Memory {
   size_t arena_bytes;
 
   static Memory of(int num_ranks, const GroupOptions& options, bool has_heap) {
-    const SegmentSize messages = PointToPoint::segment_size(num_ranks);
+    const SegmentSize messages = MessageRings::segment_size(num_ranks);
     Memory memory{};
     memory.envelopes = Exchange::segment_bytes(num_ranks, exchange_options(options));
     memory.pieces = round_up(memory.envelopes + messages.committed, kPage);
@@ -171,15 +171,13 @@ struct SharedCommunicator::Memory {
 SharedCommunicator::SharedCommunicator(Host host, std::shared_ptr<Segment> segment, int rank,
                                        int size, const GroupOptions& options)
     : host_(std::move(host)),
-      no_heap_(Heap::none()),
       options_(options),
-      zero_copy_heap_(options.zero_copy ? *host_.heap : *no_heap_),
       exchange_(segment, rank, size, exchange_options(options)),
       abort_{std::make_shared<AbortSwitch>(
           [this] { exchange_.abort("group " + options_.name + " was aborted"); })},
       point_to_point_(segment, Memory::of(size, options, false).envelopes,
-                      Memory::of(size, options, false).pieces, exchange_, zero_copy_heap_,
-                      abort_.abort),
+                      Memory::of(size, options, false).pieces, exchange_, *host_.heap,
+                      options.zero_copy, abort_.abort),
       progress_(abort_.abort) {
   exchange_.on_abort([this] { point_to_point_.wake_all(); });
 }

@@ -85,12 +85,10 @@ class SharedCommunicator : public Communicator {
   Recorder::Entry record_message(const Call& call, at::IntArrayRef sizes, const Options& options);
   // Fills in of `message` what `options` say, and starts it.
   WorkPtr start(Message message, const Options& options);
-  collectives::Shared shared() { return {exchange_, zero_copy_heap_}; }
+  collectives::Shared shared() { return {exchange_, *host_.heap, options_.zero_copy}; }
 
   Host host_;
-  std::shared_ptr<Heap> no_heap_;
   GroupOptions options_;
-  const Heap& zero_copy_heap_;  // the host's, or none
   int num_splits_ = 0;
   int recorded_group_ = -1;
   Exchange exchange_;

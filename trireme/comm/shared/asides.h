@@ -1,0 +1,58 @@
+// Messages that have come and that no recv wants yet, moved out of a full ring into ordinary memory
+// of the receiver, so that those behind them can come. A message takes as much memory as has
+// arrived of it, whatever its envelope claims.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "trireme/comm/shared/message_rings.h"
+
+namespace trireme::comm {
+
+struct Aside {
+  explicit Aside(const Letter& read) : letter(read) {}
+
+  Letter letter;
+  std::vector<std::byte> data;  // what has come of it
+  bool is_whole() const { return data.size() == letter.num_bytes; }
+};
+using AsidePtr = std::shared_ptr<Aside>;
+
+// One rank's. Thread safety: one thread at a time.
+class Asides {
+ public:
+  explicit Asides(const MessageRings& rings) : rings_(rings) {}
+
+  // The whole message. What a source's ring holds is younger than all that was kept of it.
+  void keep(int source, const Letter& letter, std::span<const std::byte> data);
+  // The message in `envelope`, which comes in pieces and is given back with the last of them.
+  void keep_arriving(int source, const Letter& letter, Envelope& envelope);
+  // Whether a message of the source is still arriving; one at a time may.
+  bool is_arriving(int source) const { return arriving_.contains(source); }
+  // Takes the pieces that have come. True when there were any.
+  bool advance();
+  // The oldest message of the source with the tag, which is now the caller's, whole or arriving;
+  // null when there is none.
+  AsidePtr take(int source, int tag);
+  void clear();
+
+ private:
+  struct Arriving {
+    AsidePtr message;
+    Envelope* envelope;
+  };
+
+  bool advance(int source, Arriving& arriving);
+
+  const MessageRings& rings_;
+  std::map<std::pair<int, int>, std::deque<AsidePtr>> kept_;  // by source and tag
+  std::map<int, Arriving> arriving_;                          // by source
+};
+
+}  // namespace trireme::comm

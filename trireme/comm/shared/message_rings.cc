@@ -1,0 +1,90 @@
+#include "trireme/comm/shared/message_rings.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "trireme/comm/shared/peer_memory.h"
+
+namespace trireme::comm {
+
+Letter::Letter(const Envelope& envelope)
+    : num_bytes(read_once(envelope.num_bytes)),
+      place(read_once(envelope.place)),
+      dtype(read_once(envelope.dtype)),
+      tag(read_once(envelope.tag)) {}
+
+SegmentSize MessageRings::segment_size(int size) {
+  const auto pairs = static_cast<size_t>(size) * static_cast<size_t>(size);
+  return {static_cast<size_t>(size) * sizeof(Bell) + pairs * kEnvelopes * sizeof(Envelope),
+          pairs * kEnvelopes * kPieces * kPieceBytes};
+}
+
+MessageRings::MessageRings(std::shared_ptr<Segment> segment, size_t committed, size_t reserved,
+                           int rank, int size)
+    : segment_(std::move(segment)),
+      bells_(reinterpret_cast<Bell*>(segment_->data() + committed)),
+      envelopes_(reinterpret_cast<Envelope*>(bells_ + size)),
+      pieces_offset_(reserved),
+      rank_(rank),
+      size_(size) {}
+
+std::span<Envelope> MessageRings::ring(int from, int to) const {
+  const size_t pair = static_cast<size_t>(from) * size_ + to;
+  return {envelopes_ + pair * kEnvelopes, kEnvelopes};
+}
+
+Envelope* MessageRings::oldest(int source, std::optional<int> tag) const {
+  const std::span<Envelope> ring = from(source);
+  Envelope* best = nullptr;
+  uint64_t best_number = 0;
+  // Twice: a message may have come behind the look that found a later one, but before that one.
+  for (int look = 0; look < 2; ++look) {
+    for (Envelope& found : ring) {
+      // In this order: a lent one may be given back and used again meanwhile, and is free before it
+      // is ready.
+      if (found.taken.load() != Envelope::kFree || found.is_ready.load() == 0) continue;
+      if (tag && read_once(found.tag) != *tag) continue;
+      const uint64_t number = read_once(found.number);
+      if (best != nullptr && number >= best_number) continue;
+      best = &found;
+      best_number = number;
+    }
+    if (best == nullptr) return nullptr;
+  }
+  return best;
+}
+
+bool MessageRings::is_full(std::span<const Envelope> ring) {
+  return std::ranges::all_of(ring, [](const Envelope& e) { return e.is_ready.load() != 0; });
+}
+
+size_t MessageRings::offset_of(int from, int to, const Envelope& envelope) const {
+  const size_t pair = static_cast<size_t>(from) * size_ + to;
+  const size_t index = pair * kEnvelopes + (&envelope - ring(from, to).data());
+  return pieces_offset_ + index * kPieces * kPieceBytes;
+}
+
+void MessageRings::commit_pieces(int peer, const Envelope& envelope) {
+  segment_->commit(offset_of(rank_, peer, envelope), kPieces * kPieceBytes);
+}
+
+std::span<std::byte> MessageRings::piece_to(int peer, const Envelope& envelope,
+                                            size_t number) const {
+  const size_t offset = offset_of(rank_, peer, envelope) + number % kPieces * kPieceBytes;
+  return {segment_->data() + offset, kPieceBytes};
+}
+
+std::span<const std::byte> MessageRings::next_piece(int source, const Envelope& envelope,
+                                                    size_t offset, size_t num_bytes) const {
+  const size_t number = offset / kPieceBytes;
+  const bool has_come = envelope.written.load() != static_cast<uint32_t>(number);
+  if (offset >= num_bytes || !has_come) return {};
+  const size_t begin = offset_of(source, rank_, envelope) + number % kPieces * kPieceBytes;
+  return {segment_->data() + begin, std::min(kPieceBytes, num_bytes - offset)};
+}
+
+void MessageRings::next_piece_read(Envelope& envelope, size_t offset) {
+  envelope.read.store(static_cast<uint32_t>(offset / kPieceBytes + 1));
+}
+
+}  // namespace trireme::comm

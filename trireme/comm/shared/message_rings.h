@@ -1,0 +1,101 @@
+// The rings of envelopes through which the ranks of a group send each other messages: one ring for
+// each pair and direction, in memory that all of them share. Knows where things lie and which
+// message is next; waits for nothing.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include <ATen/core/Tensor.h>
+
+#include "trireme/comm/shared/bell.h"
+#include "trireme/comm/shared/segment.h"
+
+namespace trireme::comm {
+
+// Written by the sender while it is free, given back by the receiver.
+struct alignas(64) Envelope {
+  enum Taken : uint32_t { kFree, kTaken, kLent };
+
+  std::atomic<uint32_t> is_ready;
+  std::atomic<uint32_t> uses;     // counts how often it was given back
+  std::atomic<uint32_t> written;  // pieces
+  std::atomic<uint32_t> read;
+  uint64_t number;  // orders the pair's messages
+  uint64_t num_bytes;
+  uint64_t place;  // in the heap, or Heap::kOrdinary: the data comes in pieces
+  int32_t tag;
+  int32_t dtype;
+  std::atomic<uint32_t> taken;  // the receiver's mark
+  // Among threads: holds the data. Whoever takes it out deletes it: the receiver, or a sender that
+  // gives up before it has come. Never read of a process.
+  std::atomic<at::Tensor*> memory;
+
+  void give_back(Bell& bell_of_sender) {
+    uses.fetch_add(1);  // before it can be used again
+    is_ready.store(0);
+    bell_of_sender.ring();
+  }
+};
+
+// What an envelope says, read once.
+struct Letter {
+  uint64_t num_bytes = 0;
+  uint64_t place = 0;
+  int32_t dtype = 0;
+  int32_t tag = 0;
+
+  Letter() = default;
+  explicit Letter(const Envelope& envelope);
+};
+
+// One rank's view. Thread safety: as its memory's; a ring has one sender and one receiver.
+class MessageRings {
+ public:
+  static constexpr int kEnvelopes = 8;  // messages of a pair that wait for their recvs, or are lent
+  static constexpr uint32_t kPieces = 2;  // of an envelope
+  static constexpr size_t kPieceBytes = 32 << 10;
+
+  static SegmentSize segment_size(int size);
+
+  // In `segment`'s memory from `committed` and from `reserved` on.
+  MessageRings(std::shared_ptr<Segment> segment, size_t committed, size_t reserved, int rank,
+               int size);
+
+  Bell& bell_of(int rank) const { return bells_[rank]; }
+  std::span<Envelope> to(int peer) const { return ring(rank_, peer); }
+  std::span<Envelope> from(int peer) const { return ring(peer, rank_); }
+
+  // The oldest message of `source` with the tag (empty: any) that nobody has taken; null when there
+  // is none.
+  Envelope* oldest(int source, std::optional<int> tag) const;
+  static bool is_full(std::span<const Envelope> ring);
+
+  // Gives the pieces of an envelope to `peer` their memory.
+  // Throws: ConfigError when the host's shared memory is full
+  void commit_pieces(int peer, const Envelope& envelope);
+  // Where piece `number` of a message to `peer` goes.
+  std::span<std::byte> piece_to(int peer, const Envelope& envelope, size_t number) const;
+  // The piece that follows the first `offset` of a message's `num_bytes`; empty when it has not
+  // come. Given back by next_piece_read().
+  std::span<const std::byte> next_piece(int source, const Envelope& envelope, size_t offset,
+                                        size_t num_bytes) const;
+  static void next_piece_read(Envelope& envelope, size_t offset);
+
+ private:
+  std::span<Envelope> ring(int from, int to) const;
+  size_t offset_of(int from, int to, const Envelope& envelope) const;  // of its pieces
+
+  std::shared_ptr<Segment> segment_;
+  Bell* bells_;  // one a rank
+  Envelope* envelopes_;
+  size_t pieces_offset_;
+  int rank_;
+  int size_;
+};
+
+}  // namespace trireme::comm

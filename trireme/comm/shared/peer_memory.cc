@@ -1,0 +1,32 @@
+#include "trireme/comm/shared/peer_memory.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "trireme/base/error.h"
+
+namespace trireme::comm {
+
+std::string text_of_peer(std::span<const char> shared) {
+  // A copy first: what is looked at is what is returned.
+  std::string text(shared.begin(), shared.end());
+  text.resize(strnlen(text.c_str(), text.size()));
+  const auto is_control = [](unsigned char c) { return c < ' ' || c == 0x7f; };
+  std::ranges::replace_if(text, is_control, '?');
+  return text;
+}
+
+std::span<std::byte> span_of_peer(Exchange& exchange, const Heap& heap, const PeerBytes& bytes,
+                                  const char* operation) {
+  std::byte* const data = heap.find(bytes.place, bytes.num_bytes, bytes.alignment);
+  if (data == nullptr) [[unlikely]] {
+    const std::string reason = concat(
+        exchange.title_of(bytes.peer), " says that its ", bytes.num_bytes, " bytes lie at ",
+        bytes.place, " in symmetric memory, where they cannot; its memory or program is damaged");
+    if (operation == nullptr) exchange.fail(reason);
+    exchange.fail(operation, reason);
+  }
+  return {data, bytes.num_bytes};
+}
+
+}  // namespace trireme::comm
