@@ -100,6 +100,12 @@ class BadConfig(ProgramTest):
         self.refuse(["parallel", "4", "2 ranks"], "--ranks", 2, "--parallel.data=4")
         self.refuse(["parallel", "2", "1 ranks"], "--parallel.data=2")
 
+    def test_heap_that_is_too_small_for_the_gradients(self):
+        self.refuse(["parallel.heap_bytes", "-1", "at least 0"], "--parallel.heap_bytes=-1")
+        self.fail_with(USER, ["symmetric memory is full", "2097152", "raise parallel.heap_bytes"],
+                       "train", "tiny.toml", "--ranks", 2, "--parallel.heap_bytes=1", "--model.width=256",
+                       "--model.ffn_width=1024")
+
     def test_output_folder_that_cannot_be_written(self):
         (self.folder / "file").write_text("")
         for ranks in (1, 2):

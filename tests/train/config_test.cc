@@ -91,6 +91,7 @@ TEST(Config, NumbersOutOfRangeAreRefused) {
   EXPECT_THAT(error_of("[model]\ndropout = 1.0\n"),
               AllOf(HasSubstr("model.dropout is 1;"), HasSubstr("below 1")));
   EXPECT_THAT(error_of("[model]\ndropout = -0.1\n"), HasSubstr("model.dropout is -0.1"));
+  EXPECT_THAT(error_of("[parallel]\nheap_bytes = -1\n"), HasSubstr("parallel.heap_bytes is -1"));
 }
 
 // As TOML and the command line write it.

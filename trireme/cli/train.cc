@@ -105,6 +105,7 @@ comm::GroupOptions group_options(const train::RunConfig& config, const comm::Wor
       .world_size = rank.size,
       .job = rank.job};
   return {.timeout = std::chrono::seconds(config.parallel.timeout_seconds),
+          .heap_bytes = static_cast<size_t>(config.parallel.heap_bytes),
           .recorder = std::make_shared<comm::Recorder>(options)};
 }
 

@@ -19,8 +19,8 @@ struct GroupOptions {
   // Through which ordinary tensors go, two a rank: larger ones need fewer synchronisations, smaller
   // ones stay in cache.
   size_t slot_bytes = 512 << 10;
-  // How much symmetric memory a rank may allocate; zero means as much as the host has. Only what is
-  // allocated takes memory.
+  // How much symmetric memory a rank may allocate; 0: what the host has, at most 2 TiB / its ranks,
+  // and half of what limits allow (ulimit -v, -f). Only what is allocated takes memory.
   size_t heap_bytes = 0;
   // false: stages every tensor, symmetric or not. The results do not change.
   bool zero_copy = true;

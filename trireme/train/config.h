@@ -92,6 +92,7 @@ struct ParallelConfig {
   int64_t expert = 1;
   std::string transport = "auto";
   int64_t timeout_seconds = 300;  // that a rank waits for another before it gives up
+  int64_t heap_bytes = 0;         // symmetric memory that a rank may allocate; 0: what the host has
 };
 
 struct OffloadConfig {

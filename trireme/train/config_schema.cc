@@ -122,6 +122,7 @@ constexpr std::string_view kMayChange[] = {
     "parallel.expert",
     "parallel.transport",
     "parallel.timeout_seconds",
+    "parallel.heap_bytes",
     "offload.optimizer",
     "offload.folder",
     "offload.buffer_bytes",
@@ -361,6 +362,11 @@ std::vector<Field> all_fields(RunConfig& config) {
        &parallel.timeout_seconds,
        "how long a rank waits for another before the run ends, naming it",
        {1, kMaxSeconds}},
+      {"parallel.heap_bytes",
+       &parallel.heap_bytes,
+       "limit on a rank's shared memory for gradients and activations; 0: what /dev/shm has, at "
+       "most 2 TiB divided by the host's ranks",
+       {0, kMaxMemory}},
 
       {"offload.optimizer",
        &offload.optimizer,

@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
@@ -253,6 +254,18 @@ TEST(ShmSegments, AHeaderWithSizesThatOverflowIsRefused) {
   std::fstream file(path_of(job), std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(sizeof(uint64_t)).write(reinterpret_cast<const char*>(sizes), sizeof(sizes)).flush();
   EXPECT_ERROR(ConfigError, make_shm_segments()->open(job, 1, kSize), "expected 8192");
+}
+
+TEST(ShmSegments, ReservableBytesAreBoundedAndFollowTheLimits) {
+  EXPECT_LE(reservable_bytes(), size_t{2} << 40);
+  for (const auto resource : {RLIMIT_AS, RLIMIT_FSIZE}) {
+    const auto statuses = harness::fork_processes(1, [&](int) {
+      const rlimit limit{size_t{32} << 30, size_t{32} << 30};
+      setrlimit(resource, &limit);
+      EXPECT_EQ(reservable_bytes(), size_t{16} << 30);
+    });
+    EXPECT_EQ(statuses, (std::vector<harness::ExitStatus>{0}));
+  }
 }
 
 TEST(ShmSegments, ReservedPartTakesMemoryOnlyWhenCommitted) {

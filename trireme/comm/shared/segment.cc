@@ -1,5 +1,6 @@
 #include "trireme/comm/shared/segment.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -10,6 +11,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -266,6 +268,17 @@ std::shared_ptr<SegmentFactory> make_shm_segments() { return std::make_shared<Sh
 size_t shared_memory_bytes() {
   struct statvfs status {};
   return statvfs(kFolder, &status) == 0 ? status.f_blocks * status.f_frsize : 0;
+}
+
+size_t reservable_bytes() {
+  // Whoever has many groups has so much for each of them in 47 bits of addresses.
+  rlim_t most = rlim_t{2} << 40;
+  for (const auto resource : {RLIMIT_AS, RLIMIT_FSIZE}) {
+    rlimit limit{};
+    // Half of it: the program, and what else it maps, needs some.
+    if (getrlimit(resource, &limit) == 0) most = std::min(most, limit.rlim_cur / 2);
+  }
+  return most;
 }
 
 int sweep_orphans() {

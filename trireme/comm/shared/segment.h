@@ -59,6 +59,9 @@ std::shared_ptr<SegmentFactory> make_shm_segments();
 
 // How large the host's shared memory may become, used or not.
 size_t shared_memory_bytes();
+// How much address space one group may reserve in each of its processes: the same on all of them
+// where their limits (ulimit -v, -f) are the same.
+size_t reservable_bytes();
 
 // Removes this user's files of groups whose ranks have all died before they could seal. Opens and
 // removes nobody else's. Returns how many.

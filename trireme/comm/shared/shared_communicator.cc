@@ -154,10 +154,7 @@ struct SharedCommunicator::Memory {
     memory.envelopes = Exchange::segment_bytes(num_ranks, exchange_options(options));
     memory.pieces = round_up(memory.envelopes + messages.committed, kPage);
     memory.heap = round_up(memory.pieces + messages.reserved, kHugePage);
-    if (has_heap) {
-      const size_t wanted = options.heap_bytes > 0 ? options.heap_bytes : shared_memory_bytes();
-      memory.arena_bytes = round_up(wanted, kHugePage);
-    }
+    if (has_heap) memory.arena_bytes = round_up(heap_bytes(num_ranks, options), kHugePage);
     memory.size.committed = memory.pieces;
     memory.size.reserved = memory.heap + num_ranks * memory.arena_bytes - memory.pieces;
     return memory;
@@ -166,6 +163,19 @@ struct SharedCommunicator::Memory {
  private:
   static constexpr size_t kPage = 4096;
   static constexpr size_t kHugePage = 2 << 20;
+  static constexpr size_t kMostHeap = size_t{1}
+                                      << 46;  // of all ranks: half of a process's addresses
+
+  // What each rank may allocate.
+  static size_t heap_bytes(int num_ranks, const GroupOptions& options) {
+    if (options.heap_bytes == 0) {
+      return std::min(shared_memory_bytes(), reservable_bytes() / num_ranks);
+    }
+    TRIREME_CHECK(options.heap_bytes <= kMostHeap / num_ranks, "parallel.heap_bytes is ",
+                  options.heap_bytes, "; expected at most ", kMostHeap / num_ranks, " for ",
+                  num_ranks, " ranks, or 0 for what the host has");
+    return options.heap_bytes;
+  }
 };
 
 SharedCommunicator::SharedCommunicator(Host host, std::shared_ptr<Segment> segment, int rank,
