@@ -299,6 +299,44 @@ TEST(ShmSegments, WhatADeadCreatorLeftIsNotJoinedAndIsSwept) {
   EXPECT_FALSE(std::filesystem::exists(path_of(job)));
 }
 
+// A rank that has forked a worker, which outlives it.
+TEST(ShmSegments, AForkedChildOfTheDeadDoesNotPassForThem) {
+  const std::string job = harness::unique_job();
+  int ready[2], end[2];
+  ASSERT_EQ(pipe(ready), 0);
+  ASSERT_EQ(pipe(end), 0);
+  const pid_t rank = fork();
+  if (rank == 0) {
+    const auto segment = make_shm_segments()->create(job, 0, kSize);
+    const pid_t worker = fork();
+    if (worker == 0) {
+      close(end[1]);
+      // It still has the memory, of which its parent's peers see what it writes.
+      segment->data()[0] = std::byte{7};
+      if (write(ready[1], "x", 1) != 1) _exit(1);
+      char byte;
+      _exit(read(end[0], &byte, 1) == 0 ? 0 : 1);  // until the test lets go of it
+    }
+    close(end[1]);
+    for (;;) pause();
+  }
+  close(end[0]);
+  close(ready[1]);
+  char byte;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  const auto opened = make_shm_segments()->open(job, 1, kSize);
+  ASSERT_NE(opened, nullptr);
+  EXPECT_TRUE(opened->is_alive(0));
+  kill(rank, SIGKILL);
+  waitpid(rank, nullptr, 0);
+  EXPECT_FALSE(opened->is_alive(0));
+  EXPECT_EQ(static_cast<int>(opened->data()[0]), 7);
+  opened->seal();
+  close(end[1]);
+  EXPECT_EQ(read(ready[0], &byte, 1), 0) << "the worker is still there";  // closed by its end
+  close(ready[0]);
+}
+
 TEST(ShmSegments, OrphanIsKeptWhileAnotherRankLives) {
   const std::string job = harness::unique_job();
   Creator creator(job);

@@ -7,9 +7,11 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -120,13 +122,59 @@ class Descriptor {
   int fd_;
 };
 
+// `file` opened once more, for locks that say that this process lives. A lock belongs to what was
+// opened, and both mappings and forked children keep that: so nothing is mapped through it, and a
+// child closes it before it does anything else. Otherwise a DataLoader's worker would hide that its
+// parent was killed.
+class LifeLine {
+ public:
+  explicit LifeLine(const Descriptor& file) {
+    const std::lock_guard no_fork(of_process().mutex);
+    const std::string self = concat("/proc/self/fd/", file.get());
+    fd_ = ::open(self.c_str(), O_RDWR | O_CLOEXEC);
+    TRIREME_CHECK(fd_ >= 0, "cannot open shared memory again as ", self, ": ",
+                  std::strerror(errno));
+    of_process().lines.insert(this);
+  }
+  LifeLine(const LifeLine&) = delete;
+  LifeLine& operator=(const LifeLine&) = delete;
+  ~LifeLine() {
+    const std::lock_guard no_fork(of_process().mutex);
+    of_process().lines.erase(this);
+    cut();
+  }
+  int get() const { return fd_; }
+
+ private:
+  struct All {
+    All() {
+      pthread_atfork([] { of_process().mutex.lock(); }, [] { of_process().mutex.unlock(); },
+                     [] {
+                       for (LifeLine* line : of_process().lines) line->cut();
+                       of_process().mutex.unlock();
+                     });
+    }
+    std::mutex mutex;  // held by a thread that forks
+    std::set<LifeLine*> lines;
+  };
+  static All& of_process() {          // one, as fork() is the process's
+    static All* const all = new All;  // segments may outlive static objects
+    return *all;
+  }
+  void cut() {
+    if (fd_ >= 0) close(std::exchange(fd_, -1));
+  }
+
+  int fd_ = -1;
+};
+
 class ShmSegment : public Segment {
  public:
   // Takes `file` over and locks this rank's byte.
   ShmSegment(Descriptor file, std::string path, int rank, SegmentSize size)
-      : file_(std::move(file)), path_(std::move(path)), size_(size) {
+      : file_(std::move(file)), life_(file_), path_(std::move(path)), size_(size) {
     struct flock lock = lock_of(F_WRLCK, rank, 1);
-    const bool locked = fcntl(file_.get(), F_OFD_SETLK, &lock) == 0;
+    const bool locked = fcntl(life_.get(), F_OFD_SETLK, &lock) == 0;
     void* base = locked ? mmap(nullptr, kHeaderBytes + size.total(), PROT_READ | PROT_WRITE,
                                MAP_SHARED | MAP_NORESERVE, file_.get(), 0)
                         : MAP_FAILED;
@@ -151,7 +199,7 @@ class ShmSegment : public Segment {
   std::byte* data() const override { return base_ + kHeaderBytes; }
   bool is_alive(int rank) const override {
     struct flock lock = lock_of(F_WRLCK, rank, 1);
-    return fcntl(file_.get(), F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+    return fcntl(life_.get(), F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
   }
   void commit(size_t offset, size_t num_bytes) override {
     reserve(file_.get(), kHeaderBytes + offset, num_bytes);
@@ -176,6 +224,7 @@ class ShmSegment : public Segment {
 
  private:
   Descriptor file_;
+  LifeLine life_;
   std::string path_;
   SegmentSize size_;
   std::byte* base_ = nullptr;

@@ -53,8 +53,8 @@ std::shared_ptr<SegmentFactory> make_thread_segments();
 // For processes of one host. Files are /dev/shm/trireme-<name>: a page that says whose and how
 // large they are, then the data. A rank holds an
 // open-file-description lock on byte `rank` of the file for as long as it lives: the kernel drops
-// it at death, kill -9 included, so liveness needs no process ids. A child forked without exec
-// keeps its parent's lock.
+// it at death, kill -9 included, so liveness needs no process ids. Children that are
+// forked have no share in the lock, only in the memory.
 std::shared_ptr<SegmentFactory> make_shm_segments();
 
 // How large the host's shared memory may become, used or not.
