@@ -14,6 +14,7 @@
 
 #include "trireme/comm/c10d/c10d_backend.h"
 #include "trireme/comm/c10d/c10d_communicator.h"
+#include "trireme/comm/c10d/c10d_errors.h"
 #include "trireme/comm/recorder/recorder.h"
 #include "trireme/comm/rendezvous/store_group.h"
 
@@ -48,10 +49,12 @@ BackendPtr create_backend(const StorePtr& store, int rank, int size,
   options.timeout = timeout;
   options.world_ranks = world_ranks;
   options.recorder = recorder;
-  return c10::make_intrusive<comm::C10dBackend>(
-      comm::make_store_group(store, rank, size, options,
-                             {.interface = interface, .make_gloo = make_gloo_group}),
-      timeout);
+  std::unique_ptr<comm::Communicator> group;
+  comm::as_c10d_errors([&] {
+    group = comm::make_store_group(store, rank, size, options,
+                                   {.interface = interface, .make_gloo = make_gloo_group});
+  });
+  return c10::make_intrusive<comm::C10dBackend>(std::move(group), timeout);
 }
 
 }  // namespace

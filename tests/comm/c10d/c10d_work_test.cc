@@ -150,7 +150,7 @@ TEST_F(C10dWorks, FailAsTorchsOwnTypeInWaitAndInTheFuture) {
 TEST_F(C10dWorks, WaitNoLongerThanAskedAndGoOn) {
   Issued issued(watcher);
   EXPECT_ERROR(c10::DistBackendError, issued.work->wait(std::chrono::milliseconds(5)),
-               "ALLREDUCE #7 is not done after 0.005 s");
+               "[trireme] Operation timed out! ALLREDUCE #7 is not done after 0.005 s");
   EXPECT_FALSE(issued.work->isCompleted());
   issued.fake->finish();
   EXPECT_TRUE(issued.work->wait(std::chrono::minutes(1)));

@@ -60,7 +60,7 @@ C10dBackend::Result C10dBackend::allreduce_sparse(Tensors& tensors,
   comm::Options options = options_of(opts.timeout, opts.asyncOp);
   options.operation = reduction_of(opts.reduceOp).operation;
   const auto finish = std::make_shared<std::function<void()>>();
-  Call call{c10d::OpType::_ALLREDUCE_SPARSE, "trireme:all_reduce", {}, {data}};
+  Call call{c10d::OpType::_ALLREDUCE_SPARSE, "trireme:sparse_all_reduce", {data}, {data}};
   call.is_async = opts.asyncOp;
   call.epilogue = [finish] { (*finish)(); };
   return issue(call, [&](Communicator& group) {

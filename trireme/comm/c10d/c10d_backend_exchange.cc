@@ -9,6 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/comm/c10d/c10d_arguments.h"
 #include "trireme/comm/c10d/c10d_backend.h"
+#include "trireme/comm/c10d/c10d_errors.h"
 
 namespace trireme::comm {
 namespace {

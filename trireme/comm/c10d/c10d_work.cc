@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <string_view>
 #include <thread>
 #include <utility>
 
+#include <ATen/ThreadLocalState.h>
 #include <ATen/core/jit_type.h>
+#include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 
 #include "trireme/base/error.h"
+#include "trireme/comm/c10d/c10d_errors.h"
 
 namespace trireme::comm {
 namespace {
@@ -19,21 +23,36 @@ namespace {
 constexpr std::chrono::milliseconds kSlice(2);
 constexpr std::chrono::seconds kLongestFarewell(2);
 
-}  // namespace
-
-void as_c10d_errors(const std::function<void()>& operation) {
-  try {
-    operation();
-  } catch (const CommError& error) {
-    C10_THROW_ERROR(DistBackendError, error.what());
-  }
+// "gloo:all_reduce" of "trireme:all_reduce". Gloo has one name for the forms of a collective.
+std::string title_of_gloo(std::string_view title) {
+  title.remove_prefix(title.find(':') + 1);
+  if (title == "_all_gather_base") title = "all_gather";
+  if (title == "_reduce_scatter_base") title = "reduce_scatter";
+  return concat("gloo:", title);
 }
+
+}  // namespace
 
 C10dWork::C10dWork(int rank, Description description, std::weak_ptr<C10dWatcher> watcher)
     : c10d::Work(rank, description.type, description.title, description.inputs),
       description_(std::move(description)),
       watcher_(std::move(watcher)) {
+  if (recordFunctionEndCallback_) record_as_gloo();
   description_.inputs.clear();
+}
+
+void C10dWork::record_as_gloo() {
+  const auto event = std::make_shared<at::RecordFunction>(at::RecordScope::USER_SCOPE);
+  if (!event->isActive()) return;
+  event->_setAsync();  // it may end on another thread
+  const std::vector<c10::IValue> inputs(description_.inputs.begin(), description_.inputs.end());
+  event->before(title_of_gloo(description_.title),
+                c10::ArrayRef<const c10::IValue>(inputs.data(), inputs.size()));
+  std::function<void()> end = at::wrapPropagateTLSState([event] { event->end(); });
+  recordFunctionEndCallback_ = [end = std::move(end), own = recordFunctionEndCallback_] {
+    end();
+    own();
+  };
 }
 
 void C10dWork::start(WorkPtr work, std::function<void()> epilogue) {
@@ -70,7 +89,8 @@ bool C10dWork::wait(std::chrono::milliseconds timeout) {
     }
     if (!is_done) {
       C10_THROW_ERROR(DistBackendError,
-                      concat(c10d::opTypeToString(description_.type), " #", description_.sequence,
+                      concat("[trireme] Operation timed out! ",
+                             c10d::opTypeToString(description_.type), " #", description_.sequence,
                              " is not done after ", static_cast<double>(timeout.count()) / 1000,
                              " s; it goes on, and the group's own timeout still counts"));
     }

@@ -18,9 +18,6 @@
 
 namespace trireme::comm {
 
-// Runs `operation`; a CommError comes out as c10::DistBackendError, torch.distributed's own type.
-void as_c10d_errors(const std::function<void()>& operation);
-
 class C10dWatcher;
 
 // Thread safe. May outlive its backend, whose end makes it fail.
@@ -34,7 +31,8 @@ class C10dWork : public c10d::Work {
     uint64_t sequence = 0;
   };
 
-  // The profiler's event begins here.
+  // The profiler's events begin here: one under the title, and one under Gloo's name for it,
+  // "gloo:all_reduce", which is what tools read. Without a profiler they cost nothing.
   C10dWork(int rank, Description description, std::weak_ptr<C10dWatcher> watcher);
 
   // `work`: the issued operation. `epilogue`, when given, runs once in success, before anyone sees
@@ -59,6 +57,7 @@ class C10dWork : public c10d::Work {
   void abandon(const std::string& reason);
 
  private:
+  void record_as_gloo();
   void settle();
   void conclude(std::exception_ptr error);
   void complete(c10::ivalue::Future& future) const;
