@@ -3,10 +3,13 @@
 #include <exception>
 #include <functional>
 #include <latch>
+#include <map>
 #include <mutex>
+#include <string>
 #include <thread>
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
 #include "tests/comm/errors.h"
@@ -339,6 +342,89 @@ TEST(C10dBackend, RefusesWhatCannotWorkBeforeAnythingIsSent) {
     // The group still works.
     backend.allreduce(longs, with<c10d::AllreduceOptions>(false))->wait(kNoTimeout);
     harness::assert_same_bits(longs[0], at::full({4}, 2, at::kLong), "after errors");
+  });
+}
+
+TEST(C10dBackend, SendsWhileASynchronousCollectiveOfAnotherThreadWaits) {
+  run_backends(2, [](C10dBackend& backend) {
+    Tensors data = {share(backend.getRank())};
+    const auto sum = [&] {
+      backend.allreduce(data, with<c10d::AllreduceOptions>(false))->wait(kNoTimeout);
+    };
+    Tensors message = {at::full({3}, 7.0)};
+    if (backend.getRank() == 0) {
+      std::thread collective(sum);
+      // Issued: the call waits for rank 1, which waits for the message.
+      while (backend.getSequenceNumberForGroup() == 0) std::this_thread::yield();
+      backend.send(message, 1, 0)->wait(kNoTimeout);
+      EXPECT_TRUE(backend.allocateTensor(4, at::TensorOptions()).defined());
+      collective.join();
+    } else {
+      message[0].zero_();
+      backend.recv(message, 0, 0)->wait(kNoTimeout);
+      sum();
+    }
+    harness::assert_same_bits(message[0], at::full({3}, 7.0), "message");
+    harness::assert_same_bits(data[0], reduced(2, ReduceOp::kSum), "all_reduce");
+  });
+}
+
+TEST(C10dBackend, TakesABarriersOwnTimeout) {
+  std::latch over(2);
+  run_backends(2, [&](C10dBackend& backend) {
+    auto options = with<c10d::BarrierOptions>(backend.getRank() == 0);
+    options.timeout = std::chrono::milliseconds(20);
+    if (backend.getRank() == 0) {
+      EXPECT_ERROR(c10::DistBackendError, backend.barrier(options)->wait(kNoTimeout),
+                   "[trireme] Timed out waiting 20ms: barrier #2 of group");
+    }
+    over.arrive_and_wait();
+  });
+}
+
+// The events of one call, by name, with the shapes of their inputs.
+std::map<std::string, std::vector<std::vector<int64_t>>> recorded_events(
+    const std::function<void()>& function) {
+  static std::map<std::string, std::vector<std::vector<int64_t>>>* events = nullptr;
+  static std::mutex* mutex = nullptr;
+  std::map<std::string, std::vector<std::vector<int64_t>>> seen;
+  std::mutex guard;
+  events = &seen;
+  mutex = &guard;
+  const auto begin = [](const at::RecordFunction& event) -> std::unique_ptr<at::ObserverContext> {
+    const std::lock_guard lock(*mutex);
+    auto& shapes = (*events)[event.name()];
+    shapes.clear();
+    for (const c10::IValue& input : event.inputs())
+      shapes.push_back(input.toTensor().sizes().vec());
+    return nullptr;
+  };
+  const auto handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(begin).needsInputs(true).scopes({at::RecordScope::USER_SCOPE}));
+  function();
+  at::removeCallback(handle);
+  return seen;
+}
+
+TEST(C10dBackend, GivesAProfilerItsOwnEventAndGloos) {
+  run_backends(1, [](C10dBackend& backend) {
+    using Shapes = std::vector<std::vector<int64_t>>;
+    Tensors data = {share(0)};
+    auto events = recorded_events(
+        [&] { backend.allreduce(data, with<c10d::AllreduceOptions>(false))->wait(kNoTimeout); });
+    EXPECT_EQ(events.at("trireme:all_reduce"), (Shapes{{5, 3}}));
+    EXPECT_EQ(events.at("gloo:all_reduce"), (Shapes{{5, 3}}));
+    EXPECT_EQ(events.size(), 2U);
+    at::Tensor output = at::zeros({5, 3}, at::kDouble);
+    events = recorded_events([&] {
+      backend._allgather_base(output, data[0], with<c10d::AllgatherOptions>(true))
+          ->wait(kNoTimeout);
+      backend._reduce_scatter_base(output, data[0], with<c10d::ReduceScatterOptions>(true))
+          ->wait(kNoTimeout);
+    });
+    EXPECT_TRUE(events.contains("trireme:_all_gather_base"));
+    EXPECT_TRUE(events.contains("gloo:all_gather"));
+    EXPECT_TRUE(events.contains("gloo:reduce_scatter"));
   });
 }
 

@@ -21,6 +21,7 @@ namespace trireme::comm {
 // Semantics are those of torch/csrc/distributed/c10d/Backend.hpp, for CPU tensors. Calls that torch
 // marks synchronous run in the calling thread; sends and recvs, which it does not mark, never do.
 // Thread safety: calls may come from several threads; the group's order is that of their arrival.
+//         A collective waits for a synchronous one of another thread; messages never do.
 // Throws: ConfigError for arguments that cannot work, before anything is sent;
 //         c10::DistBackendError when a peer died, is late or called something else; the group is
 //         dead then
@@ -75,7 +76,7 @@ class C10dBackend : public c10d::Backend {
   Result recv(Tensors& tensors, int peer, int tag) override;
   Result recvAnysource(Tensors& tensors, int tag) override;
   Result barrier(const c10d::BarrierOptions& opts) override;
-  // The group's error names the first missing rank; `wait_all_ranks` adds nothing to it.
+  // See c10d_monitored_barrier.h.
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
   // From the communicator's symmetric memory, whose collectives are the fastest; from ordinary
@@ -100,13 +101,21 @@ class C10dBackend : public c10d::Backend {
     bool is_collective = true;
   };
   Result issue(const Call& call, const std::function<WorkPtr(Communicator&)>& operation);
+  // The number of a call that may be made.
+  // Throws: ConfigError after shutdown(), and the error that killed the group
+  uint64_t admit(const char* title, bool is_collective);
+  std::shared_ptr<Communicator> current_group() const;  // null after shutdown()
+  // What it throws is what killed the group.
+  void run_and_keep_error(const std::function<void()>& operation);
   comm::Options options_of(std::chrono::milliseconds timeout, bool is_async) const;
   Result receive(c10d::OpType type, const Tensors& tensors, int peer, int tag);
 
-  std::mutex issuing_;  // guards the next three; held while a synchronous call runs
-  std::shared_ptr<Communicator> group_;  // and state_ to change it
-  std::shared_ptr<C10dWatcher> watcher_;
-  std::vector<WorkPtr> pending_;  // background collectives, whoever else has dropped them
+  std::mutex collectives_;                // issues them; held while a synchronous one runs
+  std::mutex messages_;                   // issues sends and recvs; never held for long
+  std::shared_ptr<Communicator> group_;   // changed under both, and state_
+  std::shared_ptr<C10dWatcher> watcher_;  // changed under both
+  std::vector<WorkPtr> pending_;          // background collectives, whoever else has dropped them;
+                                          // guarded by collectives_
 
   mutable std::mutex state_;  // guards the next three; never held for long
   std::chrono::milliseconds timeout_;

@@ -4,12 +4,14 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 
 #include "trireme/base/error.h"
 #include "trireme/comm/c10d/c10d_arguments.h"
 #include "trireme/comm/c10d/c10d_backend.h"
 #include "trireme/comm/c10d/c10d_errors.h"
+#include "trireme/comm/c10d/c10d_monitored_barrier.h"
 
 namespace trireme::comm {
 namespace {
@@ -38,37 +40,43 @@ comm::Options C10dBackend::options_of(std::chrono::milliseconds timeout, bool is
   return options;
 }
 
-C10dBackend::Result C10dBackend::issue(const Call& call,
-                                       const std::function<WorkPtr(Communicator&)>& operation) {
-  std::vector<WorkPtr>
-      finished;  // let go of without the lock: their tensors' end may need Python's
-  const std::lock_guard issuing(issuing_);
-  TRIREME_CHECK(group_ != nullptr, call.title, ": group ", group_name_,
+uint64_t C10dBackend::admit(const char* title, bool is_collective) {
+  TRIREME_CHECK(group_ != nullptr, title, ": group ", group_name_,
                 " has been shut down; make a new one with init_process_group or new_group");
-  C10dWork::Description description{call.type, call.title, call.inputs, call.outputs};
-  {
-    const std::lock_guard lock(state_);
-    if (error_ != nullptr) std::rethrow_exception(error_);
-    if (call.is_collective) description.sequence = ++sequence_;
-  }
-  auto result = c10::make_intrusive<C10dWork>(rank_, std::move(description), watcher_);
+  const std::lock_guard lock(state_);
+  if (error_ != nullptr) std::rethrow_exception(error_);
+  return is_collective ? ++sequence_ : 0;
+}
+
+void C10dBackend::run_and_keep_error(const std::function<void()>& operation) {
   try {
-    as_c10d_errors([&] {
-      WorkPtr work = operation(*group_);
-      if (call.is_collective && call.is_async) {
-        const auto rest =
-            std::ranges::partition(pending_, [](const auto& old) { return !old->poll(); });
-        finished.assign(rest.begin(), rest.end());
-        pending_.erase(rest.begin(), rest.end());
-        pending_.push_back(work);
-      }
-      result->start(std::move(work), call.epilogue);
-    });
+    as_c10d_errors(operation);
   } catch (const c10::DistBackendError&) {
     const std::lock_guard lock(state_);
     error_ = std::current_exception();
     throw;
   }
+}
+
+C10dBackend::Result C10dBackend::issue(const Call& call,
+                                       const std::function<WorkPtr(Communicator&)>& operation) {
+  std::vector<WorkPtr>
+      finished;  // let go of without the lock: their tensors' end may need Python's
+  const std::lock_guard issuing(call.is_collective ? collectives_ : messages_);
+  C10dWork::Description description{call.type, call.title, call.inputs, call.outputs};
+  description.sequence = admit(call.title, call.is_collective);
+  auto result = c10::make_intrusive<C10dWork>(rank_, std::move(description), watcher_);
+  run_and_keep_error([&] {
+    WorkPtr work = operation(*group_);
+    if (call.is_collective && call.is_async) {
+      const auto rest =
+          std::ranges::partition(pending_, [](const auto& old) { return !old->poll(); });
+      finished.assign(rest.begin(), rest.end());
+      pending_.erase(rest.begin(), rest.end());
+      pending_.push_back(work);
+    }
+    result->start(std::move(work), call.epilogue);
+  });
   return result;
 }
 
@@ -165,8 +173,18 @@ C10dBackend::Result C10dBackend::barrier(const c10d::BarrierOptions& opts) {
 }
 
 void C10dBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
-  const Call call{c10d::OpType::BARRIER, "trireme:monitored_barrier", {}, {}, {}, false};
-  issue(call, [&](Communicator& group) { return group.barrier(options_of(opts.timeout, false)); });
+  RECORD_USER_SCOPE("trireme:monitored_barrier");
+  std::shared_ptr<Communicator> group;
+  {
+    const std::lock_guard issuing(messages_);
+    admit("monitored_barrier", true);
+    group = group_;
+  }
+  std::chrono::milliseconds limit = opts.timeout;  // 0: whoever is not here already is late
+  if (limit < std::chrono::milliseconds(0)) limit = options_of(limit, false).timeout;
+  run_and_keep_error([&] {
+    comm::monitored_barrier(*group, messages_, std::min(limit, kLongest), wait_all_ranks);
+  });
 }
 
 c10::intrusive_ptr<C10dBackend::Options> C10dBackend::getBackendOptions() {
@@ -195,10 +213,10 @@ at::Tensor C10dBackend::allocateTensor(long size, at::TensorOptions options) {
   TRIREME_CHECK(options.device().is_cpu(), "allocate_tensor: got device ", options.device(),
                 "; the trireme backend allocates CPU tensors");
   const c10::ScalarType dtype = c10::typeMetaToScalarType(options.dtype());
-  const std::lock_guard issuing(issuing_);
-  if (group_ == nullptr) return at::empty({size}, options);
+  const std::shared_ptr<Communicator> group = current_group();
+  if (group == nullptr) return at::empty({size}, options);
   try {
-    return group_->symmetric_empty({size}, dtype);
+    return group->symmetric_empty({size}, dtype);
   } catch (const ConfigError&) {
     // The heap is full: the same results, more slowly.
     return at::empty({size}, options);
@@ -207,19 +225,19 @@ at::Tensor C10dBackend::allocateTensor(long size, at::TensorOptions options) {
 
 bool C10dBackend::supportsTensorAlloc(c10::DeviceIndex index) { return index < 0; }
 
+std::shared_ptr<Communicator> C10dBackend::current_group() const {
+  const std::lock_guard lock(state_);
+  return group_;
+}
+
 void C10dBackend::abort() {
-  // Not issuing_, which a running synchronous call holds.
-  std::shared_ptr<Communicator> group;
-  {
-    const std::lock_guard state(state_);
-    group = group_;
-  }
+  const std::shared_ptr<Communicator> group = current_group();
   if (group != nullptr) group->abort("group " + group_name_ + " was aborted");
 }
 
 void C10dBackend::shutdown() {
   std::vector<WorkPtr> finished;
-  const std::lock_guard issuing(issuing_);
+  const std::scoped_lock issuing(collectives_, messages_);
   finished.swap(pending_);
   // Whoever dropped a work still expects its result on the peers.
   for (const WorkPtr& work : finished) {
