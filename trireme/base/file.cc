@@ -30,12 +30,48 @@ struct ScopedDescriptor {
   ~ScopedDescriptor() { ::close(fd); }
 };
 
+// Closes `fd` and throws unless it has a regular file open.
+void check_regular(int fd, std::string_view what, const std::filesystem::path& path) {
+  struct stat status {};
+  const bool is_known = ::fstat(fd, &status) == 0;
+  if (is_known && S_ISREG(status.st_mode)) return;
+  const int code = is_known ? EISDIR : errno;
+  ::close(fd);
+  errno = code;
+  if (!is_known || S_ISDIR(status.st_mode)) fail(what, path);
+  const char* kind = S_ISFIFO(status.st_mode) ? "a pipe" : "a device";
+  throw Error(concat(what, " ", path.string(), ": it is ", kind, "; expected a regular file"));
+}
+
+void check_size(uint64_t num_bytes, const std::filesystem::path& path, uint64_t max_bytes) {
+  if (num_bytes <= max_bytes) return;
+  throw Error(concat("cannot read ", path.string(), ": it has ", num_bytes,
+                     " bytes; expected at most ", max_bytes));
+}
+
+uint64_t size_of(int fd, const std::filesystem::path& path, uint64_t max_bytes) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) fail("cannot read", path);
+  check_size(status.st_size, path, max_bytes);
+  return status.st_size;
+}
+
+ssize_t read_some(int fd, char* to, size_t num_bytes, const std::filesystem::path& path) {
+  ssize_t count = 0;
+  do {
+    count = ::read(fd, to, num_bytes);
+  } while (count < 0 && errno == EINTR);
+  if (count < 0) fail("cannot read", path);
+  return count;
+}
+
 }  // namespace
 
 OutputFile::OutputFile(const std::filesystem::path& path, bool append) : path_(path) {
   const int mode = append ? O_APPEND : O_TRUNC;
-  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | mode, 0644);
+  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | mode, 0666);
   if (fd_ < 0) fail("cannot write", path_);
+  check_regular(fd_, "cannot write", path_);
 }
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
@@ -64,20 +100,26 @@ void OutputFile::close() {
   if (fd_ >= 0 && ::close(std::exchange(fd_, -1)) != 0) fail("cannot close", path_);
 }
 
-MappedFile::MappedFile(const std::filesystem::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+int open_regular_file(const std::filesystem::path& path) {
+  // Without waiting for a pipe's writer or a line's carrier.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) fail("cannot read", path);
-  const ScopedDescriptor guard{fd};
-  struct stat status {};
-  if (::fstat(fd, &status) != 0) fail("cannot read", path);
-  if (S_ISDIR(status.st_mode)) {
-    errno = EISDIR;
-    fail("cannot read", path);
+  check_regular(fd, "cannot read", path);
+  return fd;
+}
+
+MappedFile::MappedFile(const std::filesystem::path& path, uint64_t max_bytes) {
+  const ScopedDescriptor file{open_regular_file(path)};
+  const uint64_t size = size_of(file.fd, path, max_bytes);
+  if (size == 0) {
+    char byte = 0;
+    if (read_some(file.fd, &byte, 1, path) == 0) return;
+    throw Error(concat("cannot read ", path.string(),
+                       ": it has content without a size; expected a file on a disk"));
   }
-  if (status.st_size == 0) return;
-  void* base = ::mmap(nullptr, status.st_size, PROT_READ, MAP_SHARED, fd, 0);
+  void* base = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.fd, 0);
   if (base == MAP_FAILED) fail("cannot map", path);
-  bytes_ = {static_cast<const std::byte*>(base), static_cast<size_t>(status.st_size)};
+  bytes_ = {static_cast<const std::byte*>(base), size};
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
@@ -87,19 +129,9 @@ MappedFile::~MappedFile() {
 }
 
 InputFile::InputFile(std::filesystem::path path)
-    : path_(std::move(path)), fd_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
-  if (fd_ < 0) fail("cannot read", path_);
-  struct stat status {};
-  const bool known = ::fstat(fd_, &status) == 0;
-  if (known && !S_ISDIR(status.st_mode)) {
-    num_bytes_ = static_cast<uint64_t>(status.st_size);
-    return;
-  }
-  const int code = known ? EISDIR : errno;
-  ::close(fd_);
-  errno = code;
-  fail("cannot read", path_);
-}
+    : path_(std::move(path)),
+      fd_(open_regular_file(path_)),
+      num_bytes_(size_of(fd_, path_, MappedFile::kAnySize)) {}
 
 InputFile::InputFile(InputFile&& other) noexcept
     : path_(std::move(other.path_)),
@@ -125,32 +157,21 @@ void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
   }
 }
 
-// Read, not mapped: a file that is cut short meanwhile would end a process that maps it, and what
-// says it has no bytes, as under /proc, may have some, or an error.
-std::string read_file(const std::filesystem::path& path, size_t max_bytes) {
-  constexpr size_t kFirstBytes = 4096;
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail("cannot read", path);
-  const ScopedDescriptor guard{fd};
-  struct stat status {};
-  if (::fstat(fd, &status) != 0) fail("cannot read", path);
-  std::string content(kFirstBytes, '\0');
-  size_t size = 0;
-  for (size_t expected = static_cast<size_t>(status.st_size);;) {
-    if (size > max_bytes || expected > max_bytes) {
-      throw Error(concat("cannot read ", path.string(), ": it has ", std::max(size, expected),
-                         " bytes; expected at most ", max_bytes));
-    }
-    if (content.size() <= std::max(size, expected))
-      content.resize(std::max(2 * size, expected + 1));
-    const ssize_t count = ::read(fd, content.data() + size, content.size() - size);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail("cannot read", path);
+std::string read_file(const std::filesystem::path& path, uint64_t max_bytes) {
+  const ScopedDescriptor file{open_regular_file(path)};
+  std::string text(size_of(file.fd, path, max_bytes) + 1, '\0');
+  size_t num_bytes = 0;
+  // To the end, wherever that is now: the size was a moment ago, and in /proc it is none.
+  for (;;) {
+    if (num_bytes == text.size()) text.resize(text.size() + std::max<size_t>(4096, num_bytes / 8));
+    const ssize_t count =
+        read_some(file.fd, text.data() + num_bytes, text.size() - num_bytes, path);
     if (count == 0) break;
-    size += static_cast<size_t>(count);
+    num_bytes += static_cast<size_t>(count);
+    check_size(num_bytes, path, max_bytes);
   }
-  content.resize(size);
-  return content;
+  text.resize(num_bytes);
+  return text;
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view content) {

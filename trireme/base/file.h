@@ -10,8 +10,8 @@
 
 namespace trireme {
 
-// A file opened for writing; closed by the destructor. Every failure throws Error with path and
-// reason.
+// A regular file opened for writing; closed by the destructor. A new one has the permissions that
+// the umask leaves. Every failure throws Error with path and reason.
 class OutputFile {
  public:
   // Creates or truncates `path`; with `append`, keeps what is there.
@@ -30,15 +30,23 @@ class OutputFile {
   int fd_ = -1;
 };
 
+// Opens a regular file for reading. Whatever else has that name (a folder, FIFO, socket, device) is
+// an error at once: no reader waits for the other end of one. Returns a descriptor to close.
+// Throws: Error with path and reason
+int open_regular_file(const std::filesystem::path& path);
+
 // A file mapped read-only; unmapped by the destructor. An empty file maps to an empty span.
+// Throws: as open_regular_file(); also for a file larger than max_bytes, or one that has content
+//         without a size, as those of /proc have
 class MappedFile {
  public:
-  explicit MappedFile(const std::filesystem::path& path);
+  explicit MappedFile(const std::filesystem::path& path, uint64_t max_bytes = kAnySize);
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&&) = delete;
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return bytes_; }
+  static constexpr uint64_t kAnySize = ~uint64_t{0};
 
  private:
   std::span<const std::byte> bytes_;
@@ -48,7 +56,7 @@ class MappedFile {
 // others cut short: the read that misses bytes is an error.
 class InputFile {
  public:
-  // Throws: Error with path and reason; also for a folder
+  // Throws: as open_regular_file()
   explicit InputFile(std::filesystem::path path);
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&&) = delete;
@@ -67,9 +75,11 @@ class InputFile {
   uint64_t num_bytes_ = 0;
 };
 
-// The whole content, and never a part of it in silence: an error of the disk is an error here.
-// Throws: Error with path and reason; also for a file of more than `max_bytes`
-std::string read_file(const std::filesystem::path& path, size_t max_bytes = size_t{4} << 30);
+// What a program keeps in memory whole: configs, manifests, tokenizers, metrics.
+inline constexpr uint64_t kMostReadBytes = uint64_t{1} << 30;
+// Reads to the end. Throws: as open_regular_file(); also when a read fails, or there are more than
+// max_bytes
+std::string read_file(const std::filesystem::path& path, uint64_t max_bytes = kMostReadBytes);
 
 // Writes to a temporary neighbour, syncs and renames: readers see the old content or the new. On
 // failure the old content stays and the neighbour is removed.
