@@ -1,0 +1,252 @@
+#include "trireme/comm/rendezvous/store_client.h"
+
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <thread>
+
+#include <c10/util/Exception.h>
+
+#include "trireme/base/entropy.h"
+#include "trireme/base/error.h"
+#include "trireme/comm/rendezvous/store_server.h"
+#include "trireme/comm/rendezvous/token.h"
+
+namespace trireme::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using wire::Bytes;
+using wire::FrameReader;
+using wire::FrameWriter;
+using wire::Request;
+
+// Between looks for a server that is not there yet.
+constexpr std::chrono::milliseconds kRetryDelay{50};
+// What a server may take to answer that need not wait for anything.
+constexpr std::chrono::seconds kAnswerPatience{30};
+
+// The same in all connections of this process, and after a fork another.
+const std::array<char, 32>& process_name() {
+  static pid_t owner = 0;
+  static std::array<char, 32> name;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (owner != getpid()) std::memcpy(name.data(), unique_name().data(), name.size());
+  owner = getpid();
+  return name;
+}
+
+double seconds(std::chrono::milliseconds duration) {
+  return static_cast<double>(duration.count()) / 1000;
+}
+
+FrameWriter writer_of(Request request) { return FrameWriter(static_cast<uint8_t>(request)); }
+
+std::chrono::milliseconds patience_of(std::chrono::milliseconds timeout) {
+  constexpr std::chrono::hours kYear(24 * 365);
+  return timeout.count() <= 0 || timeout > kYear ? kYear : timeout;
+}
+
+// The server's word, which ends the search for it.
+void check_verdict(wire::Verdict verdict, const StoreClientOptions& options,
+                   const std::string& where) {
+  using wire::Verdict;
+  TRIREME_CHECK(verdict != Verdict::kWrongToken, where, " refuses rank ", options.rank,
+                options.token.empty() ? ", which has no token" : ": its token is another",
+                "; give every rank of the job the same TRIREME_TOKEN or TRIREME_TOKEN_FILE, and "
+                "every job a MASTER_PORT of its own");
+  TRIREME_CHECK(verdict != Verdict::kOtherJob, where,
+                " is another job's; set MASTER_PORT to a free port on all ranks of this one");
+  TRIREME_CHECK(verdict != Verdict::kOtherSize, where,
+                " is of a job of another size; expected one of ", options.size,
+                " ranks: set MASTER_PORT to a free port on all ranks of this job");
+  TRIREME_CHECK(verdict != Verdict::kRankTaken, where, " has a rank ", options.rank,
+                " already, another process; start each rank once, and set MASTER_PORT to a free "
+                "port on all ranks of this job");
+  TRIREME_CHECK(verdict == Verdict::kWelcome, where, " gave verdict ",
+                static_cast<uint32_t>(verdict), ", which this version does not know");
+}
+
+// False when the connection broke, which a server that ends or is busy may do.
+bool introduce(int fd, const StoreClientOptions& options, const std::string& where,
+               Clock::time_point deadline) {
+  wire::Greeting greeting;
+  wire::Answer answer;
+  // A garbled beginning is told at once, whatever follows.
+  if (!recv_all(fd, &greeting.magic, sizeof(greeting.magic), deadline)) return false;
+  TRIREME_CHECK(greeting.magic == wire::kMagic, where,
+                " is no store of this version of Trireme; set MASTER_PORT to a free port on all "
+                "ranks");
+  if (!recv_all(fd, &greeting.nonce, sizeof(greeting.nonce), deadline)) return false;
+  wire::Hello hello;
+  fill_with_entropy(hello.nonce);
+  hello.rank = static_cast<uint32_t>(options.rank);
+  hello.size = static_cast<uint32_t>(options.size);
+  hello.process = process_name();
+  hello.job = sha256(options.job);
+  hello.proof = wire::client_proof(options.token, greeting, hello);
+  if (!send_all(fd, &hello, sizeof(hello), deadline)) return false;
+  if (!recv_all(fd, &answer, sizeof(answer), deadline)) return false;
+  check_verdict(answer.verdict, options, where);
+  TRIREME_CHECK(is_same_digest(answer.proof, wire::server_proof(options.token, greeting, hello)),
+                where,
+                " does not know this job's token: it is not rank 0's store; set MASTER_PORT "
+                "to a free port on all ranks");
+  return true;
+}
+
+}  // namespace
+
+StoreClient::StoreClient(StoreClientOptions options, std::shared_ptr<StoreServer> server)
+    : c10d::Store(options.timeout),
+      options_(std::move(options)),
+      endpoints_(resolve(options_.address)),
+      server_(std::move(server)) {
+  idle_.push_back(join());
+}
+
+StoreClient::~StoreClient() = default;
+
+std::string StoreClient::refusals() const { return server_ != nullptr ? server_->refusals() : ""; }
+
+Socket StoreClient::join() const {
+  const std::string where =
+      concat("the store at ", options_.address.host, ":", options_.address.port);
+  const Clock::time_point deadline = Clock::now() + patience_of(options_.timeout);
+  std::string problem = "nobody answered";
+  do {
+    Socket socket = connect_to(endpoints_, deadline, problem);
+    if (socket.fd() >= 0) {
+      if (introduce(socket.fd(), options_, where, deadline)) return socket;
+      problem = errno == EAGAIN ? "it says nothing" : "it closed the connection";
+    }
+    std::this_thread::sleep_for(kRetryDelay);
+  } while (Clock::now() < deadline);
+  throw CommError(concat("rank ", options_.rank, " of ", options_.size, ": no store at ",
+                         options_.address.host, ":", options_.address.port, " within ",
+                         seconds(options_.timeout), " s: ", problem, "; rank 0 serves it"));
+}
+
+Bytes StoreClient::ask(FrameWriter& request, std::chrono::milliseconds patience) {
+  const Bytes& frame = request.finish();
+  Socket socket;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      socket = std::move(idle_.back());
+      idle_.pop_back();
+    }
+  }
+  if (socket.fd() < 0) socket = join();
+  const Clock::time_point deadline = Clock::now() + patience + kAnswerPatience;
+  uint32_t length = 0;
+  Bytes message;
+  bool arrives = send_all(socket.fd(), frame.data(), frame.size(), deadline) &&
+                 recv_all(socket.fd(), &length, sizeof(length), deadline);
+  arrives = arrives && length > 0 && length <= wire::kMaxFrameBytes;
+  if (arrives) message.resize(length);
+  arrives = arrives && recv_all(socket.fd(), message.data(), length, deadline);
+  if (!arrives) {
+    const bool is_late = errno == EAGAIN;
+    C10_THROW_ERROR(DistNetworkError,
+                    concat("the store of rank 0 at ", options_.address.host, ":",
+                           options_.address.port, is_late ? " does not answer" : " is gone"));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(socket));
+  }
+  FrameReader reader(message);
+  const auto reply = static_cast<wire::Reply>(reader.what());
+  if (reply == wire::Reply::kLate) {
+    C10_THROW_ERROR(DistStoreError, concat("timed out after ", seconds(patience),
+                                           " s waiting for keys of the "
+                                           "store:",
+                                           reader.text()));
+  }
+  if (reply != wire::Reply::kDone) C10_THROW_ERROR(DistStoreError, reader.text());
+  return {message.begin() + 1, message.end()};
+}
+
+Bytes StoreClient::ask_for(Request request, const std::vector<std::string>& keys,
+                           std::chrono::milliseconds timeout) {
+  FrameWriter writer = writer_of(request);
+  const std::chrono::milliseconds patience = patience_of(timeout);
+  writer.number(patience.count());
+  for (const std::string& key : keys) writer.text(key);
+  return ask(writer, patience);
+}
+
+c10::intrusive_ptr<c10d::Store> StoreClient::clone() {
+  return c10::intrusive_ptr<c10d::Store>::reclaim_copy(this);
+}
+
+void StoreClient::set(const std::string& key, const std::vector<uint8_t>& value) {
+  multiSet({key}, {value});
+}
+
+Bytes StoreClient::compareSet(const std::string& key, const Bytes& expected, const Bytes& desired) {
+  FrameWriter writer = writer_of(Request::kCompareSet);
+  const Bytes reply = ask(writer.text(key).bytes(expected).bytes(desired), {});
+  const auto value = FrameReader(reply).bytes();
+  return {value.begin(), value.end()};
+}
+
+Bytes StoreClient::get(const std::string& key) { return multiGet({key}).front(); }
+
+int64_t StoreClient::add(const std::string& key, int64_t value) {
+  FrameWriter writer = writer_of(Request::kAdd);
+  const Bytes reply = ask(writer.text(key).number(value), {});
+  return FrameReader(reply).number();
+}
+
+bool StoreClient::deleteKey(const std::string& key) {
+  FrameWriter writer = writer_of(Request::kDelete);
+  const Bytes reply = ask(writer.text(key), {});
+  return FrameReader(reply).number() != 0;
+}
+
+bool StoreClient::check(const std::vector<std::string>& keys) {
+  FrameWriter writer = writer_of(Request::kCheck);
+  for (const std::string& key : keys) writer.text(key);
+  const Bytes reply = ask(writer, {});
+  return FrameReader(reply).number() != 0;
+}
+
+int64_t StoreClient::getNumKeys() {
+  FrameWriter writer = writer_of(Request::kCount);
+  const Bytes reply = ask(writer, {});
+  return FrameReader(reply).number();
+}
+
+void StoreClient::wait(const std::vector<std::string>& keys) { wait(keys, timeout_); }
+
+void StoreClient::wait(const std::vector<std::string>& keys,
+                       const std::chrono::milliseconds& timeout) {
+  ask_for(Request::kWait, keys, timeout);
+}
+
+void StoreClient::append(const std::string& key, const std::vector<uint8_t>& value) {
+  FrameWriter writer = writer_of(Request::kAppend);
+  ask(writer.text(key).bytes(value), {});
+}
+
+std::vector<Bytes> StoreClient::multiGet(const std::vector<std::string>& keys) {
+  const Bytes reply = ask_for(Request::kGet, keys, timeout_);
+  FrameReader reader(reply);
+  std::vector<Bytes> values;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const auto value = reader.bytes();
+    values.emplace_back(value.begin(), value.end());
+  }
+  return values;
+}
+
+void StoreClient::multiSet(const std::vector<std::string>& keys, const std::vector<Bytes>& values) {
+  FrameWriter writer = writer_of(Request::kSet);
+  for (size_t i = 0; i < keys.size(); ++i) writer.text(keys[i]).bytes(values.at(i));
+  ask(writer, {});
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,80 @@
+// The job's store as libtorch knows stores: a connection to the StoreServer of rank 0.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "trireme/comm/rendezvous/store_wire.h"
+#include "trireme/comm/rendezvous/tcp_socket.h"
+
+namespace trireme::comm {
+
+class StoreServer;
+
+struct StoreClientOptions {
+  TcpAddress address;
+  std::string token = {};
+  std::string job = {};
+  int rank = 0;
+  int size = 1;
+  // How long to wait for the server, and for keys by default.
+  std::chrono::milliseconds timeout{300'000};
+};
+
+// Thread safe: a call that waits for a key delays no other, since each has a connection of its own
+// while it runs; one that is free is used again.
+class StoreClient : public c10d::Store {
+ public:
+  // `server`: lives as long as this client, when this process serves the store itself.
+  // Throws: ConfigError (the host does not resolve; the token, the job or its size differ; the rank
+  //         is taken; what listens there is no such store), CommError (nobody answered in time)
+  explicit StoreClient(StoreClientOptions options, std::shared_ptr<StoreServer> server = nullptr);
+  ~StoreClient() override;
+
+  const std::string& host() const { return options_.address.host; }
+  // What the server that this process is refused (StoreServer::refusals); empty elsewhere.
+  std::string refusals() const;
+
+  // As c10d::TCPStore does them. Throw c10::DistStoreError when keys do not come in time and
+  // c10::DistNetworkError when the server is gone.
+  using c10d::Store::compareSet;
+  using c10d::Store::set;
+  c10::intrusive_ptr<c10d::Store> clone() override;
+  void set(const std::string& key, const std::vector<uint8_t>& value) override;
+  std::vector<uint8_t> compareSet(const std::string& key, const std::vector<uint8_t>& expected,
+                                  const std::vector<uint8_t>& desired) override;
+  std::vector<uint8_t> get(const std::string& key) override;
+  int64_t add(const std::string& key, int64_t value) override;
+  bool deleteKey(const std::string& key) override;
+  bool check(const std::vector<std::string>& keys) override;
+  int64_t getNumKeys() override;
+  void wait(const std::vector<std::string>& keys) override;
+  void wait(const std::vector<std::string>& keys,
+            const std::chrono::milliseconds& timeout) override;
+  void append(const std::string& key, const std::vector<uint8_t>& value) override;
+  std::vector<std::vector<uint8_t>> multiGet(const std::vector<std::string>& keys) override;
+  void multiSet(const std::vector<std::string>& keys,
+                const std::vector<std::vector<uint8_t>>& values) override;
+  bool hasExtendedApi() const override { return true; }
+
+ private:
+  Socket join() const;
+  // The fields of the reply.
+  wire::Bytes ask(wire::FrameWriter& request, std::chrono::milliseconds patience);
+  wire::Bytes ask_for(wire::Request request, const std::vector<std::string>& keys,
+                      std::chrono::milliseconds timeout);
+
+  const StoreClientOptions options_;
+  const std::vector<Endpoint> endpoints_;
+  const std::shared_ptr<StoreServer> server_;
+  std::mutex mutex_;
+  std::vector<Socket> idle_;
+};
+
+}  // namespace trireme::comm

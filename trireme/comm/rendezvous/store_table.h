@@ -1,0 +1,54 @@
+// Keys and values of the job's store and what is asked of them (store_wire.h); knows no network.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "trireme/comm/rendezvous/store_wire.h"
+
+namespace trireme::comm {
+
+class StoreTable {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // A request that is answered when all its keys exist.
+  struct Waiting {
+    std::vector<std::string> keys;
+    size_t next = 0;  // those before it have been seen
+    bool wants_values = false;
+    Clock::time_point deadline;
+  };
+  // Exactly one of them; neither for a message that no rank sends.
+  struct Outcome {
+    std::optional<wire::Bytes> reply;
+    std::optional<Waiting> waiting;
+  };
+
+  Outcome apply(std::span<const uint8_t> message);
+  // The reply, when all keys exist now or `now` is past the deadline.
+  std::optional<wire::Bytes> retry(Waiting& waiting, Clock::time_point now);
+
+ private:
+  // Requests that are answered at once; what is not all there is noticed by the caller.
+  wire::Bytes set(wire::FrameReader& reader);
+  wire::Bytes append(wire::FrameReader& reader);
+  wire::Bytes add(wire::FrameReader& reader);
+  wire::Bytes compare_set(wire::FrameReader& reader);
+  wire::Bytes erase(wire::FrameReader& reader);
+  wire::Bytes check(wire::FrameReader& reader) const;
+  Outcome wait(wire::FrameReader& reader, bool wants_values);
+
+  const wire::Bytes* find(const std::string& key) const;
+  // Empty, or why the value cannot be stored.
+  std::string store(const std::string& key, wire::Bytes value);
+  wire::Bytes values_of(const Waiting& waiting) const;
+
+  std::unordered_map<std::string, wire::Bytes> values_;
+  size_t num_bytes_ = 0;  // of keys and values
+};
+
+}  // namespace trireme::comm
