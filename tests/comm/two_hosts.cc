@@ -41,7 +41,8 @@ void remove_orphans() {
 
 }  // namespace
 
-TwoHosts::TwoHosts() : prefix_("trireme-" + std::to_string(getpid())) {
+TwoHosts::TwoHosts(Memory memory)
+    : memory_(memory), prefix_("trireme-" + std::to_string(getpid())) {
   remove_orphans();
   for (const int host : {0, 1}) run_command("ip netns add " + space(host));
   run_command(concat("ip -n ", space(0), " link add ", kInterface, " type veth peer name ",
@@ -65,6 +66,7 @@ void TwoHosts::enter(int host) const {
   check_call(fd < 0, "open namespace");
   check_call(setns(fd, CLONE_NEWNET), "setns");
   close(fd);
+  if (memory_ == Memory::kShared) return;
   check_call(unshare(CLONE_NEWNS), "unshare");
   check_call(mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr), "mount private");
   check_call(mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=256m"), "mount /dev/shm");

@@ -1,6 +1,7 @@
 // Two hosts on this one: a network namespace each, joined by a veth pair, and within each a
-// /dev/shm of its own. Needs root and iproute2. Everything is gone at the end of the scope; what a
-// killed test left is removed by the next.
+// /dev/shm of its own (or this host's, as containers with --ipc=host have). Needs root and
+// iproute2. Everything is gone at the end of the scope; what a killed test left is removed by the
+// next.
 #pragma once
 
 #include <functional>
@@ -15,7 +16,8 @@ namespace trireme::comm {
 
 class TwoHosts {
  public:
-  TwoHosts();
+  enum class Memory { kOwn, kShared };
+  explicit TwoHosts(Memory memory = Memory::kOwn);
   TwoHosts(const TwoHosts&) = delete;
   TwoHosts& operator=(const TwoHosts&) = delete;
   ~TwoHosts();
@@ -33,6 +35,7 @@ class TwoHosts {
   std::string space(int host) const { return prefix_ + "-" + std::to_string(host); }
   void enter(int host) const;
 
+  const Memory memory_;
   std::string prefix_;
 };
 

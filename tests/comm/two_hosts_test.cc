@@ -2,15 +2,20 @@
 #include "tests/comm/two_hosts.h"
 
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "tests/comm/errors.h"
+#include "tests/comm/rendezvous/sockets.h"
 #include "tests/comm/transport_suite.h"
+#include "tests/comm/two_jobs.h"
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
 #include "trireme/comm/rendezvous/rendezvous.h"
@@ -20,6 +25,9 @@ namespace trireme::comm {
 namespace {
 
 const std::vector<harness::ExitStatus> kBothFine = {0, 0};
+
+// Their stores are reached over a network.
+const bool has_token = setenv("TRIREME_TOKEN", "three banks of oars", 1) == 0;
 
 WorldInfo info_of(int rank, int size, const std::string& store) {
   return {.rank = rank,
@@ -59,6 +67,109 @@ TEST(TwoHosts, AutoIsHierarchicalOverTheNetworkBetweenThem) {
                         check_everything(*world);
                       }),
             kBothFine);
+}
+
+// As two containers with --ipc=host and a network each: the same address, another store.
+TEST(TwoHosts, JobsWithOneAddressInTwoNetworksNeverShareMemory) {
+  const TwoHosts hosts(TwoHosts::Memory::kShared);
+  for (const StartOrder& order : every_start_order()) {
+    Turns turns;
+    EXPECT_EQ(hosts.run({2, 2},
+                        [&](int process) {
+                          const int job = process / 2;
+                          turns.wait(order, process, std::chrono::milliseconds(10));
+                          expect_own_job(info_of(process % 2, 2, "tcp://127.0.0.1:29500"), job);
+                        }),
+              kBothFine)
+        << "order " << order[0] << order[1] << order[2] << order[3];
+  }
+}
+
+// The local addresses of this network namespace's listening TCP sockets, as the kernel prints them.
+std::vector<std::string> listening_addresses() {
+  std::vector<std::string> addresses;
+  for (const char* path : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
+    std::ifstream file(path);
+    std::string line;
+    while (std::getline(file, line)) {
+      char address[33], state[3];
+      if (std::sscanf(line.c_str(), " %*d: %32[0-9A-F]:%*x %*32[0-9A-F]:%*x %2s", address, state) ==
+              2 &&
+          std::string(state) == "0A") {
+        addresses.push_back(address);
+      }
+    }
+  }
+  return addresses;
+}
+
+TEST(TwoHosts, StoreAndGlooListenOnTheInterfaceAskedForAlone) {
+  const TwoHosts hosts;
+  const std::string store = "tcp://" + hosts.address(0) + ":29500";
+  EXPECT_EQ(hosts.run({1, 1},
+                      [&](int rank) {
+                        Rendezvous rendezvous(info_of(rank, 2, store));
+                        const auto world = rendezvous.connect("gloo");
+                        const std::string mine = concat("0", rank + 1, "4DE70A");  // 10.231.77.x
+                        const auto addresses = listening_addresses();
+                        EXPECT_GE(addresses.size(), rank == 0 ? 2u : 1u) << "the store, and Gloo";
+                        for (const std::string& each : addresses) EXPECT_EQ(each, mine);
+                        world->barrier()->wait();
+                      }),
+            kBothFine);
+}
+
+TEST(TwoHosts, AStoreOnLoopbackIsOutOfReachOfTheOtherHost) {
+  const TwoHosts hosts;
+  const harness::TemporaryFolder folder;
+  const auto wait_for = [&](const char* name) {
+    while (!std::filesystem::exists(folder / name)) usleep(1000);
+  };
+  EXPECT_EQ(hosts.run({1, 1},
+                      [&](int rank) {
+                        if (rank == 0) {
+                          const auto store =
+                              Rendezvous(info_of(0, 1, "tcp://127.0.0.1:29500")).store();
+                          std::ofstream(folder / "listening");
+                          wait_for("tried");
+                          return;
+                        }
+                        wait_for("listening");
+                        std::string problem;
+                        const TcpAddress address{hosts.address(0), 29500};
+                        EXPECT_LT(connect_to(resolve(address), in_seconds(20), problem).fd(), 0);
+                        EXPECT_EQ(problem, "Connection refused");
+                        std::ofstream(folder / "tried");
+                      }),
+            kBothFine);
+}
+
+TEST(TwoHosts, ARankOfAnotherHostWithoutTheTokenDoesNotJoin) {
+  const TwoHosts hosts;
+  const std::string store = "tcp://" + hosts.address(0) + ":29500";
+  const auto rank_zero = [&] {
+    std::promise<std::string> told;
+    Rendezvous rendezvous(info_of(0, 2, store),
+                          {.on_refused = [&](const std::string& line) { told.set_value(line); }});
+    rendezvous.store();
+    const std::string refused = hosts.address(1) + ": wrong token";
+    EXPECT_EQ(told.get_future().get(), "refused a connection from " + refused);
+    GroupOptions options;
+    options.timeout = std::chrono::milliseconds(300);
+    EXPECT_ERROR(
+        CommError, rendezvous.connect("auto", options),
+        concat("these ranks did not come within 0.3 s: 1; 1 connection was refused: 1 from ",
+               hosts.address(1), " (wrong token)"));
+  };
+  const auto rank_one = [&] {
+    setenv("TRIREME_TOKEN", "two banks of oars", 1);
+    EXPECT_ERROR(ConfigError, connect_world(info_of(1, 2, store), "auto"),
+                 "refuses rank 1: its token is another");
+    unsetenv("TRIREME_TOKEN");
+    EXPECT_ERROR(ConfigError, connect_world(info_of(1, 2, store), "auto"),
+                 "this job has no token to keep strangers out");
+  };
+  EXPECT_EQ(hosts.run({1, 1}, [&](int rank) { rank == 0 ? rank_zero() : rank_one(); }), kBothFine);
 }
 
 TEST(TwoHosts, UnevenHostsDoEverythingToo) {

@@ -84,9 +84,12 @@ TEST_F(LocalRanks, GivesEveryRankTorchrunsVariables) {
 }
 
 TEST_F(LocalRanks, NamesTheJobTheSameOnAllRanksAndAnewForEachLaunch) {
-  ASSERT_EQ(run(2, "echo $TRIREME_JOB > $DIR/first.$RANK").rank, -1);
-  ASSERT_EQ(run(2, "echo $TRIREME_JOB > $DIR/second.$RANK").rank, -1);
-  EXPECT_GT(written("first.0").size(), 1u);
+  const std::string both = "test \"$TRIREME_JOB\" = \"$TRIREME_LAUNCH\" || exit 9; ";
+  ASSERT_EQ(run(2, both + "echo $TRIREME_JOB > $DIR/first.$RANK").rank, -1);
+  ASSERT_EQ(run(2, both + "echo $TRIREME_JOB > $DIR/second.$RANK").rank, -1);
+  const std::string process = std::to_string(getpid()) + "-";
+  ASSERT_TRUE(written("first.0").starts_with(process)) << written("first.0");
+  EXPECT_GE(written("first.0").size(), process.size() + 32) << "128 random bits";
   EXPECT_EQ(written("first.0"), written("first.1"));
   EXPECT_NE(written("first.0"), written("second.0"));
 }
@@ -104,6 +107,15 @@ TEST_F(LocalRanks, GivesAFileToMeetOverThatGoesWithTheLaunch) {
   setenv("MASTER_ADDR", "10.0.0.1", 1);
   EXPECT_EQ(run(2, "test -z \"$TRIREME_STORE\"").rank, -1);
   unsetenv("MASTER_ADDR");
+}
+
+TEST_F(LocalRanks, KeepsWhatAnotherLauncherSaidOfItsRanksToItself) {
+  setenv("TORCHELASTIC_RUN_ID", "none", 1);
+  setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+  const RankExit exit = run(2, "env | grep TORCHELASTIC_ && exit 9; exit 0");
+  unsetenv("TORCHELASTIC_RUN_ID");
+  unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+  EXPECT_EQ(exit.rank, -1);
 }
 
 TEST_F(LocalRanks, LeavesTheThreadsAndTheAddressThatTheUserSet) {

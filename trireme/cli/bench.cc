@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -174,12 +175,15 @@ std::vector<CommResult> run_rounds(const BenchArguments& arguments, const BenchP
   return results;
 }
 
-// MPI knows its ranks by itself, and mpirun binds them. `binds`: nobody else does.
-std::unique_ptr<comm::Communicator> connect(const std::string& transport, bool binds) {
+// MPI knows its ranks by itself, and mpirun binds them. `binds`: nobody else does. `meeting`: made
+// by the first that needs one, since a rank may be here before rank 0 has left the former.
+std::unique_ptr<comm::Communicator> connect(const std::string& transport, bool binds,
+                                            std::optional<comm::Rendezvous>& meeting) {
   if (transport == "mpi") return comm::make_mpi_group();
   const comm::WorldInfo info = comm::world_info();
   if (binds) bind_to_core(info.local_rank, info.local_size);
-  return comm::connect_world(info, transport);
+  if (!meeting) meeting.emplace(info);
+  return meeting->connect(transport);
 }
 
 // A rank that someone else started (torchrun, mpirun, this program).
@@ -187,8 +191,9 @@ int bench_rank(const BenchArguments& arguments, const BenchPlan& plan) {
   TRIREME_CHECK(plan.peers.empty(), "--compare under a launcher; start the peers by themselves");
   std::vector<CommResult> results;
   int rank = 0;
+  std::optional<comm::Rendezvous> meeting;
   for (const std::string& transport : plan.transports) {
-    const auto group = connect(transport, arguments.lines);
+    const auto group = connect(transport, arguments.lines, meeting);
     TRIREME_CHECK(!arguments.ranks_given || plan.rank_counts == std::vector<int>{group->size()},
                   "--ranks is ", arguments.ranks.front(), ", and the launcher started ",
                   group->size(), " ranks; leave --ranks out");

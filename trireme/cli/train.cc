@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
+#include "trireme/base/entropy.h"
 #include "trireme/base/error.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
@@ -98,12 +99,14 @@ int launch_ranks(const TrainArguments& arguments) {
 }
 
 // Every rank records its calls in the run's folder, for `trireme doctor`.
-comm::GroupOptions group_options(const train::RunConfig& config, const comm::WorldInfo& rank) {
+// `job`: this run's alone, the same on all ranks.
+comm::GroupOptions group_options(const train::RunConfig& config, const comm::WorldInfo& rank,
+                                 const std::string& job) {
   const comm::RecorderOptions options{
       .folder = std::filesystem::path(config.output.folder) / "recorder",
       .rank = rank.rank,
       .world_size = rank.size,
-      .job = rank.job};
+      .job = job};
   return {.timeout = std::chrono::seconds(config.parallel.timeout_seconds),
           .heap_bytes = static_cast<size_t>(config.parallel.heap_bytes),
           .recorder = std::make_shared<comm::Recorder>(options)};
@@ -131,9 +134,7 @@ int train(const TrainArguments& arguments) {
   // OMP_NUM_THREADS, which the launcher sets, is libtorch's own default.
   if (arguments.num_threads > 0) at::set_num_threads(arguments.num_threads);
   if (!launched) {
-    const auto now = std::chrono::system_clock::now().time_since_epoch().count();
-    const comm::WorldInfo alone{.job = concat(getpid(), "-", now)};
-    const comm::GroupOptions options = group_options(config, alone);
+    const comm::GroupOptions options = group_options(config, {}, unique_name());
     profile.recorder = options.recorder;
     return train_rank(config, *comm::make_thread_group(1, options).front(), profile);
   }
@@ -141,9 +142,15 @@ int train(const TrainArguments& arguments) {
   TRIREME_CHECK(!arguments.ranks_given || arguments.num_ranks == info.size, "--ranks is ",
                 arguments.num_ranks, ", and the launcher started ", info.size,
                 " ranks; leave --ranks out");
-  const comm::GroupOptions options = group_options(config, info);
+  comm::Rendezvous rendezvous(info,
+                              {.timeout = std::chrono::seconds(config.parallel.timeout_seconds),
+                               .on_refused = [](const std::string& line) {
+                                 std::fprintf(stderr, "trireme: the store %s\n", line.c_str());
+                               }});
+  const std::string& transport = config.parallel.transport;
+  const comm::GroupOptions options = group_options(config, info, rendezvous.job(transport));
   profile.recorder = options.recorder;
-  const auto world = comm::connect_world(info, config.parallel.transport, options);
+  const auto world = rendezvous.connect(transport, options);
   return train_rank(config, *world, profile);
 }
 

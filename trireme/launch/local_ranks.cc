@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "trireme/base/cores.h"
+#include "trireme/base/entropy.h"
 #include "trireme/base/error.h"
 
 extern char** environ;
@@ -64,7 +65,10 @@ Environment rank_environment(int rank, int num_ranks, const Launch& launch) {
   Environment variables = inherited_environment();
   variables["RANK"] = variables["LOCAL_RANK"] = std::to_string(rank);
   variables["WORLD_SIZE"] = variables["LOCAL_WORLD_SIZE"] = std::to_string(num_ranks);
-  variables["TRIREME_JOB"] = launch.job;
+  variables["TRIREME_JOB"] = variables["TRIREME_LAUNCH"] = launch.job;
+  // Of another launcher, when this one was started from one of its ranks.
+  std::erase_if(variables,
+                [](const auto& each) { return each.first.starts_with("TORCHELASTIC_"); });
   variables["TRIREME_ERROR_FD"] = std::to_string(kErrorDescriptor);
   if (!variables.contains("MASTER_ADDR")) {
     variables.emplace("TRIREME_STORE", "file:" + launch.store.string());
@@ -233,8 +237,8 @@ bool is_ignored(int signal) {
 
 RankExit run_local_ranks(const LocalRanksOptions& options) {
   const SignalWatch signals;
-  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
-  const Launch launch(concat(getpid(), "-", now));
+  // The process's number is for people who look into /dev/shm.
+  const Launch launch(concat(getpid(), "-", unique_name()));
   Ranks ranks;
   for (int rank = 0; rank < options.num_ranks; ++rank) {
     ranks.add(start_rank(options, rank, launch));

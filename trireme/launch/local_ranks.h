@@ -27,8 +27,9 @@ struct RankExit {
 };
 
 // Runs the command num_ranks times with torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK,
-// LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT), TRIREME_JOB, TRIREME_STORE (a file to meet over,
-// unless MASTER_ADDR is set), TRIREME_ERROR_FD (where a rank may leave one line that says why it
+// LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT), TRIREME_JOB and TRIREME_LAUNCH (a random name: the
+// ranks may meet under it alone), TRIREME_STORE (a file to meet over, unless MASTER_ADDR is set),
+// TRIREME_ERROR_FD (where a rank may leave one line that says why it
 // failed) and OMP_NUM_THREADS = cores / ranks unless it is set. Returns when all have ended.
 // SIGTERM and SIGINT that reach this process go on to the ranks, SIGHUP as SIGTERM, unless ignored;
 // a rank that dies of one, having no handler yet, has not failed. When this process dies, even by

@@ -1,52 +1,24 @@
 #include "trireme/comm/rendezvous/rendezvous.h"
 
-#include <cerrno>
-#include <cstring>
+#include <fstream>
+#include <future>
 
 #include <ATen/ATen.h>
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "tests/comm/errors.h"
+#include "tests/comm/rendezvous/sockets.h"
 #include "tests/harness/ranks.h"
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
+#include "trireme/base/file.h"
 #include "trireme/comm/c10d/gloo_group.h"
 #include "trireme/comm/c10d/nccl_group.h"
 
 namespace trireme::comm {
 namespace {
-
-// A port of this host that nobody listens on, held until the end of the scope or until listen().
-class Port {
- public:
-  Port() : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = INADDR_ANY;
-    socklen_t length = sizeof(address);
-    if (bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
-        getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-      throw Error(std::strerror(errno));
-    }
-    number_ = ntohs(address.sin_port);
-  }
-  ~Port() { release(); }
-  void listen() { ::listen(fd_, 1); }
-  void release() {
-    if (fd_ >= 0) close(fd_);
-    fd_ = -1;
-  }
-  int number() const { return number_; }
-
- private:
-  int fd_;
-  int number_ = 0;
-};
 
 WorldInfo info_of(int rank, int size, const std::string& store) {
   return {.rank = rank,
@@ -110,16 +82,49 @@ TEST(Rendezvous, RefusesUnknownTransportsAndWorldsThatCannotMeet) {
   EXPECT_ERROR(ConfigError, connect_world(info, "gloo"), "no store to meet over; set MASTER_ADDR");
   const WorldInfo spread{0, 4, 0, 2, "galley"};
   EXPECT_ERROR(ConfigError, connect_world(spread, "auto"), "has 4 ranks, of which 2 on this host");
-  EXPECT_ERROR(ConfigError, connect_store(info_of(0, 1, "tcp://127.0.0.1:port")),
+  EXPECT_ERROR(ConfigError, Rendezvous(info_of(0, 1, "tcp://127.0.0.1:port")).store(),
                "expected tcp://HOST:PORT");
 }
 
-TEST(Rendezvous, APortInUseIsAConfigErrorOfOneLine) {
+TEST(Rendezvous, AgreesOnANameThatIsNoOtherJobs) {
+  const harness::TemporaryFolder folder;
+  const std::string store = "file:" + (folder / "store").string();
+  const auto job_of = [&](int round) {
+    const harness::TemporaryFolder names;
+    const auto write = [&](int rank) {
+      Rendezvous rendezvous(info_of(rank, 2, store));
+      const std::string job = rendezvous.job("auto");
+      EXPECT_EQ(rendezvous.job("gloo"), job) << "once and for all";
+      std::ofstream(names / std::to_string(rank)) << job;
+      rendezvous.connect("auto")->barrier()->wait();
+    };
+    EXPECT_EQ(harness::fork_processes(2, write), (std::vector<harness::ExitStatus>{0, 0})) << round;
+    EXPECT_EQ(read_file(names / "0"), read_file(names / "1"));
+    return read_file(names / "0");
+  };
+  const std::string first = job_of(0);
+  EXPECT_GE(first.size(), 32u);
+  EXPECT_NE(job_of(1), first) << "through the same file";
+  // mpirun's ranks meet without a store, and those of one launch under its name.
+  EXPECT_EQ(Rendezvous(info_of(0, 2, store)).job("mpi"), info_of(0, 2, store).job);
+  EXPECT_EQ(Rendezvous({0, 1, 0, 1, "galley"}).job("auto"), "galley");
+}
+
+TEST(Rendezvous, ConnectsOneWorldAfterTheOther) {
   Port port;
-  port.listen();
-  const auto info = info_of(0, 1, concat("tcp://127.0.0.1:", port.number()));
-  EXPECT_ERROR(ConfigError, connect_store(info),
-               concat("port ", port.number(), " of this host is in use"));
+  const std::string store = concat("tcp://127.0.0.1:", port.number());
+  port.release();
+  EXPECT_EQ(harness::fork_processes(3,
+                                    [&](int rank) {
+                                      Rendezvous rendezvous(info_of(rank, 3, store));
+                                      for (int round = 0; round < 4; ++round) {
+                                        const auto world = rendezvous.connect("auto");
+                                        at::Tensor data = at::ones({4});
+                                        world->all_reduce(data)->wait();
+                                        EXPECT_EQ(data[3].item<float>(), 3);
+                                      }
+                                    }),
+            (std::vector<harness::ExitStatus>{0, 0, 0}));
 }
 
 TEST(Rendezvous, RanksThatNeverComeAreNamed) {
@@ -131,15 +136,23 @@ TEST(Rendezvous, RanksThatNeverComeAreNamed) {
                "rank 1 of 3: these ranks did not come within 0.2 s: 0 2");
 }
 
-TEST(Rendezvous, ALauncherMayServeTheStore) {
+TEST(Rendezvous, WhoWasRefusedIsInTheErrorOfRanksThatNeverCame) {
   Port port;
-  auto info = info_of(0, 2, concat("tcp://127.0.0.1:", port.number()));
+  const TcpAddress address = port.address();
+  const auto info = info_of(0, 2, concat("tcp://127.0.0.1:", port.number()));
   port.release();
-  const auto server = connect_store(info);
-  info.launcher_serves_store = true;  // rank 0 is a client now
-  const auto client = connect_store(info);
-  client->set("oars", std::string("three banks"));
-  EXPECT_EQ(server->get_to_str("oars"), "three banks");
+  std::promise<std::string> told;
+  Rendezvous rendezvous(info,
+                        {.on_refused = [&](const std::string& line) { told.set_value(line); }});
+  rendezvous.store();
+  const Socket socket = stranger(address);
+  send_all(socket.fd(), "GET / HTTP/1.1\r\n\r\n", 18, in_seconds(20));
+  EXPECT_EQ(told.get_future().get(), "refused a connection from 127.0.0.1: is no rank of Trireme");
+  GroupOptions options;
+  options.timeout = std::chrono::milliseconds(300);
+  EXPECT_ERROR(CommError, rendezvous.connect("auto", options),
+               "rank 0 of 2: these ranks did not come within 0.3 s: 1; 1 connection was refused: 1 "
+               "from 127.0.0.1 (is no rank of Trireme)");
 }
 
 #ifdef TRIREME_HAVE_GLOO

@@ -20,8 +20,9 @@ class RendezvousVariables : public testing::Test {
     for (char** entry = environ; *entry != nullptr; ++entry) {
       const std::string text = *entry;
       const std::string name = text.substr(0, text.find('='));
-      for (const char* prefix : {"RANK", "WORLD_SIZE", "LOCAL_", "TRIREME_JOB", "TRIREME_STORE",
-                                 "MASTER_", "OMPI_", "PMIX_", "SLURM_", "TORCHELASTIC_", "GLOO_"}) {
+      for (const char* prefix :
+           {"RANK", "WORLD_SIZE", "LOCAL_", "TRIREME_JOB", "TRIREME_STORE", "TRIREME_LAUNCH",
+            "TRIREME_LISTEN", "MASTER_", "OMPI_", "PMIX_", "SLURM_", "TORCHELASTIC_", "GLOO_"}) {
         if (name.starts_with(prefix)) before_[name] = text.substr(name.size() + 1);
       }
     }
@@ -79,22 +80,59 @@ TEST_F(RendezvousVariables, ReadsTorchrunsVariables) {
   EXPECT_TRUE(info.is_one_host);
 }
 
-TEST_F(RendezvousVariables, MasterAddressAndPortNameAJobWithoutAName) {
+TEST_F(RendezvousVariables, MasterAddressAndPortAreAStore) {
   set_torchrun();
   unsetenv("TRIREME_JOB");
   set({{"MASTER_ADDR", "127.0.0.1"}});
   EXPECT_ERROR(ConfigError, world_info(), "MASTER_PORT are not set");
   set({{"MASTER_PORT", "29500"}});
   const WorldInfo info = world_info();
-  EXPECT_EQ(info.job, "127.0.0.1-29500");
+  EXPECT_EQ(info.job, "");
   EXPECT_EQ(info.store, "tcp://127.0.0.1:29500");
+  EXPECT_EQ(info.listen, "");
   EXPECT_FALSE(info.is_one_host);
   EXPECT_FALSE(info.launcher_serves_store);
-  set({{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RESTART_COUNT", "2"}});
+  set({{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RUN_ID", "none"}});
   EXPECT_TRUE(world_info().launcher_serves_store);
-  EXPECT_EQ(world_info().job, "127.0.0.1-29500-restart2");
-  set({{"MASTER_ADDR", "fe80::1"}});
-  EXPECT_EQ(world_info().job, "fe80--1-29500-restart2");
+  EXPECT_EQ(world_info().job, "torchrun-none-0");
+  set({{"TORCHELASTIC_RESTART_COUNT", "2"}, {"TRIREME_LISTEN", "0.0.0.0"}});
+  EXPECT_EQ(world_info().job, "torchrun-none-2");
+  EXPECT_EQ(world_info().listen, "0.0.0.0");
+}
+
+TEST_F(RendezvousVariables, AStoreIsBelievedBeforeTheUsersName) {
+  set_torchrun();
+  EXPECT_TRUE(world_info().is_one_host) << "the user's word, where there is no other";
+  set({{"TRIREME_STORE", "file:/shared/meet"}});
+  EXPECT_EQ(world_info().job, "galley");
+  EXPECT_FALSE(world_info().is_one_host);
+  unsetenv("TRIREME_STORE");
+  set({{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29500"}});
+  EXPECT_FALSE(world_info().is_one_host);
+}
+
+TEST_F(RendezvousVariables, ALaunchsOwnNameIsBelievedInItsRanksAlone) {
+  const std::string launch = "0123456789abcdef0123456789abcdef";
+  const std::string store = "file:/tmp/trireme-" + launch + ".store";
+  set_torchrun();
+  set({{"TRIREME_JOB", launch},
+       {"TRIREME_LAUNCH", launch},
+       {"TRIREME_STORE", store},
+       {"MASTER_ADDR", "127.0.0.1"},
+       {"MASTER_PORT", "29500"}});
+  EXPECT_TRUE(world_info().is_one_host);
+  EXPECT_EQ(world_info().job, launch);
+  EXPECT_EQ(world_info().store, store);
+  // torchrun, started from one of its ranks: two of them are two jobs.
+  set({{"TORCHELASTIC_RUN_ID", "none"}});
+  EXPECT_FALSE(world_info().is_one_host);
+  EXPECT_EQ(world_info().job, "torchrun-none-0");
+  EXPECT_EQ(world_info().store, "tcp://127.0.0.1:29500");
+  // A user's names in there count.
+  set({{"TRIREME_JOB", "galley"}, {"TRIREME_STORE", "file:/shared/meet"}});
+  EXPECT_FALSE(world_info().is_one_host);
+  EXPECT_EQ(world_info().job, "galley");
+  EXPECT_EQ(world_info().store, "file:/shared/meet");
 }
 
 TEST_F(RendezvousVariables, MissingVariablesAreNamed) {
@@ -131,7 +169,7 @@ TEST_F(RendezvousVariables, AFileMayBeTheStore) {
   EXPECT_EQ(world_info().store, "file:/shared/meet");
   EXPECT_EQ(world_info().interface, "ib0");
   unsetenv("TRIREME_JOB");
-  EXPECT_EQ(world_info().job, "-shared-meet");
+  EXPECT_EQ(world_info().job, "");
   set({{"TRIREME_STORE", "/shared/meet"}});
   EXPECT_ERROR(ConfigError, world_info(), "TRIREME_STORE is \"/shared/meet\"; expected file:PATH");
 }
@@ -147,6 +185,7 @@ TEST_F(RendezvousVariables, ReadsOpenMpis) {
   EXPECT_EQ(info.size, 4);
   EXPECT_EQ(info.local_rank, 2);
   EXPECT_EQ(info.local_size, 4);
+  EXPECT_EQ(info.job, "mpirun-3087007745");
   EXPECT_TRUE(info.store.starts_with("tcp://127.0.0.1:")) << info.store;
   set({{"PMIX_NAMESPACE", "3087007746"}});
   EXPECT_NE(world_info().store, info.store);
@@ -172,6 +211,7 @@ TEST_F(RendezvousVariables, ReadsSlurms) {
   EXPECT_EQ(info.size, 7);
   EXPECT_EQ(info.local_rank, 1);
   EXPECT_EQ(info.local_size, 2);
+  EXPECT_EQ(info.job, "slurm-4711.");
   EXPECT_TRUE(info.store.starts_with("tcp://node003:")) << info.store;
   const int port = std::stoi(info.store.substr(info.store.rfind(':') + 1));
   EXPECT_GE(port, 16384);
@@ -196,6 +236,19 @@ TEST_F(RendezvousVariables, ReadsSlurms) {
     set({{"SLURM_STEP_TASKS_PER_NODE", text}});
     EXPECT_ERROR(ConfigError, world_info(), "SLURM_STEP_TASKS_PER_NODE is \"" + text + "\"");
   }
+}
+
+TEST_F(RendezvousVariables, SlurmsRanksOfOneNodeMeetOnIt) {
+  set({{"SLURM_PROCID", "1"},
+       {"SLURM_STEP_NUM_TASKS", "4"},
+       {"SLURM_LOCALID", "1"},
+       {"SLURM_NODEID", "0"},
+       {"SLURM_STEP_TASKS_PER_NODE", "4"},
+       {"SLURM_STEP_NODELIST", "node7"},
+       {"SLURM_JOB_ID", "4711"}});
+  EXPECT_TRUE(world_info().store.starts_with("tcp://127.0.0.1:")) << world_info().store;
+  set({{"MASTER_ADDR", "node7"}});
+  EXPECT_TRUE(world_info().store.starts_with("tcp://node7:")) << world_info().store;
 }
 
 TEST_F(RendezvousVariables, TorchrunsComeFirst) {

@@ -11,6 +11,7 @@
 #include "tests/harness/tensors.h"
 #include "trireme/base/error.h"
 #include "trireme/comm/hierarchical/host_identity.h"
+#include "trireme/comm/rendezvous/session.h"
 
 namespace trireme::comm {
 namespace {
@@ -46,8 +47,10 @@ TEST(StoreGroup, JoinsAgainThroughTheSameStore) {
 // A rank of another host, as far as rank 0 can tell.
 std::future<void> far_rank(const c10::intrusive_ptr<c10d::Store>& store) {
   return std::async(std::launch::async, [store] {
-    const auto round = c10::make_intrusive<c10d::PrefixStore>("trireme/0", store);
+    const auto meetings = c10::make_intrusive<c10d::PrefixStore>("trireme", store);
     const auto timeout = std::chrono::seconds(20);
+    const auto round =
+        c10::make_intrusive<c10d::PrefixStore>(agree_on_session(meetings, 1, 2, timeout), meetings);
     all_gather_over_store(round, "host", "another-boot:1:1", 1, 2, timeout);
     all_gather_over_store(round, "interface", " ", 1, 2, timeout);
   });

@@ -24,6 +24,11 @@ std::string boot_id() {
   return id;
 }
 
+std::string key_of(const std::string& key, int rank) { return concat(key, "/", rank); }
+
+// A rank that was killed while it read is not waited for any longer.
+constexpr std::chrono::milliseconds kLastReader{5000};
+
 }  // namespace
 
 std::string host_identity() {
@@ -53,33 +58,46 @@ HostMap::HostMap(const std::vector<std::string>& identities) {
 
 bool HostMap::is_contiguous() const { return std::ranges::is_sorted(host_of_); }
 
+CommError error_of_absence(const c10::intrusive_ptr<c10d::Store>& store, const std::string& key,
+                           int rank, int size, std::chrono::milliseconds timeout,
+                           const std::exception& error) {
+  std::string missing;
+  try {
+    for (int peer = 0; peer < size; ++peer) {
+      if (!store->check({key_of(key, peer)})) missing += concat(" ", peer);
+    }
+  } catch (const std::exception&) {  // the store is gone: its first words say so
+    return CommError(concat("rank ", rank, " of ", size, " lost the store: ", words_of(error)));
+  }
+  if (missing.empty()) {
+    return CommError(
+        concat("rank ", rank, " of ", size, " got no answer at the store: ", words_of(error)));
+  }
+  return CommError(concat("rank ", rank, " of ", size, ": these ranks did not come within ",
+                          static_cast<double>(timeout.count()) / 1000, " s:", missing));
+}
+
 std::vector<std::string> all_gather_over_store(const c10::intrusive_ptr<c10d::Store>& store,
                                                const std::string& key, const std::string& mine,
                                                int rank, int size,
                                                std::chrono::milliseconds timeout) {
-  const auto key_of = [&](int peer) { return concat(key, "/", peer); };
+  std::vector<std::string> all;
   try {
-    store->set(key_of(rank), mine);
+    store->set(key_of(key, rank), mine);
     std::vector<std::string> keys;
-    for (int peer = 0; peer < size; ++peer) keys.push_back(key_of(peer));
+    for (int peer = 0; peer < size; ++peer) keys.push_back(key_of(key, peer));
     store->wait(keys, timeout);
-    std::vector<std::string> all;
     for (const std::string& each : keys) all.push_back(store->get_to_str(each));
-    return all;
   } catch (const std::exception& error) {
-    std::string missing;
-    try {
-      for (int peer = 0; peer < size; ++peer) {
-        if (!store->check({key_of(peer)})) missing += concat(" ", peer);
-      }
-    } catch (const std::exception&) {  // the store is gone: its first words say so
-    }
-    if (missing.empty()) {
-      throw CommError(concat("rank ", rank, " of ", size, " lost the store: ", words_of(error)));
-    }
-    throw CommError(concat("rank ", rank, " of ", size, ": these ranks did not come within ",
-                           static_cast<double>(timeout.count()) / 1000, " s:", missing));
+    throw error_of_absence(store, key, rank, size, timeout, error);
   }
+  const std::string last = key + "/read";
+  try {
+    if (store->add(key + "/readers", 1) == size) store->set(last, std::string("1"));
+    if (rank == 0) store->wait({last}, std::min(timeout, kLastReader));
+  } catch (const std::exception&) {  // what was asked for is here
+  }
+  return all;
 }
 
 }  // namespace trireme::comm

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <string>
 #include <vector>
 
 #include <c10/util/intrusive_ptr.h>
+
+#include "trireme/base/error.h"
 
 namespace c10d {
 class Store;
@@ -41,12 +44,18 @@ class HostMap {
   std::vector<std::vector<int>> ranks_;
 };
 
-// Every rank's text, in rank order.
+// Every rank's text, in rank order. Rank 0, which may serve the store, leaves after all have read.
 // Collective: all `size` ranks
 // Throws:     CommError that names the ranks that did not come within `timeout`
 std::vector<std::string> all_gather_over_store(const c10::intrusive_ptr<c10d::Store>& store,
                                                const std::string& key, const std::string& mine,
                                                int rank, int size,
                                                std::chrono::milliseconds timeout);
+
+// Why the wait for "<key>/<rank>" of all ranks ended with `error`: which of them did not come, or
+// that the store is gone.
+CommError error_of_absence(const c10::intrusive_ptr<c10d::Store>& store, const std::string& key,
+                           int rank, int size, std::chrono::milliseconds timeout,
+                           const std::exception& error);
 
 }  // namespace trireme::comm

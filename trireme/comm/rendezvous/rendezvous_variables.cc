@@ -1,7 +1,6 @@
 #include "trireme/comm/rendezvous/rendezvous_variables.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
@@ -105,6 +104,11 @@ Address read_torchrun(WorldInfo& info) {
   info.local_rank = number("LOCAL_RANK", 0, kSetter);
   info.local_size = number("LOCAL_WORLD_SIZE", 1, kSetter);
   info.launcher_serves_store = variable("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  if (const std::string run = variable("TORCHELASTIC_RUN_ID"); !run.empty()) {
+    // Its agent keeps the store when it starts the ranks again.
+    const std::string restarts = variable("TORCHELASTIC_RESTART_COUNT");
+    info.job = concat("torchrun-", run, "-", restarts.empty() ? "0" : restarts);
+  }
   return overridden({});
 }
 
@@ -115,6 +119,7 @@ Address read_open_mpi(WorldInfo& info) {
   info.local_rank = number("OMPI_COMM_WORLD_LOCAL_RANK", 0, kSetter);
   info.local_size = number("OMPI_COMM_WORLD_LOCAL_SIZE", 1, kSetter);
   const std::string job = first_of({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"});
+  if (!job.empty()) info.job = "mpirun-" + job;
   const Address address = overridden(
       {info.local_size == info.size ? "127.0.0.1" : "", job.empty() ? "" : port_of(job)});
   TRIREME_CHECK(!address.host.empty(),
@@ -138,9 +143,12 @@ Address read_slurm(WorldInfo& info) {
       tasks.empty() ? info.size : tasks_of_node(tasks, number("SLURM_NODEID", 0, kSetter));
   const std::string hosts =
       first_of({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"});
-  const std::string job = first_of({"SLURM_JOB_ID", "SLURM_JOBID"});
-  const std::string step = first_of({"SLURM_STEP_ID", "SLURM_STEPID"});
-  return overridden({first_host(hosts), job.empty() ? "" : port_of(job + "." + step)});
+  std::string job = first_of({"SLURM_JOB_ID", "SLURM_JOBID"});
+  if (!job.empty()) job += "." + first_of({"SLURM_STEP_ID", "SLURM_STEPID"});
+  if (!job.empty()) info.job = "slurm-" + job;
+  const bool is_one_host = info.local_size == info.size;
+  return overridden(
+      {is_one_host ? "127.0.0.1" : first_host(hosts), job.empty() ? "" : port_of(job)});
 }
 
 Address read_launcher(WorldInfo& info) {
@@ -153,12 +161,18 @@ Address read_launcher(WorldInfo& info) {
   return read_torchrun(info);  // names what is missing
 }
 
-// As part of a name in /dev/shm.
-std::string as_name(std::string text) {
-  for (char& c : text) {
-    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '_') c = '-';
-  }
-  return text.substr(0, 80);
+// TRIREME_JOB is the random name of a launch of this program's, whose ranks inherit it. torchrun,
+// started from one of them, makes ranks of its own.
+bool is_own_launch() {
+  const std::string job = variable("TRIREME_JOB");
+  return !job.empty() && variable("TRIREME_LAUNCH") == job &&
+         variable("TORCHELASTIC_RUN_ID").empty();
+}
+
+// What is only another launch's, inherited.
+bool is_inherited(const std::string& store) {
+  const std::string launch = variable("TRIREME_LAUNCH");
+  return !launch.empty() && !is_own_launch() && store.find(launch) != std::string::npos;
 }
 
 }  // namespace
@@ -176,25 +190,24 @@ WorldInfo world_info() {
                 "; expected below WORLD_SIZE = ", info.size);
   const bool has_address = !address.host.empty() && !address.port.empty();
   info.store = variable("TRIREME_STORE");
+  if (is_inherited(info.store)) info.store = "";
   TRIREME_CHECK(
       info.store.empty() || (info.store.starts_with("file:") && info.store.size() > 5),
       "environment variable TRIREME_STORE is \"", info.store,
       "\"; expected file:PATH, a new file that all ranks see (for TCP set MASTER_ADDR and "
       "MASTER_PORT instead)");
-  const bool is_file = !info.store.empty();
-  if (!is_file && has_address) info.store = "tcp://" + address.host + ":" + address.port;
-  info.job = variable("TRIREME_JOB");
-  info.is_one_host = !info.job.empty() && info.local_size == info.size;
-  TRIREME_CHECK(!info.job.empty() || !info.store.empty(),
+  if (info.store.empty() && has_address) {
+    info.store = "tcp://" + address.host + ":" + address.port;
+  }
+  const std::string given = variable("TRIREME_JOB");
+  if (!given.empty() && (is_own_launch() || given != variable("TRIREME_LAUNCH"))) info.job = given;
+  TRIREME_CHECK(!variable("TRIREME_JOB").empty() || !info.store.empty(),
                 "environment variables TRIREME_JOB, MASTER_ADDR and MASTER_PORT are not set; "
                 "expected the first, or the other two");
-  if (info.job.empty()) {
-    info.job = as_name(is_file ? info.store.substr(5) : address.host + "-" + address.port);
-    // torchrun's agent keeps the store when it starts the ranks again.
-    const std::string restarts = variable("TORCHELASTIC_RESTART_COUNT");
-    if (!restarts.empty() && restarts != "0") info.job += "-restart" + as_name(restarts);
-  }
+  const bool is_believed = info.store.empty() || is_own_launch();
+  info.is_one_host = !info.job.empty() && info.local_size == info.size && is_believed;
   info.interface = variable("GLOO_SOCKET_IFNAME");
+  info.listen = variable("TRIREME_LISTEN");
   return info;
 }
 

@@ -1,8 +1,5 @@
 #include "trireme/comm/rendezvous/store_group.h"
 
-#include <cstdint>
-#include <cstdio>
-#include <random>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -12,20 +9,13 @@
 #include "trireme/comm/c10d/nccl_group.h"
 #include "trireme/comm/hierarchical/hierarchical_communicator.h"
 #include "trireme/comm/hierarchical/host_identity.h"
+#include "trireme/comm/rendezvous/session.h"
 #include "trireme/comm/shared/shm_group.h"
 
 namespace trireme::comm {
 namespace {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
-
-// Unlike every other job's on these hosts, now and before.
-std::string unique_job_name() {
-  std::random_device random;
-  char name[64];
-  std::snprintf(name, sizeof(name), "c10d-%08x%08x", random(), random());
-  return name;
-}
 
 // What one rank knows of the group it is joining.
 struct Meeting {
@@ -39,20 +29,11 @@ struct Meeting {
   }
 };
 
-std::string agree_on_job(const Meeting& meeting, const std::string& job) {
-  if (!job.empty()) return job;
-  if (meeting.rank == 0) {
-    const std::string name = unique_job_name();
-    meeting.store->set("job", std::vector<uint8_t>(name.begin(), name.end()));
-  }
-  const std::vector<uint8_t> name = meeting.store->get("job");
-  return {name.begin(), name.end()};
-}
-
 // The interface that this rank's peers connect to.
-NetworkInterface interface_of(StorePtr store, const std::string& name, const HostMap& hosts) {
-  if (!name.empty()) return find_interface(name);
+NetworkInterface interface_of(StorePtr store, const StoreGroupOptions& how, const HostMap& hosts) {
+  if (!how.interface.empty()) return find_interface(how.interface);
   if (hosts.num_hosts() == 1) return find_interface_to("127.0.0.1");
+  if (!how.host.empty()) return find_interface_to(how.host);
   if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get())) {
     store = prefixed->getUnderlyingNonPrefixStore();
   }
@@ -64,12 +45,12 @@ NetworkInterface interface_of(StorePtr store, const std::string& name, const Hos
 }
 
 // Throws the same on every rank when one of them cannot be reached.
-NetworkInterface agree_on_interface(const Meeting& meeting, const std::string& name,
+NetworkInterface agree_on_interface(const Meeting& meeting, const StoreGroupOptions& how,
                                     const HostMap& hosts) {
   NetworkInterface mine;
   std::string problem;
   try {
-    mine = interface_of(meeting.store, name, hosts);
+    mine = interface_of(meeting.store, how, hosts);
     if (mine.is_loopback && hosts.num_hosts() > 1) {
       problem = concat("rank ", meeting.rank, " would use interface ", to_string(mine),
                        ", which the other hosts do not reach: MASTER_ADDR leads there; set "
@@ -91,10 +72,9 @@ std::unique_ptr<Communicator> make_store_group(const StorePtr& store, int rank, 
                                                const StoreGroupOptions& how) {
   TRIREME_CHECK(size >= 1 && rank >= 0 && rank < size, "rank ", rank, " of ", size,
                 " ranks; expected 0 <= rank < size");
-  // A job that makes its group anew finds the former's keys, so each round has its own.
-  const int64_t arrivals = store->add("trireme/arrivals", 1);
-  const auto round =
-      c10::make_intrusive<c10d::PrefixStore>(concat("trireme/", (arrivals - 1) / size), store);
+  const auto meetings = c10::make_intrusive<c10d::PrefixStore>("trireme", store);
+  const std::string session = agree_on_session(meetings, rank, size, options.timeout);
+  const auto round = c10::make_intrusive<c10d::PrefixStore>(session, meetings);
   if (how.transport == "nccl") {
     return make_nccl_group(c10::make_intrusive<c10d::PrefixStore>("nccl", round), rank, size,
                            {options.name, options.timeout});
@@ -103,14 +83,13 @@ std::unique_ptr<Communicator> make_store_group(const StorePtr& store, int rank, 
   const HostMap hosts(meeting.all_gather("host", host_identity()));
   const int host = hosts.host_of(rank);
   const auto make_shm = [&] {
-    const std::string job = agree_on_job(meeting, how.job);
     const std::vector<int>& local_ranks = hosts.ranks_of(host);
     GroupOptions local = options;
     local.world_ranks = local_ranks;
     for (int& member : local.world_ranks) {
       if (!options.world_ranks.empty()) member = options.world_ranks.at(member);
     }
-    return make_shm_group(concat(job, ".host", host), hosts.local_rank_of(rank),
+    return make_shm_group(concat(session, ".host", host), hosts.local_rank_of(rank),
                           static_cast<int>(local_ranks.size()), local);
   };
   TRIREME_CHECK(how.transport != "shm" || hosts.num_hosts() == 1,
@@ -121,8 +100,7 @@ std::unique_ptr<Communicator> make_store_group(const StorePtr& store, int rank, 
                 " hosts and transport \"", how.transport,
                 "\" needs Gloo, which this build is without; install libgloo-dev and build with "
                 "TRIREME_WITH_GLOO=ON");
-  const GlooOptions gloo{options.name, options.timeout,
-                         agree_on_interface(meeting, how.interface, hosts)};
+  const GlooOptions gloo{options.name, options.timeout, agree_on_interface(meeting, how, hosts)};
   const auto make_gloo = how.make_gloo ? how.make_gloo : make_gloo_group;
   auto outer = make_gloo(c10::make_intrusive<c10d::PrefixStore>("gloo", round), rank, size, gloo);
   if (how.transport == "gloo") return outer;

@@ -20,10 +20,10 @@ namespace trireme::comm {
 
 struct StoreGroupOptions {
   std::string transport = "auto";  // auto, shm, gloo, hierarchical or nccl: rendezvous.h
-  // Begins the names in /dev/shm, unique on each host; empty: one that rank 0 makes up.
-  std::string job = {};
-  // What the other hosts connect to; empty: the interface that routes to the TCPStore's host.
+  // What the other hosts connect to; empty: the interface that routes to `host`.
   std::string interface = {};
+  // Where the store is; empty: as a c10d::TCPStore says.
+  std::string host = {};
   // Makes the group across hosts; null: make_gloo_group, where the build has it.
   std::function<std::unique_ptr<Communicator>(const c10::intrusive_ptr<c10d::Store>& store,
                                               int rank, int size, const GlooOptions& options)>
@@ -31,7 +31,8 @@ struct StoreGroupOptions {
 };
 
 // One group a store, or one after the other: a later one must not begin before the former is
-// joined.
+// joined. What other jobs or earlier groups left in the store changes nothing (session.h), and its
+// memory has a name that no other group has.
 // Comm:       through the store: a few keys a rank, read by all
 // Collective: all `size` ranks
 // Throws:     ConfigError when the transport cannot connect these ranks; CommError when a rank

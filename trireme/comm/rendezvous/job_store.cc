@@ -1,0 +1,168 @@
+#include "trireme/comm/rendezvous/job_store.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/comm/message/message_exchange.h"
+#include "trireme/comm/rendezvous/store_client.h"
+#include "trireme/comm/rendezvous/store_server.h"
+#include "trireme/comm/rendezvous/tcp_socket.h"
+#include "trireme/comm/rendezvous/token.h"
+
+namespace trireme::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+// Whether the file is empty or all of it is libtorch's: 32-bit lengths and their bytes, keys and
+// values in turn, the first key its own. Any other file it would wait for, and write to.
+bool is_store(int fd, int64_t num_bytes) {
+  constexpr std::string_view kFirstKey = "refcount/";
+  char first[kFirstKey.size()];
+  int64_t at = 0;
+  int64_t num_fields = 0;
+  while (at < num_bytes) {
+    uint32_t length = 0;
+    if (pread(fd, &length, sizeof(length), at) != sizeof(length)) return false;
+    at += static_cast<int64_t>(sizeof(length));
+    const bool is_first = num_fields++ == 0;
+    if (is_first && (length != sizeof(first) || pread(fd, first, sizeof(first), at) != length ||
+                     std::string_view(first, sizeof(first)) != kFirstKey)) {
+      return false;
+    }
+    at += length;
+  }
+  return at == num_bytes && num_fields % 2 == 0;
+}
+
+// Everything that libtorch would wait for, follow or spoil is refused before it opens the file.
+void check_store_file(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, 0600);
+  const int code = errno;
+  TRIREME_CHECK(fd >= 0, "TRIREME_STORE is \"file:", path, "\", which cannot be made or opened (",
+                code == ELOOP ? "it is a link" : std::strerror(code),
+                "); expected a new file in a folder that all ranks can write to");
+  const Socket owner(fd);
+  struct stat status {};
+  const bool is_file = fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+  TRIREME_CHECK(is_file, "TRIREME_STORE is \"file:", path,
+                "\", which is no ordinary file; expected a new file that all ranks see");
+  TRIREME_CHECK(status.st_uid == geteuid(), "TRIREME_STORE is \"file:", path,
+                "\", which belongs to user ", status.st_uid, "; expected this user's, ", geteuid());
+  // Ranks that are here already write under this lock. The size may have grown since.
+  flock(fd, LOCK_SH);
+  fstat(fd, &status);
+  TRIREME_CHECK(is_store(fd, status.st_size), "TRIREME_STORE is \"file:", path,
+                "\", which holds something else than a store; name a new file on all ranks, or "
+                "remove this one when an earlier job left it");
+}
+
+StorePtr open_file_store(const WorldInfo& info, std::chrono::milliseconds timeout) {
+  const std::string path = info.store.substr(5);
+  check_store_file(path);
+  try {
+    auto store = c10::make_intrusive<c10d::FileStore>(path, info.size);
+    store->setTimeout(timeout);
+    return store;
+  } catch (const std::exception& error) {
+    throw ConfigError(concat("TRIREME_STORE is \"file:", path, "\", which is no store (",
+                             words_of(error), "); remove it, or name a new file on all ranks"));
+  }
+}
+
+// libtorch's client logs a page for each attempt that fails: it is called when the agent is there.
+StorePtr join_agents_store(const WorldInfo& info, const TcpAddress& address,
+                           std::chrono::milliseconds timeout) {
+  const std::vector<Endpoint> endpoints = resolve(address);
+  const Clock::time_point deadline = Clock::now() + timeout;
+  std::string problem = "nobody answered";
+  while (connect_to(endpoints, deadline, problem).fd() < 0) {
+    if (Clock::now() >= deadline) {
+      throw CommError(concat("rank ", info.rank, " of ", info.size, ": no store at ", address.host,
+                             ":", address.port, " within ",
+                             static_cast<double>(timeout.count()) / 1000, " s: ", problem,
+                             "; torchrun's agent serves it"));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  c10d::TCPStoreOptions options;
+  options.port = address.port;
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(address.host, options);
+  } catch (const std::exception& error) {
+    throw CommError(concat("rank ", info.rank, " of ", info.size, ": no store of torchrun's at ",
+                           address.host, ":", address.port, ": ", words_of(error)));
+  }
+}
+
+JobStore join_own_store(const WorldInfo& info, const TcpAddress& address,
+                        std::chrono::milliseconds timeout,
+                        const std::function<void(const std::string&)>& on_refused) {
+  // Rank 0 reaches its own store where it listens; the others where it is said to be.
+  const bool is_server = info.rank == 0;
+  const bool has_own = is_server && !info.listen.empty();
+  const TcpAddress here{has_own ? info.listen : address.host, address.port};
+  const std::vector<Endpoint> endpoints = resolve(here);
+  const std::string token = job_token();
+  TRIREME_CHECK(!token.empty() || std::ranges::all_of(endpoints, &Endpoint::is_loopback),
+                "other hosts can reach the store at ", here.host, ":", here.port,
+                ", and this job has no token to keep strangers out; ", kTokenAdvice,
+                " (or MASTER_ADDR=127.0.0.1 when all ranks run on this host)");
+  JobStore joined;
+  joined.host = address.host;
+  if (is_server) {
+    StoreServerOptions options{
+        .token = token, .job = info.job, .size = info.size, .on_refused = on_refused};
+    // All ranks may come at once.
+    options.max_strangers += static_cast<size_t>(info.size);
+    joined.server = std::make_shared<StoreServer>(listen_on(endpoints, here), std::move(options));
+  }
+  joined.store = c10::make_intrusive<StoreClient>(StoreClientOptions{.address = here,
+                                                                     .token = token,
+                                                                     .job = info.job,
+                                                                     .rank = info.rank,
+                                                                     .size = info.size,
+                                                                     .timeout = timeout},
+                                                  joined.server);
+  return joined;
+}
+
+}  // namespace
+
+JobStore join_job_store(const WorldInfo& info, std::chrono::milliseconds timeout,
+                        const std::function<void(const std::string&)>& on_refused) {
+  const bool is_file = info.store.starts_with("file:");
+  TRIREME_CHECK(is_file || info.store.starts_with("tcp://"), "the ranks have no store to meet over",
+                info.store.empty() ? "" : " (\"" + info.store + "\")",
+                "; set MASTER_ADDR and MASTER_PORT, or TRIREME_STORE=file:PATH");
+  JobStore joined;
+  if (is_file) {
+    joined.store = open_file_store(info, timeout);
+  } else {
+    const TcpAddress address = parse_tcp_address(info.store);
+    if (info.launcher_serves_store) {
+      joined = {join_agents_store(info, address, timeout), nullptr, address.host};
+    } else {
+      joined = join_own_store(info, address, timeout, on_refused);
+    }
+  }
+  // Several jobs may share an agent's store, and one job's restarts.
+  joined.store = c10::make_intrusive<c10d::PrefixStore>("trireme/" + info.job, joined.store);
+  return joined;
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,32 @@
+// Joins or serves the store that a WorldInfo names.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <c10/util/intrusive_ptr.h>
+
+#include "trireme/comm/rendezvous/rendezvous_variables.h"
+
+namespace c10d {
+class Store;
+}
+
+namespace trireme::comm {
+
+class StoreServer;
+
+struct JobStore {
+  c10::intrusive_ptr<c10d::Store> store;  // keys are this job's alone
+  std::shared_ptr<StoreServer> server;    // null where this process serves none
+  std::string host;                       // of a TCP store
+};
+
+// Collective: all ranks of the job; the others wait for rank 0
+// Throws:     as Rendezvous::store (rendezvous.h)
+JobStore join_job_store(const WorldInfo& info, std::chrono::milliseconds timeout,
+                        const std::function<void(const std::string&)>& on_refused);
+
+}  // namespace trireme::comm
