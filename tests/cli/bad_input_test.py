@@ -7,11 +7,13 @@ import os
 import resource
 import shutil
 import signal
+import socket
+import time
 import unittest
 
 from program import TIMEOUT, ProgramTest, children
 
-USER, CHECKPOINT = 2, 4
+USER, LOST, CHECKPOINT = 2, 3, 4
 
 
 def checksum(content):
@@ -255,6 +257,78 @@ class BadCheckpoint(ProgramTest):
         self.succeed("checkpoint", "verify", "full")
         self.succeed("train", "tiny.toml", "--ranks", 2, *size)
         self.assertEqual([step for step, _, _ in self.curve("full")], list(range(1, 21)))
+
+
+class Store(ProgramTest):
+    """Where ranks of another launcher are told to meet: what is wrong there is one line, and no library's log."""
+
+    def refuse(self, code, expected, **variables):
+        ranks = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", **variables}
+        self.fail_with(code, expected, "train", "tiny.toml", "--parallel.timeout_seconds=1", environment=ranks)
+        self.assertFalse((self.folder / "run").exists(), "something was written")
+
+    def test_address(self):
+        with socket.socket() as held:
+            held.bind(("127.0.0.1", 0))
+            port = str(held.getsockname()[1])
+            for launcher in ({}, {"TORCHELASTIC_USE_AGENT_STORE": "True"}):
+                self.refuse(USER, ["nohost.invalid", "does not resolve"], MASTER_ADDR="nohost.invalid",
+                            MASTER_PORT=port, **launcher)
+                self.refuse(LOST, ["no store at 127.0.0.1:" + port, "within 1 s", "Connection refused"],
+                            MASTER_ADDR="127.0.0.1", MASTER_PORT=port, **launcher, RANK="1", LOCAL_RANK="1")
+            self.refuse(USER, ["65536", "from 1 to 65535"], MASTER_ADDR="127.0.0.1", MASTER_PORT="65536")
+            self.refuse(USER, ["198.51.100.7", "no token", "TRIREME_TOKEN_FILE"], MASTER_ADDR="198.51.100.7",
+                        MASTER_PORT=port)
+            self.refuse(USER, ["198.51.100.7", "no address of this host"], MASTER_ADDR="198.51.100.7",
+                        MASTER_PORT=port, TRIREME_TOKEN="three banks of oars")
+            held.listen()
+            self.refuse(USER, ["port " + port, "in use", "MASTER_PORT"], MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+
+    def test_token(self):
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+        self.refuse(USER, ["TRIREME_TOKEN holds 5 characters", "16"], TRIREME_TOKEN="short", **address)
+        (self.folder / "token").write_text("three banks of oars")
+        (self.folder / "token").chmod(0o644)
+        self.refuse(USER, ["token", "0644", "chmod 600"], TRIREME_TOKEN_FILE="token", **address)
+        self.refuse(USER, ["missing", "No such file"], TRIREME_TOKEN_FILE="missing", **address)
+
+    def test_file(self):
+        os.mkfifo(self.folder / "fifo")
+        self.refuse(USER, ["file:text", "Is a directory"], TRIREME_STORE="file:text")
+        self.refuse(USER, ["file:fifo", "no ordinary file"], TRIREME_STORE="file:fifo")
+        self.refuse(USER, ["nowhere", "No such file"], TRIREME_STORE="file:nowhere/store")
+
+    def test_strangers_are_told(self):
+        """Rank 0 says who was refused; its ranks meet all the same."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        ranks = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        start = lambda rank, **more: self.start("train", "tiny.toml", "--train.steps=1", environment={
+            **ranks, "RANK": rank, "LOCAL_RANK": rank, **more})
+        zero = start("0")
+        stranger = None
+        while stranger is None:
+            self.assertIsNone(zero.poll())
+            try:
+                stranger = socket.create_connection(("127.0.0.1", port))
+            except ConnectionRefusedError:
+                time.sleep(0.01)
+        with stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            while stranger.recv(4096):
+                pass
+        wrong = start("1", TRIREME_TOKEN="three banks of oars")
+        _, line = wrong.communicate(timeout=TIMEOUT)
+        self.assertEqual(wrong.returncode, USER, line)
+        self.assertIn("its token is another", line)
+        one = start("1")
+        for rank in (zero, one):
+            _, errors = rank.communicate(timeout=TIMEOUT)
+            self.assertEqual(rank.returncode, 0, errors)
+            told = ["is no rank of Trireme", "wrong token"] if rank is zero else []
+            self.assertEqual(errors, "".join(f"trireme: the store refused a connection from 127.0.0.1: {reason}\n"
+                                             for reason in told))
 
 
 class NameInUse(ProgramTest):
