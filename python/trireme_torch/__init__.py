@@ -75,4 +75,17 @@ def _create_backend(options, _backend_options):
                              os.environ.get("GLOO_SOCKET_IFNAME", ""), _make_gloo)
 
 
+def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
+    """torch.distributed.monitored_barrier, which refuses every backend that is not called "gloo", on any group.
+
+    Raises on rank 0 with the ranks that did not come within `timeout` (a timedelta; by default the group's): the
+    first, or all of them with `wait_all_ranks`. The group is dead then.
+    """
+    if group is None:
+        group = torch.distributed.group.WORLD
+    if torch.distributed.get_rank(group) < 0:  # as torch.distributed does where this rank is no member
+        return
+    group.monitored_barrier(timeout, wait_all_ranks=wait_all_ranks)
+
+
 torch.distributed.Backend.register_backend("trireme", _create_backend, extended_api=True, devices=["cpu"])

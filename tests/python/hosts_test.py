@@ -5,6 +5,7 @@ The hosts are network namespaces joined by a veth pair, each with a /dev/shm of 
 root and iproute2 are needed).
 """
 
+import datetime
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import torch
@@ -77,6 +79,29 @@ def lose_a_rank(folder):
         error = str(caught)
     with open(os.path.join(folder, f"{rank}.json"), "w") as file:
         json.dump(error, file)
+
+
+def miss_a_barrier(folder):
+    """The last rank stays away from the second monitored barrier; the others say what they were told."""
+    import trireme_torch
+    dist.init_process_group("trireme")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    trireme_torch.monitored_barrier()
+    store = dist.distributed_c10d._get_default_store()
+    if rank < world - 1:
+        try:
+            trireme_torch.monitored_barrier(timeout=datetime.timedelta(seconds=1 if rank == 0 else 60))
+            error = "none"
+        except dist.DistBackendError as caught:
+            error = str(caught)
+        with open(os.path.join(folder, f"{rank}.json"), "w") as file:
+            json.dump(error, file)
+    else:
+        while store.add("told", 0) < world - 1:
+            time.sleep(0.01)
+    store.add("told", 1)
+    while rank == 0 and store.add("told", 0) < world:  # its process is the store's
+        time.sleep(0.01)
 
 
 class Hosts:
@@ -172,11 +197,19 @@ class TwoHosts(unittest.TestCase):
             errors = run(hosts, [2, 2], (Hosts.plain, "lose_a_rank"))
             self.assertEqual(len(errors), 3)
             for error in errors:
-                self.assertRegex(error, r"all_reduce.*rank 3")
+                self.assertRegex(error, r"^\[trireme\] Connection closed by peer: all_reduce.*rank 3")
+
+    def test_a_monitored_barrier_names_the_late_rank_of_another_host(self):
+        with Hosts() as hosts:
+            monitor, *others = run(hosts, [2, 2], (Hosts.plain, "miss_a_barrier"))
+            self.assertRegex(monitor, r"^\[Rank 0\]: Rank 3 failed to pass monitoredBarrier in 1000 ms: ")
+            self.assertEqual(len(others), 2)
+            for error in others:
+                self.assertRegex(error, "successfully reached monitoredBarrier, but received errors .*rank 3")
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 2:
-        {"work": work, "lose_a_rank": lose_a_rank, "start": start}[sys.argv[1]](*sys.argv[2:])
+        {"work": work, "lose_a_rank": lose_a_rank, "miss_a_barrier": miss_a_barrier, "start": start}[sys.argv[1]](*sys.argv[2:])
         sys.exit()
     sys.exit(unittest.main(verbosity=1))

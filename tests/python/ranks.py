@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 import traceback
 
 import torch
@@ -64,13 +65,16 @@ def _rank(rank, world, backend, store, sender, function, args):
 def _result(rank, pipe, process, is_killed):
     """(whether it succeeded, its result or what went wrong)"""
     limit = TIMEOUT.total_seconds() + 30
+    end = time.monotonic() + limit
+    while is_killed and time.monotonic() < end:  # a process that it has forked may hold its pipe
+        if process.exitcode == -signal.SIGKILL:
+            return True, None
+        time.sleep(0.01)
     if not pipe.poll(limit):
         return False, f"rank {rank} gave nothing within {limit} s"
     try:
         succeeded, value = pipe.recv()
     except EOFError:
         process.join()
-        if is_killed and process.exitcode == -signal.SIGKILL:
-            return True, None
         return False, f"rank {rank} ended with {process.exitcode} and gave nothing"
     return succeeded, value if succeeded else f"rank {rank}:\n{value}"
