@@ -1,0 +1,128 @@
+#include "trireme/checkpoint/exact_cover.h"
+
+#include <algorithm>
+#include <limits>
+
+#include <c10/util/ArrayRef.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+constexpr size_t kMaxCorners = size_t{1} << 23;
+
+// The corners of boxes, each as its index in a grid of lengths shape + 1, doubled, plus 1 where it
+// counts -1. Wide enough: the grid has at most 2^64 2^23 points.
+__extension__ using Corner = unsigned __int128;
+
+bool lies_inside(const mesh::Box& box, std::span<const int64_t> shape) {
+  if (box.offset.size() != shape.size() || box.size.size() != shape.size()) return false;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (box.offset[d] < 0 || box.size[d] < 0 || box.offset[d] > shape[d] ||
+        box.size[d] > shape[d] - box.offset[d])
+      return false;
+  }
+  return true;
+}
+
+// The dimensions that some box does not span.
+std::vector<size_t> split_dims(std::span<const int64_t> shape,
+                               const std::vector<mesh::Box>& boxes) {
+  std::vector<size_t> dims;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (std::ranges::any_of(boxes, [&](const auto& box) { return box.size[d] != shape[d]; }))
+      dims.push_back(d);
+  }
+  return dims;
+}
+
+class Grid {
+ public:
+  Grid(std::span<const int64_t> shape, std::vector<size_t> dims)
+      : shape_(shape), dims_(std::move(dims)) {}
+
+  // Every corner with the sign that inclusion and exclusion gives it, turned around for `sign` 1.
+  void add_corners(const mesh::Box& box, unsigned sign, std::vector<Corner>& corners) const {
+    for (size_t ends = 0; ends < size_t{1} << dims_.size(); ++ends) {
+      Corner index = 0;
+      unsigned parity = sign;
+      for (size_t i = 0; i < dims_.size(); ++i) {
+        const size_t d = dims_[i];
+        const bool is_end = (ends >> i & 1) != 0;
+        parity ^= is_end ? 1u : 0u;
+        index = index * (static_cast<Corner>(shape_[d]) + 1) +
+                static_cast<Corner>(box.offset[d] + (is_end ? box.size[d] : 0));
+      }
+      corners.push_back(index << 1 | parity);
+    }
+  }
+
+  // The point as an element of the tensor.
+  std::vector<int64_t> element_at(Corner index) const {
+    std::vector<int64_t> element(shape_.size(), 0);
+    for (size_t i = dims_.size(); i-- > 0;) {
+      const Corner length = static_cast<Corner>(shape_[dims_[i]]) + 1;
+      element[dims_[i]] = static_cast<int64_t>(index % length);
+      index /= length;
+    }
+    return element;
+  }
+
+ private:
+  std::span<const int64_t> shape_;
+  std::vector<size_t> dims_;
+};
+
+}  // namespace
+
+std::optional<int64_t> num_bytes_of(std::span<const int64_t> shape, size_t bytes_per_element) {
+  if (shape.size() > kMaxDims) return std::nullopt;
+  auto bytes = static_cast<int64_t>(bytes_per_element);
+  bool is_empty = false;
+  for (const int64_t length : shape) {
+    if (length < 0) return std::nullopt;
+    is_empty |= length == 0;
+    if (__builtin_mul_overflow(bytes, std::max<int64_t>(length, 1), &bytes)) return std::nullopt;
+  }
+  return is_empty ? 0 : bytes;
+}
+
+// The number of boxes that hold an element is the sum, with signs, of the boxes' corners that lie
+// at or before it in every dimension. So the boxes cover the tensor once everywhere exactly when
+// their corners, with signs, add up to the corners of the tensor: most cancel, what is left over is
+// an error. At the first point in row-major order that is left over no other error lies before it,
+// and what is left there is how often the element at that point is held too much.
+std::string cover_error(std::span<const int64_t> shape, const std::vector<mesh::Box>& boxes) {
+  const at::IntArrayRef whole(shape.data(), shape.size());
+  for (const mesh::Box& box : boxes) {
+    if (!lies_inside(box, shape))
+      return concat("a piece of size ", at::IntArrayRef(box.size), " at ",
+                    at::IntArrayRef(box.offset), " reaches outside the shape ", whole);
+    if (std::ranges::count(box.size, 0) > 0)
+      return concat("a piece at ", at::IntArrayRef(box.offset), " has no elements");
+  }
+  if (std::ranges::count(shape, 0) > 0) return "";  // no piece fits in without being empty
+  std::vector<size_t> dims = split_dims(shape, boxes);
+  if (boxes.size() > kMaxCorners || dims.size() > 23 || (boxes.size() << dims.size()) > kMaxCorners)
+    return concat(boxes.size(), " pieces cut along ", dims.size(), " dimensions; at most ",
+                  kMaxCorners, " corners of pieces are checked");
+  const Grid grid(shape, std::move(dims));
+  std::vector<Corner> corners;
+  for (const mesh::Box& box : boxes) grid.add_corners(box, 0, corners);
+  grid.add_corners({std::vector<int64_t>(shape.size(), 0), {shape.begin(), shape.end()}}, 1,
+                   corners);
+  std::ranges::sort(corners);
+  for (size_t i = 0; i < corners.size();) {
+    const Corner index = corners[i] >> 1;
+    int64_t surplus = 0;
+    for (; i < corners.size() && corners[i] >> 1 == index; ++i)
+      surplus += (corners[i] & 1) == 0 ? 1 : -1;
+    if (surplus != 0)
+      return concat("element ", at::IntArrayRef(grid.element_at(index)), " lies in ", 1 + surplus,
+                    " pieces, expected 1");
+  }
+  return "";
+}
+
+}  // namespace trireme::checkpoint
