@@ -6,7 +6,10 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/harness/messages.h"
+#include "tests/harness/ranks.h"
 #include "tests/harness/temporary_folder.h"
+#include "trireme/base/error.h"
 #include "trireme/dataset/prepare.h"
 
 namespace trireme::train {
@@ -93,6 +96,20 @@ TEST_F(DataIdentityTest, AnotherTokenizerIsOtherData) {
   EXPECT_NE(a, identify(file, other));
   EXPECT_NE(a, bytes);
   EXPECT_EQ(a.tokens, bytes.tokens);
+}
+
+TEST(DataIdentity, IsTheSameOnAllRanksOrNamesOneThatDiffers) {
+  for (const int other : {-1, 0, 1, 2}) {
+    harness::run_ranks(3, [&](comm::Communicator& world) {
+      const DataIdentity mine{.index = "index",
+                              .tokens = world.rank() == other ? "of another" : "tokens",
+                              .tokenizer = "tokenizer"};
+      const std::string error =
+          harness::message_of<ConfigError>([&] { require_same_data(mine, "data/python", world); });
+      const std::string expected = concat("data.path data/python leads rank ", other == 2 ? 2 : 1);
+      EXPECT_EQ(error.substr(0, expected.size()), other < 0 ? "" : expected);
+    });
+  }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
+#include "trireme/comm/objects.h"
 
 namespace trireme::train {
 namespace {
@@ -39,6 +40,17 @@ DataIdentity identify(const dataset::IndexedFile& file, const dataset::Tokenizer
           .tokenizer = checksum(std::as_bytes(std::span(about))),
           .num_documents = file.num_documents(),
           .num_tokens = file.num_tokens()};
+}
+
+void require_same_data(const DataIdentity& mine, const std::string& path,
+                       comm::Communicator& world) {
+  const std::vector<std::string> all =
+      comm::all_gather_strings(world, concat(mine.index, " ", mine.tokens, " ", mine.tokenizer));
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    TRIREME_CHECK(all[rank] == all[0], "data.path ", path, " leads rank ", rank,
+                  " to other data than rank 0: checksums of index, tokens and tokenizer are ",
+                  all[rank], " and ", all[0], "; copy the same files to every host");
+  }
 }
 
 std::string to_text(const DataIdentity& identity) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "trireme/comm/communicator.h"
 #include "trireme/dataset/indexed_file.h"
 #include "trireme/dataset/tokenizer.h"
 
@@ -25,6 +26,13 @@ struct DataIdentity {
 
 // Reads the index whole and at most 512 KiB of tokens.
 DataIdentity identify(const dataset::IndexedFile& file, const dataset::Tokenizer& tokenizer);
+
+// Ranks of several hosts may each have their own copy.
+// Comm:       some 60 bytes of each rank to all
+// Collective: every rank of `world`
+// Throws:     ConfigError on every rank when one reads other data than rank 0
+void require_same_data(const DataIdentity& mine, const std::string& path,
+                       comm::Communicator& world);
 
 // "6 documents, 18112 tokens".
 std::string to_text(const DataIdentity& identity);

@@ -93,7 +93,7 @@ class Trainer::Impl {
   mesh::DeviceMesh mesh_;
   Inputs inputs_;
   std::optional<RunFolder> output_;  // rank 0
-  DataIdentity data_;                // rank 0
+  DataIdentity data_;
   std::optional<dataset::BatchLoader> batches_;
   std::shared_ptr<parallel::GradientHook> hook_;  // null without compression
   OverlapChoice overlap_;
@@ -173,10 +173,11 @@ dataset::BatchOptions Trainer::Impl::batch_options(int64_t global_batch, const R
           .documents = config_.data.separate_documents};
 }
 
-// Rank 0 alone looks, so that all ranks read the same one. Empty: none.
+// Rank 0 alone looks for it, so that all ranks read the same one. Empty: none.
 fs::path Trainer::Impl::find_checkpoint() {
+  data_ = identify(inputs_.training->file, *inputs_.tokenizer);
+  require_same_data(data_, config_.data.path, world_);
   return from_root(world_, [this] {
-    data_ = identify(inputs_.training->file, *inputs_.tokenizer);
     ResumePoint point = find_resume_point(config_, data_);
     resume_notes_ = std::move(point.notes);
     return point.checkpoint.string();
