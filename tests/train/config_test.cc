@@ -188,7 +188,7 @@ TEST(Config, ProductsOfTheLargestNumbersFitTheirType) {
 }
 
 TEST(Config, TextThatIsNotUtf8IsRefused) {
-  EXPECT_THAT(error_of("", {{"data.path", "\xff"}}), HasSubstr("--data.path is no text"));
+  EXPECT_THAT(error_of("", {{"data.path", "\xff"}}), HasSubstr("expected UTF-8"));
   EXPECT_NE(error_of("[data]\npath = '\xff'\n"), "");
   EXPECT_EQ(error_of("", {{"data.path", "d\u00e9j\u00e0 \"vu\"\t"}}), "");
 }

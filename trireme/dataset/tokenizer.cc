@@ -8,6 +8,7 @@
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
+#include "trireme/base/shown.h"
 #include "trireme/dataset/bpe.h"
 
 namespace trireme::dataset {
@@ -60,7 +61,7 @@ std::unique_ptr<Tokenizer> make_bytes_tokenizer() { return std::make_unique<Byte
 
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& kind, std::string serialized) {
   if (kind == "bytes") return make_bytes_tokenizer();
-  TRIREME_CHECK(kind == "bpe", "tokenizer is \"", kind, "\", expected bytes or bpe");
+  TRIREME_CHECK(kind == "bpe", "tokenizer is \"", shown(kind), "\", expected bytes or bpe");
   return make_bpe_tokenizer(std::move(serialized));
 }
 
@@ -89,7 +90,7 @@ namespace {
 struct Description {
   std::string kind;
   int64_t vocab_size = 0;
-  std::optional<int64_t> end_of_document;
+  std::optional<int64_t> end_of_document{};
 };
 
 Description read_description(const std::filesystem::path& path) {

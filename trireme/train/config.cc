@@ -4,12 +4,14 @@
 #include <bit>
 #include <charconv>
 #include <numeric>
+#include <optional>
 #include <sstream>
 
 #include <toml++/toml.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
+#include "trireme/base/shown.h"
 #include "trireme/model/recompute.h"
 #include "trireme/train/bounded_toml.h"
 #include "trireme/train/config_schema.h"
@@ -45,15 +47,15 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 Field& find_field(std::vector<Field>& fields, const std::string& key, const std::string& source) {
-  constexpr size_t kLongestKey = 100;
+  constexpr size_t kLongestKey = 100;  // the search for the nearest takes its square
   const auto found = std::ranges::find(fields, key, &Field::key);
   if (found != fields.end()) return *found;
-  TRIREME_CHECK(key.size() <= kLongestKey, source, ": unknown key \"", key.substr(0, kLongestKey),
-                "...\"; `trireme train --help` lists all");
+  TRIREME_CHECK(key.size() <= kLongestKey, source, ": unknown key \"", shown(key),
+                "\"; `trireme train --help` lists all");
   const auto nearest = std::ranges::min_element(
       fields, {}, [&](const Field& field) { return edit_distance(field.key, key); });
   throw ConfigError(
-      concat(source, ": unknown key \"", key, "\"; did you mean \"", nearest->key, "\"?"));
+      concat(source, ": unknown key \"", shown(key), "\"; did you mean \"", nearest->key, "\"?"));
 }
 
 [[noreturn]] void fail_type(const std::string& source, const Field& field, std::string_view found) {
@@ -77,12 +79,13 @@ std::string quoted(const std::string& text) {
 
 // What is no UTF-8 could be written into config.toml and a checkpoint, and never read again.
 void check_utf8(const std::string& text, const std::string& source) {
+  std::optional<std::string> again;
   try {
-    static_cast<void>(toml::parse("text = " + quoted(text)));
-  } catch (const toml::parse_error& error) {
-    throw ConfigError(concat(source, " is no text that TOML can hold: ", error.description(),
-                             "; write it in UTF-8"));
+    again = toml::parse("text = " + quoted(text))["text"].value<std::string>();
+  } catch (const toml::parse_error&) {
   }
+  TRIREME_CHECK(again == text, source, " is \"", shown(text),
+                "\", which TOML cannot hold; expected UTF-8");
 }
 
 void assign_text(const Field& field, const std::string& text, const std::string& source) {
@@ -97,26 +100,29 @@ void assign_text(const Field& field, const std::string& text, const std::string&
                                           },
                                           [&](auto* value) { return parse_number(text, *value); }},
                                field.value);
-  if (!fits) fail_type(source, field, "\"" + text + "\"");
+  if (!fits) fail_type(source, field, "\"" + shown(text) + "\"");
 }
 
 // The value as TOML writes it, on one line and cut.
 std::string printed(const toml::node& node) {
-  constexpr size_t kShownBytes = 60;
   if (node.is_table()) return "a table";
   if (node.is_array()) return "an array";
   std::ostringstream out;
   node.visit([&](const auto& value) { out << value; });
-  std::string text = out.str();
-  return text.size() <= kShownBytes ? text : text.substr(0, kShownBytes) + "...";
+  return shown(out.str());
 }
 
 template <typename Value>
 bool assign_node(Value* target, const toml::node& node) {
   // A double takes whole numbers too; nothing else converts.
   if constexpr (std::is_same_v<Value, double>) {
-    if (!node.is_number()) return false;
-    *target = *node.value<double>();
+    if (const auto whole = node.value_exact<int64_t>()) {
+      *target = static_cast<double>(*whole);  // rounded beyond 2^53, where value<double>() is empty
+    } else if (const auto real = node.value_exact<double>()) {
+      *target = *real;
+    } else {
+      return false;
+    }
   } else if constexpr (std::is_same_v<Value, uint64_t>) {
     const auto value = node.value_exact<int64_t>();
     if (!value || *value < 0) return false;
@@ -133,7 +139,8 @@ void assign_table(std::vector<Field>& fields, const toml::table& table, const st
   for (const auto& [section, content] : table) {
     if (!content.is_table()) {
       find_field(fields, std::string(section.str()), source);
-      throw ConfigError(concat(source, ":", content.source().begin.line, ": \"", section.str(),
+      throw ConfigError(concat(source, ":", content.source().begin.line, ": \"",
+                               shown(section.str()),
                                "\" stands outside its section; expected [section] and below it "
                                "key = value"));
     }
@@ -147,6 +154,8 @@ void assign_table(std::vector<Field>& fields, const toml::table& table, const st
     }
   }
 }
+
+constexpr size_t kMaxTextBytes = 4096;  // as a path
 
 void check_field(const Field& field) {
   std::visit(Overloaded{[&](const std::string* value) {
@@ -300,7 +309,8 @@ RunConfig parse_config(std::string_view toml, const std::string& source,
   RunConfig config = parse_saved_config(toml, source);
   std::vector<Field> fields = schema(config);
   for (const auto& [key, text] : overrides) {
-    assign_text(find_field(fields, key, "--" + key), text, "--" + key);
+    const std::string source_of = "--" + shown(key);
+    assign_text(find_field(fields, key, source_of), text, source_of);
   }
   std::ranges::for_each(fields, check_field);
   check_allowed(fields, config.resume);

@@ -5,6 +5,7 @@
 #include <torch/nn/module.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/machine_memory.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/train/state.h"
@@ -33,6 +34,25 @@ std::unique_ptr<dataset::Tokenizer> find_tokenizer(const fs::path& folder,
   return nullptr;
 }
 
+namespace {
+
+// The weights alone, before they are allocated: the numbers are those of a file.
+void check_size(const RunConfig& config, const fs::path& folder) {
+  try {
+    model::validate(config.model);
+  } catch (const ConfigError& error) {
+    throw CheckpointError(concat(folder.string(), ": ", error.what()));
+  }
+  const auto bytes = static_cast<double>(model::num_parameters(config.model)) *
+                     static_cast<double>(c10::elementSize(config.dtype()));
+  const auto available = static_cast<double>(machine_memory_bytes());
+  TRIREME_CHECK(bytes <= available, "the model of ", folder.string(), " has weights of ", bytes,
+                " bytes and this machine a memory of ", available,
+                "; use a machine with more, or a smaller model");
+}
+
+}  // namespace
+
 TrainedModel load_trained_model(const fs::path& path) {
   const fs::path folder = find_checkpoint(path);
   const RunState state = parse_state(checkpoint::read_manifest(folder).state, folder.string());
@@ -44,6 +64,7 @@ TrainedModel load_trained_model(const fs::path& path) {
                 "the tokenizer has ", trained.tokenizer->vocab_size(), " tokens and the model of ",
                 folder.string(), " ", trained.config.model.vocab_size,
                 ": it is another one; put the run's own beside checkpoints/, as tokenizer.*");
+  check_size(trained.config, folder);
   trained.model =
       model::make_model(trained.config.model, trained.config.train.seed, trained.config.dtype());
   const c10::NoGradGuard no_grad;

@@ -62,7 +62,7 @@ TEST(CheckMemory, NamesTheKeysOfTheLargestPart) {
                        1, kGiB),
               HasSubstr("train.micro_batch (16384)"));
   for (const char* key : {"model.width", "model.ffn_width", "model.vocab_size"}) {
-    EXPECT_THAT(error_of(config_of({{key, "1048576"}}), 1, kGiB),
+    EXPECT_THAT(error_of(config_of({{key, "1048576"}, {"model.sequence_length", "8"}}), 1, kGiB),
                 AllOf(HasSubstr(concat(key, " (1048576)")), HasSubstr("parallel.zero = 3")));
   }
 }
