@@ -85,7 +85,8 @@ def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
         group = torch.distributed.group.WORLD
     if torch.distributed.get_rank(group) < 0:  # as torch.distributed does where this rank is no member
         return
-    group.monitored_barrier(timeout, wait_all_ranks=wait_all_ranks)
+    limit = {} if timeout is None else {"timeout": timeout}
+    group.monitored_barrier(**limit, wait_all_ranks=wait_all_ranks)
 
 
 torch.distributed.Backend.register_backend("trireme", _create_backend, extended_api=True, devices=["cpu"])
