@@ -1,14 +1,17 @@
 #include "trireme/comm/shared/peer_memory.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
+#include <functional>
 #include <random>
 #include <thread>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include "tests/comm/errors.h"
 #include "tests/comm/shared/kept_segments.h"
@@ -32,6 +35,16 @@ using Floats = std::vector<float>;
 
 collectives::Bytes bytes_of(Floats& values) { return std::as_writable_bytes(std::span(values)); }
 
+// Writes memory that a rank is using, as no rank should.
+__attribute__((no_sanitize("thread"))) void rewrite(volatile uint64_t& word, uint64_t from,
+                                                    uint64_t to) {
+  while (word != from) sched_yield();
+  word = to;
+}
+__attribute__((no_sanitize("thread"))) void overwrite(volatile uint64_t& word, uint64_t value) {
+  word = value;
+}
+
 // A rank as it should be, and a peer of which a test writes every word that travels. All memory
 // that the peer could mean holds kTheirs.
 class Pair {
@@ -49,16 +62,19 @@ class Pair {
     }
   }
   Exchange& theirs() { return *theirs_; }
+  std::byte* our_slot() { return ours_->mine(); }
   collectives::Shared shared() { return {*ours_, *heap_}; }
 
   // Our rank's error in `function`; empty when it succeeds. The peer posts what is in its note and
-  // slot, and then takes part in whatever comes.
+  // slot, does `before`, and then takes part in whatever comes.
   template <typename Function>
-  std::string error_of(const Function& function) {
+  std::string error_of(
+      const Function& function, const std::function<void()>& before = [] {}) {
     ours_->begin({"test"}, {});
     theirs_->begin({"test"}, {});
     std::thread peer([&] {
       try {
+        before();
         for (int i = 0; i < 4; ++i) theirs_->meet();
       } catch (const CommError&) {
       }
@@ -227,13 +243,15 @@ TEST(PeerMemory, OtherSizesThanOursAreRefused) {
   }
 }
 
-// Our own words, changed on the way: all_to_all compares with what it knows itself.
+// Our own words, changed before we look at the peer's: we compare with what we know ourselves.
 TEST(PeerMemory, ASizeOfOursThatThePeerHasRewrittenIsNotBelieved) {
   Pair pair(16 << 10);
   Collective call{Kind::kAllToAll};
   call.output = Floats(kCount / 2, 0);  // what we expect of the peer
   post(pair, Kind::kAllToAll, Heap::kOrdinary);
-  EXPECT_PRED2(contains, pair.error_of([&] { call.run(pair.shared()); }),
+  uint64_t* const expected = &reinterpret_cast<Entry*>(pair.our_slot())[1].expected;
+  const auto rewrite_ours = [&] { rewrite(*expected, kBytes / 2, kBytes); };
+  EXPECT_PRED2(contains, pair.error_of([&] { call.run(pair.shared()); }, rewrite_ours),
                "rank 1 sends 4000 bytes to rank 0, which expects 2000");
 }
 
@@ -316,31 +334,27 @@ TEST(PeerMemory, AReasonWithoutAnEndIsCutAtItsEnd) {
   EXPECT_LT(error.size(), 500u);
 }
 
-// What one rank does in turn with the others; returns after an error.
-void take_part(Communicator& group, const std::function<void(int)>& between) {
+// What a rank does with the others, until an error.
+void take_part(Communicator& group) {
   const Options soon{.timeout = std::chrono::milliseconds(200)};
   const int next = (group.rank() + 1) % group.size();
   const int last = (group.rank() + group.size() - 1) % group.size();
-  at::Tensor large = group.symmetric_empty({20000}, at::kFloat);
-  for (int round = 0; round < 40; ++round) {
-    between(round);
-    at::Tensor small = at::ones({100});
-    large.fill_(1);
-    group.all_reduce(small, soon)->wait();
+  const at::Tensor large = group.symmetric_empty({20000}, at::kFloat);
+  large.fill_(1);
+  for (int round = 0; round < 1000; ++round) {
     group.all_reduce(large, soon)->wait();
     std::vector<at::Tensor> blocks;
     for (int rank = 0; rank < group.size(); ++rank) blocks.push_back(at::zeros({3000}));
-    group.all_to_all(blocks, blocks, soon)->wait();
+    group.all_gather(blocks, blocks[group.rank()], soon)->wait();
     std::vector<WorkPtr> works;
-    std::vector<at::Tensor> got;
     for (int tag = 0; tag < 10; ++tag) {
       const at::Tensor& data = tag % 2 == 0 ? large : blocks[0];
-      works.push_back(
-          group.send(data, next, {.timeout = soon.timeout, .tag = tag, .background = true}));
+      const Options behind{.timeout = soon.timeout, .tag = tag, .background = true};
+      works.push_back(group.send(data, next, behind));
     }
     for (int tag = 9; tag >= 0; --tag) {
-      got.push_back(at::empty({tag % 2 == 0 ? 20000 : 3000}));
-      group.recv(got.back(), last, {.timeout = soon.timeout, .tag = tag})->wait();
+      at::Tensor got = at::empty({tag % 2 == 0 ? 20000 : 3000});
+      group.recv(got, last, {.timeout = soon.timeout, .tag = tag})->wait();
     }
     for (const WorkPtr& work : works) work->wait();
   }
@@ -353,33 +367,35 @@ TEST(PeerMemory, WordsThatARankScattersOverAllControlMemoryCrashNobody) {
   GroupOptions options;
   options.slot_bytes = 8 << 10;
   options.heap_bytes = 4 << 20;
-  const ExchangeOptions exchange{"world", options.slot_bytes};
-  const size_t envelopes = Exchange::segment_bytes(kRanks, exchange);
+  const size_t envelopes = Exchange::segment_bytes(kRanks, {"world", options.slot_bytes});
   const size_t notes = envelopes - 2 * kRanks * options.slot_bytes;
   const size_t num_envelope_bytes = MessageRings::segment_size(kRanks).committed;
-  for (int seed = 0; seed < 12; ++seed) {
+  for (int seed = 0; seed < 16; ++seed) {
     const std::string job = harness::unique_job();
     const auto statuses = harness::fork_processes(kRanks, [&](int rank) {
       const auto segments = std::make_shared<KeptSegments>(make_shm_segments());
       const auto group =
           SharedCommunicator::join({job, segments, nullptr}, job, rank, kRanks, options);
-      std::mt19937_64 random(seed);
-      const auto scatter = [&](int round) {
-        if (rank != 2 || round < 2) return;
-        for (int i = 0; i < 8; ++i) {
+      std::atomic<bool> is_over = false;
+      std::thread scatterer([&] {
+        std::mt19937_64 random(seed);
+        std::byte* const memory = segments->last()->data();
+        while (rank == 2 && !is_over.load()) {
           const bool is_note = random() % 2 == 0;
           const size_t offset =
               is_note ? random() % notes : envelopes + random() % num_envelope_bytes;
           const uint64_t any = random();
           const uint64_t words[] = {0, 1, any % 8, ~uint64_t{0}, uint64_t{1} << any % 64, any};
-          const uint64_t word = words[random() % 6];
-          std::memcpy(segments->last()->data() + offset / 8 * 8, &word, sizeof(word));
+          overwrite(*reinterpret_cast<uint64_t*>(memory + offset / 8 * 8), words[random() % 6]);
+          std::this_thread::sleep_for(std::chrono::microseconds(20));
         }
-      };
+      });
       try {
-        take_part(*group, scatter);
+        take_part(*group);
       } catch (const CommError&) {
       }
+      is_over.store(true);
+      scatterer.join();
     });
     EXPECT_EQ(statuses, std::vector<harness::ExitStatus>(kRanks, 0)) << "seed " << seed;
   }
