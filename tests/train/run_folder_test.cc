@@ -96,7 +96,9 @@ TEST_F(RunFolderTest, IsMadeAgainWithTheFoldersAboveIt) {
 
 TEST_F(RunFolderTest, LeavesAnotherAtItsPlaceAlone) {
   fs::remove_all(run());
-  fs::create_directory(run());
+  fs::create_directory(run());  // nobody has it yet
+  EXPECT_EQ(lose(*folder_).refuge, fs::path());
+  EXPECT_TRUE(fs::is_empty(run()));
   {
     const FolderLock another(run());
     const RunFolder::Loss loss = lose(*folder_);

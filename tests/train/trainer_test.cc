@@ -92,8 +92,8 @@ class TrainerTest : public TextRun {
     return harness::message_of([&] { run(broken, num_ranks); });
   }
 
-  // Trains on two ranks of which `asked` alone is asked to stop: while it gathers so many numbers
-  // from all ranks for the so manieth time.
+  // Trains on two ranks. Rank `asked` alone is asked to stop, in its `occurrence`th all-gather of
+  // `num_elements` numbers.
   Outcome run_asked(const RunConfig& config, int asked, int64_t num_elements, int occurrence) {
     std::atomic<Outcome> outcome = Outcome::kFinished;
     TrainObserver silent;
