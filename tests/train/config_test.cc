@@ -202,6 +202,8 @@ TEST(Config, ValuesInMessagesAreShort) {
   const std::string many(100'000, 'x');
   EXPECT_LT(error_of("[train]\nsteps = '" + many + "'\n").size(), 200);
   EXPECT_LT(error_of("[train]\n" + many + " = 1\n").size(), 300);
+  EXPECT_LT(error_of("[model]\nfamily = '" + many + "'\n").size(), 200);
+  EXPECT_THAT(error_of("[data]\npath = '" + many + "'\n"), HasSubstr("at most 4096"));
   EXPECT_THAT(error_of("[train]\nsteps = [1, 2]\n"), HasSubstr("train.steps is an array"));
 }
 

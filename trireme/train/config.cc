@@ -159,9 +159,11 @@ constexpr size_t kMaxTextBytes = 4096;  // as a path
 
 void check_field(const Field& field) {
   std::visit(Overloaded{[&](const std::string* value) {
+                          TRIREME_CHECK(value->size() <= kMaxTextBytes, field.key, " has ",
+                                        value->size(), " bytes; expected at most ", kMaxTextBytes);
                           TRIREME_CHECK(
                               field.allowed.empty() || std::ranges::count(field.allowed, *value),
-                              field.key, " is \"", *value, "\"; expected one of ",
+                              field.key, " is \"", shown(*value), "\"; expected one of ",
                               join(field.allowed));
                         },
                         [](const bool*) {},

@@ -1,0 +1,181 @@
+// Token files and the flight recorder's rings.
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <numeric>
+
+#include "tests/hostile/format.h"
+#include "trireme/base/error.h"
+#include "trireme/base/file.h"
+#include "trireme/comm/recorder/diagnosis.h"
+#include "trireme/comm/recorder/recorder.h"
+#include "trireme/comm/recorder/ring_layout.h"
+#include "trireme/dataset/indexed_file.h"
+#include "trireme/dataset/indexed_file_writer.h"
+#include "trireme/dataset/sampler.h"
+
+namespace trireme::hostile {
+namespace {
+
+class TokenFile : public Format {
+ public:
+  explicit TokenFile(const std::filesystem::path& folder) : prefix_((folder / "a").string()) {
+    std::filesystem::create_directories(folder);
+    dataset::IndexedFileWriter writer(prefix_, 1000);
+    for (const int32_t size : {5, 0, 1, 17, 3}) {
+      std::vector<int32_t> tokens(static_cast<size_t>(size));
+      std::iota(tokens.begin(), tokens.end(), size);
+      writer.add_document(tokens);
+    }
+    writer.finish();
+    idx_ = get_file(dataset::idx_path(prefix_));
+    bin_ = get_file(dataset::bin_path(prefix_));
+  }
+  std::string name() const override { return "tokens"; }
+
+  void write(Random& random) override {
+    constexpr size_t kType = 17, kCounts = 18, kTables = 34;
+    std::string idx = idx_, bin = bin_;
+    for (size_t count = 1 + random.below(3); count > 0; --count) {
+      switch (random.below(6)) {
+        case 0:
+          idx.replace(std::min(kType, idx.size()), 1, 1, static_cast<char>(random.below(12)));
+          break;
+        case 1: put_edge(idx, kCounts + 8 * random.below(2), 8, random); break;
+        case 2: put_edge(idx, kTables + 4 * random.below(5), 4, random); break;
+        case 3: put_edge(idx, kTables + 20 + 8 * random.below(11), 8, random); break;
+        case 4: damage_bytes(idx, random); break;
+        default: damage_bytes(bin, random); break;
+      }
+    }
+    put_file(dataset::idx_path(prefix_), idx);
+    put_file(dataset::bin_path(prefix_), bin);
+    later_idx_ = idx_;
+    damage_bytes(later_idx_, random);
+    sequence_length_ = static_cast<int64_t>(1 + random.below(30));
+  }
+
+  void read() override {
+    expect_refusal_or_sense([&] {
+      const dataset::IndexedFile file(prefix_);
+      use(file);
+      // Into the same file, while it is open.
+      put_file(dataset::idx_path(prefix_), later_idx_);
+      std::filesystem::resize_file(dataset::bin_path(prefix_), bin_.size() / 2);
+      use(file);
+    });
+  }
+
+ private:
+  void use(const dataset::IndexedFile& file) const {
+    std::vector<int64_t> tokens(static_cast<size_t>(file.num_tokens()));
+    expect_refusal_or_sense([&] { file.read(0, tokens); });
+    expect_refusal_or_sense([&] {
+      for (int64_t i = 0; i < file.num_documents(); ++i) {
+        const auto [offset, size] = file.document(i);
+        require(offset >= 0 && size >= 0 && offset + size <= file.num_tokens(),
+                "a document lies outside of the tokens");
+      }
+    });
+    expect_refusal_or_sense([&] {
+      const dataset::SequenceSampler sampler(
+          file, {.sequence_length = sequence_length_, .vocab_size = 1000, .seed = 3});
+      std::vector<int64_t> sample(static_cast<size_t>(sequence_length_) + 1);
+      for (int64_t n = 0; n < 2 * sampler.num_sequences(); ++n) {
+        sampler.sample(n, sample);
+        for (const int64_t token : sample) {
+          require(token >= 0 && token < 1000, "a token outside the vocabulary");
+        }
+        sampler.documents(n, std::span(sample).first(static_cast<size_t>(sequence_length_)));
+      }
+    });
+  }
+
+  std::string prefix_;
+  std::string idx_, bin_;
+  std::string later_idx_;
+  int64_t sequence_length_ = 1;
+};
+
+class RecorderRing : public Format {
+ public:
+  explicit RecorderRing(const std::filesystem::path& folder) : folder_(folder) {
+    for (int rank = 0; rank < 2; ++rank) {
+      {
+        comm::Recorder recorder(
+            {.folder = folder, .rank = rank, .world_size = 2, .job = "job", .num_records = 16});
+        const std::vector<int> both = {0, 1};
+        const int world = recorder.add_group("world", both);
+        const std::vector<int64_t> shape = {4, 8};
+        for (int i = 0; i < 5; ++i) {
+          const auto call = recorder.issue(world, {.operation = i % 2 == 0 ? "all_reduce" : "send",
+                                                   .shape = shape,
+                                                   .elements = 32,
+                                                   .dtype = 6,
+                                                   .reduce_op = 0,
+                                                   .peer = i % 2 == 0 ? -1 : 1 - rank,
+                                                   .is_point_to_point = i % 2 == 1});
+          if (i < 4) call.finish(true);
+        }
+        rings_.push_back(get_file(folder / comm::ring_name(rank)));
+      }
+    }
+  }
+  std::string name() const override { return "ring"; }
+
+  void write(Random& random) override {
+    using Header = comm::internal::RingHeader;
+    for (size_t rank = 0; rank < rings_.size(); ++rank) {
+      std::string bytes = rings_[rank];
+      for (size_t count = random.below(4); count > 0; --count) {
+        Header header;
+        std::memcpy(&header, rings_[rank].data(), sizeof(header));
+        switch (random.below(6)) {
+          case 0: put_edge(bytes, 8 + 4 * random.below(8), 4, random); break;
+          case 1: put_edge(bytes, 40 + 8 * random.below(5), 8, random); break;
+          case 2:
+            put_edge(bytes, offsetof(Header, closed_ns) + 4 * random.below(16), 4, random);
+            break;
+          case 3:
+            put_edge(bytes, comm::internal::groups_offset() + 4 * random.below(32),
+                     random.one_in(2) ? 4 : 8, random);
+            break;
+          case 4:
+            put_edge(bytes, comm::internal::records_offset(header) + 4 * random.below(5 * 32),
+                     random.one_in(2) ? 4 : 8, random);
+            break;
+          default: damage_bytes(bytes, random); break;
+        }
+      }
+      if (!random.one_in(6) && bytes.size() >= sizeof(Header)) {
+        const std::string digits =
+            checksum(std::as_bytes(std::span(bytes)).first(offsetof(Header, checksum)));
+        bytes.replace(offsetof(Header, checksum), digits.size(), digits);
+      }
+      put_file(folder_ / comm::ring_name(static_cast<int>(rank)), bytes);
+    }
+  }
+
+  void read() override {
+    expect_refusal_or_sense([&] {
+      const auto ranks = comm::observe_ranks(folder_);
+      require(!comm::diagnose(ranks).empty(), "no finding at all");
+      for (const auto& rank : ranks) {
+        for (const auto& record : rank.ring.records) comm::to_string(record);
+      }
+    });
+  }
+
+ private:
+  std::filesystem::path folder_;
+  std::vector<std::string> rings_;
+};
+
+}  // namespace
+
+void add_binary_formats(Formats& formats, const std::filesystem::path& folder) {
+  formats.push_back(std::make_unique<TokenFile>(folder / "tokens"));
+  formats.push_back(std::make_unique<RecorderRing>(folder / "ring"));
+}
+
+}  // namespace trireme::hostile

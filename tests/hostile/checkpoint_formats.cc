@@ -1,0 +1,186 @@
+// Checkpoints: a manifest with its checksum and tensor files with theirs; and tensor files alone.
+#include <cstring>
+#include <map>
+#include <span>
+
+#include <ATen/ops/arange.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/hostile/format.h"
+#include "trireme/base/error.h"
+#include "trireme/base/file.h"
+#include "trireme/checkpoint/checkpoint.h"
+#include "trireme/checkpoint/safetensors.h"
+#include "trireme/comm/shared/thread_group.h"
+#include "trireme/train/config.h"
+#include "trireme/train/state.h"
+
+namespace trireme::hostile {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string checksum_of(std::string_view bytes) {
+  return checksum(std::as_bytes(std::span(bytes.data(), bytes.size())));
+}
+
+// A safetensors file in parts.
+struct TensorFile {
+  std::string header;  // JSON
+  std::string data;
+
+  static TensorFile of(const std::string& bytes) {
+    uint64_t size = 0;
+    std::memcpy(&size, bytes.data(), sizeof(size));
+    return {bytes.substr(8, size), bytes.substr(8 + size)};
+  }
+  std::string prefix() const {
+    const uint64_t size = header.size();
+    return std::string(reinterpret_cast<const char*>(&size), sizeof(size)) + header;
+  }
+  std::string bytes() const { return prefix() + data; }
+};
+
+void damage_tensor_file(TensorFile& file, Random& random) {
+  switch (random.below(4)) {
+    case 0: damage_bytes(file.data, random); break;
+    case 1: damage_text(file.header, random); break;
+    default: file.header = damaged_json(ordered_json::parse(file.header), -1, random); break;
+  }
+  if (random.one_in(4)) file.header.resize((file.header.size() + 7) / 8 * 8, ' ');
+}
+
+class Safetensors : public Format {
+ public:
+  explicit Safetensors(const std::filesystem::path& folder) : path_(folder / "a.safetensors") {
+    std::filesystem::create_directories(folder);
+    checkpoint::write_safetensors(path_, {{"bias", at::arange(4, at::kFloat)},
+                                          {"count", at::arange(3, at::kLong)},
+                                          {"empty", at::arange(0, at::kByte)},
+                                          {"weight", at::arange(12, at::kBFloat16).view({3, 4})}});
+    valid_ = TensorFile::of(get_file(path_));
+  }
+  std::string name() const override { return "safetensors"; }
+
+  void write(Random& random) override {
+    TensorFile file = valid_;
+    damage_tensor_file(file, random);
+    std::string bytes = file.bytes();
+    if (random.one_in(4)) damage_bytes(bytes, random);
+    put_file(path_, bytes);
+  }
+
+  void read() override {
+    expect_refusal_or_sense([&] {
+      const checkpoint::SafetensorsReader reader(path_);
+      for (const auto& info : reader.tensors()) {
+        const at::Tensor copy = reader.read(info.name);
+        require(static_cast<uint64_t>(copy.nbytes()) == info.end - info.begin,
+                "a tensor of another size than its bytes");
+        require(copy.sizes() == at::IntArrayRef(info.shape), "a tensor of another shape");
+      }
+    });
+  }
+
+ private:
+  std::filesystem::path path_;
+  TensorFile valid_;
+};
+
+class Checkpoint : public Format {
+ public:
+  explicit Checkpoint(const std::filesystem::path& folder) : folder_(folder / "step-000007") {
+    const train::RunState state{.step = 7,
+                                .next_sample = 112,
+                                .optimizer_steps = 7,
+                                .config = train::to_toml(train::RunConfig())};
+    const auto world = comm::make_thread_group(1);
+    std::vector<checkpoint::Entry> entries;
+    for (const auto& [name, tensor] : std::map<std::string, at::Tensor>{
+             {"blocks.0.weight", at::arange(12, at::kFloat).view({3, 4})},
+             {"count", at::arange(3, at::kLong)},
+             {"optimizer.step", at::arange(1, at::kDouble).view({})}}) {
+      entries.push_back(
+          {.name = name, .local = tensor, .layout = mesh::Layout(tensor.sizes().vec(), {}, {})});
+    }
+    checkpoint::save(folder, 7, entries, train::to_json(state), *world.front(), {.fsync = false});
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+      files_[entry.path().filename().string()] = get_file(entry.path());
+    }
+    const std::string manifest = std::exchange(files_["manifest.json"], "");
+    files_.erase("manifest.json");
+    manifest_ = ordered_json::parse(manifest);
+    manifest_.erase("checksum");
+  }
+  std::string name() const override { return "checkpoint"; }
+
+  void write(Random& random) override {
+    ordered_json manifest = manifest_;
+    for (const auto& [name, valid] : files_) {
+      std::string bytes = valid;
+      if (random.one_in(4)) {
+        TensorFile file = TensorFile::of(valid);
+        damage_tensor_file(file, random);
+        bytes = file.bytes();
+        if (!random.one_in(6)) repair(manifest, name, file);
+      }
+      put_file(folder_ / name, bytes);
+    }
+    std::string body = random.one_in(4) ? manifest.dump(1) : damaged_json(manifest, 1, random);
+    body = body.starts_with("{\n") ? body.substr(2) + "\n" : body;
+    const std::string sum = random.one_in(10) ? "0123456789abcdef" : checksum_of(body);
+    std::string text = "{\"checksum\": \"" + sum + "\",\n" + body;
+    if (random.one_in(20)) damage_bytes(text, random);
+    put_file(folder_ / "manifest.json", text);
+  }
+
+  void read() override {
+    expect_refusal_or_sense([&] { checkpoint::verify(folder_); });
+    expect_refusal_or_sense([&] {
+      const train::RunState state =
+          train::parse_state(checkpoint::inspect(folder_).state, folder_.string());
+      train::parse_config(state.config, folder_.string());
+    });
+    expect_refusal_or_sense([&] { checkpoint::load_global(folder_); });
+    expect_refusal_or_sense([&] { checkpoint::list(folder_.parent_path()); });
+  }
+
+ private:
+  // The manifest's sizes and checksums of a file that was damaged.
+  static void repair(ordered_json& manifest, const std::string& name, const TensorFile& file) {
+    for (ordered_json& record : manifest["files"]) {
+      if (record["name"] != name) continue;
+      record["bytes"] = file.bytes().size();
+      record["header_checksum"] = checksum_of(file.prefix());
+    }
+    const ordered_json header = ordered_json::parse(file.header, nullptr, false);
+    for (auto& [tensor, record] : manifest["tensors"].items()) {
+      if (header.is_discarded() || !header.is_object() || !header.contains(tensor)) continue;
+      const auto& entry = header[tensor];
+      if (!entry.is_object() || !entry.contains("data_offsets")) continue;
+      const auto& offsets = entry["data_offsets"];
+      if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
+          !offsets[1].is_number_unsigned()) {
+        continue;
+      }
+      const auto first = offsets[0].get<uint64_t>(), last = offsets[1].get<uint64_t>();
+      if (first > last || last > file.data.size()) continue;
+      for (ordered_json& piece : record["pieces"]) {
+        piece["checksum"] = checksum_of(std::string_view(file.data).substr(first, last - first));
+      }
+    }
+  }
+
+  std::filesystem::path folder_;
+  std::map<std::string, std::string> files_;  // without the manifest
+  ordered_json manifest_;
+};
+
+}  // namespace
+
+void add_checkpoint_formats(Formats& formats, const std::filesystem::path& folder) {
+  formats.push_back(std::make_unique<Safetensors>(folder / "safetensors"));
+  formats.push_back(std::make_unique<Checkpoint>(folder / "checkpoint"));
+}
+
+}  // namespace trireme::hostile
