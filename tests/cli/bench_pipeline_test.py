@@ -71,8 +71,8 @@ class BenchPipeline(ProgramTest):
     def test_bad_input(self):
         for expected, arguments in [
                 (["2f2b", "zero-bubble-v"], ["--schedule", "2f2b"]),
-                (["ranks is 0"], ["--stages", "0"]),
-                (["microbatches is -1"], ["--microbatches", "-1"]),
+                (["--stages: 0", "at least 1"], ["--stages", "0"]),
+                (["--microbatches: -1", "at least 1"], ["--microbatches", "-1"]),
                 (["1f1b", "is 3", "expected 1"], ["--chunks", "3"]),
                 (["memory limit of 2", "at least 4"], ["--schedule", "zero-bubble", "--memory-limit", "2"]),
                 (["--runs", "0"], ["--run", "--runs", "0"]),

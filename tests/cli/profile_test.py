@@ -100,7 +100,7 @@ class Profile(ProgramTest):
         self.fail_with(USER, ["20 steps are left", "first 20 are the warm-up", "--profile-warmup"], *train,
                        "--profile", "--profile-warmup=20")
         self.fail_with(USER, ["--profile-steps: 0", "at least 1"], *train, "--profile", "--profile-steps=0")
-        self.fail_with(USER, ["--profile-warmup is -1"], *train, "--profile", "--profile-warmup=-1")
+        self.fail_with(USER, ["--profile-warmup: -1", "at least 0"], *train, "--profile", "--profile-warmup=-1")
         self.fail_with(USER, ["--profile-steps"], *train, "--profile-steps=3")
         self.assertFalse((self.folder / "run/recorder").exists())  # no rank had started
 
