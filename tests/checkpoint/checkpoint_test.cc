@@ -5,9 +5,12 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
-#include "tests/checkpoint/saved.h"
+#include "tests/checkpoint/saved_tensors.h"
 #include "tests/harness/file_size_limit.h"
+#include "tests/harness/messages.h"
 #include "tests/harness/ranks.h"
 #include "tests/harness/temporary_folder.h"
 #include "tests/harness/tensors.h"
@@ -22,40 +25,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-constexpr SaveOptions kFast{.keep = 0, .fsync = false};
-
-struct Global {
-  std::string name;
-  at::Tensor tensor;
-  mesh::Layout layout;
-};
-
-std::vector<Entry> parts(std::span<const Global> globals, int world_rank) {
-  std::vector<Entry> entries;
-  for (const Global& global : globals)
-    entries.push_back(part_of(global.name, global.tensor, global.layout, world_rank));
-  return entries;
-}
-
-void save_all(const fs::path& root, int64_t step, std::span<const Global> globals, int size,
-              const SaveOptions& options = kFast) {
-  harness::run_ranks(size, [&](comm::Communicator& world) {
-    save(root, step, parts(globals, world.rank()), R"({"seed":1})", world, options);
-  });
-}
-
-// Loads into cleared tensors and compares every rank's part.
-void expect_loads(const fs::path& folder, std::span<const Global> globals, int size) {
-  harness::run_ranks(size, [&](comm::Communicator& world) {
-    const std::vector<Entry> expected = parts(globals, world.rank());
-    std::vector<Entry> entries = parts(globals, world.rank());
-    for (Entry& entry : entries) entry.local.zero_();
-    EXPECT_EQ(load(folder, entries, world), R"({"seed":1})");
-    for (size_t i = 0; i < entries.size(); ++i)
-      harness::assert_same_bits(entries[i].local, expected[i].local, entries[i].name);
-  });
-}
 
 // A draw per call, the same in every run.
 class Dice {
@@ -302,7 +271,7 @@ std::string save_error(const fs::path& root, const std::function<void(Entry&)>& 
   harness::run_ranks(1, [&](comm::Communicator& world) {
     Entry entry = part_of("w", random_tensor("w", {4}, at::kFloat), mesh::Layout({4}, {}), 0);
     edit(entry);
-    result = checkpoint_error([&] { save(root, 1, {&entry, 1}, state, world, kFast); });
+    result = harness::message_of([&] { save(root, 1, {&entry, 1}, state, world, kFast); });
   });
   EXPECT_EQ(latest(root), std::nullopt);
   return result;
@@ -337,6 +306,34 @@ TEST(Checkpoint, AFolderThatCannotBeMadeOrReadIsNamed) {
               AllOf(HasSubstr("/none"), HasSubstr("No such file")));
 }
 
+// The checkpoint is whole: a program that may open more files reads it.
+TEST(Checkpoint, TooManyOpenFilesAreNotTheCheckpointsFault) {
+  const TemporaryFolder root;
+  save_all(root.path(), 1, two_tensors(), 2);
+  rlimit old{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
+  const int next_free = dup(0);
+  close(next_free);
+  const rlimit none{static_cast<rlim_t>(next_free), old.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  std::vector<std::string> kinds, errors;
+  for (const bool verifies : {false, true}) {
+    try {
+      if (verifies) verify(root / "step-000001");
+      if (!verifies) load_global(root / "step-000001");
+    } catch (const CheckpointError& error) {
+      kinds.emplace_back("CheckpointError");
+    } catch (const Error& error) {
+      kinds.emplace_back("Error");
+      errors.emplace_back(error.what());
+    }
+  }
+  setrlimit(RLIMIT_NOFILE, &old);
+  EXPECT_THAT(kinds, ElementsAre("Error", "Error"));
+  for (const std::string& error : errors)
+    EXPECT_THAT(error, AllOf(HasSubstr("manifest.json"), HasSubstr("Too many open files")));
+}
+
 TEST(Checkpoint, ADiskFullOnOneRankFailsAllRanksAndThePreviousCheckpointSurvives) {
   const TemporaryFolder root;
   const auto globals = two_tensors();
@@ -350,14 +347,16 @@ TEST(Checkpoint, ADiskFullOnOneRankFailsAllRanksAndThePreviousCheckpointSurvives
       if (world.rank() == 1)
         entries.push_back(part_of("big", random_tensor("big", {1 << 17}, at::kByte),
                                   mesh::Layout({1 << 17}, {}), 1));
-      errors[world.rank()] =
-          checkpoint_error([&] { save(root.path(), 2, entries, "{}", world, {.keep = 1}); });
+      errors[world.rank()] = harness::message_of<ConfigError>(
+          [&] { save(root.path(), 2, entries, "{}", world, {.keep = 1}); });
     });
   }
   EXPECT_EQ(errors[0], errors[1]);
   EXPECT_THAT(errors[0],
               AllOf(HasSubstr("rank 1: cannot write"), HasSubstr("rank-001-of-002.safetensors"),
-                    HasSubstr("File too large")));
+                    HasSubstr("File too large: the checkpoint needs 131140 bytes in " +
+                              root.path().string() + ", which has "),
+                    HasSubstr(" free; make room there, or choose another folder")));
   EXPECT_FALSE(fs::exists(root / ".step-000002.tmp"));
   EXPECT_THAT(list(root.path()), ElementsAre(root / "step-000001"));
   expect_loads(root / "step-000001", globals, 2);
@@ -374,103 +373,6 @@ TEST(Checkpoint, ADiskFullUnderTheManifestFailsToo) {
   }
   EXPECT_THAT(error, AllOf(HasSubstr(kManifestName), HasSubstr("File too large")));
   EXPECT_TRUE(fs::is_empty(root.path()));
-}
-
-// Keeps a tensor where nobody sees it, and counts.
-class Hidden : public OffloadedTensor {
- public:
-  explicit Hidden(at::Tensor tensor) : tensor_(std::move(tensor)) {}
-  at::Tensor read() const override {
-    if (fails) throw Error("the disk is gone");
-    return tensor_.clone();
-  }
-  void write(const at::Tensor& values) override {
-    if (fails) throw Error("the disk is gone");
-    ++num_writes;
-    ASSERT_TRUE(values.is_contiguous() && values.device().is_cpu());
-    tensor_.copy_(values);
-  }
-  bool fails = false;
-  int num_writes = 0;
-
- private:
-  at::Tensor tensor_;
-};
-
-// The entry without its tensor in memory.
-std::shared_ptr<Hidden> offload(Entry& entry) {
-  auto hidden = std::make_shared<Hidden>(entry.local.clone());
-  entry.local = entry.local.to(at::kMeta);
-  entry.offloaded = hidden;
-  return hidden;
-}
-
-const std::vector<Global>& globals_to_offload() {
-  static const std::vector<Global> globals = {
-      {"w", random_tensor("w", {5, 3}, at::kFloat),
-       mesh::Layout({5, 3}, {{"shard", 2}}, {mesh::Placement::sharded(0)})},
-      {"b", random_tensor("b", {3}, at::kDouble), mesh::Layout({3}, {{"shard", 2}})},
-      {"none", random_tensor("none", {0}, at::kFloat), mesh::Layout({0}, {{"shard", 2}})}};
-  return globals;
-}
-
-TEST(Checkpoint, TensorsElsewhereGiveTheFilesOfTensorsInMemory) {
-  const TemporaryFolder folder;
-  save_all(folder / "memory", 1, globals_to_offload(), 2);
-  harness::run_ranks(2, [&](comm::Communicator& world) {
-    auto entries = parts(globals_to_offload(), world.rank());
-    for (Entry& entry : entries) offload(entry);
-    save(folder / "elsewhere", 1, entries, R"({"seed":1})", world, kFast);
-  });
-  for (const auto& item : fs::directory_iterator(folder / "memory" / "step-000001")) {
-    EXPECT_EQ(read_file(folder / "elsewhere" / "step-000001" / item.path().filename()),
-              read_file(item.path()))
-        << item.path();
-  }
-  expect_loads(folder / "elsewhere" / "step-000001", globals_to_offload(), 2);
-}
-
-TEST(Checkpoint, TensorsElsewhereAreFilledOnce) {
-  const TemporaryFolder folder;
-  save_all(folder.path(), 1, globals_to_offload(), 2);
-  harness::run_ranks(2, [&](comm::Communicator& world) {
-    const auto expected = parts(globals_to_offload(), world.rank());
-    auto entries = expected;
-    std::vector<std::shared_ptr<Hidden>> hidden;
-    for (Entry& entry : entries) {
-      entry.local = at::zeros_like(entry.local);
-      hidden.push_back(offload(entry));
-    }
-    load(folder / "step-000001", entries, world);
-    for (size_t i = 0; i < entries.size(); ++i) {
-      EXPECT_EQ(hidden[i]->num_writes, 1);
-      harness::assert_same_bits(hidden[i]->read(), expected[i].local, entries[i].name);
-    }
-  });
-}
-
-TEST(Checkpoint, ATensorElsewhereThatCannotBeFilledFailsTheLoadOnAllRanks) {
-  const TemporaryFolder folder;
-  save_all(folder.path(), 1, globals_to_offload(), 2);
-  harness::run_ranks(2, [&](comm::Communicator& world) {
-    auto entries = parts(globals_to_offload(), world.rank());
-    for (Entry& entry : entries) offload(entry)->fails = world.rank() == 1;
-    EXPECT_THAT(checkpoint_error([&] { load(folder / "step-000001", entries, world); }),
-                AllOf(HasSubstr("rank 1"), HasSubstr("the disk is gone")));
-  });
-}
-
-TEST(Checkpoint, ATensorElsewhereThatCannotBeReadFailsTheSaveOnAllRanks) {
-  const TemporaryFolder folder;
-  save_all(folder.path(), 1, globals_to_offload(), 2);
-  harness::run_ranks(2, [&](comm::Communicator& world) {
-    auto entries = parts(globals_to_offload(), world.rank());
-    for (Entry& entry : entries) offload(entry)->fails = world.rank() == 1;
-    EXPECT_THAT(checkpoint_error([&] { save(folder.path(), 2, entries, "{}", world, kFast); }),
-                AllOf(HasSubstr("rank 1"), HasSubstr("the disk is gone")));
-  });
-  EXPECT_THAT(list(folder.path()), ElementsAre(folder / "step-000001"));
-  expect_loads(folder / "step-000001", globals_to_offload(), 2);
 }
 
 }  // namespace

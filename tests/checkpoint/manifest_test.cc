@@ -1,13 +1,12 @@
 #include "trireme/checkpoint/manifest.h"
 
 #include <functional>
-#include <span>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/checkpoint/saved.h"
+#include "tests/checkpoint/signed_manifest.h"
 #include "tests/harness/temporary_folder.h"
 
 namespace trireme::checkpoint {
@@ -31,13 +30,8 @@ Manifest example() {
   return manifest;
 }
 
-// The text after an edit of its JSON, with the checksum made right again.
 std::string edited(const std::function<void(nlohmann::json&)>& edit) {
-  nlohmann::json body = nlohmann::json::parse(to_text(example()));
-  body.erase("checksum");
-  edit(body);
-  const std::string rest = body.dump(1).substr(2);
-  return "{\"checksum\": \"" + checksum(std::as_bytes(std::span(rest))) + "\",\n" + rest;
+  return checkpoint::edited(to_text(example()), edit);
 }
 
 std::string error_of(const std::string& text) {
@@ -74,7 +68,8 @@ TEST(Manifest, ANewerFormatIsRefusedNamingBothVersions) {
 }
 
 TEST(Manifest, MissingKeysAndWrongTypesAreErrors) {
-  EXPECT_THAT(error_of(edited([](auto& body) { body.erase("step"); })), HasSubstr("'step'"));
+  EXPECT_THAT(error_of(edited([](auto& body) { body.erase("step"); })),
+              HasSubstr("expected an object with \"step\""));
   EXPECT_THAT(error_of(edited([](auto& body) { body["tensors"]["empty"]["dtype"] = "F5"; })),
               HasSubstr("\"F5\" is unknown"));
   EXPECT_THAT(error_of(edited([](auto& body) { body["format"] = "other"; })),
@@ -89,11 +84,12 @@ TEST(Manifest, PiecesMustMakeUpTheWholeTensor) {
   };
   EXPECT_EQ(error([](Manifest&) {}), "");
   EXPECT_THAT(error([](Manifest& m) { m.tensors["block.0.w"].pieces.pop_back(); }),
-              HasSubstr("hold 8 of its 12 elements"));
+              HasSubstr("tensor \"block.0.w\": element [2, 0] lies in 0 pieces, expected 1"));
   EXPECT_THAT(error([](Manifest& m) { m.tensors["block.0.w"].pieces[1].box.offset[0] = 3; }),
-              HasSubstr("outside the tensor"));
+              HasSubstr("reaches outside the shape [3, 4]"));
   EXPECT_THAT(error([](Manifest& m) { m.files.pop_back(); }), HasSubstr("not listed"));
-  EXPECT_THAT(error([](Manifest& m) { m.files[0].name = "../a"; }), HasSubstr("leaves"));
+  EXPECT_THAT(error([](Manifest& m) { m.files[0].name = "../a"; }),
+              HasSubstr("the file name \"../a\" is none"));
 }
 
 TEST(Manifest, AStateThatIsNotJsonIsRefused) {

@@ -8,6 +8,7 @@
 namespace trireme::checkpoint {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Held = std::map<std::string, TensorRecord>;
 
@@ -73,7 +74,17 @@ TEST(SavePlan, ATensorThatIsNotWholeIsRefused) {
   auto held_by = held_under({{"w", layout}}, 2);
   held_by[1].clear();
   EXPECT_THAT(checkpoint_error([&] { plan_save(held_by); }),
-              HasSubstr("hold 3 of the 5 elements of \"w\""));
+              AllOf(HasSubstr("do not hold \"w\" exactly once"),
+                    HasSubstr("element [3] lies in 0 pieces")));
+}
+
+// As many elements as the tensor has, but not each of them once.
+TEST(SavePlan, BoxesThatOverlapAreRefused) {
+  auto held_by = held_under({{"w", mesh::Layout({5}, {})}}, 2);
+  held_by[0]["w"].pieces[0].box = {{0}, {3}};
+  held_by[1]["w"].pieces[0].box = {{1}, {2}};
+  EXPECT_THAT(checkpoint_error([&] { plan_save(held_by); }),
+              HasSubstr("element [1] lies in 2 pieces, expected 1"));
 }
 
 TEST(SavePlan, RanksThatDisagreeAreRefused) {

@@ -16,6 +16,16 @@ std::string text_of(int rank, size_t scale) {
   return text;
 }
 
+TEST(Objects, AllGatherNumbersBringsEveryRanks) {
+  for (int size = 1; size <= 4; ++size) {
+    harness::run_ranks(size, [&](Communicator& group) {
+      const auto numbers = all_gather_numbers(group, 10 - group.rank());
+      ASSERT_EQ(numbers.size(), static_cast<size_t>(size));
+      for (int r = 0; r < size; ++r) EXPECT_EQ(numbers[static_cast<size_t>(r)], 10 - r);
+    });
+  }
+}
+
 TEST(Objects, AllGatherStringsBringsUnevenAndEmptyTexts) {
   for (int size = 1; size <= 4; ++size) {
     for (const size_t scale : {0, 1, 17, 300000}) {

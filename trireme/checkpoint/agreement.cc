@@ -1,6 +1,13 @@
 #include "trireme/checkpoint/agreement.h"
 
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
 #include <exception>
+#include <filesystem>
+#include <mutex>
+#include <new>
+#include <thread>
 
 #include "trireme/base/error.h"
 #include "trireme/comm/objects.h"
@@ -8,39 +15,198 @@
 namespace trireme::checkpoint {
 namespace {
 
-constexpr char kSucceeded = '+';
-constexpr char kFailed = '-';
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// What a rank's report begins with: a result, or an error of some type.
+enum Kind : char {
+  kSucceeded = '+',
+  kConfigError = 'c',
+  kCheckpointError = 'k',
+  kError = 'e',
+  kInternalError = 'i',
+};
+
+constexpr milliseconds kFirstPause{50};
+// Well below any timeout that makes sense, and seldom enough to leave a recorder's ring readable.
+constexpr milliseconds kLongestPause{250};
+constexpr milliseconds kQuiet{3000};  // before the first word of a wait
+constexpr milliseconds kBetweenWords{1000};
 
 // libtorch's messages go on with a stack trace.
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
+[[noreturn]] void throw_as(Kind kind, const std::string& message) {
+  switch (kind) {
+    case kConfigError: throw ConfigError(message);
+    case kCheckpointError: throw CheckpointError(message);
+    case kError: throw Error(message);
+    default: throw InternalError(message);
+  }
+}
+
+std::string report(Kind kind, const std::string& message) {
+  return static_cast<char>(kind) + first_line(message);
+}
+
+// What `produce` returned or threw, for the peers to read.
+std::string report_of(const std::function<std::string(const Peers&)>& produce, const Peers& peers) {
+  try {
+    return static_cast<char>(kSucceeded) + produce(peers);
+  } catch (const CommError&) {
+    throw;  // the group is dead: nothing can be said to the peers
+  } catch (const ConfigError& error) {
+    return report(kConfigError, error.what());
+  } catch (const CheckpointError& error) {
+    return report(kCheckpointError, error.what());
+  } catch (const InternalError& error) {
+    return report(kInternalError, error.what());
+  } catch (const Error& error) {
+    return report(kError, error.what());
+  } catch (const std::filesystem::filesystem_error& error) {
+    return report(kError, concat(error.path1().string(), ": ", error.code().message()));
+  } catch (const std::bad_alloc&) {
+    return report(kConfigError, "out of memory");
+  } catch (const std::exception& error) {
+    return report(kInternalError, error.what());
+  }
+}
+
+// Says to the peers that this rank is there, from a thread of its own, until all have finished.
+class Heartbeat : public Peers {
+ public:
+  Heartbeat(comm::Communicator& world, const OnWait& on_wait)
+      : world_(world), on_wait_(on_wait), thread_([this] { run(); }) {}
+  ~Heartbeat() override {
+    if (!thread_.joinable()) return;
+    world_.abort("a rank gave up its work");
+    finish_and_join();
+  }
+
+  void check() const override {
+    if (has_failed_.load()) std::rethrow_exception(error_);
+  }
+  // This rank's work is done. Returns when every rank's is.
+  void finish() {
+    finish_and_join();
+    check();
+  }
+
+ private:
+  void finish_and_join() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_finished_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  bool wait_until_finished(milliseconds pause) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, pause, [this] { return is_finished_; });
+  }
+
+  void run() {
+    try {
+      for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+        const int64_t finished = wait_until_finished(pause) ? 1 : 0;
+        const std::vector<int64_t> all = comm::all_gather_numbers(world_, finished);
+        std::vector<int> at_work;
+        for (size_t rank = 0; rank < all.size(); ++rank) {
+          if (all[rank] == 0) at_work.push_back(static_cast<int>(rank));
+        }
+        if (at_work.empty()) return;
+        tell(at_work);
+      }
+    } catch (...) {
+      error_ = std::current_exception();
+      has_failed_ = true;
+    }
+  }
+  void tell(std::span<const int> at_work) {
+    const auto now = Clock::now();
+    if (!on_wait_ || now - start_ < kQuiet || now - last_word_ < kBetweenWords) return;
+    last_word_ = now;
+    on_wait_(at_work, std::chrono::duration_cast<milliseconds>(now - start_));
+  }
+
+  comm::Communicator& world_;
+  const OnWait& on_wait_;
+  const Clock::time_point start_ = Clock::now();
+  Clock::time_point last_word_{};
+  std::atomic<bool> has_failed_ = false;
+  std::exception_ptr error_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_finished_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+class NoPeers : public Peers {
+ public:
+  void check() const override {}
+};
+
+std::vector<std::string> exchange_reports(comm::Communicator& world,
+                                          const std::function<std::string(const Peers&)>& produce,
+                                          const OnWait& on_wait) {
+  if (world.size() == 1) return {report_of(produce, NoPeers())};
+  std::string mine;
+  {
+    Heartbeat heartbeat(world, on_wait);
+    try {
+      mine = report_of(produce, heartbeat);
+    } catch (const CommError& error) {
+      world.abort(error.what());  // the peers must not wait for what will not come
+      throw;
+    }
+    heartbeat.finish();
+  }
+  return comm::all_gather_strings(world, mine);
+}
+
+// Throws what the first rank that failed threw.
+void throw_first(std::span<const std::string> reports, bool names_rank) {
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    const Kind kind = static_cast<Kind>(reports[rank].front());
+    const std::string message = reports[rank].substr(1);
+    if (kind != kSucceeded)
+      throw_as(kind, names_rank ? concat("rank ", rank, ": ", message) : message);
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> gather_or_throw(comm::Communicator& world,
-                                         const std::function<std::string()>& produce) {
-  std::string mine;
-  try {
-    mine = kSucceeded + produce();
-  } catch (const CommError&) {
-    throw;  // the group is dead: nothing can be said to the peers
-  } catch (const std::exception& error) {
-    mine = kFailed + first_line(error.what());
-  }
-  std::vector<std::string> results = comm::all_gather_strings(world, mine);
-  for (size_t rank = 0; rank < results.size(); ++rank) {
-    if (results[rank].front() == kSucceeded) continue;
-    const std::string reason = results[rank].substr(1);
-    throw CheckpointError(world.size() == 1 ? reason : concat("rank ", rank, ": ", reason));
-  }
-  for (std::string& result : results) result.erase(0, 1);
-  return results;
+                                         const std::function<std::string(const Peers&)>& produce,
+                                         const OnWait& on_wait) {
+  std::vector<std::string> reports = exchange_reports(world, produce, on_wait);
+  const bool all_alike = std::ranges::count(reports, reports[0]) == std::ssize(reports);
+  throw_first(reports, /*names_rank=*/!all_alike);
+  for (std::string& report : reports) report.erase(0, 1);
+  return reports;
 }
 
-void run_or_throw(comm::Communicator& world, const std::function<void()>& work) {
-  gather_or_throw(world, [&] {
-    work();
-    return std::string();
-  });
+void run_or_throw(comm::Communicator& world, const std::function<void(const Peers&)>& work,
+                  const OnWait& on_wait) {
+  gather_or_throw(
+      world,
+      [&](const Peers& peers) {
+        work(peers);
+        return std::string();
+      },
+      on_wait);
+}
+
+std::string from_root(comm::Communicator& world,
+                      const std::function<std::string(const Peers&)>& produce,
+                      const OnWait& on_wait) {
+  const auto on_rank_0 = [&](const Peers& peers) {
+    return world.rank() == 0 ? produce(peers) : std::string();
+  };
+  const std::vector<std::string> reports = exchange_reports(world, on_rank_0, on_wait);
+  throw_first(reports, /*names_rank=*/false);
+  return reports[0].substr(1);
 }
 
 }  // namespace trireme::checkpoint

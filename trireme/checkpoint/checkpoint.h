@@ -15,6 +15,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "trireme/checkpoint/agreement.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/mesh/layout.h"
 
@@ -57,14 +58,19 @@ struct SaveOptions {
   int keep = 3;
   // false is for tests: a power cut may then lose or tear the checkpoint.
   bool fsync = true;
+  // Told while ranks wait for others' disks.
+  OnWait on_wait{};
 };
 
 // Writes `root`/step-000050. It appears at once and complete: a crash, a kill or a full disk at any
 // instant leaves the earlier checkpoints as they were. A checkpoint of the same step is replaced.
 // entries: this rank's tensors; ranks may hold different ones. state: JSON text, rank 0's is kept.
+// Ranks wait for each other's disks however slow they are (agreement.h).
 // Comm:       names, boxes and checksums; no tensor data
 // Collective: every rank of `world`, all seeing `root` as the same folder
-// Throws:     CheckpointError on all ranks with the failing rank's reason
+// Throws:     on all ranks the failing rank's reason: Error when it cannot be written (no room, no
+//             permission), saying what it needs and what is free where there is no room;
+//             CheckpointError when the entries make no checkpoint; CommError when a peer is lost
 void save(const std::filesystem::path& root, int64_t step, std::span<const Entry> entries,
           const std::string& state, comm::Communicator& world, const SaveOptions& options = {});
 
@@ -77,14 +83,19 @@ struct LoadOptions {
   bool strict = true;
   // Names of the checkpoint that begin so are left alone even then. Empty: none.
   std::string ignored{};
+  // Told while ranks wait for others' disks.
+  OnWait on_wait{};
 };
 
 // Copies the checkpoint `folder` into the entries' tensors, whatever the layout it was saved at.
 // Returns the state. Nothing is modified, on any rank, unless everything every rank needs is there
-// and its checksums are right.
+// and its checksums are right. Every element comes from exactly one piece, whose checksum was
+// compared. A file is opened once: one that another replaces meanwhile is not seen. One that is
+// rewritten in place while it is read, as nothing of ours does, may give other bytes than checked.
 // Comm:       names; no tensor data: each rank reads the pieces that meet its boxes
 // Collective: every rank of `world`
-// Throws:     CheckpointError on all ranks, listing what differs
+// Throws:     on all ranks: CheckpointError, listing what differs; Error when a rank may not read
+//             it; CommError when a peer is lost
 std::string load(const std::filesystem::path& folder, std::span<Entry> entries,
                  comm::Communicator& world, const LoadOptions& options = {});
 
@@ -100,6 +111,7 @@ struct VerifyReport {
   std::vector<std::string> problems{};  // one line each; empty when every bit is as saved
 };
 // Reads everything and compares all checksums; goes on after a problem.
+// Throws: Error when this process cannot open a file that is there: no problem of the checkpoint
 VerifyReport verify(const std::filesystem::path& folder);
 
 struct TensorSummary {

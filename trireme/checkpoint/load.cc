@@ -114,23 +114,27 @@ std::string layout_text(const TensorRecord& record) {
 std::string load(const fs::path& folder, std::span<Entry> entries, comm::Communicator& world,
                  const LoadOptions& options) {
   Manifest manifest;
-  const auto reports = gather_or_throw(world, [&] {
+  const auto read = [&](const Peers&) {
     manifest = read_manifest(folder);
     const Differences mine = compare(manifest, entries);
     return json({{"wanted", mine.wanted}, {"mismatches", mine.mismatches}}).dump();
-  });
+  };
+  const auto reports = gather_or_throw(world, read, options.on_wait);
   require_same_model(folder, manifest, merge(reports), options);
 
   Shards shards(folder, manifest);
-  run_or_throw(world, [&] {
+  const auto check = [&](const Peers& peers) {
     for (const Entry& entry : entries) {
+      peers.check();
       const mesh::Box box = entry.box(world.rank(), world.size());
       const auto found = manifest.tensors.find(entry.name);
       if (found != manifest.tensors.end()) check_box(shards, entry.name, found->second, box);
     }
-  });
-  run_or_throw(world, [&] {
+  };
+  run_or_throw(world, check, options.on_wait);
+  const auto copy = [&](const Peers& peers) {
     for (Entry& entry : entries) {
+      peers.check();
       const auto found = manifest.tensors.find(entry.name);
       if (found == manifest.tensors.end()) continue;
       const mesh::Box box = entry.box(world.rank(), world.size());
@@ -140,7 +144,8 @@ std::string load(const fs::path& folder, std::span<Entry> entries, comm::Communi
       shards.copy_box(entry.name, found->second, box, target);
       if (entry.offloaded) entry.offloaded->write(target);
     }
-  });
+  };
+  run_or_throw(world, copy, options.on_wait);
   return manifest.state;
 }
 

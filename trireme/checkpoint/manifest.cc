@@ -1,13 +1,20 @@
 #include "trireme/checkpoint/manifest.h"
 
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <limits>
 #include <set>
 #include <span>
 #include <string_view>
 
+#include <c10/util/ArrayRef.h>
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
+#include "trireme/checkpoint/exact_cover.h"
 #include "trireme/checkpoint/safetensors.h"
 
 namespace trireme::checkpoint {
@@ -21,6 +28,11 @@ constexpr std::string_view kFirstLineBegin = "{\"checksum\": \"";
 constexpr std::string_view kFirstLineEnd = "\",\n";
 constexpr size_t kChecksumDigits = 16;
 constexpr size_t kFirstLineBytes = kFirstLineBegin.size() + kChecksumDigits + kFirstLineEnd.size();
+
+constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMaxWorldSize = 1 << 20;
+constexpr size_t kMaxManifestBytes = size_t{1} << 30;
+constexpr JsonLimits kLimits{.max_bytes = kMaxManifestBytes, .max_values = size_t{64} << 20};
 
 template <typename... Args>
 [[noreturn]] void fail(const std::filesystem::path& where, const Args&... args) {
@@ -48,34 +60,37 @@ json to_json(const TensorRecord& record) {
           {"pieces", pieces}};
 }
 
-TensorRecord parse_record(const json& value) {
+TensorRecord parse_record(const JsonView& value) {
   TensorRecord record;
-  record.dtype = parse_dtype(value.at("dtype").get<std::string>());
-  record.shape = value.at("shape").get<std::vector<int64_t>>();
-  for (const json& axis : value.at("axes"))
-    record.axes.push_back({axis.at("name").get<std::string>(), axis.at("size").get<int>()});
-  for (const json& placement : value.at("placements"))
-    record.placements.push_back(mesh::parse_placement(placement.get<std::string>()));
-  for (const json& piece : value.at("pieces")) {
-    record.pieces.push_back({.file = piece.at("file").get<std::string>(),
-                             .box = {piece.at("offset").get<std::vector<int64_t>>(),
-                                     piece.at("size").get<std::vector<int64_t>>()},
-                             .checksum = piece.at("checksum").get<std::string>()});
+  record.dtype = parse_dtype(value.at("dtype").text());
+  record.shape = value.at("shape").integers(0, kMaxInteger);
+  for (const JsonView& axis : value.at("axes").elements()) {
+    const int64_t size = axis.at("size").integer(1, kMaxWorldSize);
+    record.axes.push_back({axis.at("name").text(), static_cast<int>(size)});
+  }
+  for (const JsonView& placement : value.at("placements").elements())
+    record.placements.push_back(mesh::parse_placement(placement.text()));
+  for (const JsonView& piece : value.at("pieces").elements()) {
+    record.pieces.push_back({.file = piece.at("file").text(),
+                             .box = {piece.at("offset").integers(0, kMaxInteger),
+                                     piece.at("size").integers(0, kMaxInteger)},
+                             .checksum = piece.at("checksum").text()});
   }
   return record;
 }
 
-Manifest parse_body(const json& body) {
+Manifest parse_body(const JsonView& body) {
   Manifest manifest;
-  manifest.step = body.at("step").get<int64_t>();
-  manifest.world_size = body.at("world_size").get<int>();
-  manifest.state = body.at("state").dump();
-  for (const auto& [name, value] : body.at("tensors").items())
+  manifest.step = body.at("step").integer(0, kMaxStep);
+  manifest.world_size = static_cast<int>(body.at("world_size").integer(1, kMaxWorldSize));
+  manifest.state = body.at("state").value().dump();
+  for (const auto& [name, value] : body.at("tensors").members())
     manifest.tensors.emplace(name, parse_record(value));
-  for (const json& file : body.at("files")) {
-    manifest.files.push_back({.name = file.at("name").get<std::string>(),
-                              .num_bytes = file.at("bytes").get<uint64_t>(),
-                              .header_checksum = file.at("header_checksum").get<std::string>()});
+  for (const JsonView& file : body.at("files").elements()) {
+    manifest.files.push_back(
+        {.name = file.at("name").text(),
+         .num_bytes = static_cast<uint64_t>(file.at("bytes").integer(0, kMaxInteger)),
+         .header_checksum = file.at("header_checksum").text()});
   }
   return manifest;
 }
@@ -84,18 +99,102 @@ std::string checksum_of(std::string_view text) {
   return checksum(std::as_bytes(std::span(text.data(), text.size())));
 }
 
-// True when `box` lies inside a tensor of this shape.
-bool fits(const mesh::Box& box, const std::vector<int64_t>& shape) {
-  if (box.offset.size() != shape.size() || box.size.size() != shape.size()) return false;
-  for (size_t d = 0; d < shape.size(); ++d) {
-    if (box.offset[d] < 0 || box.size[d] < 0 || box.offset[d] > shape[d] ||
-        box.size[d] > shape[d] - box.offset[d])
-      return false;
+// A plain name: what a file system or a shell could take for something else is no file of ours.
+bool is_plain(const std::string& name) {
+  constexpr size_t kMaxName = 255;
+  return !name.empty() && name.size() <= kMaxName && name.front() != '.' &&
+         std::ranges::all_of(name, [](unsigned char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                  c == '.' || c == '_' || c == '-';
+         });
+}
+
+// For messages: ASCII alone.
+std::string quoted(const std::string& name) {
+  return json(name).dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::ignore);
+}
+
+// Names are printed: none may hold what a terminal obeys.
+bool is_printable(const std::string& name) {
+  constexpr size_t kMaxName = 4096;
+  if (name.size() > kMaxName) return false;
+  for (size_t i = 0; i < name.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(name[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < name.size() ? name[i + 1] : 0xff);
+    if (byte < 0x20 || byte == 0x7f || (byte == 0xc2 && next < 0xa0)) return false;
   }
   return true;
 }
 
+std::set<std::string> check_files(const Manifest& manifest, const std::filesystem::path& where) {
+  std::set<std::string> names;
+  for (const FileRecord& file : manifest.files) {
+    if (!is_plain(file.name))
+      fail(where, "the file name ", quoted(file.name),
+           " is none of a checkpoint's; expected letters, digits, '.', '_' and '-'");
+    if (!names.insert(file.name).second)
+      fail(where, "lists the file ", quoted(file.name), " twice");
+  }
+  return names;
+}
+
+void check_record(const std::string& name, const TensorRecord& record,
+                  const std::set<std::string>& files, const std::filesystem::path& where) {
+  const std::string title = "tensor " + quoted(name);
+  const bool has_printable_names =
+      is_printable(name) && std::ranges::all_of(record.axes, [](const mesh::Axis& axis) {
+        return is_printable(axis.name);
+      });
+  if (!has_printable_names)
+    fail(where, title, ": its name or an axis's is too long or has control characters");
+  if (!num_bytes_of(record.shape, c10::elementSize(record.dtype)))
+    fail(where, title, " has the shape ", at::IntArrayRef(record.shape), " of ",
+         dtype_name(record.dtype), ", expected at most ", kMaxDims,
+         " dimensions and 2^63 - 1 bytes");
+  if (record.axes.size() != record.placements.size())
+    fail(where, title, " has ", record.axes.size(), " axes and ", record.placements.size(),
+         " placements, expected one for each");
+  std::set<std::string> used;
+  std::vector<mesh::Box> boxes;
+  for (const Piece& piece : record.pieces) {
+    if (!files.contains(piece.file))
+      fail(where, "a piece of ", title, " is in ", quoted(piece.file), ", which is not listed");
+    // A file has one entry of a name: two pieces in it would be the same bytes.
+    if (!used.insert(piece.file).second)
+      fail(where, title, " has two pieces in the file ", quoted(piece.file));
+    boxes.push_back(piece.box);
+  }
+  if (const std::string error = cover_error(record.shape, boxes); !error.empty())
+    fail(where, title, ": ", error);
+}
+
+// A folder that was renamed would be resumed as another step than it is.
+void check_name(const std::filesystem::path& folder, int64_t step,
+                const std::filesystem::path& where) {
+  std::filesystem::path whole = std::filesystem::absolute(folder).lexically_normal();
+  if (!whole.has_filename()) whole = whole.parent_path();
+  const int64_t named = step_of(whole.filename().string());
+  if (named >= 0 && named != step)
+    fail(where, "the checkpoint of step ", step, " lies in a folder named ",
+         whole.filename().string(), "; rename it to ", folder_name(step));
+}
+
 }  // namespace
+
+std::string folder_name(int64_t step) {
+  char name[32];
+  std::snprintf(name, sizeof(name), "step-%06lld", static_cast<long long>(step));
+  return name;
+}
+
+int64_t step_of(const std::string& name) {
+  constexpr std::string_view kPrefix = "step-";
+  if (!name.starts_with(kPrefix)) return -1;
+  const char* end = name.data() + name.size();
+  int64_t step = -1;
+  const auto parsed = std::from_chars(name.data() + kPrefix.size(), end, step);
+  return parsed.ec == std::errc() && parsed.ptr == end && step <= kMaxStep ? step : -1;
+}
 
 int64_t TensorRecord::num_elements() const {
   int64_t product = 1;
@@ -138,53 +237,36 @@ Manifest parse_manifest(const std::string& text, const std::filesystem::path& wh
   if (actual != expected)
     fail(where, "checksum ", actual, ", expected ", expected,
          ": the manifest is damaged; use another checkpoint or a copy");
+  const std::string source = where.string();
   try {
-    const json body = json::parse(text);
-    if (body.at("format").get<std::string>() != kFormatName)
-      fail(where, "format ", body.at("format").dump(), ", expected \"", kFormatName, "\"");
-    const auto version = body.at("format_version").get<int64_t>();
+    const json values = parse_json(text, source, kLimits);
+    const JsonView body(values, source);
+    const std::string& format = body.at("format").text();
+    if (format != kFormatName)
+      fail(where, "format ", quoted(format), ", expected \"", kFormatName, "\"");
+    const int64_t version = body.at("format_version").integer(1, kMaxInteger);
     if (version > kFormatVersion)
       fail(where, "written in checkpoint format ", version, "; this program reads formats up to ",
            kFormatVersion, ": use a newer trireme");
     return parse_body(body);
-  } catch (const json::exception& error) {
-    fail(where, "not a valid manifest: ", error.what());
   } catch (const ConfigError& error) {
-    fail(where, "not a valid manifest: ", error.what());
+    throw CheckpointError(error.what());
   }
 }
 
 void check_pieces(const Manifest& manifest, const std::filesystem::path& where) {
-  std::set<std::string> files;
-  for (const FileRecord& file : manifest.files) {
-    if (file.name.empty() || file.name.find('/') != std::string::npos)
-      fail(where, "the file name \"", file.name, "\" leaves the checkpoint's folder");
-    files.insert(file.name);
-  }
-  for (const auto& [name, record] : manifest.tensors) {
-    int64_t total = 0;
-    for (const Piece& piece : record.pieces) {
-      if (!fits(piece.box, record.shape))
-        fail(where, "a piece of \"", name, "\" reaches outside the tensor");
-      if (!files.contains(piece.file))
-        fail(where, "a piece of \"", name, "\" is in \"", piece.file, "\", which is not listed");
-      total += piece.box.numel();
-    }
-    if (total != record.num_elements())
-      fail(where, "the pieces of \"", name, "\" hold ", total, " of its ", record.num_elements(),
-           " elements");
-  }
+  const std::set<std::string> files = check_files(manifest, where);
+  for (const auto& [name, record] : manifest.tensors) check_record(name, record, files, where);
 }
 
 Manifest read_manifest(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / kManifestName;
-  std::string text;
-  try {
-    text = read_file(path);
-  } catch (const Error& error) {
-    throw CheckpointError(concat(error.what(), " (is ", folder.string(), " a checkpoint?)"));
-  }
+  const uint64_t num_bytes = size_of_file(path);
+  if (num_bytes > kMaxManifestBytes)
+    fail(path, num_bytes, " bytes, a manifest has at most ", kMaxManifestBytes);
+  const std::string text = read_file(path);
   Manifest manifest = parse_manifest(text, path);
+  check_name(folder, manifest.step, path);
   check_pieces(manifest, path);
   return manifest;
 }

@@ -18,6 +18,12 @@ namespace trireme::checkpoint {
 // Raised whenever an older program could misread a newer checkpoint.
 inline constexpr int64_t kFormatVersion = 1;
 inline constexpr const char* kManifestName = "manifest.json";
+// A step beyond it is none: 31 years at a thousand steps a second.
+inline constexpr int64_t kMaxStep = 1'000'000'000'000;
+
+// "step-000050", and back; -1 when `name` is no checkpoint's.
+std::string folder_name(int64_t step);
+int64_t step_of(const std::string& name);
 
 // One box of a tensor, stored under the tensor's name in one file.
 struct Piece {
@@ -34,7 +40,8 @@ struct TensorRecord {
   // The layout at which it was saved; information alone, the pieces say where everything is.
   std::vector<mesh::Axis> axes{};
   std::vector<mesh::Placement> placements{};
-  std::vector<Piece> pieces{};  // disjoint, together the whole tensor; empty boxes are left out
+  // Each element lies in exactly one of them, each file has at most one; empty ones are left out.
+  std::vector<Piece> pieces{};
 
   int64_t num_elements() const;
   int64_t num_bytes() const;
@@ -63,15 +70,17 @@ struct Manifest {
 // Throws: CheckpointError when the state is not JSON or a name is not UTF-8
 std::string to_text(const Manifest& manifest);
 
-// `where` appears in errors.
-// Throws: CheckpointError when a bit changed, when a newer program wrote it, when a key is missing
+// `where` appears in errors. Sizes, counts and depth are bounded before anything is built.
+// Throws: CheckpointError when a bit changed, when a newer program wrote it, when a value is
+//         missing, of another type or out of its range
 Manifest parse_manifest(const std::string& text, const std::filesystem::path& where);
 
-// Reads `folder`/manifest.json and checks that every tensor's pieces make up the whole tensor.
-// Throws: CheckpointError with the path
+// Reads `folder`/manifest.json and checks what no checksum can: a folder step-000050 holds step 50,
+// file names stay in the folder, and of each tensor every element lies in exactly one piece.
+// Throws: CheckpointError with the path; Error when this process may not read it
 Manifest read_manifest(const std::filesystem::path& folder);
 
-// What read_manifest() checks after parsing.
+// What read_manifest() checks of files and pieces.
 void check_pieces(const Manifest& manifest, const std::filesystem::path& where);
 
 }  // namespace trireme::checkpoint

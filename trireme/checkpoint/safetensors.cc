@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
+#include "trireme/checkpoint/exact_cover.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -21,8 +24,12 @@ constexpr std::pair<at::ScalarType, const char*> kDtypes[] = {
     {at::kLong, "I64"},   {at::kInt, "I32"},   {at::kShort, "I16"}, {at::kChar, "I8"},
     {at::kByte, "U8"},    {at::kBool, "BOOL"}};
 
+constexpr const char* kDtypeNames = "F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL";
+
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the reference implementation's limit
+constexpr size_t kMaxHeaderValues = size_t{8} << 20;
+constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max();
 constexpr const char* kMetadataKey = "__metadata__";
 
 template <typename... Args>
@@ -30,52 +37,33 @@ template <typename... Args>
   throw CheckpointError(concat(path.string(), ": ", args...));
 }
 
-// Runs `action`; what the file system reports becomes a CheckpointError.
-template <typename Action>
-auto as_checkpoint_error(Action action) {
+[[noreturn]] void fail_to_read(const std::filesystem::path& path, const char* reason) {
+  throw CheckpointError(concat("cannot read ", path.string(), ": ", reason));
+}
+
+TensorInfo parse_info(const std::string& name, const JsonView& value) {
+  TensorInfo info{.name = name};
+  const JsonView dtype = value.at("dtype");
   try {
-    return action();
-  } catch (const CheckpointError&) {
-    throw;
-  } catch (const Error& error) {
-    throw CheckpointError(error.what());
+    info.dtype = parse_dtype(dtype.text());
+  } catch (const ConfigError&) {
+    dtype.fail(concat("one of ", kDtypeNames));
   }
+  info.shape = value.at("shape").integers(0, kMaxInteger);
+  const JsonView offsets = value.at("data_offsets");
+  const std::vector<int64_t> ends = offsets.integers(0, kMaxInteger);
+  if (ends.size() != 2) offsets.fail("two offsets");
+  info.begin = static_cast<uint64_t>(ends[0]);
+  info.end = static_cast<uint64_t>(ends[1]);
+  return info;
 }
 
 uint64_t size_in_bytes(const TensorInfo& info, const std::filesystem::path& path) {
-  uint64_t bytes = c10::elementSize(info.dtype);
-  for (int64_t length : info.shape) {
-    if (length < 0 || __builtin_mul_overflow(bytes, static_cast<uint64_t>(length), &bytes))
-      fail(path, "tensor \"", info.name, "\" has an impossible shape (dimension ", length, ")");
-  }
-  return bytes;
-}
-
-TensorInfo parse_info(const std::string& name, const nlohmann::json& value,
-                      const std::filesystem::path& path) {
-  TensorInfo info{.name = name};
-  try {
-    info.dtype = parse_dtype(value.at("dtype").get<std::string>());
-    const nlohmann::json& offsets = value.at("data_offsets");
-    if (!offsets.is_array() || offsets.size() != 2)
-      fail(path, "tensor \"", name, "\" has data_offsets ", offsets.dump(), ", expected two");
-    for (const nlohmann::json& number : value.at("shape")) {
-      if (!number.is_number_unsigned())
-        fail(path, "tensor \"", name, "\" has the dimension ", number.dump());
-      info.shape.push_back(number.get<int64_t>());
-    }
-    for (const nlohmann::json& number : offsets) {
-      if (!number.is_number_unsigned())
-        fail(path, "tensor \"", name, "\" has the offset ", number.dump());
-    }
-    info.begin = offsets[0].get<uint64_t>();
-    info.end = offsets[1].get<uint64_t>();
-  } catch (const ConfigError& error) {
-    fail(path, "tensor \"", name, "\": ", error.what());
-  } catch (const nlohmann::json::exception&) {
-    fail(path, "tensor \"", name, "\" lacks a valid dtype, shape or data_offsets");
-  }
-  return info;
+  const auto bytes = num_bytes_of(info.shape, c10::elementSize(info.dtype));
+  if (!bytes)
+    fail(path, "tensor \"", info.name, "\" has an impossible shape: ", at::IntArrayRef(info.shape),
+         ", expected at most ", kMaxDims, " dimensions and 2^63 - 1 bytes");
+  return static_cast<uint64_t>(*bytes);
 }
 
 // The tensors must fill [0, data_bytes) exactly: no overlap, no gap, nothing behind.
@@ -121,20 +109,32 @@ std::string dtype_name(at::ScalarType dtype) {
   for (const auto& [type, name] : kDtypes) {
     if (type == dtype) return name;
   }
-  throw ConfigError(concat("dtype ", c10::toString(dtype), " cannot be stored; expected one of ",
-                           "F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL"));
+  throw ConfigError(
+      concat("dtype ", c10::toString(dtype), " cannot be stored; expected one of ", kDtypeNames));
 }
 
 at::ScalarType parse_dtype(const std::string& name) {
   for (const auto& [type, known] : kDtypes) {
     if (name == known) return type;
   }
-  throw ConfigError(concat("dtype \"", name, "\" is unknown; expected one of ",
-                           "F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL"));
+  throw ConfigError(concat("dtype \"", name, "\" is unknown; expected one of ", kDtypeNames));
+}
+
+uint64_t size_of_file(const std::filesystem::path& path) {
+  std::error_code code;
+  const auto status = std::filesystem::status(path, code);
+  if (status.type() == std::filesystem::file_type::not_found || !code) {
+    if (!std::filesystem::exists(status)) fail_to_read(path, "No such file or directory");
+    if (!std::filesystem::is_regular_file(status)) fail_to_read(path, "it is no regular file");
+    const uint64_t num_bytes = std::filesystem::file_size(path, code);
+    if (!code) return num_bytes;
+  }
+  throw Error(concat("cannot read ", path.string(), ": ", code.message()));
 }
 
 SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) : path_(path) {
-  file_ = as_checkpoint_error([&] { return std::make_shared<MappedFile>(path); });
+  size_of_file(path);  // also says whether it is one
+  file_ = std::make_shared<MappedFile>(path);
   parse(path);
 }
 
@@ -150,25 +150,29 @@ void SafetensorsReader::parse(const std::filesystem::path& path) {
   if (length > bytes.size() - kLengthBytes)
     fail(path, "header of ", length, " bytes in a file of ", bytes.size(), ": truncated");
   data_begin_ = kLengthBytes + length;
-  const auto* text = reinterpret_cast<const char*>(bytes.data()) + kLengthBytes;
-  const auto header = nlohmann::json::parse(text, text + length, nullptr, false);
-  if (!header.is_object()) fail(path, "the header is not a JSON object: damaged");
-  for (const auto& [name, value] : header.items()) {
-    if (name != kMetadataKey) {
-      tensors_.push_back(parse_info(name, value, path));
-      continue;
-    }
-    if (!value.is_object()) fail(path, kMetadataKey, " is not an object");
-    for (const auto& [key, entry] : value.items()) {
-      if (!entry.is_string()) fail(path, kMetadataKey, " \"", key, "\" is not a string");
-      metadata_[key] = entry.get<std::string>();
-    }
-  }
+  parse_header({reinterpret_cast<const char*>(bytes.data()) + kLengthBytes, length});
   std::stable_sort(tensors_.begin(), tensors_.end(), [](const auto& a, const auto& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   });
   check_offsets(tensors_, bytes.size() - data_begin_, path);
   for (size_t i = 0; i < tensors_.size(); ++i) index_[tensors_[i].name] = i;
+}
+
+void SafetensorsReader::parse_header(std::string_view text) {
+  const std::string source = path_.string() + ", header";
+  try {
+    const nlohmann::json header =
+        parse_json(text, source, {.max_bytes = kMaxHeaderBytes, .max_values = kMaxHeaderValues});
+    for (const auto& [name, value] : JsonView(header, source).members()) {
+      if (name != kMetadataKey) {
+        tensors_.push_back(parse_info(name, value));
+        continue;
+      }
+      for (const auto& [key, entry] : value.members()) metadata_[key] = entry.text();
+    }
+  } catch (const ConfigError& error) {
+    throw CheckpointError(error.what());
+  }
 }
 
 const TensorInfo* SafetensorsReader::find(const std::string& name) const {
@@ -208,9 +212,7 @@ at::Tensor SafetensorsReader::read(const std::string& name) const {
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
                                      std::vector<TensorInfo> tensors,
                                      const std::map<std::string, std::string>& metadata)
-    : path_(path),
-      file_(as_checkpoint_error([&] { return OutputFile(path); })),
-      tensors_(std::move(tensors)) {
+    : path_(path), file_(path), tensors_(std::move(tensors)) {
   std::stable_sort(tensors_.begin(), tensors_.end(), [](const auto& a, const auto& b) {
     return c10::elementSize(a.dtype) > c10::elementSize(b.dtype);
   });
@@ -232,7 +234,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
     fail(path, "header of ", header.size(), " bytes, at most ", kMaxHeaderBytes, " allowed");
   header_checksum_ = checksum(std::as_bytes(std::span(header)));
   num_bytes_ = header.size() + at;
-  as_checkpoint_error([&] { file_.write(header); });
+  file_.write(header);
 }
 
 std::string SafetensorsWriter::write(const at::Tensor& tensor) {
@@ -243,16 +245,14 @@ std::string SafetensorsWriter::write(const at::Tensor& tensor) {
       info.name, "\" was announced with another dtype or shape");
   const at::Tensor data = tensor.detach().cpu().contiguous();
   const auto* begin = static_cast<const std::byte*>(data.const_data_ptr());
-  as_checkpoint_error([&] { file_.write(begin, data.nbytes()); });
+  file_.write(begin, data.nbytes());
   return checksum({begin, data.nbytes()});
 }
 
 void SafetensorsWriter::finish(bool fsync) {
   TRIREME_ASSERT(next_ == tensors_.size(), tensors_.size() - next_, " tensors were not written");
-  as_checkpoint_error([&] {
-    if (fsync) file_.sync();
-    file_.close();
-  });
+  if (fsync) file_.sync();
+  file_.close();
 }
 
 void write_safetensors(const std::filesystem::path& path,

@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -22,6 +23,10 @@ namespace trireme::checkpoint {
 // Throws: ConfigError on a dtype the format or we do not have.
 std::string dtype_name(at::ScalarType dtype);
 at::ScalarType parse_dtype(const std::string& name);
+
+// Of a regular file, or a link to one: others (a FIFO, say) are never opened.
+// Throws: CheckpointError when there is none; Error when it cannot be looked at
+uint64_t size_of_file(const std::filesystem::path& path);
 
 struct TensorInfo {
   std::string name{};
@@ -36,7 +41,8 @@ struct TensorInfo {
 class SafetensorsReader {
  public:
   // Maps the file; reads the header alone.
-  // Throws: CheckpointError with the path when the file is missing, truncated or not valid
+  // Throws: CheckpointError with the path when the file is missing, truncated or not valid; Error
+  //         when this process cannot open it (no permission, too many open files)
   explicit SafetensorsReader(const std::filesystem::path& path);
 
   // In the order of their bytes.
@@ -58,6 +64,7 @@ class SafetensorsReader {
 
  private:
   void parse(const std::filesystem::path& path);
+  void parse_header(std::string_view text);
 
   std::filesystem::path path_;
   std::shared_ptr<MappedFile> file_;
@@ -71,7 +78,8 @@ class SafetensorsReader {
 class SafetensorsWriter {
  public:
   // Writes the header. Larger elements go first, so that every tensor is aligned.
-  // Throws: CheckpointError with path and reason; so do write() and finish()
+  // Throws: CheckpointError when the names or shapes are no file's; Error with path and reason when
+  //         it cannot be written, as do write() and finish()
   SafetensorsWriter(const std::filesystem::path& path, std::vector<TensorInfo> tensors,
                     const std::map<std::string, std::string>& metadata = {});
 

@@ -21,24 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kPrefix = "step-";
 // Folders that begin with a dot are never checkpoints: on their way in, or on their way out.
 constexpr std::string_view kHiddenPrefix = ".step-";
-
-std::string folder_name(int64_t step) {
-  char name[32];
-  std::snprintf(name, sizeof(name), "step-%06lld", static_cast<long long>(step));
-  return name;
-}
-
-// -1 when `name` is no checkpoint's.
-int64_t step_of(const std::string& name) {
-  if (!name.starts_with(kPrefix)) return -1;
-  const char* end = name.data() + name.size();
-  int64_t step = -1;
-  const auto parsed = std::from_chars(name.data() + kPrefix.size(), end, step);
-  return parsed.ec == std::errc() && parsed.ptr == end ? step : -1;
-}
 
 void add_axes(const std::string& name, const mesh::Layout& layout, TensorRecord& record) {
   if (layout.outer() != nullptr) add_axes(name, *layout.outer(), record);  // it splits first
@@ -81,7 +65,8 @@ void remove_leftovers(const fs::path& root) {
 
 // Writes this rank's file; the result lists it and its pieces with their checksums.
 Manifest write_shard(const fs::path& folder, const std::map<std::string, TensorRecord>& plan,
-                     std::span<const Entry> entries, int rank, int world_size, bool fsync) {
+                     std::span<const Entry> entries, const Peers& peers, int rank, int world_size,
+                     bool fsync) {
   Manifest written;
   const std::string file = shard_name(rank, world_size);
   std::vector<TensorInfo> infos;
@@ -99,6 +84,7 @@ Manifest write_shard(const fs::path& folder, const std::map<std::string, TensorR
   for (const Entry& entry : entries) held[entry.name] = &entry;
   SafetensorsWriter writer(folder / file, std::move(infos), {{"format", "pt"}});
   for (const TensorInfo& info : writer.tensors()) {
+    peers.check();
     const Entry& entry = *held.at(info.name);
     written.tensors.at(info.name).pieces[0].checksum =
         writer.write(entry.offloaded ? entry.offloaded->read() : entry.local);
@@ -130,7 +116,7 @@ Manifest complete_manifest(int64_t step, const std::string& state,
 
 void rename_or_throw(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) == 0) return;
-  throw CheckpointError(
+  throw Error(
       concat("cannot rename ", from.string(), " to ", to.string(), ": ", std::strerror(errno)));
 }
 
@@ -180,6 +166,33 @@ void remove_old(const fs::path& root, int64_t newest, int keep) {
   }
 }
 
+// What each rank holds, from the descriptions they gave.
+std::vector<std::map<std::string, TensorRecord>> held_at(
+    int64_t step, std::span<const std::string> descriptions) {
+  std::vector<std::map<std::string, TensorRecord>> held_by;
+  for (const std::string& text : descriptions) {
+    Manifest held = parse_manifest(text, "a rank's description");
+    if (held.step != step)
+      throw CheckpointError(concat("ranks save different steps: ", step, " and ", held.step));
+    held_by.push_back(std::move(held.tensors));
+  }
+  return held_by;
+}
+
+// What is missing where a save found no room; empty when it failed for another reason.
+std::string room_for(const fs::path& root, const std::map<std::string, TensorRecord>& plan,
+                     const std::string& reason) {
+  const auto says = [&](int code) { return reason.find(std::strerror(code)) != std::string::npos; };
+  if (!says(ENOSPC) && !says(EDQUOT) && !says(EFBIG)) return "";
+  int64_t needed = 0;
+  for (const auto& [name, record] : plan) needed += record.num_bytes();
+  std::error_code code;
+  const fs::space_info space = fs::space(root, code);
+  return concat(": the checkpoint needs ", needed, " bytes in ", root.string(),
+                code ? "" : concat(", which has ", space.available, " free"),
+                "; make room there, or choose another folder");
+}
+
 }  // namespace
 
 mesh::Box Entry::box(int world_rank, int world_size) const {
@@ -199,43 +212,47 @@ void save(const fs::path& root, int64_t step, std::span<const Entry> entries,
   const int rank = world.rank();
   const int size = world.size();
   const fs::path temporary = root / ("." + folder_name(step) + ".tmp");
-  const auto described = gather_or_throw(world, [&] {
-    if (step < 0) throw CheckpointError(concat("step ", step, " to save is negative"));
+  const auto describe_mine = [&](const Peers&) {
+    if (step < 0 || step > kMaxStep)
+      throw CheckpointError(
+          concat("step ", step, " to save; expected a number from 0 to ", kMaxStep));
     return to_text({.step = step,
                     .state = rank == 0 ? state : "{}",
                     .tensors = describe(entries, rank, size)});
-  });
+  };
+  const auto described = gather_or_throw(world, describe_mine, options.on_wait);
   std::map<std::string, TensorRecord> plan;
-  run_or_throw(world, [&] {
-    std::vector<std::map<std::string, TensorRecord>> held_by;
-    for (const std::string& text : described) {
-      Manifest held = parse_manifest(text, "a rank's description");
-      if (held.step != step)
-        throw CheckpointError(concat("ranks save different steps: ", step, " and ", held.step));
-      held_by.push_back(std::move(held.tensors));
-    }
-    plan = plan_save(held_by);
+  const auto prepare = [&](const Peers&) {
+    plan = plan_save(held_at(step, described));
     if (rank != 0) return;
     make_folders(root);
     remove_leftovers(root);
     fs::create_directory(temporary);
-  });
+  };
+  const auto write = [&](const Peers& peers) {
+    return to_text(write_shard(temporary, plan, entries, peers, rank, size, options.fsync));
+  };
   try {
-    const auto reports = gather_or_throw(world, [&] {
-      return to_text(write_shard(temporary, plan, entries, rank, size, options.fsync));
-    });
-    run_or_throw(world, [&] {
+    run_or_throw(world, prepare, options.on_wait);
+    const auto reports = gather_or_throw(world, write, options.on_wait);
+    const auto finish = [&](const Peers&) {
       if (rank != 0) return;
-      commit(root, temporary, complete_manifest(step, state, std::move(plan), reports), options);
+      commit(root, temporary, complete_manifest(step, state, plan, reports), options);
       remove_old(root, step, options.keep);
-    });
-  } catch (const CheckpointError&) {
-    // All ranks are here, and none writes any more.
-    run_or_throw(world, [&] {
-      std::error_code ignored;
-      if (rank == 0) fs::remove_all(temporary, ignored);
-    });
+    };
+    run_or_throw(world, finish, options.on_wait);
+  } catch (const CommError&) {
     throw;
+  } catch (const Error& error) {
+    // All ranks are here, and none writes any more.
+    const auto clean_up = [&](const Peers&) {
+      std::error_code ignored;
+      fs::remove_all(temporary, ignored);
+      return room_for(root, plan, error.what());
+    };
+    const std::string room = from_root(world, clean_up, options.on_wait);
+    if (room.empty()) throw;
+    throw ConfigError(error.what() + room);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/checkpoint/exact_cover.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -83,12 +84,12 @@ std::map<std::string, TensorRecord> plan_save(
     plan.at(*box.name).pieces.push_back({.file = shard_name(writer, world_size), .box = box.box});
   }
   for (auto& [name, record] : plan) {
-    int64_t total = 0;
-    for (const Piece& piece : record.pieces) total += piece.box.numel();
-    if (total != record.num_elements())
-      throw CheckpointError(concat("the ranks together hold ", total, " of the ",
-                                   record.num_elements(), " elements of \"", name,
-                                   "\": a rank left it out, or its layout is wrong"));
+    std::vector<mesh::Box> held;
+    for (const Piece& piece : record.pieces) held.push_back(piece.box);
+    const std::string error = cover_error(record.shape, held);
+    if (!error.empty())
+      throw CheckpointError(concat("the ranks together do not hold \"", name, "\" exactly once: ",
+                                   error, ": a rank left it out, or its layout is wrong"));
     std::sort(record.pieces.begin(), record.pieces.end(),
               [](const Piece& a, const Piece& b) { return a.box.offset < b.box.offset; });
   }

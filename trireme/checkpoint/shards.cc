@@ -38,9 +38,7 @@ const SafetensorsReader& Shards::open(const std::string& file) {
   TRIREME_ASSERT(record != manifest_.files.end(), "file ", file, " is not in the manifest");
   const std::filesystem::path path = folder_ / file;
   // Before the reader's own checks: their messages are about the format, not about the cause.
-  std::error_code code;
-  const uint64_t num_bytes = std::filesystem::file_size(path, code);
-  if (code) throw CheckpointError(concat("cannot read ", path.string(), ": ", code.message()));
+  const uint64_t num_bytes = size_of_file(path);
   if (num_bytes != record->num_bytes)
     fail_damaged(path, num_bytes, " bytes, expected ", record->num_bytes,
                  num_bytes < record->num_bytes ? " (truncated)" : "");

@@ -1,5 +1,7 @@
 #include "trireme/comm/objects.h"
 
+#include <iterator>
+
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
@@ -10,8 +12,8 @@ namespace {
 constexpr int64_t kMostBytes = int64_t{1} << 30;
 
 // A length that `rank` has told, before memory is taken for it.
-int64_t checked(Communicator& group, int rank, int64_t length) {
-  if (length >= 0 && length <= kMostBytes) return length;
+void check_length(Communicator& group, int rank, int64_t length) {
+  if (length >= 0 && length <= kMostBytes) return;
   const std::string reason =
       concat("rank ", rank, " of group ", group.name(), " announces a text of ", length,
              " bytes, expected at most ", kMostBytes, "; its memory or program is damaged");
@@ -24,13 +26,21 @@ at::Tensor bytes_of(std::string& text) {
   return at::from_blob(text.data(), {static_cast<int64_t>(text.size())}, at::kByte);
 }
 
-std::vector<int64_t> all_gather_lengths(Communicator& group, std::string_view text) {
-  std::vector<int64_t> lengths(group.size());
+}  // namespace
+
+std::vector<int64_t> all_gather_numbers(Communicator& group, int64_t number) {
+  std::vector<int64_t> numbers(group.size());
   std::vector<at::Tensor> outputs;
-  for (int64_t& other : lengths) outputs.push_back(at::from_blob(&other, {1}, at::kLong));
-  auto length = static_cast<int64_t>(text.size());
-  group.all_gather(outputs, at::from_blob(&length, {1}, at::kLong))->wait();
-  for (int rank = 0; rank < group.size(); ++rank) checked(group, rank, lengths[rank]);
+  for (int64_t& other : numbers) outputs.push_back(at::from_blob(&other, {1}, at::kLong));
+  group.all_gather(outputs, at::from_blob(&number, {1}, at::kLong))->wait();
+  return numbers;
+}
+
+namespace {
+
+std::vector<int64_t> all_gather_lengths(Communicator& group, std::string_view text) {
+  std::vector<int64_t> lengths = all_gather_numbers(group, std::ssize(text));
+  for (int rank = 0; rank < group.size(); ++rank) check_length(group, rank, lengths[rank]);
   return lengths;
 }
 

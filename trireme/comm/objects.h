@@ -1,6 +1,7 @@
-// Text between ranks, by way of byte tensors; 1 GiB at most, or all throw CommError.
+// Numbers and text between ranks, by way of tensors; text of 1 GiB at most, or all throw CommError.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,6 +9,11 @@
 #include "trireme/comm/communicator.h"
 
 namespace trireme::comm {
+
+// Every rank's number, in rank order.
+// Comm:       8 bytes a rank to all
+// Collective: every rank
+std::vector<int64_t> all_gather_numbers(Communicator& group, int64_t number);
 
 // Every rank's text, in rank order; lengths may differ.
 // Comm:       8 bytes a rank, then every rank's text to all

@@ -72,8 +72,9 @@ std::vector<checkpoint::Entry> compression_entries(const parallel::GradientHook*
 
 bool has_compression_state(const std::filesystem::path& folder,
                            std::span<const checkpoint::Entry> entries, comm::Communicator& world) {
-  const auto answers = checkpoint::gather_or_throw(
-      world, [&] { return is_same(checkpoint::inspect(folder), entries) ? "yes" : "no"; });
+  const auto answers = checkpoint::gather_or_throw(world, [&](const checkpoint::Peers&) {
+    return is_same(checkpoint::inspect(folder), entries) ? "yes" : "no";
+  });
   return std::ranges::count(answers, "no") == 0;
 }
 

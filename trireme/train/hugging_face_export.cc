@@ -100,12 +100,14 @@ std::string file_name(size_t index, size_t num_files) {
   return name;
 }
 
-// Runs what writes: its failures are not the checkpoint's.
+// Runs what writes, and says what to do about a failure.
 template <typename Action>
 auto write_or_explain(Action action) {
   try {
     return action();
-  } catch (const CheckpointError& error) {
+  } catch (const CheckpointError&) {
+    throw;  // the tensors' names or shapes are no file's
+  } catch (const Error& error) {
     throw Error(concat(error.what(), ": make room, or choose another output folder"));
   }
 }

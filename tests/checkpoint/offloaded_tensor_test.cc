@@ -1,0 +1,117 @@
+// Checkpoints of tensors that are not in memory.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/checkpoint/saved_tensors.h"
+#include "tests/harness/messages.h"
+#include "tests/harness/temporary_folder.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using harness::TemporaryFolder;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Keeps a tensor where nobody sees it, and counts.
+class Hidden : public OffloadedTensor {
+ public:
+  explicit Hidden(at::Tensor tensor) : tensor_(std::move(tensor)) {}
+  at::Tensor read() const override {
+    if (fails) throw Error("the disk is gone");
+    return tensor_.clone();
+  }
+  void write(const at::Tensor& values) override {
+    if (fails) throw Error("the disk is gone");
+    ++num_writes;
+    ASSERT_TRUE(values.is_contiguous() && values.device().is_cpu());
+    tensor_.copy_(values);
+  }
+  bool fails = false;
+  int num_writes = 0;
+
+ private:
+  at::Tensor tensor_;
+};
+
+// The entry without its tensor in memory.
+std::shared_ptr<Hidden> offload(Entry& entry) {
+  auto hidden = std::make_shared<Hidden>(entry.local.clone());
+  entry.local = entry.local.to(at::kMeta);
+  entry.offloaded = hidden;
+  return hidden;
+}
+
+const std::vector<Global>& globals_to_offload() {
+  static const std::vector<Global> globals = {
+      {"w", random_tensor("w", {5, 3}, at::kFloat),
+       mesh::Layout({5, 3}, {{"shard", 2}}, {mesh::Placement::sharded(0)})},
+      {"b", random_tensor("b", {3}, at::kDouble), mesh::Layout({3}, {{"shard", 2}})},
+      {"none", random_tensor("none", {0}, at::kFloat), mesh::Layout({0}, {{"shard", 2}})}};
+  return globals;
+}
+
+TEST(Checkpoint, TensorsElsewhereGiveTheFilesOfTensorsInMemory) {
+  const TemporaryFolder folder;
+  save_all(folder / "memory", 1, globals_to_offload(), 2);
+  harness::run_ranks(2, [&](comm::Communicator& world) {
+    auto entries = parts(globals_to_offload(), world.rank());
+    for (Entry& entry : entries) offload(entry);
+    save(folder / "elsewhere", 1, entries, R"({"seed":1})", world, kFast);
+  });
+  for (const auto& item : fs::directory_iterator(folder / "memory" / "step-000001")) {
+    EXPECT_EQ(read_file(folder / "elsewhere" / "step-000001" / item.path().filename()),
+              read_file(item.path()))
+        << item.path();
+  }
+  expect_loads(folder / "elsewhere" / "step-000001", globals_to_offload(), 2);
+}
+
+TEST(Checkpoint, TensorsElsewhereAreFilledOnce) {
+  const TemporaryFolder folder;
+  save_all(folder.path(), 1, globals_to_offload(), 2);
+  harness::run_ranks(2, [&](comm::Communicator& world) {
+    const auto expected = parts(globals_to_offload(), world.rank());
+    auto entries = expected;
+    std::vector<std::shared_ptr<Hidden>> hidden;
+    for (Entry& entry : entries) {
+      entry.local = at::zeros_like(entry.local);
+      hidden.push_back(offload(entry));
+    }
+    load(folder / "step-000001", entries, world);
+    for (size_t i = 0; i < entries.size(); ++i) {
+      EXPECT_EQ(hidden[i]->num_writes, 1);
+      harness::assert_same_bits(hidden[i]->read(), expected[i].local, entries[i].name);
+    }
+  });
+}
+
+TEST(Checkpoint, ATensorElsewhereThatCannotBeFilledFailsTheLoadOnAllRanks) {
+  const TemporaryFolder folder;
+  save_all(folder.path(), 1, globals_to_offload(), 2);
+  harness::run_ranks(2, [&](comm::Communicator& world) {
+    auto entries = parts(globals_to_offload(), world.rank());
+    for (Entry& entry : entries) offload(entry)->fails = world.rank() == 1;
+    EXPECT_THAT(harness::message_of([&] { load(folder / "step-000001", entries, world); }),
+                AllOf(HasSubstr("rank 1"), HasSubstr("the disk is gone")));
+  });
+}
+
+TEST(Checkpoint, ATensorElsewhereThatCannotBeReadFailsTheSaveOnAllRanks) {
+  const TemporaryFolder folder;
+  save_all(folder.path(), 1, globals_to_offload(), 2);
+  harness::run_ranks(2, [&](comm::Communicator& world) {
+    auto entries = parts(globals_to_offload(), world.rank());
+    for (Entry& entry : entries) offload(entry)->fails = world.rank() == 1;
+    EXPECT_THAT(harness::message_of([&] { save(folder.path(), 2, entries, "{}", world, kFast); }),
+                AllOf(HasSubstr("rank 1"), HasSubstr("the disk is gone")));
+  });
+  EXPECT_THAT(list(folder.path()), ElementsAre(folder / "step-000001"));
+  expect_loads(folder / "step-000001", globals_to_offload(), 2);
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint
