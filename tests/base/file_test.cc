@@ -1,11 +1,15 @@
 #include "trireme/base/file.h"
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/harness/file_size_limit.h"
 #include "tests/harness/messages.h"
@@ -98,6 +102,66 @@ TEST(MappedFile, ErrorsNamePathAndReason) {
   const std::string missing = (folder / "a").string();
   EXPECT_EQ(message(missing), "cannot read " + missing + ": No such file or directory");
   EXPECT_EQ(message(folder.path()), "cannot read " + folder.path().string() + ": Is a directory");
+}
+
+// Without a wait: a FIFO has no writer here, and its open would never return.
+TEST(ReadFile, RefusesWhatIsNoRegularFile) {
+  const TemporaryFolder folder;
+  const std::string pipe = (folder / "pipe").string();
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::filesystem::create_symlink("pipe", folder / "link");
+  const std::string is_pipe = ": it is a pipe; expected a regular file";
+  const std::string is_device = ": it is a device; expected a regular file";
+  const std::vector<std::function<void(const std::string&)>> readers = {
+      [](const std::string& path) { static_cast<void>(read_file(path)); },
+      [](const std::string& path) { const MappedFile file(path); },
+      [](const std::string& path) { ::close(open_regular_file(path)); }};
+  for (const auto& read : readers) {
+    const auto message = [&](const std::string& path) {
+      return harness::message_of<Error>([&] { read(path); });
+    };
+    EXPECT_EQ(message(pipe), "cannot read " + pipe + is_pipe);
+    EXPECT_EQ(message((folder / "link").string()),
+              "cannot read " + (folder / "link").string() + is_pipe);
+    EXPECT_EQ(message("/dev/zero"), "cannot read /dev/zero" + is_device);
+    EXPECT_EQ(message(folder.path().string()),
+              "cannot read " + folder.path().string() + ": Is a directory");
+  }
+  EXPECT_THROW(OutputFile{pipe}, Error);
+  EXPECT_THROW(OutputFile{"/dev/null"}, Error);
+}
+
+TEST(ReadFile, ReportsAFailedReadWhereTheSizeSaysNothing) {
+  // A file of /proc has no size: its content is whatever a read gives, and an error is an error.
+  EXPECT_NE(read_file("/proc/self/status").find("Pid:"), std::string::npos);
+  EXPECT_EQ(harness::message_of<Error>([] { static_cast<void>(read_file("/proc/self/mem")); }),
+            "cannot read /proc/self/mem: Input/output error");
+  EXPECT_THROW(MappedFile("/proc/self/mem"), Error);
+  EXPECT_THROW(MappedFile("/proc/self/status"), Error);
+}
+
+TEST(ReadFile, RefusesMoreThanItsLimit) {
+  const TemporaryFolder folder;
+  const std::string path = (folder / "a").string();
+  write_file_atomically(path, "12345");
+  EXPECT_EQ(read_file(path, 5), "12345");
+  const std::string text = "cannot read " + path + ": it has 5 bytes; expected at most 4";
+  EXPECT_EQ(harness::message_of<Error>([&] { static_cast<void>(read_file(path, 4)); }), text);
+  EXPECT_EQ(harness::message_of<Error>([&] { const MappedFile file(path, 4); }), text);
+  // No memory is taken for a file that is large in name only.
+  std::filesystem::resize_file(path, uint64_t{1} << 40);
+  EXPECT_THROW(static_cast<void>(read_file(path)), Error);
+}
+
+TEST(OutputFile, LeavesPermissionsToTheUmask) {
+  const TemporaryFolder folder;
+  for (const mode_t mask : {0022, 0077, 0002}) {
+    const std::filesystem::path path = folder / concat(mask);
+    const mode_t before = ::umask(mask);
+    OutputFile(path).close();
+    ::umask(before);
+    EXPECT_EQ(static_cast<mode_t>(std::filesystem::status(path).permissions()), 0666 & ~mask);
+  }
 }
 
 TEST(WriteFileAtomically, ReplacesTheContentAndLeavesNothingElse) {
