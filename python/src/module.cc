@@ -42,7 +42,7 @@ BackendPtr create_backend(const StorePtr& store, int rank, int size,
     };
     return comm::make_c10d_group(
         make_backend, group_store, group_rank, group_size,
-        {gloo.name, "gloo over " + to_string(gloo.interface), gloo.timeout});
+        {gloo.name, "gloo over " + to_string(gloo.interface), gloo.timeout, gloo.recorder});
   };
   comm::GroupOptions options;
   options.name = name;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/comm/hierarchical/hierarchical_ranks.h"
+#include "tests/comm/recording_suite.h"
 #include "tests/comm/transport_suite.h"
 #include "tests/harness/ranks.h"
 #include "trireme/base/error.h"
@@ -60,6 +61,8 @@ TEST_P(Transports, Splits) { run(check_split); }
 TEST_P(Transports, AbortEndsWhatOthersWaitFor) { run(check_abort); }
 TEST_P(Transports, HasSymmetricMemory) { run(check_symmetric_memory); }
 TEST_P(Transports, LendsMessages) { run(check_borrow); }
+TEST_P(Transports, RecordsTheSameCalls) { run(check_recording); }
+TEST_P(Transports, RecordsFailures) { run(check_recorded_failures); }
 
 // Transports and placements that keep rank order.
 class RankOrder : public Transports {};

@@ -13,11 +13,13 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "tests/comm/errors.h"
+#include "tests/comm/recording_suite.h"
 #include "tests/comm/rendezvous/sockets.h"
 #include "tests/comm/transport_suite.h"
 #include "tests/comm/two_jobs.h"
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
+#include "trireme/comm/recorder/recorder.h"
 #include "trireme/comm/rendezvous/rendezvous.h"
 #include "trireme/comm/shared/shm_group.h"
 
@@ -51,6 +53,8 @@ void check_everything(Communicator& world) {
   check_abort(world);
   check_symmetric_memory(world);
   check_borrow(world);
+  check_recording(world);
+  check_recorded_failures(world);
   world.barrier()->wait();
 }
 
@@ -170,6 +174,35 @@ TEST(TwoHosts, ARankOfAnotherHostWithoutTheTokenDoesNotJoin) {
                  "this job has no token to keep strangers out");
   };
   EXPECT_EQ(hosts.run({1, 1}, [&](int rank) { rank == 0 ? rank_zero() : rank_one(); }), kBothFine);
+}
+
+// What its calls do within and across hosts is part of them, and told of once.
+TEST(TwoHosts, CallsOfTheWholeAreRecordedAndNotThoseOfItsParts) {
+  const TwoHosts hosts;
+  const std::string store = "tcp://" + hosts.address(0) + ":29500";
+  EXPECT_EQ(
+      hosts.run({2, 2},
+                [&](int rank) {
+                  const auto recorder =
+                      std::make_shared<Recorder>(RecorderOptions{.rank = rank, .world_size = 4});
+                  const auto world =
+                      connect_world(info_of(rank, 4, store), "auto", {.recorder = recorder});
+                  world->all_reduce(at::ones({3}))->wait();
+                  world->split(rank / 2, 0, "host")->barrier()->wait();
+                  const Ring ring = recorder->snapshot();
+                  std::vector<std::string> calls;
+                  for (const Record& record : ring.records) {
+                    calls.push_back(ring.groups.at(record.group).name + " " + record.operation);
+                  }
+                  EXPECT_EQ(calls, (std::vector<std::string>{"world join", "world all_reduce",
+                                                             "world all_gather", "host join",
+                                                             "host barrier"}));
+                  EXPECT_EQ(ring.groups.size(), 2u);
+                  EXPECT_EQ(ring.groups.back().world_ranks,
+                            (std::vector<int>{rank / 2 * 2, rank / 2 * 2 + 1}));
+                  world->barrier()->wait();
+                }),
+      kBothFine);
 }
 
 TEST(TwoHosts, UnevenHostsDoEverythingToo) {

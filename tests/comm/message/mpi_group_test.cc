@@ -9,8 +9,10 @@
 #include <gtest/gtest.h>
 
 #include "tests/comm/errors.h"
+#include "tests/comm/recording_suite.h"
 #include "tests/comm/transport_suite.h"
 #include "trireme/base/error.h"
+#include "trireme/comm/recorder/recorder.h"
 #include "trireme/comm/rendezvous/rendezvous.h"
 
 namespace trireme::comm {
@@ -35,6 +37,20 @@ TEST_F(MpiGroup, Splits) { check_split(*world_); }
 TEST_F(MpiGroup, AbortEndsWhatOthersWaitFor) { check_abort(*world_); }
 TEST_F(MpiGroup, HasSymmetricMemory) { check_symmetric_memory(*world_); }
 TEST_F(MpiGroup, LendsMessages) { check_borrow(*world_); }
+TEST_F(MpiGroup, RecordsTheSameCalls) { check_recording(*world_); }
+TEST_F(MpiGroup, RecordsFailures) { check_recorded_failures(*world_); }
+
+TEST_F(MpiGroup, RecordsFromItsFirstCallOn) {
+  const GroupOptions options{.recorder = std::make_shared<Recorder>(RecorderOptions{
+                                 .rank = world_->rank(), .world_size = world_->size()})};
+  make_mpi_group(options)->barrier()->wait();
+  const Ring ring = options.recorder->snapshot();
+  ASSERT_EQ(ring.records.size(), 2u);
+  EXPECT_EQ(ring.records[0].operation, "join");
+  EXPECT_EQ(ring.records[1].operation, "barrier");
+  EXPECT_EQ(ring.groups.at(0).name, "world");
+  EXPECT_EQ(std::ssize(ring.groups.at(0).world_ranks), world_->size());
+}
 
 TEST_F(MpiGroup, ConnectWorldGivesTheSameRanks) {
   const WorldInfo info{world_->rank(), world_->size(), world_->rank(), world_->size(), "galley"};

@@ -149,10 +149,12 @@ std::unique_ptr<Communicator> make_c10d_group(const C10dBackendMaker& make_backe
   TRIREME_CHECK(size >= 1 && rank >= 0 && rank < size, "rank ", rank, " of ", size,
                 " ranks; expected 0 <= rank < size");
   try {
-    return std::make_unique<MessageCommunicator>(
-        std::make_unique<C10dChannel>(make_backend, store, rank, size, options.transport,
-                                      options.timeout),
-        options.name, options.timeout);
+    auto channel = options.recorder.join([&] {
+      return std::make_unique<C10dChannel>(make_backend, store, rank, size, options.transport,
+                                           options.timeout);
+    });
+    return std::make_unique<MessageCommunicator>(std::move(channel), options.name, options.timeout,
+                                                 options.recorder);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {

@@ -13,6 +13,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/comm/recorder/group_recorder.h"
 
 namespace c10d {
 class Backend;
@@ -30,6 +31,7 @@ struct C10dOptions {
   std::string name = "world";                           // in errors
   std::string transport = "c10d";                       // in errors and transport_of()
   std::chrono::milliseconds timeout = kDefaultTimeout;  // of operations that give none
+  GroupRecorder recorder = {};                          // where this rank's calls are recorded
 };
 
 // A group over `make_backend`'s backend, and the same for every split of it. `store` is where the

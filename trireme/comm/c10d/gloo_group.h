@@ -8,6 +8,7 @@
 
 #include "trireme/comm/c10d/network_interface.h"
 #include "trireme/comm/communicator.h"
+#include "trireme/comm/recorder/group_recorder.h"
 
 namespace c10d {
 class Store;
@@ -19,6 +20,7 @@ struct GlooOptions {
   std::string name = "world";                           // in errors
   std::chrono::milliseconds timeout = kDefaultTimeout;  // of operations that give none
   NetworkInterface interface;                           // what peers connect to
+  GroupRecorder recorder = {};                          // where this rank's calls are recorded
 };
 
 // False when this build has no Gloo (TRIREME_WITH_GLOO, which needs libgloo-dev's headers).

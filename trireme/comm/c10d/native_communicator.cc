@@ -1,6 +1,7 @@
 #include "trireme/comm/c10d/native_communicator.h"
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/comm/call.h"
 #include "trireme/comm/message/message_exchange.h"
 #include "trireme/comm/pending_work.h"
 #include "trireme/comm/reduce_kernel.h"
@@ -37,16 +39,33 @@ bool is_even(const Tensors& tensors) {
                              [&](const auto& each) { return each.numel() == tensors[0].numel(); });
 }
 
+// A recorded call, which whoever first knows how it went ends: its waiter or the watch.
+class RecordedEnd {
+ public:
+  explicit RecordedEnd(Recorder::Entry entry) : entry_(entry) {}
+  void finish(bool succeeded) {
+    if (!is_finished_.exchange(true)) entry_.finish(succeeded);
+  }
+
+ private:
+  const Recorder::Entry entry_;
+  std::atomic<bool> is_finished_ = false;
+};
+
 // Calls of the backend that make up one operation, and what is left to do when they are done.
 class NativeWork : public Work {
  public:
+  // end: null when the call is not recorded. waits: whether the backend's wait() returns when its
+  // work is done, and not before.
   NativeWork(std::string where, BackendPtr backend, C10dWorks works, std::function<void()> finish,
-             std::chrono::milliseconds timeout)
+             std::chrono::milliseconds timeout, std::shared_ptr<RecordedEnd> end, bool waits)
       : where_(std::move(where)),
         backend_(std::move(backend)),
         works_(std::move(works)),
         finish_(std::move(finish)),
-        timeout_(timeout) {}
+        timeout_(timeout),
+        end_(std::move(end)),
+        waits_(waits) {}
   void wait() override {
     RECORD_USER_SCOPE(kWaitEvent);
     const c10::NoGradGuard no_grad;
@@ -54,10 +73,12 @@ class NativeWork : public Work {
       try {
         if (!work->wait(timeout_)) throw std::runtime_error("the wait was aborted");
       } catch (const std::exception& error) {
+        if (end_) end_->finish(false);
         backend_->abort();
         throw CommError(where_ + words_of(error));
       }
     }
+    if (end_ && waits_) end_->finish(true);
     if (!works_.empty() && works_[0]->retrieveOpType() == c10d::OpType::RECVANYSOURCE) {
       source_ = works_[0]->sourceRank();
     }
@@ -85,18 +106,29 @@ class NativeWork : public Work {
   C10dWorks works_;
   std::function<void()> finish_;
   std::chrono::milliseconds timeout_;
+  std::shared_ptr<RecordedEnd> end_;
+  bool waits_;
   int source_ = -1;
 };
 
-class NativeCommunicator : public Communicator {
+class NativeCommunicator : public RecordedCommunicator {
  public:
   NativeCommunicator(C10dBackendMaker make_backend, StorePtr store, int rank, int size,
                      NativeOptions options)
       : make_backend_(std::move(make_backend)),
         store_(std::move(store)),
         options_(std::move(options)),
-        backend_(make_backend_(c10::make_intrusive<c10d::PrefixStore>("backend", store_), rank,
-                               size, options_.timeout)) {}
+        backend_(options_.recorder.join([&] {
+          return make_backend_(c10::make_intrusive<c10d::PrefixStore>("backend", store_), rank,
+                               size, options_.timeout);
+        })) {
+    record_in(options_.recorder);
+    if (options_.watch == nullptr && recorder_.recorder() != nullptr) {
+      options_.watch = std::make_shared<CompletionWatch>(options_.device);
+    }
+  }
+
+  ~NativeCommunicator() override { options_.watch.reset(); }  // before the backend goes
 
   int rank() const override { return backend_->getRank(); }
   int size() const override { return backend_->getSize(); }
@@ -109,7 +141,8 @@ class NativeCommunicator : public Communicator {
     native.reduceOp = c10d_operation(options.operation);
     Tensors tensors = {target.flat()};
     return issue(
-        "all_reduce", options, [&] { return C10dWorks{backend_->allreduce(tensors, native)}; },
+        reducing("all_reduce", data, data.numel(), options), data, options,
+        [&] { return C10dWorks{backend_->allreduce(tensors, native)}; },
         [target] { target.commit(); });
   }
   WorkPtr reduce(at::Tensor data, int root, Options options) override {
@@ -119,7 +152,8 @@ class NativeCommunicator : public Communicator {
     const at::Tensor copy = flat_of(data).clone();
     const bool is_root = rank() == root;
     return issue(
-        "reduce", options, [&] { return C10dWorks{start_reduce(copy, root, options)}; },
+        reducing("reduce", data, data.numel(), options, root), data, options,
+        [&] { return C10dWorks{start_reduce(copy, root, options)}; },
         [data, copy, is_root] {
           if (is_root) data.detach().copy_(copy.view(data.sizes()));
         });
@@ -129,7 +163,8 @@ class NativeCommunicator : public Communicator {
     check("broadcast", data);
     const FlatTensor target(data);
     return issue(
-        "broadcast", options, [&] { return C10dWorks{start_broadcast(target.flat(), root)}; },
+        moving("broadcast", data, data.numel(), root), data, options,
+        [&] { return C10dWorks{start_broadcast(target.flat(), root)}; },
         [target] { target.commit(); });
   }
   WorkPtr all_gather(Tensors outputs, at::Tensor input, Options options) override {
@@ -138,7 +173,7 @@ class NativeCommunicator : public Communicator {
     check_own_block("all_gather", *this, outputs, input);
     const FlatTensors targets(outputs);
     return issue(
-        "all_gather", options,
+        moving("all_gather", input, total_elements(outputs)), input, options,
         [&] {
           if (is_even(targets.flat())) {
             std::vector<Tensors> lists = {targets.flat()};
@@ -163,7 +198,7 @@ class NativeCommunicator : public Communicator {
     Tensors copies;
     for (const at::Tensor& input : inputs) copies.push_back(flat_of(input).clone());
     return issue(
-        "reduce_scatter", options,
+        reducing("reduce_scatter", output, total_elements(inputs), options), output, options,
         [&] {
           C10dWorks works;
           if (is_even(copies)) {
@@ -190,45 +225,40 @@ class NativeCommunicator : public Communicator {
     check_list("all_to_all", inputs);
     check_dtypes("all_to_all", outputs, inputs[0]);
     check_dtypes("all_to_all", inputs, inputs[0]);
-    // Packed: backends take lists of one size only.
-    const FlatTensors targets(outputs);
-    at::Tensor to = at::cat(flat_of(inputs));
-    at::Tensor from = at::empty({total_elements(outputs)}, to.options());
-    std::vector<int64_t> to_counts, from_counts;
-    for (const at::Tensor& input : inputs) to_counts.push_back(input.numel());
-    for (const at::Tensor& output : outputs) from_counts.push_back(output.numel());
-    return issue(
-        "all_to_all", options,
-        [&] { return C10dWorks{backend_->alltoall_base(from, to, from_counts, to_counts)}; },
-        [targets, from, from_counts] {
-          const Tensors parts = from.split_with_sizes(from_counts);
-          for (size_t i = 0; i < parts.size(); ++i) targets.flat()[i].copy_(parts[i]);
-          targets.commit();
-        });
+    return exchange(moving("all_to_all", inputs[0]), inputs[0], outputs, inputs, options);
   }
   WorkPtr gather(Tensors outputs, at::Tensor input, int root, Options options) override {
     check_rank("gather", *this, root);
-    if (rank() == root) check_list("gather", outputs);
-    Tensors to(size(), at::empty({0}, input.options()));
+    check("gather", input);
+    if (rank() == root) {
+      check_list("gather", outputs);
+      check_dtypes("gather", outputs, input);
+    }
+    Tensors to = empty_list(input);
     to[root] = input;
     const Tensors from = rank() == root ? std::move(outputs) : empty_list(input);
-    return all_to_all(from, to, options);
+    return exchange(moving("gather", input, -1, root), input, from, to, options);
   }
   WorkPtr scatter(at::Tensor output, Tensors inputs, int root, Options options) override {
     check_rank("scatter", *this, root);
-    if (rank() == root) check_list("scatter", inputs);
+    check("scatter", output);
+    if (rank() == root) {
+      check_list("scatter", inputs);
+      check_dtypes("scatter", inputs, output);
+    }
     Tensors from = empty_list(output);
     from[root] = output;
-    return all_to_all(from, rank() == root ? std::move(inputs) : empty_list(output), options);
+    const Tensors to = rank() == root ? std::move(inputs) : empty_list(output);
+    return exchange(moving("scatter", output, -1, root), output, from, to, options);
   }
   WorkPtr send(at::Tensor data, int peer, Options options) override {
     check_rank("send", *this, peer);
     check("send", data);
     TRIREME_CHECK(peer != rank(), "send: rank ", peer, " is this rank; expected another");
     Tensors tensors = {flat_of(data)};
-    return issue(
-        "send", options, [&] { return C10dWorks{backend_->send(tensors, peer, options.tag)}; },
-        [tensors] {});
+    return run(
+        "send", record_message("send", data, peer, options), options,
+        [&] { return C10dWorks{backend_->send(tensors, peer, options.tag)}; }, [tensors] {});
   }
   WorkPtr recv(at::Tensor data, int peer, Options options) override {
     if (peer != kAnySource) check_rank("recv", *this, peer);
@@ -236,8 +266,8 @@ class NativeCommunicator : public Communicator {
     TRIREME_CHECK(peer != rank(), "recv: rank ", peer, " is this rank; expected another");
     const FlatTensor target(data);
     Tensors tensors = {target.flat()};
-    return issue(
-        "recv", options,
+    return run(
+        "recv", record_message("recv", data, peer, options), options,
         [&] {
           return C10dWorks{peer == kAnySource ? backend_->recvAnysource(tensors, options.tag)
                                               : backend_->recv(tensors, peer, options.tag)};
@@ -246,7 +276,7 @@ class NativeCommunicator : public Communicator {
   }
   WorkPtr barrier(Options options) override {
     return issue(
-        "barrier", options, [&] { return C10dWorks{backend_->barrier()}; }, nullptr);
+        {"barrier"}, {}, options, [&] { return C10dWorks{backend_->barrier()}; }, nullptr);
   }
   void abort(const std::string&) override { backend_->abort(); }  // its errors have its own words
   at::Tensor symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) override {
@@ -259,6 +289,7 @@ class NativeCommunicator : public Communicator {
     const auto self = std::ranges::find(members, rank());
     NativeOptions options = options_;
     options.name = name;
+    options.recorder = recorder_.split(name, members);
     return make_native_group(
         make_backend_, c10::make_intrusive<c10d::PrefixStore>(concat(number, ".", color), store_),
         static_cast<int>(self - members.begin()), static_cast<int>(members.size()), options);
@@ -305,22 +336,71 @@ class NativeCommunicator : public Communicator {
     return backend_->reduce(tensors, native);
   }
 
+  // inputs[r] goes to rank r, outputs[r] comes from rank r; recorded as `call` on `tensor`.
+  WorkPtr exchange(const Call& call, const at::Tensor& tensor, const Tensors& outputs,
+                   const Tensors& inputs, const Options& options) {
+    // Packed: backends take lists of one size only.
+    const FlatTensors targets(outputs);
+    at::Tensor to = at::cat(flat_of(inputs));
+    at::Tensor from = at::empty({total_elements(outputs)}, to.options());
+    std::vector<int64_t> to_counts, from_counts;
+    for (const at::Tensor& input : inputs) to_counts.push_back(input.numel());
+    for (const at::Tensor& output : outputs) from_counts.push_back(output.numel());
+    return issue(
+        call, tensor, options,
+        [&] { return C10dWorks{backend_->alltoall_base(from, to, from_counts, to_counts)}; },
+        [targets, from, from_counts] {
+          const Tensors parts = from.split_with_sizes(from_counts);
+          for (size_t i = 0; i < parts.size(); ++i) targets.flat()[i].copy_(parts[i]);
+          targets.commit();
+        });
+  }
+
+  // What is recorded of a call: no check of CPU tensors here.
+  static Call moving(const char* operation, const at::Tensor& tensor, int64_t elements = -1,
+                     int root = -1) {
+    return {operation, static_cast<int>(tensor.scalar_type()), -1, root, elements};
+  }
+  static Call reducing(const char* operation, const at::Tensor& tensor, int64_t elements,
+                       const Options& options, int root = -1) {
+    return {operation, static_cast<int>(tensor.scalar_type()), static_cast<int>(options.operation),
+            root, elements};
+  }
+
+  Recorder::Entry record_message(const char* operation, const at::Tensor& data, int peer,
+                                 const Options& options) const {
+    return recorder_.issue_message(moving(operation, data, data.numel()), peer, data.sizes(),
+                                   options);
+  }
+  WorkPtr issue(const Call& call, const at::Tensor& tensor, const Options& options,
+                const std::function<C10dWorks()>& start, std::function<void()> finish) {
+    return run(call.operation, recorder_.issue(call, tensor, options), options, start,
+               std::move(finish));
+  }
   // Starts the backend's calls; in the foreground waits for them too.
-  template <typename Start>
-  WorkPtr issue(const char* operation, const Options& options, Start&& start,
-                std::function<void()> finish) {
+  WorkPtr run(const char* operation, const Recorder::Entry& entry, const Options& options,
+              const std::function<C10dWorks()>& start, std::function<void()> finish) {
     const c10::NoGradGuard no_grad;
     const std::string where = concat(operation, " #", ++sequence_, " of group ", name(), " (rank ",
                                      rank(), " of ", size(), ", ", options_.transport, "): ");
     C10dWorks works;
+    if (options.background) entry.start();
     try {
       works = start();
     } catch (const std::exception& error) {
+      entry.finish(false);
       throw CommError(where + words_of(error));
     }
+    std::shared_ptr<RecordedEnd> end;
+    if (options_.watch != nullptr) {
+      end = std::make_shared<RecordedEnd>(entry);
+      options_.watch->add(works,
+                          [end, recorder = recorder_](bool succeeded) { end->finish(succeeded); });
+    }
     const auto timeout = options.timeout.count() > 0 ? options.timeout : options_.timeout;
-    const auto work =
-        std::make_shared<NativeWork>(where, backend_, std::move(works), std::move(finish), timeout);
+    const auto work = std::make_shared<NativeWork>(
+        where, backend_, std::move(works), std::move(finish), timeout, std::move(end),
+        /*waits=*/options_.device == c10::DeviceType::CPU);
     if (!options.background) work->wait();
     return work;
   }

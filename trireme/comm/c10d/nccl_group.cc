@@ -31,7 +31,8 @@ std::unique_ptr<Communicator> make_nccl_group(const c10::intrusive_ptr<c10d::Sto
                             .transport = "nccl",
                             .timeout = options.timeout,
                             .device = c10::DeviceType::CUDA,
-                            .reduces = reduces});
+                            .reduces = reduces,
+                            .recorder = options.recorder});
 }
 
 #else

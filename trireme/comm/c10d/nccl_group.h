@@ -7,6 +7,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/comm/recorder/group_recorder.h"
 
 namespace c10d {
 class Store;
@@ -17,6 +18,7 @@ namespace trireme::comm {
 struct NcclOptions {
   std::string name = "world";                           // in errors
   std::chrono::milliseconds timeout = kDefaultTimeout;  // of operations that give none
+  GroupRecorder recorder = {};                          // where this rank's calls are recorded
 };
 
 // False when this build has no NCCL (TRIREME_WITH_NCCL, which needs a libtorch with CUDA).

@@ -23,61 +23,44 @@ constexpr int data_tag(uint64_t sequence) {
 // What announces a message: its number, dtype and bytes.
 constexpr int kAnnouncementLength = 3;
 
-// A message's announcement and its data, done when both are.
-class SendWork : public Work {
- public:
-  SendWork(std::vector<WorkPtr> works, at::Tensor announcement)
-      : works_(std::move(works)), announcement_(std::move(announcement)) {}
-  void wait() override {
-    for (const WorkPtr& work : works_) work->wait();
+// On one host a group is the group within it.
+std::unique_ptr<Communicator> recorded(std::unique_ptr<Communicator> inner,
+                                       GroupRecorder recorder) {
+  if (auto* group = dynamic_cast<RecordedCommunicator*>(inner.get())) {
+    group->record_in(std::move(recorder));
   }
-  bool wait_for(std::chrono::milliseconds limit) override {
-    const auto end = std::chrono::steady_clock::now() + limit;
-    return std::ranges::all_of(works_, [&](const WorkPtr& work) {
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-          end - std::chrono::steady_clock::now());
-      return work->wait_for(std::max(left, std::chrono::milliseconds(0)));
-    });
-  }
-  bool poll() override {
-    return std::ranges::all_of(works_, [](const WorkPtr& work) { return work->poll(); });
-  }
-  void abort() override {
-    for (const WorkPtr& work : works_) work->abort();
-  }
-  int source() const override { return -1; }
-
- private:
-  std::vector<WorkPtr> works_;
-  at::Tensor announcement_;
-};
+  return inner;
+}
 
 }  // namespace
 
 std::unique_ptr<Communicator> make_hierarchical_group(std::unique_ptr<Communicator> inner,
                                                       std::unique_ptr<Communicator> outer,
-                                                      const HostMap& hosts,
-                                                      const std::string& name) {
+                                                      const HostMap& hosts, const std::string& name,
+                                                      GroupRecorder recorder) {
   const auto local = static_cast<int>(hosts.ranks_of(hosts.host_of(outer->rank())).size());
   TRIREME_CHECK(inner->size() == local && inner->rank() == hosts.local_rank_of(outer->rank()),
                 "the group within the host of rank ", outer->rank(), " has rank ", inner->rank(),
                 " of ", inner->size(), "; expected rank ", hosts.local_rank_of(outer->rank()),
                 " of ", local);
-  if (hosts.num_hosts() == 1) return inner;
-  return std::make_unique<HierarchicalCommunicator>(std::move(inner), std::move(outer), hosts,
-                                                    name);
+  if (hosts.num_hosts() == 1) return recorded(std::move(inner), std::move(recorder));
+  return std::make_unique<HierarchicalCommunicator>(std::move(inner), std::move(outer), hosts, name,
+                                                    std::move(recorder));
 }
 
 HierarchicalCommunicator::HierarchicalCommunicator(std::unique_ptr<Communicator> inner,
                                                    std::unique_ptr<Communicator> outer,
-                                                   const HostMap& hosts, std::string name)
+                                                   const HostMap& hosts, std::string name,
+                                                   GroupRecorder recorder)
     : inner_(std::move(inner)),
       outer_(std::move(outer)),
       hosts_(hosts),
       name_(std::move(name)),
       collectives_(*inner_, *outer_, hosts_),
       sent_(outer_->size()),
-      queue_([this] { abort("group " + name_ + " was aborted"); }) {}
+      queue_([this] { abort("group " + name_ + " was aborted"); }) {
+  record_in(std::move(recorder));
+}
 
 HierarchicalCommunicator::~HierarchicalCommunicator() = default;
 
@@ -108,21 +91,22 @@ auto HierarchicalCommunicator::guarded(const std::string& what, Operation&& oper
 }
 
 template <typename Operation>
-WorkPtr HierarchicalCommunicator::issue(const Call& call, const Options& options,
-                                        Operation operation) {
-  return queue_.run_in_order(
-      [this, what = to_string(call), options, operation = std::move(operation)] {
+WorkPtr HierarchicalCommunicator::issue(const Call& call, const at::Tensor& tensor,
+                                        const Options& options, Operation operation) {
+  auto run = recorder_.issue(
+      call, tensor, options,
+      [this, what = to_string(call), timeout = options.timeout, operation = std::move(operation)] {
         guarded(concat(what, " #", ++sequence_), [&] {
-          collectives_.agree(what, options.timeout);
+          collectives_.agree(what, timeout);
           operation();
         });
-      },
-      options.background);
+      });
+  return queue_.run_in_order(std::move(run), options.background);
 }
 
 WorkPtr HierarchicalCommunicator::all_reduce(at::Tensor data, Options options) {
   const auto call = reduce_call("all_reduce", data, data.numel(), options.operation);
-  return issue(call, options, [this, data, options] {
+  return issue(call, data, options, [this, data, options] {
     const FlatTensor target(data);
     const auto blocks = view_even_blocks(target.flat(), size());
     const at::Tensor mine = at::empty_like(blocks[rank()]);
@@ -136,7 +120,7 @@ WorkPtr HierarchicalCommunicator::all_reduce(at::Tensor data, Options options) {
 WorkPtr HierarchicalCommunicator::reduce(at::Tensor data, int root, Options options) {
   check_rank("reduce", *this, root);
   const auto call = reduce_call("reduce", data, data.numel(), options.operation, root);
-  return issue(call, options, [this, data, root, options] {
+  return issue(call, data, options, [this, data, root, options] {
     const FlatTensor target(data);
     const auto blocks = view_even_blocks(target.flat(), size());
     const at::Tensor mine = at::empty_like(blocks[rank()]);
@@ -152,7 +136,7 @@ WorkPtr HierarchicalCommunicator::reduce(at::Tensor data, int root, Options opti
 WorkPtr HierarchicalCommunicator::broadcast(at::Tensor data, int root, Options options) {
   check_rank("broadcast", *this, root);
   const auto call = call_of("broadcast", data, data.numel(), root);
-  return issue(call, options, [this, data, root] {
+  return issue(call, data, options, [this, data, root] {
     const FlatTensor target(data);
     collectives_.broadcast(target.flat(), root);
     if (rank() != root) target.commit();
@@ -165,7 +149,7 @@ WorkPtr HierarchicalCommunicator::all_gather(std::vector<at::Tensor> outputs, at
   check_cpu_tensor("all_gather", input);
   check_own_block("all_gather", *this, outputs, input);
   const auto call = in_blocks(call_of("all_gather", input, total_elements(outputs)), outputs);
-  return issue(call, options, [this, outputs, input] {
+  return issue(call, input, options, [this, outputs, input] {
     const FlatTensors targets(outputs);
     targets.flat()[rank()].copy_(flat_of(input));
     collectives_.all_gather_blocks(targets.flat());
@@ -178,7 +162,7 @@ WorkPtr HierarchicalCommunicator::reduce_scatter(at::Tensor output, std::vector<
   check_one_a_rank("reduce_scatter", *this, inputs);
   auto call = reduce_call("reduce_scatter", output, total_elements(inputs), options.operation);
   check_own_block("reduce_scatter", *this, inputs, output);
-  return issue(in_blocks(call, inputs), options, [this, output, inputs, options] {
+  return issue(in_blocks(call, inputs), output, options, [this, output, inputs, options] {
     const at::Tensor mine = at::empty({output.numel()}, output.options().requires_grad(false));
     collectives_.reduce_blocks(mine, flat_of(inputs), options.operation);
     output.detach().copy_(mine.view(output.sizes()));
@@ -191,7 +175,7 @@ WorkPtr HierarchicalCommunicator::all_to_all(std::vector<at::Tensor> outputs,
   check_one_a_rank("all_to_all", *this, inputs);
   check_dtypes("all_to_all", outputs, inputs[0]);
   check_dtypes("all_to_all", inputs, inputs[0]);
-  return issue(call_of("all_to_all", inputs[0]), options, [this, outputs, inputs] {
+  return issue(call_of("all_to_all", inputs[0]), inputs[0], options, [this, outputs, inputs] {
     const FlatTensors targets(outputs);
     collectives_.exchange(flat_of(inputs), targets.flat(), inputs[0].scalar_type());
     targets.commit();
@@ -206,7 +190,7 @@ WorkPtr HierarchicalCommunicator::gather(std::vector<at::Tensor> outputs, at::Te
     check_one_a_rank("gather", *this, outputs);
     check_dtypes("gather", outputs, input);
   }
-  return issue(call_of("gather", input, -1, root), options, [this, outputs, input, root] {
+  return issue(call_of("gather", input, -1, root), input, options, [this, outputs, input, root] {
     const FlatTensors targets(rank() == root ? outputs : std::vector<at::Tensor>{});
     std::vector<at::Tensor> to(size());
     to[root] = flat_of(input);
@@ -225,7 +209,7 @@ WorkPtr HierarchicalCommunicator::scatter(at::Tensor output, std::vector<at::Ten
     check_one_a_rank("scatter", *this, inputs);
     check_dtypes("scatter", inputs, output);
   }
-  return issue(call_of("scatter", output, -1, root), options, [this, output, inputs, root] {
+  return issue(call_of("scatter", output, -1, root), output, options, [this, output, inputs, root] {
     const FlatTensor target(output);
     auto to = flat_of(rank() == root ? inputs : std::vector<at::Tensor>{});
     to.resize(size());
@@ -238,7 +222,7 @@ WorkPtr HierarchicalCommunicator::scatter(at::Tensor output, std::vector<at::Ten
 
 WorkPtr HierarchicalCommunicator::send(at::Tensor data, int peer, Options options) {
   check_rank("send", *this, peer);
-  const std::string what = to_string(call_of("send", data, data.numel()));
+  const Call call = call_of("send", data, data.numel());
   TRIREME_CHECK(peer != rank(), "send: rank ", peer, " is this rank; expected another");
   TRIREME_CHECK(options.tag >= 0 && options.tag <= kMostTag, "send: tag ", options.tag,
                 "; expected 0 to ", kMostTag);
@@ -247,23 +231,34 @@ WorkPtr HierarchicalCommunicator::send(at::Tensor data, int peer, Options option
     const std::lock_guard lock(mutex_);
     sequence = ++sent_[peer];
   }
+  const std::string what = to_string(call);
+  const auto entry = recorder_.issue_message(call, peer, data.sizes(), options);
   const at::Tensor announcement =
       at::tensor({static_cast<int64_t>(sequence), static_cast<int64_t>(data.scalar_type()),
                   static_cast<int64_t>(data.nbytes())},
                  at::kLong);
   Options part{.timeout = options.timeout, .background = true};
-  const auto work = guarded(what, [&] {
-    std::vector<WorkPtr> works;
-    part.tag = announcement_tag(options.tag);
-    works.push_back(outer_->send(announcement, peer, part));
-    part.tag = data_tag(sequence);
-    if (data.numel() > 0) works.push_back(path_to(peer).send(data, rank_on_path(peer), part));
-    return std::make_shared<SendWork>(std::move(works), announcement);
+  // Both begin here, so that messages are sent in the order of the calls.
+  auto works = run_or_fail(entry, [&] {
+    return guarded(what, [&] {
+      std::vector<WorkPtr> begun;
+      part.tag = announcement_tag(options.tag);
+      begun.push_back(outer_->send(announcement, peer, part));
+      part.tag = data_tag(sequence);
+      if (data.numel() > 0) begun.push_back(path_to(peer).send(data, rank_on_path(peer), part));
+      return begun;
+    });
   });
-  if (!options.background) {
-    guarded(what, [&] { work->wait(); });
-  }
-  return work;
+  return queue_.run_beside(
+      [this, what, entry, announcement, works = std::move(works)] {
+        run_recorded(entry, [&] {
+          guarded(what, [&] {
+            for (const WorkPtr& work : works) work->wait();
+          });
+        });
+        return -1;
+      },
+      options.background);
 }
 
 WorkPtr HierarchicalCommunicator::recv(at::Tensor data, int peer, Options options) {
@@ -274,32 +269,37 @@ WorkPtr HierarchicalCommunicator::recv(at::Tensor data, int peer, Options option
   const at::Tensor announcement = at::empty({kAnnouncementLength}, at::kLong);
   Options part{
       .timeout = options.timeout, .tag = announcement_tag(options.tag), .background = true};
-  const std::string what = to_string(call_of("recv", data, data.numel()));
+  const Call call = call_of("recv", data, data.numel());
+  const std::string what = to_string(call);
+  const auto entry = recorder_.issue_message(call, peer, data.sizes(), options);
   // Asked for here, so that messages are taken in the order of the calls.
-  const WorkPtr announced = guarded(what, [&] { return outer_->recv(announcement, peer, part); });
+  const WorkPtr announced = run_or_fail(
+      entry, [&] { return guarded(what, [&] { return outer_->recv(announcement, peer, part); }); });
   return queue_.run_beside(
-      [this, data, peer, part, what, announcement, announced]() mutable {
-        return guarded(what, [&] {
-          announced->wait();
-          const int source = peer == kAnySource ? announced->source() : peer;
-          const auto* sent = announcement.const_data_ptr<int64_t>();
-          const auto num_bytes = static_cast<int64_t>(data.nbytes());
-          if (sent[1] != static_cast<int64_t>(data.scalar_type()) || sent[2] != num_bytes) {
-            throw CommError(concat("rank ", source, " sends ", sent[2], " bytes of ",
-                                   c10::toString(static_cast<c10::ScalarType>(sent[1])), ", rank ",
-                                   rank(), " expects ", num_bytes, " of ",
-                                   c10::toString(data.scalar_type())));
-          }
-          part.tag = data_tag(static_cast<uint64_t>(sent[0]));
-          if (num_bytes > 0) path_to(source).recv(data, rank_on_path(source), part)->wait();
-          return source;
+      [this, data, peer, part, what, entry, announcement, announced]() mutable {
+        return run_recorded(entry, [&] {
+          return guarded(what, [&] {
+            announced->wait();
+            const int source = peer == kAnySource ? announced->source() : peer;
+            const auto* sent = announcement.const_data_ptr<int64_t>();
+            const auto num_bytes = static_cast<int64_t>(data.nbytes());
+            if (sent[1] != static_cast<int64_t>(data.scalar_type()) || sent[2] != num_bytes) {
+              throw CommError(concat("rank ", source, " sends ", sent[2], " bytes of ",
+                                     c10::toString(static_cast<c10::ScalarType>(sent[1])),
+                                     ", rank ", rank(), " expects ", num_bytes, " of ",
+                                     c10::toString(data.scalar_type())));
+            }
+            part.tag = data_tag(static_cast<uint64_t>(sent[0]));
+            if (num_bytes > 0) path_to(source).recv(data, rank_on_path(source), part)->wait();
+            return source;
+          });
         });
       },
       options.background);
 }
 
 WorkPtr HierarchicalCommunicator::barrier(Options options) {
-  return issue({"barrier"}, options, [] {});
+  return issue({"barrier"}, {}, options, [] {});
 }
 
 at::Tensor HierarchicalCommunicator::symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) {
@@ -308,19 +308,20 @@ at::Tensor HierarchicalCommunicator::symmetric_empty(at::IntArrayRef sizes, c10:
 
 std::unique_ptr<Communicator> HierarchicalCommunicator::split(int color, int key,
                                                               const std::string& name) {
+  const std::vector<int> members = members_of_split(*this, color, key);
   std::vector<std::string> places;
-  for (const int member : members_of_split(*this, color, key)) {
-    places.push_back(concat(hosts_.host_of(member)));
-  }
+  for (const int member : members) places.push_back(concat(hosts_.host_of(member)));
   const HostMap hosts(places);
-  return guarded("splitting " + name, [&]() -> std::unique_ptr<Communicator> {
+  const GroupRecorder recorder = color < 0 ? GroupRecorder() : recorder_.split(name, members);
+  const auto make = [&]() -> std::unique_ptr<Communicator> {
     auto inner = inner_->split(color, key, name);
     // A group within one host needs no connections across.
     const bool is_across = color >= 0 && hosts.num_hosts() > 1;
     auto outer = outer_->split(is_across ? color : -1, key, name);
-    if (!is_across) return inner;
-    return make_hierarchical_group(std::move(inner), std::move(outer), hosts, name);
-  });
+    if (!is_across) return recorded(std::move(inner), recorder);
+    return make_hierarchical_group(std::move(inner), std::move(outer), hosts, name, recorder);
+  };
+  return guarded("splitting " + name, [&] { return recorder.join(make); });
 }
 
 }  // namespace trireme::comm

@@ -15,6 +15,9 @@
 // and within a host what inner's all_to_all and all_gather cost. Every collective first compares
 // calls: one message of 512 bytes each way between hosts. A message within a host is announced over
 // outer, so that a recv may take it from any rank.
+//
+// The flight recorder gets the calls of this group, under its name. What they do on inner and outer
+// is part of them and not recorded: these two are made without a recorder.
 #pragma once
 
 #include <memory>
@@ -26,24 +29,26 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/hierarchical/hierarchical_collectives.h"
 #include "trireme/comm/hierarchical/host_identity.h"
+#include "trireme/comm/recorder/group_recorder.h"
 #include "trireme/comm/work_queue.h"
 
 namespace trireme::comm {
 
 // inner: the ranks of this host, in rank order. outer: all ranks, in rank order. Both must let
-// several threads send and recv, as all of ours do. On one host it is `inner` itself.
+// several threads send and recv, as all of ours do. On one host it is `inner` itself, which then
+// records in `recorder`.
 // Collective: all ranks
 // Throws:     ConfigError when the groups do not fit `hosts`
 std::unique_ptr<Communicator> make_hierarchical_group(std::unique_ptr<Communicator> inner,
                                                       std::unique_ptr<Communicator> outer,
-                                                      const HostMap& hosts,
-                                                      const std::string& name);
+                                                      const HostMap& hosts, const std::string& name,
+                                                      GroupRecorder recorder = {});
 
 // Dense CPU tensors. Tags are 0 to 2^26 - 1.
-class HierarchicalCommunicator : public Communicator {
+class HierarchicalCommunicator : public RecordedCommunicator {
  public:
   HierarchicalCommunicator(std::unique_ptr<Communicator> inner, std::unique_ptr<Communicator> outer,
-                           const HostMap& hosts, std::string name);
+                           const HostMap& hosts, std::string name, GroupRecorder recorder = {});
   ~HierarchicalCommunicator() override;
 
   int rank() const override { return outer_->rank(); }
@@ -72,8 +77,10 @@ class HierarchicalCommunicator : public Communicator {
   std::unique_ptr<Communicator> split(int color, int key, const std::string& name) override;
 
  private:
+  // Records `call` on `tensor` and runs `operation`, here or behind.
   template <typename Operation>
-  WorkPtr issue(const Call& call, const Options& options, Operation operation);
+  WorkPtr issue(const Call& call, const at::Tensor& tensor, const Options& options,
+                Operation operation);
   template <typename Operation>
   auto guarded(const std::string& what, Operation&& operation);
   Communicator& path_to(int peer) const;

@@ -39,13 +39,18 @@ void reduce_into(const at::Tensor& out, const std::vector<at::Tensor>& inputs, R
 }  // namespace
 
 MessageCommunicator::MessageCommunicator(std::unique_ptr<MessageChannel> channel,
-                                         const std::string& name, std::chrono::milliseconds timeout)
+                                         const std::string& name, std::chrono::milliseconds timeout,
+                                         GroupRecorder recorder)
     : exchange_(std::move(channel), name, timeout),
-      queue_([this] { exchange_.abort("group " + exchange_.name() + " was aborted"); }) {}
+      queue_([this] { exchange_.abort("group " + exchange_.name() + " was aborted"); }) {
+  record_in(std::move(recorder));
+}
 
 template <typename Operation>
-WorkPtr MessageCommunicator::issue(const Options& options, Operation operation) {
-  return queue_.run_in_order(std::move(operation), options.background);
+WorkPtr MessageCommunicator::issue(const Call& call, const at::Tensor& tensor,
+                                   const Options& options, Operation operation) {
+  return queue_.run_in_order(recorder_.issue(call, tensor, options, std::move(operation)),
+                             options.background);
 }
 
 std::vector<at::Tensor> MessageCommunicator::view_blocks(const at::Tensor& flat) const {
@@ -93,7 +98,7 @@ void MessageCommunicator::reduce_small(const Scope& scope, const at::Tensor& dat
 
 WorkPtr MessageCommunicator::all_reduce(at::Tensor data, Options options) {
   const auto call = reduce_call("all_reduce", data, data.numel(), options.operation);
-  return issue(options, [this, data, options, call] {
+  return issue(call, data, options, [this, data, options, call] {
     const FlatTensor target(data);
     const Scope scope = exchange_.meet(call, options.timeout);
     if (static_cast<int64_t>(data.nbytes()) <= kSmallBytes) {
@@ -110,7 +115,7 @@ WorkPtr MessageCommunicator::all_reduce(at::Tensor data, Options options) {
 WorkPtr MessageCommunicator::reduce(at::Tensor data, int root, Options options) {
   check_rank("reduce", *this, root);
   const auto call = reduce_call("reduce", data, data.numel(), options.operation, root);
-  return issue(options, [this, data, root, options, call] {
+  return issue(call, data, options, [this, data, root, options, call] {
     const FlatTensor target(data);
     const Scope scope = exchange_.meet(call, options.timeout);
     const auto blocks = view_blocks(target.flat());
@@ -126,10 +131,9 @@ WorkPtr MessageCommunicator::reduce(at::Tensor data, int root, Options options) 
 
 WorkPtr MessageCommunicator::broadcast(at::Tensor data, int root, Options options) {
   check_rank("broadcast", *this, root);
-  check_cpu_tensor("broadcast", data);
-  return issue(options, [this, data, root, options] {
+  const Call call = call_of("broadcast", data, data.numel(), root);
+  return issue(call, data, options, [this, data, root, options, call] {
     const FlatTensor target(data);
-    const auto call = call_of("broadcast", data, data.numel(), root);
     const Scope scope = exchange_.meet(call, options.timeout);
     const bool is_root = rank() == root;
     std::vector<ConstBlock> to(is_root ? size() : 0, const_block_of(target.flat()));
@@ -153,10 +157,10 @@ WorkPtr MessageCommunicator::all_gather(std::vector<at::Tensor> outputs, at::Ten
   check_one_a_rank("all_gather", *this, outputs);
   check_cpu_tensor("all_gather", input);
   check_own_block("all_gather", *this, outputs, input);
-  return issue(options, [this, outputs, input, options] {
+  const Call call = in_blocks(call_of("all_gather", input, total_elements(outputs)), outputs);
+  return issue(call, input, options, [this, outputs, input, options, call] {
     const FlatTensors targets(outputs);
     const at::Tensor source = flat_of(input);
-    const Call call = in_blocks(call_of("all_gather", input, total_elements(outputs)), outputs);
     const Scope scope = exchange_.meet(call, options.timeout);
     const std::vector<ConstBlock> to(size(), const_block_of(source));
     exchange_.exchange(scope, to, blocks_of(targets.flat()));
@@ -171,7 +175,7 @@ WorkPtr MessageCommunicator::reduce_scatter(at::Tensor output, std::vector<at::T
   const Call call = in_blocks(
       reduce_call("reduce_scatter", output, total_elements(inputs), options.operation), inputs);
   check_own_block("reduce_scatter", *this, inputs, output);
-  return issue(options, [this, output, inputs, options, call] {
+  return issue(call, output, options, [this, output, inputs, options, call] {
     const FlatTensor target(output);
     const Scope scope = exchange_.meet(call, options.timeout);
     reduce_blocks(scope, target.flat(), flat_of(inputs), options.operation);
@@ -188,13 +192,13 @@ WorkPtr MessageCommunicator::all_to_all(std::vector<at::Tensor> outputs,
   TRIREME_CHECK(outputs[rank()].nbytes() == inputs[rank()].nbytes(), "all_to_all: this rank keeps ",
                 inputs[rank()].nbytes(), " bytes for itself and their place has ",
                 outputs[rank()].nbytes());
-  return issue(options, [this, outputs, inputs, options] {
+  const Call call = call_of("all_to_all", inputs[0]);
+  return issue(call, inputs[0], options, [this, outputs, inputs, options, call] {
     const FlatTensors targets(outputs);
     const auto sources = flat_of(inputs);
     const auto to = const_blocks_of(sources);
     const auto from = blocks_of(targets.flat());
-    const Scope scope =
-        exchange_.meet(call_of("all_to_all", inputs[0], -1), options.timeout, to, from);
+    const Scope scope = exchange_.meet(call, options.timeout, to, from);
     exchange_.exchange(scope, to, from);
     targets.flat()[rank()].copy_(sources[rank()]);
     targets.commit();
@@ -209,15 +213,15 @@ WorkPtr MessageCommunicator::gather(std::vector<at::Tensor> outputs, at::Tensor 
     check_one_a_rank("gather", *this, outputs);
     check_own_block("gather", *this, outputs, input);
   }
-  return issue(options, [this, outputs, input, root, options] {
+  const Call call = call_of("gather", input, -1, root);
+  return issue(call, input, options, [this, outputs, input, root, options, call] {
     const FlatTensors targets(rank() == root ? outputs : std::vector<at::Tensor>{});
     const at::Tensor source = flat_of(input);
     std::vector<ConstBlock> to(size());
     to[root] = const_block_of(source);
     auto from = blocks_of(targets.flat());
     from.resize(size());
-    const Scope scope =
-        exchange_.meet(call_of("gather", input, -1, root), options.timeout, to, from);
+    const Scope scope = exchange_.meet(call, options.timeout, to, from);
     exchange_.exchange(scope, to, from);
     if (rank() == root) targets.flat()[root].copy_(source);
     targets.commit();
@@ -232,15 +236,15 @@ WorkPtr MessageCommunicator::scatter(at::Tensor output, std::vector<at::Tensor> 
     check_one_a_rank("scatter", *this, inputs);
     check_own_block("scatter", *this, inputs, output);
   }
-  return issue(options, [this, output, inputs, root, options] {
+  const Call call = call_of("scatter", output, -1, root);
+  return issue(call, output, options, [this, output, inputs, root, options, call] {
     const FlatTensor target(output);
     const auto sources = flat_of(rank() == root ? inputs : std::vector<at::Tensor>{});
     auto to = const_blocks_of(sources);
     to.resize(size());
     std::vector<Block> from(size());
     if (rank() != root) from[root] = block_of(target.flat());
-    const Scope scope =
-        exchange_.meet(call_of("scatter", output, -1, root), options.timeout, to, from);
+    const Scope scope = exchange_.meet(call, options.timeout, to, from);
     exchange_.exchange(scope, to, from);
     if (rank() == root) target.flat().copy_(sources[root]);
     target.commit();
@@ -253,13 +257,15 @@ WorkPtr MessageCommunicator::send(at::Tensor data, int peer, Options options) {
   TRIREME_CHECK(peer != rank(), "send: rank ", peer, " is this rank; expected another");
   TRIREME_CHECK(options.tag >= 0 && options.tag <= kMostTag, "send: tag ", options.tag,
                 "; expected 0 to ", kMostTag);
+  const Call call = call_of("send", data, data.numel());
+  const auto entry = recorder_.issue_message(call, peer, data.sizes(), options);
   const at::Tensor source = flat_of(data);
-  const auto pending =
-      exchange_.begin_send(call_of("send", data, data.numel()), const_block_of(source), peer,
-                           options.tag, options.timeout);
+  const auto pending = run_or_fail(entry, [&] {
+    return exchange_.begin_send(call, const_block_of(source), peer, options.tag, options.timeout);
+  });
   return queue_.run_beside(
-      [this, source, pending] {
-        exchange_.finish_send(*pending);
+      [this, source, pending, entry] {
+        run_recorded(entry, [&] { exchange_.finish_send(*pending); });
         return -1;
       },
       options.background);
@@ -271,20 +277,25 @@ WorkPtr MessageCommunicator::recv(at::Tensor data, int peer, Options options) {
   TRIREME_CHECK(peer != rank(), "recv: rank ", peer, " is this rank; expected another");
   TRIREME_CHECK(options.tag >= 0 && options.tag <= kMostTag, "recv: tag ", options.tag,
                 "; expected 0 to ", kMostTag);
-  const auto call = call_of("recv", data, data.numel());
-  const auto pending = exchange_.begin_recv(call, peer, options.tag, options.timeout);
+  const Call call = call_of("recv", data, data.numel());
+  const auto entry = recorder_.issue_message(call, peer, data.sizes(), options);
+  const auto pending = run_or_fail(
+      entry, [&] { return exchange_.begin_recv(call, peer, options.tag, options.timeout); });
   return queue_.run_beside(
-      [this, data, call, pending] {
-        const FlatTensor target(data);
-        const int source = exchange_.finish_recv(*pending, call, block_of(target.flat()));
-        target.commit();
-        return source;
+      [this, data, call, pending, entry] {
+        return run_recorded(entry, [&] {
+          const FlatTensor target(data);
+          const int source = exchange_.finish_recv(*pending, call, block_of(target.flat()));
+          target.commit();
+          return source;
+        });
       },
       options.background);
 }
 
 WorkPtr MessageCommunicator::barrier(Options options) {
-  return issue(options, [this, options] { exchange_.meet({"barrier"}, options.timeout); });
+  return issue({"barrier"}, {}, options,
+               [this, options] { exchange_.meet({"barrier"}, options.timeout); });
 }
 
 at::Tensor MessageCommunicator::symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) {
@@ -296,9 +307,12 @@ std::unique_ptr<Communicator> MessageCommunicator::split(int color, int key,
   const std::vector<int> members = members_of_split(*this, color, key);
   const std::string uid = concat(num_splits_++, ".", color);
   if (color < 0) return nullptr;
+  const GroupRecorder recorder = recorder_.split(name, members);
   try {
-    return std::make_unique<MessageCommunicator>(
-        exchange_.channel().split(uid, members, exchange_.timeout()), name, exchange_.timeout());
+    auto channel =
+        recorder.join([&] { return exchange_.channel().split(uid, members, exchange_.timeout()); });
+    return std::make_unique<MessageCommunicator>(std::move(channel), name, exchange_.timeout(),
+                                                 recorder);
   } catch (const std::exception& error) {
     const std::string reason =
         concat("splitting ", name, " off group ", exchange_.name(), ": ", words_of(error));

@@ -21,17 +21,18 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/message/message_channel.h"
 #include "trireme/comm/message/message_exchange.h"
+#include "trireme/comm/recorder/group_recorder.h"
 #include "trireme/comm/work_queue.h"
 
 namespace trireme::comm {
 
 // Dense CPU tensors. Tags are 0 to 2^29 - 1.
-class MessageCommunicator : public Communicator {
+class MessageCommunicator : public RecordedCommunicator {
  public:
   static constexpr int64_t kSmallBytes = 16 << 10;
 
   MessageCommunicator(std::unique_ptr<MessageChannel> channel, const std::string& name,
-                      std::chrono::milliseconds timeout);
+                      std::chrono::milliseconds timeout, GroupRecorder recorder = {});
 
   int rank() const override { return exchange_.channel().rank(); }
   int size() const override { return exchange_.channel().size(); }
@@ -60,8 +61,10 @@ class MessageCommunicator : public Communicator {
  private:
   using Scope = MessageExchange::Scope;
 
+  // Records `call` on `tensor` and runs `operation`, here or behind.
   template <typename Operation>
-  WorkPtr issue(const Options& options, Operation operation);
+  WorkPtr issue(const Call& call, const at::Tensor& tensor, const Options& options,
+                Operation operation);
   // Moves blocks[r] of every rank to rank r and reduces there: `out` is block rank()'s result.
   void reduce_blocks(const Scope& scope, const at::Tensor& out,
                      const std::vector<at::Tensor>& blocks, ReduceOp operation);

@@ -80,13 +80,19 @@ std::unique_ptr<Communicator> make_mpi_group(const GroupOptions& options) {
     check_mpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &largest_tag, &is_set));
     TRIREME_CHECK(is_set != 0 && *largest_tag == 0x7fffffff, "this MPI's largest tag is ",
                   is_set != 0 ? *largest_tag : 0, "; expected 2147483647, as Open MPI's is");
-    const bool has_core_each = host_has_core_each();
-    MPI_Comm data = MPI_COMM_NULL;
-    MPI_Comm control = MPI_COMM_NULL;
-    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &data));
-    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &control));
-    return std::make_unique<MessageCommunicator>(
-        std::make_unique<MpiChannel>(data, control, has_core_each), options.name, options.timeout);
+    int size = 0;
+    check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size));
+    const GroupRecorder recorder(options.recorder, options.name, size, options.world_ranks);
+    return recorder.join([&] {
+      const bool has_core_each = host_has_core_each();
+      MPI_Comm data = MPI_COMM_NULL;
+      MPI_Comm control = MPI_COMM_NULL;
+      check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &data));
+      check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &control));
+      return std::make_unique<MessageCommunicator>(
+          std::make_unique<MpiChannel>(data, control, has_core_each), options.name, options.timeout,
+          recorder);
+    });
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {

@@ -9,6 +9,7 @@
 #include "trireme/comm/c10d/nccl_group.h"
 #include "trireme/comm/hierarchical/hierarchical_communicator.h"
 #include "trireme/comm/hierarchical/host_identity.h"
+#include "trireme/comm/recorder/group_recorder.h"
 #include "trireme/comm/rendezvous/session.h"
 #include "trireme/comm/shared/shm_group.h"
 
@@ -75,16 +76,20 @@ std::unique_ptr<Communicator> make_store_group(const StorePtr& store, int rank, 
   const auto meetings = c10::make_intrusive<c10d::PrefixStore>("trireme", store);
   const std::string session = agree_on_session(meetings, rank, size, options.timeout);
   const auto round = c10::make_intrusive<c10d::PrefixStore>(session, meetings);
+  const auto new_recorder = [&] {
+    return GroupRecorder(options.recorder, options.name, size, options.world_ranks);
+  };
   if (how.transport == "nccl") {
     return make_nccl_group(c10::make_intrusive<c10d::PrefixStore>("nccl", round), rank, size,
-                           {options.name, options.timeout});
+                           {options.name, options.timeout, new_recorder()});
   }
   const Meeting meeting{round, rank, size, options.timeout};
   const HostMap hosts(meeting.all_gather("host", host_identity()));
   const int host = hosts.host_of(rank);
-  const auto make_shm = [&] {
+  const auto make_shm = [&](std::shared_ptr<Recorder> recorder) {
     const std::vector<int>& local_ranks = hosts.ranks_of(host);
     GroupOptions local = options;
+    local.recorder = std::move(recorder);
     local.world_ranks = local_ranks;
     for (int& member : local.world_ranks) {
       if (!options.world_ranks.empty()) member = options.world_ranks.at(member);
@@ -95,16 +100,25 @@ std::unique_ptr<Communicator> make_store_group(const StorePtr& store, int rank, 
   TRIREME_CHECK(how.transport != "shm" || hosts.num_hosts() == 1,
                 "transport \"shm\" connects the ranks of one host, and these are on ",
                 hosts.num_hosts(), "; expected auto, hierarchical or gloo");
-  if (how.transport != "gloo" && hosts.num_hosts() == 1) return make_shm();
+  if (how.transport != "gloo" && hosts.num_hosts() == 1) return make_shm(options.recorder);
   TRIREME_CHECK(how.make_gloo || has_gloo(), "the ranks are on ", hosts.num_hosts(),
                 " hosts and transport \"", how.transport,
                 "\" needs Gloo, which this build is without; install libgloo-dev and build with "
                 "TRIREME_WITH_GLOO=ON");
-  const GlooOptions gloo{options.name, options.timeout, agree_on_interface(meeting, how, hosts)};
-  const auto make_gloo = how.make_gloo ? how.make_gloo : make_gloo_group;
-  auto outer = make_gloo(c10::make_intrusive<c10d::PrefixStore>("gloo", round), rank, size, gloo);
-  if (how.transport == "gloo") return outer;
-  return make_hierarchical_group(make_shm(), std::move(outer), hosts, options.name);
+  const NetworkInterface interface = agree_on_interface(meeting, how, hosts);
+  const auto make_gloo = [&](const GroupRecorder& recorder) {
+    const GlooOptions gloo{options.name, options.timeout, interface, recorder};
+    const auto make = how.make_gloo ? how.make_gloo : make_gloo_group;
+    return make(c10::make_intrusive<c10d::PrefixStore>("gloo", round), rank, size, gloo);
+  };
+  const GroupRecorder recorder = new_recorder();
+  if (how.transport == "gloo") return make_gloo(recorder);
+  // Calls of the two groups are part of the whole's, which alone are recorded.
+  return recorder.join([&] {
+    auto outer = make_gloo({});
+    return make_hierarchical_group(make_shm(nullptr), std::move(outer), hosts, options.name,
+                                   recorder);
+  });
 }
 
 }  // namespace trireme::comm

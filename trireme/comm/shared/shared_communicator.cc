@@ -100,37 +100,6 @@ struct Sources {
   Few<collectives::ConstBytes> bytes;
 };
 
-// What the recorder keeps of a call on `tensor`.
-RecordedCall recorded(const Call& call, const at::Tensor& tensor, const Options& options) {
-  RecordedCall kept{.operation = call.operation,
-                    .elements = call.elements,
-                    .reduce_op = call.reduce_op,
-                    .peer = call.root,
-                    .tag = options.tag,
-                    .is_background = options.background};
-  if (tensor.defined()) {
-    kept.shape = {tensor.sizes().data(), tensor.sizes().size()};
-    kept.dtype = call.dtype;
-  }
-  return kept;
-}
-
-// Runs `function`, and says in `entry` how it ended.
-template <typename Function>
-void run_recorded(const Recorder::Entry& entry, const Function& function) {
-  try {
-    function();
-  } catch (...) {
-    entry.finish(false);
-    throw;
-  }
-  entry.finish(true);
-}
-
-Recorder::Entry record(const GroupOptions& options, int group, const RecordedCall& call) {
-  return options.recorder ? options.recorder->issue(group, call) : Recorder::Entry();
-}
-
 std::vector<int> world_ranks_of(const GroupOptions& options, int size) {
   std::vector<int> ranks = options.world_ranks;
   for (int rank = static_cast<int>(ranks.size()); rank < size; ++rank) ranks.push_back(rank);
@@ -202,13 +171,10 @@ std::unique_ptr<SharedCommunicator> SharedCommunicator::join(Host host, const st
       options.slot_bytes % 64 == 0 && options.slot_bytes >= collectives::least_slot_bytes(size),
       "slot_bytes is ", options.slot_bytes, "; expected a multiple of 64, at least ",
       collectives::least_slot_bytes(size));
-  const int recorded_group =
-      options.recorder ? options.recorder->add_group(options.name, world_ranks_of(options, size))
-                       : -1;
-  std::unique_ptr<SharedCommunicator> group;
-  run_recorded(record(options, recorded_group, {.operation = "join"}),
-               [&] { group = meet_first(std::move(host), uid, rank, size, options, loss_of); });
-  group->recorded_group_ = recorded_group;
+  const GroupRecorder recorder(options.recorder, options.name, size, world_ranks_of(options, size));
+  auto group =
+      recorder.join([&] { return meet_first(std::move(host), uid, rank, size, options, loss_of); });
+  group->record_in(recorder);
   return group;
 }
 
@@ -245,16 +211,13 @@ std::unique_ptr<SharedCommunicator> SharedCommunicator::meet_first(
 template <typename Operation>
 WorkPtr SharedCommunicator::issue(const Call& call, const at::Tensor& tensor,
                                   const Options& options, Operation operation) {
-  const auto entry = record(options_, recorded_group_, recorded(call, tensor, options));
-  auto run = [this, call, timeout = options.timeout, is_background = options.background, entry,
-              operation = std::move(operation)] {
-    const c10::NoGradGuard no_grad;  // autograd has no say in what is communicated
-    if (is_background) entry.start();
-    run_recorded(entry, [&] {
-      exchange_.begin(call, timeout);
-      operation();
-    });
-  };
+  auto run = recorder_.issue(
+      call, tensor, options,
+      [this, call, timeout = options.timeout, operation = std::move(operation)] {
+        const c10::NoGradGuard no_grad;  // autograd has no say in what is communicated
+        exchange_.begin(call, timeout);
+        operation();
+      });
   if (options.background) return progress_.run_in_background(std::move(run));
   return progress_.run(run);
 }
@@ -392,7 +355,8 @@ LoanPtr SharedCommunicator::borrow(at::IntArrayRef sizes, at::TensorOptions dtyp
   const int64_t elements = c10::multiply_integers(sizes);
   const int type = static_cast<int>(c10::typeMetaToScalarType(dtype.dtype()));
   // For those who read the records it is a recv.
-  const auto entry = record_message({"recv", type, -1, peer, elements}, sizes, options);
+  const auto entry =
+      recorder_.issue_message({"recv", type, -1, -1, elements}, peer, sizes, options);
   Message message{.peer = peer, .dtype = type};
   message.data = {static_cast<std::byte*>(nullptr),
                   static_cast<size_t>(elements) * dtype.dtype().itemsize()};
@@ -406,8 +370,8 @@ LoanPtr SharedCommunicator::borrow(at::IntArrayRef sizes, at::TensorOptions dtyp
 WorkPtr SharedCommunicator::transfer(const char* operation, const at::Tensor& data, int peer,
                                      const Options& options) {
   TRIREME_CHECK(peer != rank(), operation, ": rank ", peer, " is this rank; expected another");
-  const Call call = call_of(operation, data, data.numel(), peer);
-  const auto entry = record_message(call, data.sizes(), options);
+  const Call call = call_of(operation, data, data.numel());
+  const auto entry = recorder_.issue_message(call, peer, data.sizes(), options);
   const c10::NoGradGuard no_grad;
   const Destination tensor(data.detach());
   Message message{.is_send = std::string_view(operation) == "send",
@@ -421,17 +385,6 @@ WorkPtr SharedCommunicator::transfer(const char* operation, const at::Tensor& da
     entry.finish(succeeded);
   };
   return start(std::move(message), options);
-}
-
-Recorder::Entry SharedCommunicator::record_message(const Call& call, at::IntArrayRef sizes,
-                                                   const Options& options) {
-  RecordedCall kept = recorded(call, {}, options);
-  kept.shape = {sizes.data(), sizes.size()};
-  kept.dtype = call.dtype;
-  kept.is_point_to_point = true;
-  const auto entry = record(options_, recorded_group_, kept);
-  if (options.background) entry.start();
-  return entry;
 }
 
 WorkPtr SharedCommunicator::start(Message message, const Options& options) {
@@ -457,6 +410,7 @@ std::unique_ptr<Communicator> SharedCommunicator::split(int color, int key,
   const auto self = std::ranges::find(members, rank());
   GroupOptions options = options_;
   options.name = name;
+  options.recorder = recorder_.recorder();
   const std::vector<int> world_ranks = world_ranks_of(options_, size());
   options.world_ranks.clear();
   for (const int member : members) {

@@ -13,7 +13,7 @@
 #include "trireme/comm/group_options.h"
 #include "trireme/comm/pending_work.h"
 #include "trireme/comm/progress.h"
-#include "trireme/comm/recorder/recorder.h"
+#include "trireme/comm/recorder/group_recorder.h"
 #include "trireme/comm/shared/collectives.h"
 #include "trireme/comm/shared/exchange.h"
 #include "trireme/comm/shared/heap.h"
@@ -31,7 +31,7 @@ struct Host {
   std::optional<bool> has_core_each = std::nullopt;
 };
 
-class SharedCommunicator : public Communicator {
+class SharedCommunicator : public RecordedCommunicator {
  public:
   // Joins group `uid` of the host's job: rank 0 creates the segment, the others wait for it to
   // appear. While waiting, `loss_of`, when given, is asked why a rank will not come; empty text
@@ -81,8 +81,6 @@ class SharedCommunicator : public Communicator {
   WorkPtr issue(const Call& call, const at::Tensor& tensor, const Options& options,
                 Operation operation);
   WorkPtr transfer(const char* operation, const at::Tensor& data, int peer, const Options& options);
-  // Records `call` of a send or recv on a tensor of `sizes`.
-  Recorder::Entry record_message(const Call& call, at::IntArrayRef sizes, const Options& options);
   // Fills in of `message` what `options` say, and starts it.
   WorkPtr start(Message message, const Options& options);
   collectives::Shared shared() { return {exchange_, *host_.heap, options_.zero_copy}; }
@@ -90,7 +88,6 @@ class SharedCommunicator : public Communicator {
   Host host_;
   GroupOptions options_;
   int num_splits_ = 0;
-  int recorded_group_ = -1;
   Exchange exchange_;
   AbortGuard abort_;
   // Last: their threads stop before the rest goes.

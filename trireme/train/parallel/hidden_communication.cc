@@ -30,7 +30,7 @@ std::optional<double> hidden_share(std::span<const CommunicationTimes> ranks) {
 double seconds_under_way(const RankProfile& calls, const Span& window, const std::string& name,
                          int size) {
   if (calls.num_lost_calls > 0) return kNotKnown;
-  // Where hosts are joined, what crosses them is not recorded, and groups are those of a host.
+  // Not when the recorder's table of groups was full.
   const bool is_recorded = std::ranges::any_of(calls.groups, [&](const GroupOfRanks& group) {
     return group.name == name && std::ssize(group.world_ranks) == size;
   });

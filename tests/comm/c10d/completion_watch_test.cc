@@ -1,0 +1,60 @@
+#include "trireme/comm/c10d/completion_watch.h"
+
+#include <atomic>
+#include <future>
+#include <stdexcept>
+
+#include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+namespace trireme::comm {
+namespace {
+
+// Done when the test says so.
+class FakeWork : public c10d::Work {
+ public:
+  void end(std::exception_ptr error = nullptr) { finish(std::move(error)); }
+};
+
+TEST(CompletionWatch, TellsOnceWhenAllWorksAreDone) {
+  const auto first = c10::make_intrusive<FakeWork>();
+  const auto second = c10::make_intrusive<FakeWork>();
+  CompletionWatch watch(c10::DeviceType::CPU);
+  std::promise<bool> end;  // a second call would throw in the watch's thread
+  std::atomic<bool> has_ended = false;
+  watch.add({first, second}, [&](bool succeeded) {
+    has_ended = true;
+    end.set_value(succeeded);
+  });
+  std::promise<bool> nothing;
+  watch.add({}, [&](bool succeeded) { nothing.set_value(succeeded); });
+  EXPECT_TRUE(nothing.get_future().get()) << "nothing to wait for";
+  first->end();
+  EXPECT_FALSE(has_ended.load());
+  second->end();
+  EXPECT_TRUE(end.get_future().get());
+}
+
+TEST(CompletionWatch, TellsAFailure) {
+  const auto work = c10::make_intrusive<FakeWork>();
+  CompletionWatch watch(c10::DeviceType::CPU);
+  std::promise<bool> end;
+  watch.add({work}, [&](bool succeeded) { end.set_value(succeeded); });
+  work->end(std::make_exception_ptr(std::runtime_error("lost")));
+  EXPECT_FALSE(end.get_future().get());
+}
+
+TEST(CompletionWatch, GivesUpWhatIsNotDone) {
+  std::atomic<int> num_ends = 0;
+  {
+    CompletionWatch watch(c10::DeviceType::CPU);
+    std::promise<bool> seen;
+    watch.add({c10::make_intrusive<FakeWork>()}, [&](bool) { ++num_ends; });
+    watch.add({}, [&](bool) { seen.set_value(true); });
+    seen.get_future().wait();
+  }
+  EXPECT_EQ(num_ends.load(), 0);
+}
+
+}  // namespace
+}  // namespace trireme::comm

@@ -1,0 +1,50 @@
+// Notices when works of a c10d backend are done. On a GPU their wait() orders a stream and returns
+// at once, and nobody calls back: a thread looks at them every few milliseconds, and sleeps while
+// there are none.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <c10/core/Device.h>
+#include <c10/util/intrusive_ptr.h>
+
+namespace c10d {
+class Work;
+}
+
+namespace trireme::comm {
+
+// Thread safe. Its works' isCompleted() may be asked from any thread.
+class CompletionWatch {
+ public:
+  using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
+
+  // For works on the current device of that type, of the thread that makes the watch.
+  explicit CompletionWatch(c10::DeviceType device);
+  ~CompletionWatch();  // joins; what is not done is given up
+  CompletionWatch(const CompletionWatch&) = delete;
+  CompletionWatch& operator=(const CompletionWatch&) = delete;
+
+  // Calls on_end(succeeded) once, on the watch's thread, when all of `works` are done.
+  void add(Works works, std::function<void(bool)> on_end);
+
+ private:
+  struct Watched {
+    Works works;
+    std::function<void(bool)> on_end;
+  };
+  void loop();
+
+  const c10::Device device_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Watched> added_;
+  bool stop_ = false;
+  std::thread thread_;  // starts with the first works
+};
+
+}  // namespace trireme::comm
