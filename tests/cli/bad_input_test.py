@@ -225,6 +225,22 @@ class BadCheckpoint(ProgramTest):
         path.write_bytes(b'{"checksum": "' + checksum(body).encode() + b'",\n' + body)
         self.refuse("manifest.json", "format 2", "up to 1")
 
+    def test_hostile_structure_with_the_right_checksum(self):
+        path = self.newest / "manifest.json"
+        whole = path.read_bytes()[33:]
+        for body, word in ((b'"x": ' + b"[" * 100000, "deep"),
+                           (b'"step": 10,\n' + whole, "twice"),
+                           (whole.replace(b'"step": 10', b'"step": -1'), "step is -1"),
+                           (whole.replace(b'"world_size": 2', b'"world_size": 0'), "world_size is 0")):
+            with self.subTest(word=word):
+                self.assertNotEqual(body, whole)
+                path.write_bytes(b'{"checksum": "' + checksum(body).encode() + b'",\n' + body)
+                self.refuse("manifest.json", word)
+
+    def test_renamed_folder(self):
+        self.newest.rename(self.newest.parent / "step-000050")
+        self.refuse("step-000050", "rename it to step-000010")
+
     def test_another_model(self):
         for ranks in (1, 2):
             self.fail_with(USER, ["model.width 32 -> 64"], "train", "tiny.toml", "--ranks", ranks, "--model.width=64")
@@ -251,8 +267,9 @@ class BadCheckpoint(ProgramTest):
                     resource.prlimit(pid, resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
                 process.send_signal(signal.SIGTERM)
                 _, line = process.communicate(timeout=TIMEOUT)
-                self.assertEqual(process.returncode, CHECKPOINT, line)
-                self.assertRegex(line, r"\Atrireme: [^\n]*safetensors[^\n]*\n\Z")
+                self.assertEqual(process.returncode, USER, line)
+                self.assertRegex(line, r"\Atrireme: [^\n]*safetensors: File too large: the checkpoint needs \d+ bytes in "
+                                       r"full/checkpoints, which has \d+ free; make room there[^\n]*\n\Z")
                 self.assertEqual(self.checkpoints("full"), ["step-000005"])
         self.succeed("checkpoint", "verify", "full")
         self.succeed("train", "tiny.toml", "--ranks", 2, *size)
