@@ -128,6 +128,8 @@ Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
                   .spike_factor = config_.train.spike_factor}) {
   if (is_root()) output_.emplace(folder(), lock_output_folder(config_), *inputs_.tokenizer);
   const fs::path checkpoint = find_checkpoint();
+  // Rank 0 has the folder, and may go on in it: until then it may be that of another run.
+  observer_.on_folder();
   if (mesh_.size("tensor") > 1) check_threads(at::get_num_threads(), mesh_.group("tensor"));
   build_model();
   const RunState state = checkpoint.empty() ? RunState{} : load(checkpoint);

@@ -41,6 +41,8 @@ struct RunSummary {
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
+  // On every rank, before the run writes anything: output.folder is this run's, and no other's.
+  virtual void on_folder() {}
   virtual void on_start(const RunConfig& config, const RunSummary& summary) {}
   virtual void on_step(const StepMetrics& metrics) {}
   // What the run found out, or decided for the steps to come; one line.

@@ -1,6 +1,8 @@
 #include "trireme/comm/recorder/diagnosis.h"
 
 #include <array>
+#include <cstring>
+#include <limits>
 #include <random>
 
 #include <ATen/ATen.h>
@@ -11,6 +13,7 @@
 #include "tests/comm/recorder/recorded_ranks.h"
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
+#include "trireme/base/file.h"
 #include "trireme/comm/recorder/recorder.h"
 
 namespace trireme::comm {
@@ -185,13 +188,64 @@ TEST(Diagnosis, RankThatLeftIsToldFromOneThatIsLate) {
   EXPECT_PRED2(contains, findings[0].text, ", after 5.00 s");
 }
 
-TEST(Diagnosis, RankWithoutARingNeverStarted) {
-  auto ranks = run_of(3);
+TEST(Diagnosis, RankWithoutARingIsMissing) {
+  auto ranks = run_of(4);
+  ranks.pop_back();
   ranks.pop_back();
   for (Observed& rank : ranks) rank.call("barrier", 10);
   const auto findings = diagnosis_of(ranks);
-  ASSERT_EQ(outline(findings), "missing 2");
-  EXPECT_PRED2(contains, findings[0].text, "rank 2 never started: it has no ring");
+  ASSERT_EQ(outline(findings), "missing 2 3");
+  EXPECT_EQ(findings[0].text,
+            "ranks 2 and 3 have no ring: they have not started, or recorded in another host's "
+            "folder; ranks 0 and 1 wait in barrier #2 of group world since 2026-01-02 03:04:15 UTC "
+            "(90 s)");
+}
+
+TEST(Diagnosis, RankWithoutARingIsMissingWhenTheOthersHaveEnded) {
+  auto ranks = run_of(3);
+  ranks.erase(ranks.begin() + 1);
+  const auto going_on = diagnosis_of(ranks);
+  ASSERT_EQ(outline(going_on), "progress 0 2");
+  EXPECT_PRED2(contains, going_on[0].text, "nobody is late; rank 1 has no ring");
+  for (Observed& rank : ranks) rank.close(2);
+  const auto findings = diagnosis_of(ranks);
+  ASSERT_EQ(outline(findings), "missing 1");
+  EXPECT_FALSE(is_healthy(findings));
+  EXPECT_EQ(findings[0].text,
+            "rank 1 has no ring: it has not started, or recorded in another host's folder; all "
+            "others of the run have ended");
+}
+
+// A transport that records nothing is not healthy for that.
+TEST(Diagnosis, NothingIsSaidOfARunThatHasRecordedNothing) {
+  std::vector<Observed> ranks = {Observed(0, 2), Observed(1, 2)};
+  auto findings = diagnosis_of(ranks);
+  ASSERT_EQ(outline(findings), "unrecorded 0 1");
+  EXPECT_FALSE(is_healthy(findings));
+  EXPECT_PRED2(contains, findings[0].text, "nothing is recorded: ranks 0 and 1 have made no call");
+  for (Observed& rank : ranks) rank.close(2);
+  findings = diagnosis_of(ranks);
+  ASSERT_EQ(outline(findings), "unrecorded 0 1");
+  EXPECT_PRED2(contains, findings[0].text, "ended before the first call");
+  EXPECT_PRED2(contains, diagnosis_of({Observed(0, 3)})[0].text, "ranks 1 and 2 have no ring");
+  ranks[1] = Observed(1, 2);
+  ranks[1].process(ProcessState::kStopped);
+  findings = diagnosis_of(ranks);
+  ASSERT_EQ(outline(findings), "stopped 1");
+  EXPECT_PRED2(contains, findings[0].text, "it has recorded no call");
+}
+
+// mpirun kills all ranks when one has died; the others died waiting for it.
+TEST(Diagnosis, OfRanksThatAllDiedTheOneOthersHadWaitedForComesFirst) {
+  auto ranks = run_of(3);
+  for (const int rank : {0, 2}) ranks[rank].call("all_reduce", 10);
+  ranks[1].message("send", 0, 0, 30, 31);  // seen last
+  for (Observed& rank : ranks) rank.process(ProcessState::kGone);
+  const auto findings = diagnosis_of(ranks);
+  ASSERT_EQ(outline(findings), "died 1; died 0; died 2");
+  EXPECT_PRED2(
+      contains, findings[0].text,
+      "ranks 0 and 2 had waited in all_reduce #2 of group world since 2026-01-02 03:04:15");
 }
 
 TEST(Diagnosis, CallThatAllHaveMadeAndThatDoesNotEndIsStuck) {
@@ -228,11 +282,12 @@ TEST(Diagnosis, RunThatGoesOnSaysHowFast) {
       "nobody is late");
 }
 
-TEST(Diagnosis, RunThatIsStartingSaysHowManyRanksAreMissing) {
+TEST(Diagnosis, RunThatIsStartingSaysWhichRanksAreMissing) {
   std::vector<Observed> ranks = {Observed(0, 4)};
+  ranks[0].call("join", 99);
   const auto findings = diagnosis_of(ranks);
   ASSERT_EQ(outline(findings), "progress 0");
-  EXPECT_PRED2(contains, findings[0].text, "3 ranks have not started");
+  EXPECT_PRED2(contains, findings[0].text, "ranks 1, 2 and 3 have no ring: they have not started");
 }
 
 TEST(Diagnosis, ManyRanksAreCountedInsteadOfListed) {
@@ -343,6 +398,81 @@ TEST(Diagnosis, DamagedRingsAreRefusedOrDiagnosed) {
     }
   }
   EXPECT_GT(num_diagnosed, 100);
+}
+
+// Rings that somebody made: every field may say anything, under right checksums. Seeded.
+TEST(Diagnosis, HostileRingsAreRefusedOrDiagnosed) {
+  constexpr int kRecords = 64;
+  Recorder recorder({.rank = 1, .world_size = 3, .num_records = kRecords});
+  const int world = recorder.add_group("world", Ranks{0, 1, 2});
+  const int pair = recorder.add_group("pair", Ranks{1, 2});
+  for (int i = 0; i < kRecords; ++i) {
+    const bool is_message = i % 3 == 0;
+    const auto entry =
+        recorder.issue(i % 2 == 0 ? world : pair, {.operation = is_message ? "send" : "barrier",
+                                                   .peer = i % 3 - 1,
+                                                   .tag = i % 5,
+                                                   .is_point_to_point = is_message});
+    if (i < 40) entry.finish(i % 7 != 0);
+  }
+  const std::string whole(reinterpret_cast<const char*>(recorder.bytes().data()),
+                          recorder.bytes().size());
+  const std::array<int64_t, 12> extremes = {0,
+                                            1,
+                                            -1,
+                                            2,
+                                            3,
+                                            255,
+                                            256,
+                                            1 << 20,
+                                            0x7fffffff,
+                                            -0x80000000LL,
+                                            std::numeric_limits<int64_t>::max(),
+                                            std::numeric_limits<int64_t>::min()};
+  std::mt19937 random(7);
+  int num_diagnosed = 0;
+  for (int round = 0; round < 4000; ++round) {
+    std::string bytes = whole;
+    for (unsigned i = 0; i <= random() % 20; ++i) {
+      const size_t records = bytes.size() - kRecords * 128;
+      const std::array<size_t, 4> places = {
+          8 + random() % 400 / 4 * 4, 4096 + random() % 512 / 4 * 4,
+          4096 + 256 * 128 + random() % 32 / 4 * 4, records + random() % (kRecords * 128) / 4 * 4};
+      const int64_t value =
+          random() % 4 == 0 ? static_cast<int64_t>(random()) : extremes[random() % extremes.size()];
+      const size_t width = std::array<size_t, 3>{1, 4, 8}[random() % 3];
+      const size_t place = places[random() % 8 == 0 ? 0 : 1 + random() % 3];
+      std::memcpy(bytes.data() + place, &value, std::min(width, bytes.size() - place));
+    }
+    const std::string sum = checksum(std::as_bytes(std::span(bytes)).first(320));
+    std::memcpy(bytes.data() + 320, sum.data(), sum.size());
+    try {
+      const Ring ring = parse_ring(std::as_bytes(std::span(bytes)), "the ring");
+      Ring other = parse_ring(std::as_bytes(std::span(whole)), "another");
+      other.rank = 2;
+      const ProcessState state = static_cast<ProcessState>(random() % 4);
+      EXPECT_FALSE(diagnose({{ring, state}, {other, ProcessState::kRunning}}).empty());
+      for (const Record& record : ring.records) EXPECT_NE(to_string(record), "");
+      EXPECT_LE(ring.records.size(), size_t{kRecords});
+      ++num_diagnosed;
+    } catch (const ConfigError&) {
+    }
+  }
+  EXPECT_GT(num_diagnosed, 300);
+}
+
+// As many records, groups and channels as a reader takes in: each is looked at a few times.
+TEST(Diagnosis, LargeRingsTakeNoMoreThanTheirSize) {
+  std::vector<Observed> ranks = {Observed(0, 1 << 18), Observed(1, 1 << 18)};
+  for (Observed& rank : ranks) {
+    for (int i = 0; i < 4000; ++i) rank.add_group("group", {0, 1, i});
+    for (int i = 0; i < 60000; ++i) {
+      rank.message("recv" + std::to_string(i % 9), kAnySource, i, 1).group = i % 4000;
+    }
+    for (int i = 0; i < 60000; ++i) rank.call("barrier", 1, 2, i % 4000);
+  }
+  const auto findings = diagnosis_of(ranks);
+  EXPECT_LT(findings.size(), 1000u);
 }
 
 TEST(Diagnosis, CallIsWrittenWithItsTensorAndPeers) {

@@ -10,6 +10,7 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -316,6 +317,63 @@ TEST(Recorder, GroupRecordsFailuresAndWorldRanks) {
   EXPECT_EQ(rings[0].records.back().operation, "barrier");
   EXPECT_EQ(rings[0].records.back().state, CallState::kFailed);
   for (const Ring& ring : rings) EXPECT_TRUE(ring.closed.has_value());
+}
+
+TEST(Recorder, FileIsItsOwnersAloneWhateverTheUmask) {
+  const harness::TemporaryFolder folder;
+  const mode_t before = ::umask(0);
+  const Recorder recorder({.folder = folder / "recorder"});
+  ::umask(before);
+  const auto permissions = [](const std::filesystem::path& path) {
+    return static_cast<unsigned>(std::filesystem::status(path).permissions());
+  };
+  EXPECT_EQ(permissions(folder / "recorder" / "rank-00000.ring"), 0600u);
+  EXPECT_EQ(permissions(folder / "recorder"), 0777u) << "the folder is as the umask says";
+}
+
+TEST(Recorder, UnpublishedFileReplacesNothing) {
+  const harness::TemporaryFolder folder;
+  const auto job_of = [&] { return read_ring(folder / "rank-00000.ring").job; };
+  const Recorder live({.folder = folder.path(), .job = "live"});
+  {
+    const Recorder refused({.folder = folder.path(), .job = "refused", .is_unpublished = true});
+    const Recorder waiting({.folder = folder.path(), .job = "waiting", .is_unpublished = true});
+    EXPECT_EQ(job_of(), "live");
+    EXPECT_EQ(harness::names_in(folder.path()).size(), 3u);
+  }
+  EXPECT_EQ(harness::names_in(folder.path()), std::vector<std::string>{"rank-00000.ring"});
+  {
+    Recorder next({.folder = folder.path(), .job = "next", .is_unpublished = true});
+    next.publish();
+    next.publish();
+    EXPECT_EQ(job_of(), "next");
+  }
+  EXPECT_EQ(job_of(), "next") << "it stays when its run has ended";
+  EXPECT_EQ(harness::names_in(folder.path()), std::vector<std::string>{"rank-00000.ring"});
+}
+
+TEST(Recorder, PublishingRemovesWhatKilledStartsHaveLeft) {
+  const harness::TemporaryFolder folder;
+  for (const int rank : {0, 3}) {
+    const pid_t child = fork();
+    if (child == 0) {
+      const auto* left = new Recorder({.folder = folder.path(),
+                                       .rank = rank,
+                                       .world_size = 4,
+                                       .job = "killed",
+                                       .is_unpublished = true});
+      raise(left != nullptr ? SIGKILL : SIGTERM);
+    }
+    waitpid(child, nullptr, 0);
+  }
+  const Recorder starting(
+      {.folder = folder.path(), .rank = 1, .world_size = 2, .job = "new", .is_unpublished = true});
+  EXPECT_EQ(harness::names_in(folder.path()).size(), 3u);
+  const Recorder first({.folder = folder.path(), .world_size = 2, .job = "new"});
+  const std::vector<std::string> names = harness::names_in(folder.path());
+  ASSERT_EQ(names.size(), 2u);
+  EXPECT_EQ(names[0], "rank-00000.ring");
+  EXPECT_TRUE(names[1].starts_with("rank-00001.") && names[1].ends_with(".new")) << names[1];
 }
 
 TEST(Recorder, FileThatCannotBeMadeIsAnErrorWithItsPath) {

@@ -4,8 +4,11 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <limits>
+#include <memory>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -81,6 +84,69 @@ TEST(Ring, RefusesCorruptBytes) {
   EXPECT_ERROR(ConfigError, parse(whole + "x"), "bytes, expected");
 }
 
+// Hostile rings: whoever makes one signs its header too.
+class SignedRing {
+ public:
+  explicit SignedRing(const RecorderOptions& options) : bytes_(ring_bytes(options)) {}
+  template <typename T>
+  SignedRing& set(size_t offset, T value) {
+    std::memcpy(bytes_.data() + offset, &value, sizeof(value));
+    const std::string sum = checksum(std::as_bytes(std::span(bytes_)).first(320));
+    std::memcpy(bytes_.data() + 320, sum.data(), 16);
+    return *this;
+  }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+TEST(Ring, RefusesWhatNoWriterWritesUnderARightChecksum) {
+  const auto with = [](size_t offset, auto value) {
+    return SignedRing({.world_size = 2}).set(offset, value).bytes();
+  };
+  EXPECT_EQ(parse(with(32, int32_t{1})).rank, 1);
+  for (const int32_t rank : {-1, 2, 1 << 30}) {
+    EXPECT_ERROR(ConfigError, parse(with(32, rank)), "expected a rank below");
+  }
+  for (const int32_t size : {-1, 0, 1 << 19, 0x7fffffff}) {
+    EXPECT_ERROR(ConfigError, parse(with(36, size)), "expected a rank below");
+  }
+  for (const size_t place : {16, 20, 24}) {  // groups, members, records
+    for (const uint32_t count : {1u << 24, 1u << 31, 0xffffffffu}) {
+      EXPECT_ERROR(ConfigError, parse(with(place, count)), "bytes, expected");
+    }
+  }
+  for (const size_t place : {64, 72, 336}) {  // offset of the clocks, made, closed
+    for (const int64_t time :
+         {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}) {
+      EXPECT_ERROR(ConfigError, parse(with(place, time)), "is corrupt: it was");
+    }
+  }
+  const size_t members = 4096 + 256 * 128;
+  for (const int32_t member : {-1, 1 << 18, 0x7fffffff}) {
+    EXPECT_ERROR(ConfigError, parse(with(members, member)), "is a member of group 0");
+  }
+  // Groups that share members would take more memory than the file has.
+  EXPECT_ERROR(ConfigError, parse(with(4096 + 68, uint32_t{1})), "group 0 has members 1 to 2");
+  EXPECT_ERROR(ConfigError,
+               parse(SignedRing({.world_size = 2})
+                         .set(344, uint32_t{2})
+                         .set(4096 + 128 + 64, uint32_t{1})
+                         .bytes()),
+               "group 1 has members 0 to 1");
+}
+
+TEST(Ring, RefusesPipesAndFilesThatAreLargeInNameOnly) {
+  const harness::TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "rank-00000.ring").c_str(), 0600), 0);
+  EXPECT_ERROR(Error, read_rings(folder.path()), "it is a pipe");
+  std::filesystem::remove(folder / "rank-00000.ring");
+  std::ofstream(folder / "rank-00000.ring") << ring_bytes();
+  std::filesystem::resize_file(folder / "rank-00000.ring", uint64_t{1} << 40);
+  EXPECT_ERROR(Error, read_rings(folder.path()), "1099511627776 bytes; expected at most");
+}
+
 TEST(Ring, RefusesANewerFormat) {
   std::string bytes = ring_bytes();
   bytes[8] = 2;
@@ -119,6 +185,37 @@ TEST(Ring, FolderPassesOverRingsOfAnotherWorldSize) {
   }
   Recorder({.folder = folder.path(), .rank = 0, .world_size = 2, .job = "host-29500"});
   EXPECT_EQ(read_rings(folder.path()).size(), 1u);
+}
+
+// What a start leaves that is refused, or has not got the folder yet.
+TEST(Ring, FolderGivesTheRunThatGoesOnAndNotOneThatIsStarting) {
+  const harness::TemporaryFolder folder;
+  const auto made = [&](int rank, const std::string& job, bool is_unpublished) {
+    return std::make_unique<Recorder>(RecorderOptions{.folder = folder.path(),
+                                                      .rank = rank,
+                                                      .world_size = 2,
+                                                      .job = job,
+                                                      .is_unpublished = is_unpublished});
+  };
+  const auto jobs = [&] {
+    std::string text;
+    for (const Ring& ring : read_rings(folder.path())) text += concat(ring.rank, ring.job, " ");
+    return text;
+  };
+  auto old_0 = made(0, "old", false);
+  auto old_1 = made(1, "old", false);
+  auto new_0 = made(0, "new", true);
+  EXPECT_EQ(jobs(), "0old 1old ");
+  old_0.reset();
+  EXPECT_EQ(jobs(), "0old 1old ") << "rank 1 goes on";
+  old_1.reset();
+  EXPECT_EQ(jobs(), "0new ");
+  auto new_1 = made(1, "new", true);
+  EXPECT_EQ(jobs(), "0new 1new ");
+  new_1->publish();
+  EXPECT_EQ(jobs(), "0new 1new ") << "one of them has the folder already";
+  new_0->publish();
+  EXPECT_EQ(jobs(), "0new 1new ");
 }
 
 TEST(Ring, FolderWithoutRingsIsAnError) {

@@ -57,6 +57,12 @@ const char* plural(const std::vector<int>& ranks, const char* one, const char* m
   return ranks.size() == 1 ? one : many;
 }
 
+std::string missing_text(const std::vector<int>& ranks) {
+  return concat(ranks_text(ranks), plural(ranks, " has", " have"),
+                " no ring: ", plural(ranks, "it has", "they have"),
+                " not started, or recorded in another host's folder");
+}
+
 class Diagnosis {
  public:
   Diagnosis(const ObservedRun& run, Waits waits)
@@ -66,6 +72,7 @@ class Diagnosis {
     for (const Mismatch& mismatch : mismatches_) blame_mismatch(mismatch);
     blame_processes();
     blame_absent_ranks();
+    blame_missing_ranks();
     report_the_rest();
     std::ranges::stable_sort(findings_, {}, &Finding::kind);
     if (is_healthy(findings_)) report_health();
@@ -77,9 +84,11 @@ class Diagnosis {
   void blame_processes();
   void blame_absent_ranks();
   void blame_absent_rank(int rank, const Wait& wait);
+  void blame_missing_ranks();
   void report_the_rest();
   void report_deadlock();
   void report_health();
+  void report_silence();
   bool is_victim(int rank, const Wait& of) const;
   bool has_left(int rank, const Wait& wait) const;
   const Wait* first_wait_for(int rank) const;
@@ -129,6 +138,10 @@ std::string Diagnosis::wait_text(const Wait& wait) const {
     return concat(ranks_text(wait.waiting), " gave up ", call, " at ", time_text(wait.gave_up),
                   ", after ", duration_text(wait.gave_up - wait.since));
   }
+  if (wait.is_over) {
+    return concat(ranks_text(wait.waiting), " had waited in ", call, " since ",
+                  time_text(wait.since));
+  }
   return concat(ranks_text(wait.waiting), plural(wait.waiting, " waits in ", " wait in "), call,
                 " since ", time_text(wait.since), " (", duration_text(run_.now() - wait.since),
                 ")");
@@ -136,7 +149,7 @@ std::string Diagnosis::wait_text(const Wait& wait) const {
 
 std::string Diagnosis::last_call_text(int rank) const {
   const auto& records = run_.ring(rank).records;
-  if (records.empty()) return "it has made no call";
+  if (records.empty()) return "it has recorded no call";
   const Record& last = records.back();
   const bool has_group = last.group >= 0;
   const std::string call =
@@ -203,12 +216,32 @@ bool Diagnosis::is_victim(int rank, const Wait& of) const {
 
 void Diagnosis::blame_absent_ranks() {
   for (const Wait& wait : waits_) {
+    std::vector<int> missing;
     for (const int rank : wait.absent) {
-      if (culprits_.contains(rank) || is_victim(rank, wait)) continue;
+      if (culprits_.contains(rank) || (run_.has_ring(rank) && is_victim(rank, wait))) continue;
       culprits_.insert(rank);
-      blame_absent_rank(rank, wait);
+      if (run_.has_ring(rank)) {
+        blame_absent_rank(rank, wait);
+      } else {
+        missing.push_back(rank);
+      }
+    }
+    if (!missing.empty()) {
+      add(Kind::kMissing, missing, &wait, concat(missing_text(missing), "; ", wait_text(wait)));
     }
   }
+}
+
+// In a run that has ended: while it goes on, a rank may yet come.
+void Diagnosis::blame_missing_ranks() {
+  const auto& ranks = run_.ranks();
+  const bool has_ended =
+      std::ranges::all_of(ranks, [this](const auto& item) { return run_.has_ended(item.first); });
+  std::vector<int> missing = run_.missing();
+  std::erase_if(missing, [this](int rank) { return culprits_.contains(rank); });
+  if (!has_ended || missing.empty()) return;
+  add(Kind::kMissing, missing, nullptr,
+      concat(missing_text(missing), "; all others of the run have ended"));
 }
 
 // A rank's groups go a moment before its recorder, so its peers may have failed before it closed;
@@ -223,10 +256,7 @@ bool Diagnosis::has_left(int rank, const Wait& wait) const {
 void Diagnosis::blame_absent_rank(int rank, const Wait& wait) {
   const std::string call = call_text(wait.operation, wait.sequence, wait.group);
   const std::string victims = "; " + wait_text(wait);
-  if (!run_.has_ring(rank)) {
-    add(Kind::kMissing, {rank}, &wait,
-        concat("rank ", rank, " never started: it has no ring", victims));
-  } else if (has_left(rank, wait)) {
+  if (has_left(rank, wait)) {
     add(Kind::kLeft, {rank}, &wait,
         concat("rank ", rank, " left the run at ", time_text(*run_.ring(rank).closed),
                " and had not begun ", call, victims));
@@ -277,7 +307,29 @@ void Diagnosis::report_the_rest() {
   }
 }
 
+// Nobody has left a call: what cannot be seen is not called healthy.
+void Diagnosis::report_silence() {
+  const std::vector<int> missing = run_.missing();
+  std::vector<int> all;
+  bool all_ended = true;
+  for (const auto& [rank, observed] : run_.ranks()) {
+    all.push_back(rank);
+    all_ended = all_ended && run_.has_ended(rank);
+  }
+  add(Kind::kUnrecorded, all, nullptr,
+      concat("nothing is recorded: ", ranks_text(all),
+             all_ended ? " ended before the first call"
+                       : concat(plural(all, " has", " have"),
+                                " made no call yet; ask again, or look at what the run prints"),
+             missing.empty() ? "" : concat("; ", missing_text(missing))));
+}
+
 void Diagnosis::report_health() {
+  if (std::ranges::all_of(run_.ranks(), [](const auto& item) {
+        return item.second->ring.records.empty() && item.second->ring.num_dropped == 0;
+      })) {
+    return report_silence();
+  }
   std::vector<int> all;
   double slowest_rate = 0;
   size_t num_calls = 0;
@@ -298,22 +350,20 @@ void Diagnosis::report_health() {
     last = std::max(last, run_.last_event(rank));
     all_ended = all_ended && run_.has_ended(rank);
   }
-  const int world_size = run_.ranks().begin()->second->ring.world_size;
-  const bool is_whole = std::ssize(all) == world_size;
-  if (all_ended && is_whole) {
+  if (all_ended) {
     add(Kind::kFinished, all, nullptr,
         concat("finished: ", ranks_text(all), " ended at ", time_text(last), " after ", num_calls,
                " calls, none of which failed"));
     return;
   }
+  const std::vector<int> missing = run_.missing();
   char rate[32];
   std::snprintf(rate, sizeof(rate), slowest_rate < 10 ? "%.2f" : "%.0f", slowest_rate);
   add(Kind::kProgress, all, nullptr,
-      concat(
-          "healthy: ", ranks_text(all), plural(all, " makes ", " make "), rate,
-          plural(all, " calls a second", " calls a second each"), ", ", num_calls,
-          " so far, the last ", duration_text(run_.now() - last), " ago; nobody is late",
-          is_whole ? "" : concat("; ", world_size - std::ssize(all), " ranks have not started")));
+      concat("healthy: ", ranks_text(all), plural(all, " makes ", " make "), rate,
+             plural(all, " calls a second", " calls a second each"), ", ", num_calls,
+             " so far, the last ", duration_text(run_.now() - last), " ago; nobody is late",
+             missing.empty() ? "" : concat("; ", missing_text(missing))));
 }
 
 }  // namespace
@@ -330,6 +380,7 @@ const char* name_of(Finding::Kind kind) {
     case Kind::kStuck: return "stuck";
     case Kind::kFailed: return "failed";
     case Kind::kWaiting: return "waiting";
+    case Kind::kUnrecorded: return "unrecorded";
     case Kind::kProgress: return "progress";
     case Kind::kFinished: return "finished";
   }

@@ -21,18 +21,19 @@ struct DiagnosisOptions {
 struct Finding {
   // The order is that of the findings: the most likely cause first.
   enum class Kind {
-    kMismatch,  // ranks made different calls at one place of a group's sequence
-    kDied,      // the process is gone and did not leave by itself
-    kStopped,   // the process is stopped, by SIGSTOP or a debugger
-    kMissing,   // the rank has no ring
-    kLeft,      // the rank ended by itself while others needed it
-    kLate,      // the rank runs and has not made the call that others wait in
-    kDeadlock,  // ranks wait for each other
-    kStuck,     // all have made the call and it does not end
-    kFailed,    // a call failed for none of the reasons above
-    kWaiting,   // a consequence: who waits for whom
-    kProgress,  // nothing is wrong: the run goes on
-    kFinished,  // nothing is wrong: every rank has ended by itself
+    kMismatch,    // ranks made different calls at one place of a group's sequence
+    kDied,        // the process is gone and did not leave by itself
+    kStopped,     // the process is stopped, by SIGSTOP or a debugger
+    kMissing,     // the rank has no ring
+    kLeft,        // the rank ended by itself while others needed it
+    kLate,        // the rank runs and has not made the call that others wait in
+    kDeadlock,    // ranks wait for each other
+    kStuck,       // all have made the call and it does not end
+    kFailed,      // a call failed for none of the reasons above
+    kWaiting,     // a consequence: who waits for whom
+    kUnrecorded,  // no rank has recorded a call: nothing can be said
+    kProgress,    // nothing is wrong: the run goes on
+    kFinished,    // nothing is wrong: every rank has ended by itself
   };
   Kind kind;
   std::vector<int> ranks;  // of the world: those to look at

@@ -41,8 +41,8 @@ RingHeader make_header(const RecorderOptions& options) {
   header.max_groups = 256;
   // Whole pages; every rank is in a handful of groups of each size.
   header.max_members = static_cast<uint32_t>((options.world_size * 16 + 16384) / 1024 * 1024);
-  header.max_records =
-      static_cast<uint32_t>(std::bit_ceil(std::max<size_t>(8, options.num_records)));
+  header.max_records = static_cast<uint32_t>(
+      std::bit_ceil(std::clamp<size_t>(options.num_records, 8, internal::kMostRecords)));
   header.record_bytes = sizeof(RecordSlot);
   header.rank = options.rank;
   header.world_size = options.world_size;
@@ -71,29 +71,26 @@ void* map(size_t num_bytes, int flags, int fd) {
   return mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, flags | MAP_POPULATE, fd, 0);
 }
 
-// A ring's file appears under its name when it is complete; the one it replaces stays whole for a
-// process that still writes it. The space is taken now: a full disk is an error here, no SIGBUS
-// later.
-void* map_file(const std::filesystem::path& path, const RingHeader& header) {
+// Made as `name`, to be `path` once it is published. The space is taken now: a full disk is an
+// error here, no SIGBUS later.
+void* map_file(const std::filesystem::path& name, const std::filesystem::path& path,
+               const RingHeader& header) {
   const size_t num_bytes = internal::ring_bytes(header);
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);
   if (error) fail(path, error.value());
-  const std::filesystem::path temporary = path.string() + ".tmp";
-  ::unlink(temporary.c_str());
-  const int fd = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  ::unlink(name.c_str());  // left by a start of the same job that was killed
+  const int fd = ::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) fail(path, errno);
   int code = reserve_space(fd, 0, static_cast<int64_t>(num_bytes));
   void* base = code == 0 ? map(num_bytes, MAP_SHARED, fd) : MAP_FAILED;
   if (code == 0 && base == MAP_FAILED) code = errno;
+  ::close(fd);
   if (code == 0) {
     std::memcpy(base, &header, sizeof(header));
-    if (::rename(temporary.c_str(), path.c_str()) != 0) code = errno;
+    return base;
   }
-  ::close(fd);
-  if (code == 0) return base;
-  if (base != MAP_FAILED) munmap(base, num_bytes);
-  ::unlink(temporary.c_str());
+  ::unlink(name.c_str());
   fail(path, code);
 }
 
@@ -102,15 +99,16 @@ void* map_file(const std::filesystem::path& path, const RingHeader& header) {
 // The ring's bytes, mapped.
 class Recorder::Memory {
  public:
-  Memory(const RecorderOptions& options, const RingHeader& header)
+  Memory(const std::filesystem::path& name, const std::filesystem::path& path,
+         const RingHeader& header)
       : num_bytes_(internal::ring_bytes(header)) {
     void* base = nullptr;
-    if (options.folder.empty()) {
+    if (path.empty()) {
       base = map(num_bytes_, MAP_PRIVATE | MAP_ANONYMOUS, -1);
       if (base == MAP_FAILED) throw Error(concat("no memory for a ring's ", num_bytes_, " bytes"));
       std::memcpy(base, &header, sizeof(header));
     } else {
-      base = map_file(options.folder / ring_name(options.rank), header);
+      base = map_file(name, path, header);
     }
     base_ = static_cast<std::byte*>(base);
     groups = reinterpret_cast<GroupSlot*>(base_ + internal::groups_offset());
@@ -135,10 +133,36 @@ class Recorder::Memory {
   std::byte* base_;
 };
 
-Recorder::Recorder(const RecorderOptions& options)
-    : memory_(std::make_unique<Memory>(options, make_header(options))) {}
+Recorder::Recorder(const RecorderOptions& options) {
+  if (!options.folder.empty()) {
+    path_ = options.folder / ring_name(options.rank);
+    // Jobs that meet at one address one after the other may have one name.
+    const ProcessIdentity self = own_identity();
+    const std::string starting =
+        concat(options.job, " ", self.boot_id, " ", self.process_id, " ", self.process_start);
+    unpublished_ = options.folder / unpublished_ring_name(options.rank, starting);
+  }
+  memory_ = std::make_unique<Memory>(unpublished_, path_, make_header(options));
+  try {
+    if (!options.is_unpublished) publish();
+  } catch (...) {
+    ::unlink(unpublished_.c_str());
+    throw;
+  }
+}
 
-Recorder::~Recorder() { store(memory_->header().closed_ns, monotonic_ns()); }
+Recorder::~Recorder() {
+  store(memory_->header().closed_ns, monotonic_ns());
+  if (!unpublished_.empty()) ::unlink(unpublished_.c_str());
+}
+
+// The ring that it replaces stays whole for a process that still writes it.
+void Recorder::publish() {
+  if (unpublished_.empty()) return;
+  if (::rename(unpublished_.c_str(), path_.c_str()) != 0) fail(path_, errno);
+  unpublished_.clear();
+  if (memory_->header().rank == 0) remove_abandoned_rings(path_.parent_path());
+}
 
 int Recorder::add_group(std::string_view name, std::span<const int> world_ranks) {
   const std::lock_guard lock(groups_mutex_);

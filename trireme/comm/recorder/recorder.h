@@ -1,5 +1,6 @@
 // The flight recorder: always on, one ring a rank, written by every group of that rank. In a run's
-// folder the ring is a mapped file, so it can be read while the run lives and after any death.
+// folder the ring is a mapped file, which its owner alone may read, so it can be read while the run
+// lives and after any death.
 // It never throws, waits or allocates once it is made, and changes nothing that is communicated.
 #pragma once
 
@@ -26,8 +27,10 @@ struct RecorderOptions {
   int rank = 0;
   int world_size = 1;
   std::string job{};  // the same on all ranks; tells this run's rings from those of an earlier one
-  // Calls that are remembered, 128 bytes each; rounded up to a power of two.
+  // Calls that are remembered, 128 bytes each; rounded up to a power of two, at most 2^20.
   size_t num_records = 4096;
+  // true: the ring has a name of its own until publish(), and replaces no other run's before.
+  bool is_unpublished = false;
 };
 
 // What a rank is about to do.
@@ -62,7 +65,7 @@ class Recorder {
 
   // Throws: Error when the file cannot be made, with its path
   explicit Recorder(const RecorderOptions& options);
-  ~Recorder();  // marks the ring as closed
+  ~Recorder();  // marks the ring as closed; one that was never published goes
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
@@ -74,6 +77,11 @@ class Recorder {
   // all are unfinished the call is counted and not recorded.
   Entry issue(int group, const RecordedCall& call) noexcept;
 
+  // The folder is this run's: its ring takes the place of an earlier run's. Rank 0 removes what
+  // starts that were killed have left there. Nothing when it is published already.
+  // Throws: Error when the file cannot be renamed, with its path
+  void publish();
+
   // What a reader of the file sees now.
   Ring snapshot() const;
   std::span<const std::byte> bytes() const;
@@ -83,6 +91,8 @@ class Recorder {
 
   internal::RecordSlot* claim(uint64_t& number) noexcept;
 
+  std::filesystem::path path_;         // of the ring; empty: in memory
+  std::filesystem::path unpublished_;  // its name until then; empty: published
   std::unique_ptr<Memory> memory_;
   std::mutex groups_mutex_;
 };

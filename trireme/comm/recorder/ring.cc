@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <sstream>
 
 #include <sys/stat.h>
@@ -32,6 +33,8 @@ std::string text_of(const char (&text)[size]) {
   return {text, strnlen(text, size)};
 }
 
+bool is_time(int64_t ns) { return ns >= 0 && ns < internal::kMostNs; }
+
 // The header's fixed part, checked.
 const RingHeader& check_header(std::span<const std::byte> bytes, const std::string& source) {
   TRIREME_CHECK(bytes.size() >= internal::kRingHeaderBytes &&
@@ -45,11 +48,23 @@ const RingHeader& check_header(std::span<const std::byte> bytes, const std::stri
   const std::string expected = checksum(bytes.first(offsetof(RingHeader, checksum)));
   TRIREME_CHECK(found == expected, source, " is corrupt: its header's checksum is ", expected,
                 ", expected ", found);
-  const bool is_sane = header.header_bytes == internal::kRingHeaderBytes &&
-                       header.record_bytes == sizeof(RecordSlot) &&
-                       std::has_single_bit(header.max_records);
-  TRIREME_CHECK(is_sane && bytes.size() == internal::ring_bytes(header), source,
+  const bool has_places =
+      header.header_bytes == internal::kRingHeaderBytes &&
+      header.record_bytes == sizeof(RecordSlot) && std::has_single_bit(header.max_records) &&
+      header.max_groups <= internal::kMostGroups && header.max_members <= internal::kMostMembers &&
+      header.max_records <= internal::kMostRecords;
+  TRIREME_CHECK(has_places && bytes.size() == internal::ring_bytes(header), source,
                 " is corrupt: ", bytes.size(), " bytes, expected ", internal::ring_bytes(header));
+  const bool has_rank = header.world_size <= internal::kMostRanks && header.rank >= 0 &&
+                        header.rank < header.world_size;
+  TRIREME_CHECK(has_rank, source, " is corrupt: rank ", header.rank, " of ", header.world_size,
+                ", expected a rank below at most ", internal::kMostRanks);
+  // The wall clock is ahead of the monotonic one by the time of boot; sums of both stay in range.
+  constexpr int64_t kMostOffset = 2 * internal::kMostNs;
+  TRIREME_CHECK(is_time(header.created_ns) && header.wall_offset_ns >= -kMostOffset &&
+                    header.wall_offset_ns <= kMostOffset,
+                source, " is corrupt: it was made at ", header.created_ns, " ns, ",
+                header.wall_offset_ns, " ns before the wall clock");
   return header;
 }
 
@@ -64,8 +79,6 @@ struct Clock {
 
 // False for values that no writer writes: after a crash of the machine anything may be there.
 bool is_possible(const RecordSlot& values, CallState state) {
-  constexpr int64_t kLatest = int64_t{1} << 60;  // 36 years after boot
-  const auto is_time = [](int64_t ns) { return ns >= 0 && ns < kLatest; };
   return state <= CallState::kFailed && values.group >= -1 && values.reduce_op < kNumReduceOps &&
          values.peer >= -1 && is_time(values.issued_ns) && is_time(values.started_ns) &&
          is_time(values.ended_ns);
@@ -117,15 +130,23 @@ std::vector<RecordedGroup> read_groups(std::span<const std::byte> bytes, const R
   TRIREME_CHECK(num_groups <= header.max_groups, source, " is corrupt: ", num_groups,
                 " groups, expected at most ", header.max_groups);
   std::vector<RecordedGroup> groups;
+  uint32_t num_members = 0;
   for (const GroupSlot& slot : std::span(slots, num_groups)) {
-    TRIREME_CHECK(slot.num_members <= header.max_members &&
-                      slot.first_member <= header.max_members - slot.num_members,
-                  source, " is corrupt: group ", groups.size(), " has members ", slot.first_member,
-                  " to ", uint64_t{slot.first_member} + slot.num_members, ", expected at most ",
-                  header.max_members);
-    const int32_t* first = members + slot.first_member;
+    // Each group's follow the ones of the group before.
+    TRIREME_CHECK(
+        slot.first_member == num_members && slot.num_members <= header.max_members - num_members,
+        source, " is corrupt: group ", groups.size(), " has members ", slot.first_member, " to ",
+        uint64_t{slot.first_member} + slot.num_members, ", expected them from ", num_members,
+        " on and at most ", header.max_members);
+    num_members += slot.num_members;
+    const std::span own(members + slot.first_member, slot.num_members);
+    for (const int32_t member : own) {
+      TRIREME_CHECK(member >= 0 && member < internal::kMostRanks, source, " is corrupt: rank ",
+                    member, " is a member of group ", groups.size(), ", expected 0 to ",
+                    internal::kMostRanks - 1);
+    }
     groups.push_back({text_of(slot.name),
-                      {first, first + slot.num_members},
+                      {own.begin(), own.end()},
                       load(slot.num_collectives),
                       load(slot.num_point_to_point)});
   }
@@ -155,6 +176,38 @@ std::optional<ProcessStat> process_stat(int64_t process_id) {
   for (int field = 4; field < 22; ++field) fields >> skipped;
   fields >> stat.start;
   return fields ? std::optional(stat) : std::nullopt;
+}
+
+bool has_ended(const Ring& ring) {
+  return ring.closed || process_state(ring) == ProcessState::kGone;
+}
+
+auto same_run(const Ring& ring) {
+  return [job = ring.job, world_size = ring.world_size](const Ring& other) {
+    return other.job == job && other.world_size == world_size;
+  };
+}
+
+std::vector<std::filesystem::path> paths_in(const std::filesystem::path& folder,
+                                            const char* extension) {
+  std::vector<std::filesystem::path> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == extension) paths.push_back(entry.path());
+  }
+  return paths;
+}
+
+// Rings of runs that are starting; not those that are being made, published or given up just now.
+std::vector<Ring> unpublished_rings(const std::filesystem::path& folder) {
+  std::vector<Ring> rings;
+  for (const std::filesystem::path& path : paths_in(folder, ".new")) {
+    try {
+      Ring ring = read_ring(path);
+      if (!has_ended(ring)) rings.push_back(std::move(ring));
+    } catch (const Error&) {
+    }
+  }
+  return rings;
 }
 
 }  // namespace
@@ -192,6 +245,7 @@ Ring parse_ring(std::span<const std::byte> bytes, const std::string& source) {
   });
   ring.num_dropped = load(header.num_dropped);
   if (const int64_t closed_ns = load(header.closed_ns); closed_ns != 0) {
+    TRIREME_CHECK(is_time(closed_ns), source, " is corrupt: it was closed at ", closed_ns, " ns");
     ring.closed = clock.at(closed_ns);
   }
   // One host's ranks share a monotonic clock; others are met by the time of day.
@@ -204,8 +258,13 @@ Ring parse_ring(std::span<const std::byte> bytes, const std::string& source) {
   return ring;
 }
 
+std::string unpublished_ring_name(int rank, const std::string& job) {
+  const std::string stem = std::filesystem::path(ring_name(rank)).stem();
+  return concat(stem, ".", checksum(std::as_bytes(std::span(job))), ".new");
+}
+
 Ring read_ring(const std::filesystem::path& path) {
-  const MappedFile file(path);
+  const MappedFile file(path, internal::kMostRingBytes);
   return parse_ring(file.bytes(), path.string());
 }
 
@@ -213,18 +272,44 @@ std::vector<Ring> read_rings(const std::filesystem::path& folder) {
   std::error_code error;
   TRIREME_CHECK(std::filesystem::is_directory(folder, error), folder.string(),
                 " is no folder; expected a run's recorder/, which `trireme train` makes");
+  // First: one that is published meanwhile is among the others then.
+  std::vector<Ring> starting = unpublished_rings(folder);
   std::vector<Ring> rings;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.path().extension() == ".ring") rings.push_back(read_ring(entry.path()));
+  for (const auto& path : paths_in(folder, ".ring")) rings.push_back(read_ring(path));
+  const auto created = [](const Ring& ring) { return ring.created; };
+  const auto newest = std::ranges::max_element(rings, {}, created);
+  const bool is_over = newest == rings.end() || std::ranges::none_of(rings, [&](const Ring& ring) {
+                         return ring.job == newest->job && !has_ended(ring);
+                       });
+  // A run that is starting: the next one, unless that of the folder still runs.
+  for (Ring& ring : starting) {
+    const auto same = std::ranges::find_if(rings, same_run(ring));
+    const bool is_published = std::ranges::any_of(
+        rings, [&](const Ring& other) { return other.rank == ring.rank && same_run(ring)(other); });
+    if (is_published || (!is_over && same == rings.end())) continue;
+    rings.push_back(std::move(ring));
   }
   TRIREME_CHECK(!rings.empty(), folder.string(),
                 " holds no ring; expected rank-00000.ring, which `trireme train` makes");
-  const Ring newest = std::ranges::max(rings, {}, &Ring::created);
-  std::erase_if(rings, [&](const Ring& ring) {
-    return ring.job != newest.job || ring.world_size != newest.world_size;
-  });
+  const Ring chosen = *std::ranges::max_element(rings, {}, created);
+  std::erase_if(rings, std::not_fn(same_run(chosen)));
   std::ranges::sort(rings, {}, &Ring::rank);
   return rings;
+}
+
+void remove_abandoned_rings(const std::filesystem::path& folder) {
+  for (const std::filesystem::path& path : paths_in(folder, ".new")) {
+    std::error_code error;
+    try {
+      if (!has_ended(read_ring(path))) continue;
+    } catch (const Error&) {
+      // One that is no ring is being made, which takes a moment, or its maker was killed then.
+      const auto written = std::filesystem::last_write_time(path, error);
+      const auto now = std::filesystem::file_time_type::clock::now();
+      if (error || now - written < std::chrono::minutes(1)) continue;
+    }
+    std::filesystem::remove(path, error);
+  }
 }
 
 ProcessIdentity own_identity() {
@@ -261,8 +346,9 @@ std::vector<ObservedRank> observe_ranks(const std::filesystem::path& folder) {
   for (Ring& ring : read_rings(folder)) {
     const ProcessState process = process_state(ring);
     // It may have closed its ring after that was read: what a gone process left is final.
-    if (process == ProcessState::kGone && !ring.closed) {
-      Ring last = read_ring(folder / ring_name(ring.rank));
+    const std::filesystem::path path = folder / ring_name(ring.rank);
+    if (process == ProcessState::kGone && !ring.closed && std::filesystem::exists(path)) {
+      Ring last = read_ring(path);
       if (last.job == ring.job) ring = std::move(last);
     }
     ranks.push_back({std::move(ring), process});

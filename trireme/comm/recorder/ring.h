@@ -71,15 +71,20 @@ struct Ring {
 
 // The name of a rank's ring in the recorder's folder: "rank-00012.ring".
 std::string ring_name(int rank);
+// Its name while its run is starting: "rank-00012.0123456789abcdef.new", another one for each job.
+std::string unpublished_ring_name(int rank, const std::string& job);
 
 // `source` names the bytes in errors.
 // Throws: ConfigError when they are no ring, a corrupt one, or one of a newer format
 Ring parse_ring(std::span<const std::byte> bytes, const std::string& source);
 Ring read_ring(const std::filesystem::path& path);
 
-// The rings of the newest job in `folder`, by rank; those that an earlier job left are passed over.
+// The rings of the newest job in `folder`, by rank; those that an earlier job left are passed over,
+// and those of a job that is only starting while another one runs there.
 // Throws: ConfigError when there is no such folder, it holds no ring, or one cannot be read
 std::vector<Ring> read_rings(const std::filesystem::path& folder);
+// Removes unpublished rings whose processes are gone.
+void remove_abandoned_rings(const std::filesystem::path& folder);
 
 // What became of the process that writes a ring.
 enum class ProcessState {

@@ -11,6 +11,13 @@ namespace trireme::comm::internal {
 inline constexpr char kRingMagic[8] = {'T', 'R', 'I', 'R', 'I', 'N', 'G', '\0'};
 inline constexpr uint32_t kRingVersion = 1;
 inline constexpr uint32_t kRingHeaderBytes = 4096;
+// What a reader takes in; no writer makes more.
+inline constexpr uint32_t kMostGroups = 1 << 12;
+inline constexpr uint32_t kMostMembers = 1 << 23;
+inline constexpr uint32_t kMostRecords = 1 << 20;
+inline constexpr int32_t kMostRanks = 1 << 18;
+inline constexpr int64_t kMostNs = int64_t{1}
+                                   << 60;           // 36 years: no time is further from its origin
 inline constexpr uint64_t kWriting = ~uint64_t{0};  // a record's stamp while it is filled in
 
 struct RingHeader {
@@ -89,6 +96,9 @@ inline constexpr size_t records_offset(const RingHeader& header) {
 inline constexpr size_t ring_bytes(const RingHeader& header) {
   return records_offset(header) + size_t{header.max_records} * sizeof(RecordSlot);
 }
+inline constexpr size_t kMostRingBytes = kRingHeaderBytes + kMostGroups * sizeof(GroupSlot) +
+                                         kMostMembers * sizeof(int32_t) +
+                                         kMostRecords * sizeof(RecordSlot);
 
 // Readers map the file read-only: a load that is one instruction, never a store.
 static_assert(std::atomic_ref<uint64_t>::is_always_lock_free);

@@ -1,6 +1,7 @@
 #include "trireme/comm/recorder/waits.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <optional>
 #include <set>
@@ -16,10 +17,15 @@ bool same_call(const Record& a, const Record& b) {
                           std::tie(b.operation, b.dtype, b.reduce_op, b.peer);
 }
 
+// More than a rank that is in its right mind has open.
+constexpr size_t kMostChannels = 64;
+
 class WaitFinder {
  public:
   WaitFinder(const ObservedRun& run, std::chrono::milliseconds late_after)
-      : run_(run), late_after_(late_after) {}
+      : run_(run), late_after_(late_after) {
+    sort_records();
+  }
 
   Waits find() {
     for (const ObservedGroup& group : run_.groups()) find_collective_waits(group);
@@ -37,31 +43,46 @@ class WaitFinder {
     return run_.ring(rank).closed.value_or(WallTime::max());
   }
 
+  // The calls of one place of a group's sequence, by rank.
+  using Calls = std::map<int, const Record*>;
+  // A rank's open sends to another, or recvs from it or from anyone (-1): rank, group, peer, tag.
+  using Channel = std::tuple<int, const ObservedGroup*, int, int>;
+
+  void sort_records();
   void find_collective_waits(const ObservedGroup& group);
-  bool find_mismatch(const ObservedGroup& group, uint64_t sequence,
-                     const std::map<int, const Record*>& records);
+  bool find_mismatch(const ObservedGroup& group, uint64_t sequence, const Calls& records);
   bool is_absent(const ObservedGroup& group, int rank, uint64_t sequence, const Record* record,
                  WallTime gave_up) const;
   void find_message_waits(int rank);
   bool has_match(int rank, const Record& record, int peer, const ObservedGroup& group) const;
+  void add_the_dead(Wait& wait, const Calls& records) const;
   bool matters(const Wait& wait) const;
   void keep_what_matters();
 
   const ObservedRun& run_;
   std::chrono::milliseconds late_after_;
+  std::map<const ObservedGroup*, std::map<uint64_t, Calls>> calls_;
+  std::map<Channel, std::set<std::string>> open_;  // their operations
   Waits result_;
 };
 
-void WaitFinder::find_collective_waits(const ObservedGroup& group) {
-  std::map<uint64_t, std::map<int, const Record*>> calls;
-  for (const auto& [rank, index] : group.index_of) {
-    for (const Record& record : run_.ring(rank).records) {
-      if (record.group == index && !record.is_point_to_point) {
-        calls[record.sequence][rank] = &record;
+void WaitFinder::sort_records() {
+  for (const auto& [rank, observed] : run_.ranks()) {
+    for (const Record& record : observed->ring.records) {
+      const ObservedGroup* const group = run_.group_of(rank, record);
+      if (group == nullptr) continue;
+      if (!record.is_point_to_point) {
+        calls_[group][record.sequence][rank] = &record;
+      } else if (!is_done(record) && record.peer < std::ssize(group->members)) {
+        const int peer = record.peer < 0 ? -1 : group->members[record.peer];
+        open_[{rank, group, peer, record.tag}].insert(record.operation);
       }
     }
   }
-  for (const auto& [sequence, records] : calls) {
+}
+
+void WaitFinder::find_collective_waits(const ObservedGroup& group) {
+  for (const auto& [sequence, records] : calls_[&group]) {
     // What follows a mismatch or an open call is its consequence.
     if (find_mismatch(group, sequence, records)) return;
     const auto open = std::ranges::find_if(
@@ -84,10 +105,27 @@ void WaitFinder::find_collective_waits(const ObservedGroup& group) {
         wait.since = std::min(wait.since, record->issued);
       }
     }
+    if (wait.waiting.empty()) add_the_dead(wait, records);
     // Nobody: a rank died or was stopped on its way out of a call that its peers had finished.
     if (wait.waiting.empty()) continue;
     result_.waits.push_back(std::move(wait));
     return;
+  }
+}
+
+// Where a launcher kills all when one has died (mpirun), those that died in the call had waited for
+// those that had not begun it.
+void WaitFinder::add_the_dead(Wait& wait, const Calls& records) const {
+  const auto waited = [&](int rank) { return run_.is_dead(rank) && records.contains(rank); };
+  const bool is_whole = std::ranges::all_of(wait.absent, waited);
+  const bool all_dead =
+      std::ranges::all_of(wait.absent, [&](int rank) { return run_.is_dead(rank); });
+  if (is_whole || !all_dead) return;
+  wait.is_over = true;
+  std::ranges::copy_if(wait.absent, std::back_inserter(wait.waiting), waited);
+  std::erase_if(wait.absent, waited);
+  for (const int rank : wait.waiting) {
+    wait.since = std::min(wait.since, records.at(rank)->issued);
   }
 }
 
@@ -105,7 +143,7 @@ bool WaitFinder::is_absent(const ObservedGroup& group, int rank, uint64_t sequen
 }
 
 bool WaitFinder::find_mismatch(const ObservedGroup& group, uint64_t sequence,
-                               const std::map<int, const Record*>& records) {
+                               const Calls& records) {
   Mismatch found{.group = group.name, .sequence = sequence, .calls = {}};
   for (const auto& [rank, record] : records) {
     const auto same = std::ranges::find_if(
@@ -125,12 +163,10 @@ bool WaitFinder::find_mismatch(const ObservedGroup& group, uint64_t sequence,
 // A peer has made the other half of a message's call, and it is open there too.
 bool WaitFinder::has_match(int rank, const Record& record, int peer,
                            const ObservedGroup& group) const {
-  if (!run_.has_ring(peer) || !group.index_of.contains(peer)) return false;
-  return std::ranges::any_of(run_.ring(peer).records, [&](const Record& other) {
-    const bool is_ours = other.peer < 0 || (other.peer < std::ssize(group.members) &&
-                                            group.members[other.peer] == rank);
-    return other.is_point_to_point && other.group == group.index_of.at(peer) && is_ours &&
-           other.tag == record.tag && other.operation != record.operation && !is_done(other);
+  return std::ranges::any_of(std::array{rank, -1}, [&](int its_peer) {
+    const auto found = open_.find({peer, &group, its_peer, record.tag});
+    return found != open_.end() &&
+           (found->second.size() > 1 || !found->second.contains(record.operation));
   });
 }
 
@@ -142,6 +178,7 @@ void WaitFinder::find_message_waits(int rank) {
     const ObservedGroup* const group = run_.group_of(rank, record);
     if (group == nullptr || record.peer >= std::ssize(group->members)) continue;
     if (!seen.insert({record.group, record.operation, record.peer, record.tag}).second) continue;
+    if (seen.size() > kMostChannels) return;
     std::vector<int> peers = group->members;
     if (record.peer >= 0) peers = {group->members[record.peer]};
     std::erase(peers, rank);
@@ -199,6 +236,15 @@ ObservedRun::ObservedRun(const std::vector<ObservedRank>& ranks) {
   join_groups();
 }
 
+std::vector<int> ObservedRun::missing() const {
+  std::vector<int> missing;
+  const int world_size = ranks_.empty() ? 0 : ranks_.begin()->second->ring.world_size;
+  for (int rank = 0; rank < world_size; ++rank) {
+    if (!has_ring(rank)) missing.push_back(rank);
+  }
+  return missing;
+}
+
 bool ObservedRun::is_dead(int rank) const {
   return has_ring(rank) && !ring(rank).closed && ranks_.at(rank)->process == ProcessState::kGone;
 }
@@ -229,15 +275,15 @@ void ObservedRun::join_groups() {
       group.index_of[rank] = static_cast<int>(i);
     }
   }
-  for (auto& [key, group] : joined) groups_.push_back(std::move(group));
+  for (auto& [key, group] : joined) {
+    for (const auto& [rank, index] : group.index_of) group_of_[{rank, index}] = groups_.size();
+    groups_.push_back(std::move(group));
+  }
 }
 
 const ObservedGroup* ObservedRun::group_of(int rank, const Record& record) const {
-  const auto found = std::ranges::find_if(groups_, [&](const ObservedGroup& group) {
-    const auto index = group.index_of.find(rank);
-    return index != group.index_of.end() && index->second == record.group;
-  });
-  return found == groups_.end() ? nullptr : &*found;
+  const auto found = group_of_.find({rank, record.group});
+  return found == group_of_.end() ? nullptr : &groups_[found->second];
 }
 
 Waits find_waits(const ObservedRun& run, std::chrono::milliseconds late_after) {

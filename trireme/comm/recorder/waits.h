@@ -20,7 +20,8 @@ struct ObservedGroup {
   std::map<int, int> index_of;  // world rank -> index in its ring's groups
 };
 
-// The rings of a run, by world rank. Lives no longer than the ranks it was made of.
+// The rings of a run, by world rank. Lives no longer than the ranks it was made of. A question
+// takes no longer than the logarithm of what the rings hold: they may be anybody's.
 class ObservedRun {
  public:
   // ranks: of one job, each rank once.
@@ -31,6 +32,7 @@ class ObservedRun {
   const ObservedGroup* group_of(int rank, const Record& record) const;
 
   bool has_ring(int rank) const { return ranks_.contains(rank); }
+  std::vector<int> missing() const;  // ranks of the world that have no ring
   const Ring& ring(int rank) const { return ranks_.at(rank)->ring; }
   bool is_dead(int rank) const;     // gone without having closed its ring
   bool is_stopped(int rank) const;  // by a signal
@@ -44,6 +46,7 @@ class ObservedRun {
 
   std::map<int, const ObservedRank*> ranks_;
   std::vector<ObservedGroup> groups_;
+  std::map<std::pair<int, int>, size_t> group_of_;  // (rank, index in its ring) -> in groups_
   WallTime now_{};
 };
 
@@ -54,6 +57,7 @@ struct Wait {
   std::string operation;
   std::vector<int> waiting;  // world ranks
   std::vector<int> absent;
+  bool is_over = false;  // all of those waiting died in it
   WallTime since = WallTime::max();
   WallTime gave_up = WallTime::max();  // max: they still wait
   bool has_given_up() const { return gave_up != WallTime::max(); }
@@ -72,8 +76,9 @@ struct Waits {
 };
 
 // Of each group the first call that some rank has not finished, and of each channel the oldest open
-// send and recv: what follows is a consequence. Waits shorter than `late_after` are left out,
-// unless they have failed, or wait for a rank that is dead, stopped or has left.
+// send and recv, of at most 64 channels a rank: what follows is a consequence. Waits shorter than
+// `late_after` are left out, unless they have failed, or wait for a rank that is dead, stopped or
+// has left.
 Waits find_waits(const ObservedRun& run, std::chrono::milliseconds late_after);
 
 }  // namespace trireme::comm
