@@ -7,8 +7,10 @@ import subprocess
 import time
 import unittest
 
+from doctor_checks import DoctorTest
 from program import PROGRAM, TIMEOUT, ProgramTest, children
 
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 QUICK = ["--seconds", "0.005", "--rounds", "1"]
 
 
@@ -33,9 +35,8 @@ def wait_for(find, count, process):
 class RanksOfMpirun(ProgramTest):
     def mpirun(self, *arguments):
         """The program as two ranks that mpirun starts."""
-        allow = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         result = subprocess.run(["mpirun", "-n", "2", "--oversubscribe", PROGRAM, *map(str, arguments)],
-                                cwd=self.folder, env={**self.environment, **allow}, text=True,
+                                cwd=self.folder, env={**self.environment, **AS_ROOT}, text=True,
                                 capture_output=True, timeout=TIMEOUT)
         self.assertEqual(result.returncode, 0, result.stderr)
         return result.stdout
@@ -54,6 +55,55 @@ class RanksOfMpirun(ProgramTest):
 
     def test_mpi_without_mpirun_is_refused(self):
         self.fail_with(2, ["2 ranks", "mpirun"], "train", "tiny.toml", "--ranks", 2, "--parallel.transport=mpi")
+
+
+class DoctorOfMpiRanks(DoctorTest):
+    def start_training(self, *overrides):
+        """mpirun of a run that goes on, and its ranks' process ids by rank."""
+        process = subprocess.Popen(["mpirun", "-n", "2", "--oversubscribe", PROGRAM, "train", "tiny.toml",
+                                    "--parallel.transport=mpi", "--train.steps=1000000", *overrides],
+                                   cwd=self.folder, env={**self.environment, **AS_ROOT}, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(self.end_mpirun, process)
+        while "saved" not in process.stdout.readline():  # mpirun gives its ranks a terminal, and steps are no lines
+            self.assertIsNone(process.poll())
+        _, report = self.doctor()
+        pids = {rank["rank"]: rank["process_id"] for rank in report["ranks"]}
+        self.assertEqual(sorted(pids.values()), sorted(children(process.pid)))
+        return process, pids
+
+    @staticmethod
+    def end_mpirun(process):
+        """Killed, it would leave its ranks behind; asked, it ends them."""
+        process.terminate()
+        process.communicate(timeout=TIMEOUT)
+
+    def test_a_stopped_rank_is_named(self):
+        process, pids = self.start_training()
+        for rank in (1, 0):
+            with self.subTest(rank=rank):
+                self.check_stopped_rank(pids, rank)
+        self.assertIsNone(process.poll())
+
+    def test_a_killed_rank_is_named(self):
+        for victim in (1, 0):
+            with self.subTest(victim=victim):
+                process, pids = self.start_training()
+                # mpirun kills the other: who of two that died in one call was first is not known.
+                self.check_killed_rank([process], pids, victim, code=128 + signal.SIGKILL, dies_alone=False)
+
+    def test_a_refused_run_leaves_the_recorder_files_of_the_one_that_goes_on(self):
+        _, pids = self.start_training()
+        result = self.run_mpi("train", "tiny.toml", "--parallel.transport=mpi")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("is being written by another program", result.stderr)
+        code, report = self.doctor()
+        self.assertEqual((code, report["findings"][0]["kind"]), (0, "progress"))
+        self.assertEqual({rank["rank"]: rank["process_id"] for rank in report["ranks"]}, pids)
+
+    def run_mpi(self, *arguments):
+        return subprocess.run(["mpirun", "-n", "2", "--oversubscribe", PROGRAM, *arguments], cwd=self.folder,
+                              env={**self.environment, **AS_ROOT}, text=True, capture_output=True, timeout=TIMEOUT)
 
 
 class BenchBesideMpi(ProgramTest):

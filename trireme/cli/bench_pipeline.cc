@@ -7,6 +7,7 @@
 #include "trireme/base/error.h"
 #include "trireme/cli/console.h"
 #include "trireme/cli/pipeline_table.h"
+#include "trireme/cli/printable.h"
 #include "trireme/parallel/pipeline/timeline_drawing.h"
 
 namespace trireme::cli {
@@ -155,7 +156,7 @@ std::string json_list(std::span<const PipelineReport> reports) {
     }
     list.push_back(std::move(object));
   }
-  return list.dump(2);
+  return json_text(list);
 }
 
 }  // namespace trireme::cli

@@ -9,6 +9,7 @@
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
 #include "trireme/cli/console.h"
+#include "trireme/cli/printable.h"
 
 namespace trireme::cli {
 namespace {
@@ -95,10 +96,12 @@ std::string table_row(const CommResult& result, const std::vector<std::string>& 
 std::string json_list(std::span<const CommResult> results) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const CommResult& result : results) list.push_back(object_of(result));
-  return list.dump(2);
+  return json_text(list);
 }
 
-std::string write_line(const CommResult& result) { return object_of(result).dump(); }
+std::string write_line(const CommResult& result) {
+  return object_of(result).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
 
 CommResult read_line(const std::string& line) {
   constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();

@@ -12,6 +12,7 @@
 #include "trireme/cli/bench_case.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
+#include "trireme/cli/printable.h"
 #include "trireme/train/hugging_face_export.h"
 #include "trireme/train/trained_model.h"
 
@@ -46,16 +47,18 @@ int inspect(const CheckpointArguments& arguments) {
                                    {"pieces", tensor.num_pieces},
                                    {"layout", tensor.layout}});
     }
-    std::printf("%s\n", object.dump(2).c_str());
+    std::printf("%s\n", json_text(object).c_str());
     return kDone;
   }
-  std::printf("%s: step %lld, saved by %d ranks, %zu tensors, %s\n", folder.c_str(),
-              static_cast<long long>(summary.step), summary.world_size, summary.tensors.size(),
+  std::printf("%s: step %lld, saved by %d ranks, %zu tensors, %s\n",
+              printable(folder.string()).c_str(), static_cast<long long>(summary.step),
+              summary.world_size, summary.tensors.size(),
               human_bytes(static_cast<double>(summary.num_bytes)).c_str());
   for (const auto& tensor : summary.tensors) {
-    std::printf("  %-64s %-5s %-16s %10s  %s\n", tensor.name.c_str(), tensor.dtype.c_str(),
-                shape_text(tensor.shape).c_str(),
-                human_bytes(static_cast<double>(tensor.num_bytes)).c_str(), tensor.layout.c_str());
+    std::printf("  %-64s %-5s %-16s %10s  %s\n", printable(tensor.name).c_str(),
+                printable(tensor.dtype).c_str(), shape_text(tensor.shape).c_str(),
+                human_bytes(static_cast<double>(tensor.num_bytes)).c_str(),
+                printable(tensor.layout).c_str());
   }
   return kDone;
 }
@@ -69,14 +72,15 @@ int verify(const CheckpointArguments& arguments) {
                                    {"pieces", report.num_pieces},
                                    {"bytes", report.num_bytes},
                                    {"problems", report.problems}};
-    std::printf("%s\n", object.dump(2).c_str());
+    std::printf("%s\n", json_text(object).c_str());
     return report.problems.empty() ? kDone : kBadCheckpoint;
   }
   for (const std::string& problem : report.problems)
-    std::fprintf(stderr, "trireme: %s\n", problem.c_str());
+    std::fprintf(stderr, "trireme: %s\n", printable(problem).c_str());
   if (!report.problems.empty()) return kBadCheckpoint;
-  std::printf("%s: %lld files, %lld pieces, %s: every checksum is right\n", folder.c_str(),
-              static_cast<long long>(report.num_files), static_cast<long long>(report.num_pieces),
+  std::printf("%s: %lld files, %lld pieces, %s: every checksum is right\n",
+              printable(folder.string()).c_str(), static_cast<long long>(report.num_files),
+              static_cast<long long>(report.num_pieces),
               human_bytes(static_cast<double>(report.num_bytes)).c_str());
   return kDone;
 }
@@ -113,13 +117,13 @@ int export_checkpoint(const ExportArguments& arguments) {
         {"tensors", done.num_tensors}, {"parameters", done.num_parameters},
         {"bytes", done.num_bytes},     {"files", done.files},
         {"tokenizer", done.tokenizer}};
-    std::printf("%s\n", object.dump(2).c_str());
+    std::printf("%s\n", json_text(object).c_str());
     return kDone;
   }
-  std::printf("read       %s: step %lld\n", done.checkpoint.c_str(),
+  std::printf("read       %s: step %lld\n", printable(done.checkpoint.string()).c_str(),
               static_cast<long long>(done.step));
   std::printf("wrote      %s: %s, %s parameters in %s%s, %s in %zu file%s\n",
-              arguments.output.c_str(), done.architecture.c_str(),
+              printable(arguments.output).c_str(), printable(done.architecture).c_str(),
               human_count(static_cast<double>(done.num_parameters)).c_str(), precision.c_str(),
               done.from_masters ? " (from the master weights)" : "",
               human_bytes(static_cast<double>(done.num_bytes)).c_str(), done.files.size(),

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/cli/printable.h"
 #include "trireme/cli/profile_table.h"
 #include "trireme/train/parallel/layout.h"
 
@@ -172,13 +173,13 @@ void Console::update_line(std::string line) {
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1) {
     line = line.substr(0, size.ws_col - 1u);
   }
-  std::printf("\r\033[K%s", line.c_str());
+  std::printf("\r\033[K%s", printable(line).c_str());
   std::fflush(stdout);
   line_open_ = true;
 }
 
 void Console::print_line(const std::string& line) {
-  std::printf("%s%s\n", line_open_ ? "\r\033[K" : "", line.c_str());
+  std::printf("%s%s\n", line_open_ ? "\r\033[K" : "", printable(line).c_str());
   std::fflush(stdout);
   line_open_ = false;
 }

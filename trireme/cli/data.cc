@@ -9,6 +9,7 @@
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
 #include "trireme/cli/number_range.h"
+#include "trireme/cli/printable.h"
 #include "trireme/dataset/prepare.h"
 
 namespace trireme::cli {
@@ -43,7 +44,7 @@ int prepare_data(const dataset::PrepareOptions& options) {
   dataset::PrepareReport report;
   {
     ProgressBar bar;
-    std::printf("read    %s\n", options.inputs.front().c_str());
+    std::printf("read    %s\n", printable(options.inputs.front()).c_str());
     std::fflush(stdout);
     report =
         dataset::prepare(options, [&bar](int64_t done, int64_t total) { bar.update(done, total); });
@@ -58,9 +59,9 @@ int prepare_data(const dataset::PrepareOptions& options) {
   std::printf(
       "wrote   %s.bin, .idx and .tokenizer.json: %s, vocabulary %lld, %.2f bytes a token, %s in "
       "%s\n",
-      options.output.c_str(), report.tokenizer.c_str(), static_cast<long long>(report.vocab_size),
-      report.bytes_per_token, human_bytes(static_cast<double>(report.bytes)).c_str(),
-      human_duration(seconds).c_str());
+      printable(options.output).c_str(), report.tokenizer.c_str(),
+      static_cast<long long>(report.vocab_size), report.bytes_per_token,
+      human_bytes(static_cast<double>(report.bytes)).c_str(), human_duration(seconds).c_str());
   return kDone;
 }
 

@@ -14,6 +14,7 @@
 #include "trireme/base/error.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/number_range.h"
+#include "trireme/cli/printable.h"
 #include "trireme/comm/recorder/diagnosis.h"
 
 namespace trireme::cli {
@@ -112,16 +113,18 @@ void print_json(const DoctorArguments& arguments, const std::vector<comm::Observ
       line["calls"].push_back(to_json(rank.ring, record));
     object["ranks"].push_back(line);
   }
-  std::printf("%s\n", object.dump(2).c_str());
+  std::printf("%s\n", json_text(object).c_str());
 }
 
 void print_calls(const comm::ObservedRank& rank, size_t count) {
   std::printf("rank %d, process %lld on %s (%s):\n", rank.ring.rank,
-              static_cast<long long>(rank.ring.process_id), rank.ring.host.c_str(), name_of(rank));
+              static_cast<long long>(rank.ring.process_id), printable(rank.ring.host).c_str(),
+              name_of(rank));
   for (const comm::Record& record : last_calls(rank.ring, count)) {
     std::printf("  %10.3f s ago  %-7s  %s #%llu  %s%s\n", seconds(rank.ring.now - record.issued),
-                name_of(record.state), group_of(rank.ring, record).c_str(),
-                static_cast<unsigned long long>(record.sequence), comm::to_string(record).c_str(),
+                name_of(record.state), printable(group_of(rank.ring, record)).c_str(),
+                static_cast<unsigned long long>(record.sequence),
+                printable(comm::to_string(record)).c_str(),
                 record.is_background ? " in the background" : "");
   }
 }
@@ -135,12 +138,15 @@ int doctor(const DoctorArguments& arguments) {
   if (arguments.json) {
     print_json(arguments, ranks, findings);
   } else {
-    for (const comm::Finding& finding : findings) std::printf("%s\n", finding.text.c_str());
+    for (const comm::Finding& finding : findings)
+      std::printf("%s\n", printable(finding.text).c_str());
     if (arguments.num_calls > 0) {
       for (const comm::ObservedRank& rank : ranks) print_calls(rank, arguments.num_calls);
     }
   }
-  return comm::is_healthy(findings) ? kDone : kPeerLost;
+  if (comm::is_healthy(findings)) return kDone;
+  const bool is_silent = findings.front().kind == comm::Finding::Kind::kUnrecorded;
+  return is_silent ? kUserError : kPeerLost;
 }
 
 }  // namespace
@@ -166,8 +172,10 @@ void add_doctor(CLI::App& app, int& exit_code) {
   command->footer(
       "One finding a line, the most likely culprit first. Every rank writes its calls into\n"
       "RUN/recorder; reading them disturbs nothing. All times are UTC.\n"
-      "Exit codes: 0 the run is healthy or has finished, 2 there is nothing to read, 3 a rank is\n"
-      "lost, stopped or late, or ranks call different things.");
+      "Exit codes: 0 the run is healthy or has finished, 2 there is nothing to read or no call is\n"
+      "recorded, 3 a rank is lost, stopped, late or without a recorder file, or ranks call "
+      "different\n"
+      "things.");
   command->callback([arguments, &exit_code] { exit_code = doctor(*arguments); });
 }
 

@@ -3,10 +3,12 @@
 #include <memory>
 #include <string>
 
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 
 #include "trireme/cli/commands.h"
 #include "trireme/cli/number_range.h"
+#include "trireme/cli/printable.h"
 #include "trireme/dataset/tokenizer.h"
 #include "trireme/model/generate.h"
 #include "trireme/train/trained_model.h"
@@ -29,14 +31,20 @@ int generate(const GenerateArguments& arguments) {
   model::GenerateOptions options = arguments.options;
   options.stop_token = tokenizer.end_of_document();
   options.vocab_limit = tokenizer.vocab_size();
-  std::fputs(arguments.prompt.c_str(), stdout);
+  // A terminal obeys control characters, and a model says anything; files and pipes get every byte.
+  const bool is_terminal = isatty(STDOUT_FILENO);
+  TerminalText terminal;
+  const auto print = [&](const std::string& text) {
+    const std::string shown = is_terminal ? terminal.add(text) : text;
+    std::fwrite(shown.data(), 1, shown.size(), stdout);
+    std::fflush(stdout);
+  };
+  print(arguments.prompt);
   model::generate(*trained.model, prompt, options, [&](int64_t token) {
     const auto id = static_cast<int32_t>(token);
-    const std::string text = tokenizer.decode({&id, 1});
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
+    print(tokenizer.decode({&id, 1}));
   });
-  std::fputs("\n", stdout);
+  std::printf("%s\n", terminal.finish().c_str());
   return kDone;
 }
 

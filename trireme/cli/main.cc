@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +11,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/cli/commands.h"
+#include "trireme/cli/printable.h"
 
 namespace trireme::cli {
 
@@ -21,10 +21,7 @@ namespace {
 
 // One line, to the launcher when there is one (it prints the first failure once), else to stderr.
 int report(ExitCode code, const std::string& message) {
-  std::string line = message.substr(0, message.find('\n'));
-  // A name or a value that the message quotes must not steer the terminal.
-  std::ranges::replace_if(
-      line, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  std::string line = printable(message.substr(0, message.find('\n')));
   const char* descriptor = std::getenv("TRIREME_ERROR_FD");
   if (descriptor != nullptr) {
     const char* rank = std::getenv("RANK");

@@ -16,6 +16,7 @@
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
 #include "trireme/cli/number_range.h"
+#include "trireme/cli/printable.h"
 #include "trireme/comm/recorder/recorder.h"
 #include "trireme/comm/rendezvous/rendezvous.h"
 #include "trireme/comm/shared/thread_group.h"
@@ -58,17 +59,29 @@ std::vector<train::Override> parse_overrides(const std::vector<std::string>& wor
   return overrides;
 }
 
+// An observer that lets a rank's records stand in the run's folder as soon as that is the run's.
+template <typename Base>
+class RecordedRank : public Base {
+ public:
+  explicit RecordedRank(comm::Recorder& recorder) : recorder_(recorder) {}
+  void on_folder() override { recorder_.publish(); }
+
+ private:
+  comm::Recorder& recorder_;
+};
+
 // One rank of the run: finishes its step on SIGTERM, SIGINT and SIGHUP, but for what nohup ignores.
-int train_rank(train::RunConfig config, comm::Communicator& world,
+int train_rank(train::RunConfig config, comm::Communicator& world, comm::Recorder& recorder,
                const train::ProfileOptions& profile) {
   for (int signal : {SIGTERM, SIGINT, SIGHUP}) {
     if (!launch::is_ignored(signal)) std::signal(signal, [](int) { stop_requested = true; });
   }
   // Whoever read what is printed may be gone; the run goes on, and saves.
   std::signal(SIGPIPE, SIG_IGN);
-  Console console;
-  train::TrainObserver silent;
-  train::Trainer trainer(config, world, world.rank() == 0 ? console : silent, profile);
+  RecordedRank<Console> console(recorder);
+  RecordedRank<train::TrainObserver> silent(recorder);
+  train::TrainObserver& printer = console;
+  train::Trainer trainer(config, world, world.rank() == 0 ? printer : silent, profile);
   const train::Outcome outcome = trainer.run(stop_requested);
   if (world.rank() == 0) console.on_end(outcome);
   return kDone;
@@ -93,7 +106,7 @@ int launch_ranks(const TrainArguments& arguments) {
   const bool lost = exit.signal != 0 || exit.code == kPeerLost;
   // A killed rank 0 leaves the updating line open.
   std::fprintf(stderr, "%strireme: %s%s\n", exit.signal != 0 && isatty(STDOUT_FILENO) ? "\n" : "",
-               launch::describe(exit).c_str(),
+               printable(launch::describe(exit)).c_str(),
                lost ? "; all ranks stopped, the same command resumes" : "");
   return lost ? kPeerLost : exit.code;
 }
@@ -106,7 +119,9 @@ comm::GroupOptions group_options(const train::RunConfig& config, const comm::Wor
       .folder = std::filesystem::path(config.output.folder) / "recorder",
       .rank = rank.rank,
       .world_size = rank.size,
-      .job = job};
+      .job = job,
+      // A run that is refused leaves the files of the one that goes on.
+      .is_unpublished = true};
   return {.timeout = std::chrono::seconds(config.parallel.timeout_seconds),
           .heap_bytes = static_cast<size_t>(config.parallel.heap_bytes),
           .recorder = std::make_shared<comm::Recorder>(options)};
@@ -136,22 +151,23 @@ int train(const TrainArguments& arguments) {
   if (!launched) {
     const comm::GroupOptions options = group_options(config, {}, unique_name());
     profile.recorder = options.recorder;
-    return train_rank(config, *comm::make_thread_group(1, options).front(), profile);
+    return train_rank(config, *comm::make_thread_group(1, options).front(), *options.recorder,
+                      profile);
   }
   const comm::WorldInfo info = comm::world_info();
   TRIREME_CHECK(!arguments.ranks_given || arguments.num_ranks == info.size, "--ranks is ",
                 arguments.num_ranks, ", and the launcher started ", info.size,
                 " ranks; leave --ranks out");
-  comm::Rendezvous rendezvous(info,
-                              {.timeout = std::chrono::seconds(config.parallel.timeout_seconds),
-                               .on_refused = [](const std::string& line) {
-                                 std::fprintf(stderr, "trireme: the store %s\n", line.c_str());
-                               }});
+  comm::Rendezvous rendezvous(
+      info, {.timeout = std::chrono::seconds(config.parallel.timeout_seconds),
+             .on_refused = [](const std::string& line) {
+               std::fprintf(stderr, "trireme: the store %s\n", printable(line).c_str());
+             }});
   const std::string& transport = config.parallel.transport;
   const comm::GroupOptions options = group_options(config, info, rendezvous.job(transport));
   profile.recorder = options.recorder;
   const auto world = rendezvous.connect(transport, options);
-  return train_rank(config, *world, profile);
+  return train_rank(config, *world, *options.recorder, profile);
 }
 
 }  // namespace

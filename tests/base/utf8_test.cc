@@ -1,0 +1,37 @@
+#include "trireme/base/utf8.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace trireme {
+namespace {
+
+TEST(Utf8, KnowsTheBytesOfACharacter) {
+  EXPECT_EQ(utf8_character_bytes("a\xff"), 1u);
+  EXPECT_EQ(utf8_character_bytes("é!"), 2u);
+  EXPECT_EQ(utf8_character_bytes("漢字"), 3u);
+  EXPECT_EQ(utf8_character_bytes("😀"), 4u);
+  EXPECT_EQ(utf8_character_bytes(std::string(1, '\0')), 1u);
+}
+
+TEST(Utf8, RefusesWhatIsNoCharacter) {
+  for (const char* text : {"", "\x80", "\xff", "\xc3", "\xc3(", "\xe2\x82", "\xf0\x9f\x98",
+                           "\xc0\xaf" /* overlong */, "\xe0\x80\xaf", "\xf0\x80\x80\xaf",
+                           "\xed\xa0\x80" /* surrogate */, "\xf4\x90\x80\x80" /* beyond */}) {
+    EXPECT_EQ(utf8_character_bytes(text), 0u) << text;
+  }
+}
+
+TEST(Utf8, KnowsABeginning) {
+  for (const char* text : {"\xc3", "\xe2", "\xe2\x82", "\xf0\x9f", "\xf0\x9f\x98"}) {
+    EXPECT_TRUE(is_utf8_beginning(text)) << text;
+  }
+  for (const char* text :
+       {"", "a", "é", "\x80", "\xff", "\xc0", "\xe2(", "\xe0\x80", "\xed\xa0", "\xf4\x90"}) {
+    EXPECT_FALSE(is_utf8_beginning(text)) << text;
+  }
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,44 @@
+#include "trireme/base/utf8.h"
+
+#include <algorithm>
+
+namespace trireme {
+namespace {
+
+bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+// Bytes that the first one announces; 0 when no character begins so.
+size_t announced_bytes(unsigned first) {
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first < 0xE0) return 2;
+  if (first >= 0xE0 && first < 0xF0) return 3;
+  return first >= 0xF0 && first < 0xF5 ? 4 : 0;
+}
+
+// What follows the first byte, as far as it is there.
+bool has_possible_rest(std::string_view text) {
+  if (!std::ranges::all_of(text.substr(1), is_continuation)) return false;
+  if (text.size() == 1) return true;
+  const unsigned first = static_cast<unsigned char>(text[0]);
+  const unsigned second = static_cast<unsigned char>(text[1]);
+  const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
+  const bool surrogate = first == 0xED && second >= 0xA0;
+  const bool beyond_unicode = first == 0xF4 && second >= 0x90;
+  return !overlong && !surrogate && !beyond_unicode;
+}
+
+}  // namespace
+
+size_t utf8_character_bytes(std::string_view text) {
+  if (text.empty()) return 0;
+  const size_t length = announced_bytes(static_cast<unsigned char>(text[0]));
+  return length > 0 && text.size() >= length && has_possible_rest(text.substr(0, length)) ? length
+                                                                                          : 0;
+}
+
+bool is_utf8_beginning(std::string_view text) {
+  return !text.empty() && text.size() < announced_bytes(static_cast<unsigned char>(text[0])) &&
+         has_possible_rest(text);
+}
+
+}  // namespace trireme
