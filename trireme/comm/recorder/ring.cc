@@ -258,9 +258,9 @@ Ring parse_ring(std::span<const std::byte> bytes, const std::string& source) {
   return ring;
 }
 
-std::string unpublished_ring_name(int rank, const std::string& job) {
+std::string unpublished_ring_name(int rank, const std::string& start) {
   const std::string stem = std::filesystem::path(ring_name(rank)).stem();
-  return concat(stem, ".", checksum(std::as_bytes(std::span(job))), ".new");
+  return concat(stem, ".", checksum(std::as_bytes(std::span(start))), ".new");
 }
 
 Ring read_ring(const std::filesystem::path& path) {

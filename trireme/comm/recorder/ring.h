@@ -71,8 +71,9 @@ struct Ring {
 
 // The name of a rank's ring in the recorder's folder: "rank-00012.ring".
 std::string ring_name(int rank);
-// Its name while its run is starting: "rank-00012.0123456789abcdef.new", another one for each job.
-std::string unpublished_ring_name(int rank, const std::string& job);
+// Its name while its run is starting: "rank-00012.0123456789abcdef.new", another one for each
+// `start`, a text that names the job and the process.
+std::string unpublished_ring_name(int rank, const std::string& start);
 
 // `source` names the bytes in errors.
 // Throws: ConfigError when they are no ring, a corrupt one, or one of a newer format
