@@ -1,6 +1,8 @@
 #include "trireme/train/hugging_face_export.h"
 
+#include <cmath>
 #include <functional>
+#include <limits>
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -17,6 +19,7 @@
 #include "trireme/model/hugging_face.h"
 #include "trireme/model/plan.h"
 #include "trireme/train/state.h"
+#include "trireme/train/trained_model.h"
 
 namespace trireme::train {
 namespace {
@@ -195,6 +198,26 @@ TEST(HuggingFaceExport, AValueThatTheDtypeCannotHoldIsRefusedAndNothingIsLeft) {
                     HasSubstr("bf16 or fp32")));
   EXPECT_THAT(names_in(run.folder.path()), ElementsAre("checkpoints", "tokenizer.tokenizer.json"));
   EXPECT_EQ(refusal<ConfigError>(run, {.dtype = at::kBFloat16}), "");
+}
+
+// Checksums say that the values are what was saved, not that a model can use them.
+TEST(HuggingFaceExport, WeightsThatAreNotFiniteAreRefusedByNameHereAndByGenerate) {
+  RunConfig config = gpt2_config();
+  config.model.vocab_size = 300;  // room for the tokenizer's
+  const std::string name = "transformer.h.1.mlp.c_fc.bias";
+  for (const double value : {std::nan(""), -std::numeric_limits<double>::infinity()}) {
+    Tensors tensors = random_weights(config);
+    EXPECT_EQ(refusal<CheckpointError>(SavedRun(config, tensors)), "");
+    tensors[name][3] = value;
+    tensors[name][5] = value;
+    const SavedRun run(config, tensors);
+    const auto says_which = AllOf(HasSubstr("2 of the 24 values of \"" + name + "\""),
+                                  HasSubstr("use an earlier checkpoint"));
+    EXPECT_THAT(refusal<CheckpointError>(run), says_which);
+    EXPECT_FALSE(fs::exists(run.output()));
+    EXPECT_THAT(checkpoint::checkpoint_error([&] { load_trained_model(run.folder.path()); }),
+                says_which);
+  }
 }
 
 TEST(HuggingFaceExport, ADamagedOrIncompleteCheckpointIsRefusedAndNothingIsLeft) {

@@ -55,12 +55,12 @@ class Source {
   at::Tensor read_part(const std::string& name) const {
     const std::string stored = has_better_master(name) ? master_of(name) : name;
     at::Tensor values = checkpoint::read_tensor(folder_, manifest_, stored);
+    require_finite(values, stored, folder_);
     if (values.scalar_type() == dtype_) return values;
     at::Tensor converted = values.to(dtype_);
-    const bool overflows =
-        at::isinf(converted).any().item<bool>() && !at::isinf(values).any().item<bool>();
-    TRIREME_CHECK(!overflows, stored, " has a value of ", values.abs().max().item<double>(),
-                  ", which ", c10::toString(dtype_), " cannot hold: export it as bf16 or fp32");
+    TRIREME_CHECK(!at::isinf(converted).any().item<bool>(), stored, " has a value of ",
+                  values.abs().max().item<double>(), ", which ", c10::toString(dtype_),
+                  " cannot hold: export it as bf16 or fp32");
     return converted;
   }
 

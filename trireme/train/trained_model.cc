@@ -8,6 +8,7 @@
 #include "trireme/base/machine_memory.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/checkpoint/manifest.h"
+#include "trireme/checkpoint/shards.h"
 #include "trireme/train/state.h"
 
 namespace trireme::train {
@@ -53,9 +54,19 @@ void check_size(const RunConfig& config, const fs::path& folder) {
 
 }  // namespace
 
+void require_finite(const at::Tensor& values, const std::string& name, const fs::path& folder) {
+  const int64_t surplus = values.numel() - at::isfinite(values).sum().item<int64_t>();
+  if (surplus == 0) return;
+  throw CheckpointError(concat(folder.string(), ": ", surplus, " of the ", values.numel(),
+                               " values of \"", name,
+                               "\" are NaN or infinite: training had diverged when it was saved; "
+                               "use an earlier checkpoint"));
+}
+
 TrainedModel load_trained_model(const fs::path& path) {
   const fs::path folder = find_checkpoint(path);
-  const RunState state = parse_state(checkpoint::read_manifest(folder).state, folder.string());
+  const checkpoint::Manifest manifest = checkpoint::read_manifest(folder);
+  const RunState state = parse_state(manifest.state, folder.string());
   TrainedModel trained{parse_config(state.config, folder.string()), nullptr, nullptr};
   trained.tokenizer = find_tokenizer(folder, trained.config);
   // Says where it would have to be.
@@ -69,7 +80,9 @@ TrainedModel load_trained_model(const fs::path& path) {
       model::make_model(trained.config.model, trained.config.train.seed, trained.config.dtype());
   const c10::NoGradGuard no_grad;
   for (const auto& item : trained.model->module().named_parameters()) {
-    item.value().copy_(checkpoint::load_tensor(folder, item.key()));
+    const at::Tensor values = checkpoint::read_tensor(folder, manifest, item.key());
+    require_finite(values, item.key(), folder);
+    item.value().copy_(values);
   }
   return trained;
 }

@@ -3,6 +3,9 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
+
+#include <ATen/core/Tensor.h>
 
 #include "trireme/dataset/tokenizer.h"
 #include "trireme/model/model.h"
@@ -27,7 +30,13 @@ std::filesystem::path find_checkpoint(const std::filesystem::path& path);
 std::unique_ptr<dataset::Tokenizer> find_tokenizer(const std::filesystem::path& folder,
                                                    const RunConfig& config);
 
-// Throws: CheckpointError, ConfigError when the tokenizer is not where data.path says
+// Throws: CheckpointError naming the tensor `name` of the checkpoint `folder` when one of its
+//         values is NaN or infinite: no model computes with it, and a text of it would be noise
+void require_finite(const at::Tensor& values, const std::string& name,
+                    const std::filesystem::path& folder);
+
+// Throws: CheckpointError, also for weights that are not finite; ConfigError when the tokenizer is
+//         not where data.path says
 TrainedModel load_trained_model(const std::filesystem::path& path);
 
 }  // namespace trireme::train
