@@ -15,6 +15,7 @@
 #include "tests/train/text_run.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
+#include "trireme/train/inputs.h"
 
 namespace trireme::train {
 namespace {
@@ -404,6 +405,36 @@ TEST_F(TrainerTest, DivergenceNamesTheStepAndTheParameter) {
       config("a", {{"optimizer.learning_rate", "1e30"}, {"optimizer.warmup_steps", "0"}}), 2);
   EXPECT_NE(error.find("step 2"), std::string::npos) << error;
   EXPECT_NE(error.find("weight"), std::string::npos) << error;
+}
+
+// Ranks that wait for another's files learn why it stopped, not that it is lost.
+TEST_F(TrainerTest, AnOpeningThatFailsOnOneRankEndsAllWithItsReason) {
+  std::atomic<int> num_refused = 0;
+  harness::run_ranks(2, [&](comm::Communicator& world) {
+    TrainObserver silent;
+    const std::string data = (folder_ / (world.rank() == 1 ? "nowhere" : "data")).string();
+    const RunConfig mine = config("run", {{"data.path", data}});
+    const std::string error = harness::message_of([&] { Trainer trainer(mine, world, silent); });
+    EXPECT_TRUE(error.starts_with("rank 1: ")) << error;
+    EXPECT_NE(error.find("nowhere"), std::string::npos) << error;
+    ++num_refused;
+  });
+  EXPECT_EQ(num_refused, 2);
+}
+
+TEST_F(TrainerTest, AFolderInUseEndsAllRanksAlike) {
+  RunConfig mine = config("run");
+  std::filesystem::create_directories(mine.output.folder);
+  const auto lock = lock_output_folder(mine);
+  std::atomic<int> num_refused = 0;
+  harness::run_ranks(2, [&](comm::Communicator& world) {
+    TrainObserver silent;
+    const std::string error =
+        harness::message_of<ConfigError>([&] { Trainer trainer(mine, world, silent); });
+    EXPECT_NE(error.find(mine.output.folder), std::string::npos) << error;
+    ++num_refused;
+  });
+  EXPECT_EQ(num_refused, 2);
 }
 
 TEST_F(TrainerTest, ACheckpointOfAnotherModelIsRefused) {

@@ -44,6 +44,17 @@ std::string describe_memory(const train::RunConfig& config, const train::RunSumm
 
 }  // namespace
 
+std::string describe_wait(std::span<const int> ranks, double seconds) {
+  constexpr size_t kNamed = 8;
+  std::string names;
+  for (size_t i = 0; i < std::min(ranks.size(), kNamed); ++i) {
+    names += concat(i == 0 ? "" : ", ", ranks[i]);
+  }
+  if (ranks.size() > kNamed) names += format(" and %zu more", ranks.size() - kNamed);
+  return concat("waiting for ", ranks.size() == 1 ? "rank " : "the disks of ranks ", names,
+                ranks.size() == 1 ? "'s disk" : "", ": ", human_duration(seconds));
+}
+
 std::string human_count(double count) {
   for (const auto& [unit, name] : {std::pair{1e9, "B"}, std::pair{1e6, "M"}, std::pair{1e3, "k"}}) {
     if (count >= unit) return format("%.*f %s", count < 100 * unit ? 1 : 0, count / unit, name);
@@ -143,6 +154,21 @@ void Console::on_step(const train::StepMetrics& metrics) {
 }
 
 void Console::on_finding(const std::string& line) { print_line(line); }
+
+// On paper each line stays, so they become rarer.
+void Console::on_wait(std::span<const int> ranks, double seconds) {
+  constexpr double kFirstLine = 10;
+  const std::string line = describe_wait(ranks, seconds);
+  if (is_terminal_) {
+    update_line(line);
+    return;
+  }
+  if (seconds < next_wait_line_ / 2) next_wait_line_ = 0;  // another wait
+  next_wait_line_ = std::max(next_wait_line_, kFirstLine);
+  if (seconds < next_wait_line_) return;
+  next_wait_line_ *= 2;
+  print_line(line);
+}
 
 void Console::on_checkpoint(const std::filesystem::path& path, double seconds) {
   print_line(format("saved   %s (%.1fs)", path.c_str(), seconds));

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "trireme/train/trainer.h"
@@ -19,6 +20,7 @@ class Console : public train::TrainObserver {
   void on_start(const train::RunConfig& config, const train::RunSummary& summary) override;
   void on_step(const train::StepMetrics& metrics) override;
   void on_finding(const std::string& line) override;
+  void on_wait(std::span<const int> ranks, double seconds) override;
   void on_checkpoint(const std::filesystem::path& path, double seconds) override;
   void on_profile(const train::ProfileReport& report) override;
   void on_end(train::Outcome outcome);
@@ -34,6 +36,7 @@ class Console : public train::TrainObserver {
   bool line_open_ = false;               // an updating line waits for its newline
   double seconds_per_step_ = 0;          // running mean, for the time left
   std::optional<double> noise_scale_{};  // of the last step
+  double next_wait_line_ = 0;            // seconds of a wait that are worth another plain line
 };
 
 // printf's text, of at most 255 characters.
@@ -44,6 +47,8 @@ std::string format(const char* pattern, Args... args) {
   return text;
 }
 
+// "waiting for rank 3's disk: 40s", for the disks of several ranks at most some of them.
+std::string describe_wait(std::span<const int> ranks, double seconds);
 // "2.4 M", "17 k", "823".
 std::string human_count(double count);
 // "1.5 GiB", "312 MiB".

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -9,6 +10,7 @@
 #include <ATen/Parallel.h>
 
 #include "trireme/base/error.h"
+#include "trireme/checkpoint/agreement.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/comm/objects.h"
@@ -16,7 +18,6 @@
 #include "trireme/dataset/tokenizer.h"
 #include "trireme/mesh/device_mesh.h"
 #include "trireme/train/data_identity.h"
-#include "trireme/train/from_root.h"
 #include "trireme/train/gradient_compression.h"
 #include "trireme/train/inputs.h"
 #include "trireme/train/out_of_memory.h"
@@ -53,6 +54,26 @@ LossScale loss_scale(const TrainConfig& train) {
   return LossScale({.initial = train.loss_scale, .growth_interval = train.loss_scale_interval});
 }
 
+checkpoint::OnWait tell(TrainObserver& observer) {
+  return [&observer](std::span<const int> ranks, std::chrono::milliseconds waited) {
+    observer.on_wait(ranks, std::chrono::duration<double>(waited).count());
+  };
+}
+
+// Opening may take long on one rank, and fail there.
+Inputs open_inputs_together(RunConfig& config, comm::Communicator& world, TrainObserver& observer) {
+  Inputs inputs;
+  const auto open = [&](const checkpoint::Peers&) {
+    try {
+      inputs = open_inputs(config, world.size());
+    } catch (...) {
+      rethrow_with_memory_advice();
+    }
+  };
+  checkpoint::run_or_throw(world, open, tell(observer));
+  return inputs;
+}
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -69,6 +90,8 @@ class Trainer::Impl {
   bool is_root() const { return world_.rank() == 0; }
   fs::path folder() const { return config_.output.folder; }
   void build_model();
+  std::string from_root(const std::function<std::string()>& produce);
+  void on_root(const std::function<void()>& work);
   fs::path find_checkpoint();
   RunState load(const fs::path& checkpoint);
   bool is_due(int64_t interval) const { return interval > 0 && step_ % interval == 0; }
@@ -126,10 +149,10 @@ Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
       loss_scale_(loss_scale(config_.train)),
       bad_steps_({.max_skipped = config_.train.skip_bad_steps,
                   .spike_factor = config_.train.spike_factor}) {
-  if (is_root()) output_.emplace(folder(), lock_output_folder(config_), *inputs_.tokenizer);
-  const fs::path checkpoint = find_checkpoint();
-  // Rank 0 has the folder, and may go on in it: until then it may be that of another run.
+  on_root([this] { output_.emplace(folder(), lock_output_folder(config_), *inputs_.tokenizer); });
+  // Rank 0 has the folder: until then it may be that of another run.
   observer_.on_folder();
+  const fs::path checkpoint = find_checkpoint();
   if (mesh_.size("tensor") > 1) check_threads(at::get_num_threads(), mesh_.group("tensor"));
   build_model();
   const RunState state = checkpoint.empty() ? RunState{} : load(checkpoint);
@@ -152,12 +175,20 @@ void Trainer::Impl::build_model() {
   optimizer_.reset();
   model_.reset();
   model_.emplace(config_, mesh_, hook_, overlap_.flag());
-  optimizer_.emplace(model_->shards(), config_.optimizer,
-                     WeightOptions{.master_weights = config_.train.master_weights,
-                                   .stochastic_rounding = config_.train.stochastic_rounding,
-                                   .seed = config_.train.seed,
-                                   .parameters = model_->parameter_names()},
-                     offload_options(config_));
+  // Its states may be a file that takes long to make.
+  const auto make_optimizer = [this](const checkpoint::Peers&) {
+    try {
+      optimizer_.emplace(model_->shards(), config_.optimizer,
+                         WeightOptions{.master_weights = config_.train.master_weights,
+                                       .stochastic_rounding = config_.train.stochastic_rounding,
+                                       .seed = config_.train.seed,
+                                       .parameters = model_->parameter_names()},
+                         offload_options(config_));
+    } catch (...) {
+      rethrow_with_memory_advice();
+    }
+  };
+  checkpoint::run_or_throw(world_, make_optimizer, tell(observer_));
   if (config_.parallel.rebalance_interval > 0 && mesh_.size("pipeline") > 1) {
     balance_.emplace(model_->layout(), mesh_);
   }
@@ -175,11 +206,28 @@ dataset::BatchOptions Trainer::Impl::batch_options(int64_t global_batch, const R
           .documents = config_.data.separate_documents};
 }
 
-// Rank 0 alone looks for it, so that all ranks read the same one. Empty: none.
+// What rank 0 alone looks up in files, for all: the others wait for it, and fail when it fails.
+std::string Trainer::Impl::from_root(const std::function<std::string()>& produce) {
+  return checkpoint::from_root(
+      world_, [&](const checkpoint::Peers&) { return produce(); }, tell(observer_));
+}
+
+// The same for what it does with files.
+void Trainer::Impl::on_root(const std::function<void()>& work) {
+  from_root([&] {
+    work();
+    return std::string();
+  });
+}
+
+// So that all ranks read the same one. Empty: none.
 fs::path Trainer::Impl::find_checkpoint() {
-  data_ = identify(inputs_.training->file, *inputs_.tokenizer);
+  const auto look = [this](const checkpoint::Peers&) {
+    data_ = identify(inputs_.training->file, *inputs_.tokenizer);
+  };
+  checkpoint::run_or_throw(world_, look, tell(observer_));
   require_same_data(data_, config_.data.path, world_);
-  return from_root(world_, [this] {
+  return from_root([this] {
     ResumePoint point = find_resume_point(config_, data_);
     resume_notes_ = std::move(point.notes);
     return point.checkpoint.string();
@@ -196,7 +244,8 @@ RunState Trainer::Impl::load(const fs::path& path) {
   try {
     state =
         parse_state(checkpoint::load(path, entries, world_,
-                                     {.ignored = compression_restarted_ ? kCompressionPrefix : ""}),
+                                     {.ignored = compression_restarted_ ? kCompressionPrefix : "",
+                                      .on_wait = tell(observer_)}),
                     path.string());
   } catch (const CheckpointError& error) {
     throw CheckpointError(error.what() + describe_changes(path, config_));
@@ -215,14 +264,15 @@ void Trainer::Impl::start_output() {
     const std::vector<std::string> hosts = comm::all_gather_strings(world_, comm::host_identity());
     tensor_crosses_hosts_ = tensor_crosses_hosts(hosts, mesh_.size("tensor"));
   }
-  if (!is_root()) return;
-  output_->start(to_toml(config_), step_);
-  if (step_ > 0) note_checkpoint(folder(), step_);
-  for (const int64_t line : output_->metrics().unreadable_lines()) {
-    resume_notes_.push_back(
-        concat("line ", line, " of ", kMetricsName, " cannot be read and stays as it is"));
-  }
-  observer_.on_start(config_, summary());
+  on_root([this] {
+    output_->start(to_toml(config_), step_);
+    if (step_ > 0) note_checkpoint(folder(), step_);
+    for (const int64_t line : output_->metrics().unreadable_lines()) {
+      resume_notes_.push_back(
+          concat("line ", line, " of ", kMetricsName, " cannot be read and stays as it is"));
+    }
+  });
+  if (is_root()) observer_.on_start(config_, summary());
 }
 
 RunSummary Trainer::Impl::summary() const {
@@ -249,18 +299,19 @@ void Trainer::Impl::rebalance() {
   if (!layers || ask_again(Leave::kNo) != Leave::kNo) return;
   const fs::path root = folder() / "rebalance";
   const std::string before = to_text(model_->layout().layers);
-  if (is_root()) fs::remove_all(root);  // of a run that was interrupted here
+  on_root([&] { fs::remove_all(root); });  // of a run that was interrupted here
   write_checkpoint(root);
   config_.parallel.stage_layers = to_text(*layers);
   build_model();
   const RunState state =
-      load(from_root(world_, [&] { return checkpoint::latest(root).value_or(root).string(); }));
+      load(from_root([&] { return checkpoint::latest(root).value_or(root).string(); }));
   TRIREME_ASSERT(state.step == step_, "moved to the weights of step ", state.step, " in step ",
                  step_);
-  world_.barrier()->wait();
+  on_root([&] {
+    fs::remove_all(root);
+    output_->write_config(to_toml(config_));
+  });
   if (!is_root()) return;
-  fs::remove_all(root);
-  output_->write_config(to_toml(config_));
   observer_.on_finding(concat("decided layers of the stages ", before, " -> ",
                               config_.parallel.stage_layers, ", whose times differed"));
 }
@@ -281,7 +332,7 @@ void Trainer::Impl::save() {
   const fs::path root = folder() / "checkpoints";
   if (ask_again(Leave::kNo) == Leave::kFolderLost) leave_lost_folder();
   // A checkpoint never claims a step whose line is missing, after a power cut neither.
-  if (is_root()) output_->metrics().sync();
+  on_root([this] { output_->metrics().sync(); });
   try {
     write_checkpoint(root);
   } catch (const CommError&) {
@@ -290,15 +341,15 @@ void Trainer::Impl::save() {
     if (ask_again(Leave::kNo) == Leave::kFolderLost) leave_lost_folder();
     throw;
   }
+  on_root([this] { note_checkpoint(folder(), step_); });
   if (!is_root()) return;
-  note_checkpoint(folder(), step_);
   observer_.on_checkpoint(checkpoint::latest(root).value_or(root), seconds_since(start));
 }
 
 // The folder of the run is not in its place: saves where it can, and ends the run with what became
 // of it.
 void Trainer::Impl::leave_lost_folder() {
-  const std::string found = from_root(world_, [this] {
+  const std::string found = from_root([this] {
     const RunFolder::Loss loss = output_->recover(metrics_);
     return loss.refuge.string() + '\0' + loss.message;
   });
@@ -320,7 +371,7 @@ void Trainer::Impl::write_checkpoint(const fs::path& root) {
   auto entries = checkpoint_entries(model_->shards(), *optimizer_);
   std::ranges::move(compression_entries(hook_.get(), mesh_.axes()), std::back_inserter(entries));
   checkpoint::save(root, step_, entries, to_json(state), world_,
-                   {.keep = static_cast<int>(config_.checkpoint.keep)});
+                   {.keep = static_cast<int>(config_.checkpoint.keep), .on_wait = tell(observer_)});
 }
 
 void Trainer::Impl::profile_pipeline() {
@@ -410,7 +461,7 @@ Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
 Trainer::Trainer(RunConfig config, comm::Communicator& world, TrainObserver& observer,
                  const ProfileOptions& profile) {
   try {
-    Inputs inputs = open_inputs(config, world.size());
+    Inputs inputs = open_inputs_together(config, world, observer);
     impl_ = std::make_unique<Impl>(std::move(config), std::move(inputs), world, observer, profile);
   } catch (...) {
     rethrow_with_memory_advice();

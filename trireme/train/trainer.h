@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,9 @@ class TrainObserver {
   virtual void on_step(const StepMetrics& metrics) {}
   // What the run found out, or decided for the steps to come; one line.
   virtual void on_finding(const std::string& line) {}
+  // All wait for these ranks to read or write their files; about every second, once it has been a
+  // few. Called from another thread while the trainer's own is at work or waits.
+  virtual void on_wait(std::span<const int> ranks, double seconds) {}
   virtual void on_checkpoint(const std::filesystem::path& path, double seconds) {}
   virtual void on_profile(const ProfileReport& report) {}
 };

@@ -9,6 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/base/median.h"
+#include "trireme/checkpoint/agreement.h"
 #include "trireme/comm/objects.h"
 #include "trireme/train/profile/call_recording.h"
 #include "trireme/train/profile/clock_offsets.h"
@@ -143,8 +144,11 @@ std::vector<RankProfile> Profiler::Impl::gather_profiles() {
 std::optional<ProfileReport> Profiler::Impl::finish(const std::filesystem::path& path) {
   const std::vector<RankProfile> ranks = gather_profiles();
   std::optional<ProfileReport> report;
-  if (!ranks.empty()) report = report_and_write(ranks, path);
-  world_.barrier()->wait();  // no later step waits for rank 0's work here
+  // No later step waits for rank 0's work here, and its disk may be slow.
+  checkpoint::from_root(world_, [&](const checkpoint::Peers&) {
+    report = report_and_write(ranks, path);
+    return std::string();
+  });
   return report;
 }
 
