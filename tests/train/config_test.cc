@@ -222,6 +222,8 @@ TEST(Config, TheOptimizersKeysAreChecked) {
 
 TEST(Config, BrokenTomlNamesTheLine) {
   EXPECT_THAT(error_of("[train]\nsteps = \n"), HasSubstr("run.toml:"));
+  EXPECT_THAT(error_of("[train]\noverlap = fa\n"),
+              AllOf(HasSubstr("run.toml:2"), Not(HasSubstr("\n"))));
 }
 
 TEST(Config, HeadsMustDivideTheWidth) {

@@ -301,7 +301,9 @@ RunConfig parse_saved_config(std::string_view toml, const std::string& source) {
     check_toml(toml, source);
     assign_table(fields, toml::parse(toml, source), source);
   } catch (const toml::parse_error& error) {
-    throw ConfigError(concat(source, ":", error.source().begin.line, ": ", error.description()));
+    // The parser quotes what it saw, newlines included.
+    throw ConfigError(
+        concat(source, ":", error.source().begin.line, ": ", shown(error.description(), 300)));
   }
   return config;
 }
