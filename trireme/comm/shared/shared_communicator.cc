@@ -362,7 +362,7 @@ LoanPtr SharedCommunicator::borrow(at::IntArrayRef sizes, at::TensorOptions dtyp
                   static_cast<size_t>(elements) * dtype.dtype().itemsize()};
   message.borrowed = borrowed;
   message.on_end = [entry](bool succeeded) { entry.finish(succeeded); };
-  WorkPtr work = start(std::move(message), options);
+  WorkPtr work = run_or_fail(entry, [&] { return start(std::move(message), options); });
   return std::make_shared<ReceivedLoan>(
       std::move(work), std::shared_ptr<const at::Tensor>(borrowed, &borrowed->data));
 }
@@ -384,7 +384,7 @@ WorkPtr SharedCommunicator::transfer(const char* operation, const at::Tensor& da
     if (succeeded && !is_send) tensor.commit();
     entry.finish(succeeded);
   };
-  return start(std::move(message), options);
+  return run_or_fail(entry, [&] { return start(std::move(message), options); });
 }
 
 WorkPtr SharedCommunicator::start(Message message, const Options& options) {
