@@ -70,8 +70,6 @@ using LoanPtr = std::shared_ptr<Loan>;
 // Throws: CommError after a peer's death (within 2 s), a timeout or a mismatch; the group is dead
 // then.
 //         ConfigError on an unsupported (operation, dtype), before anything is sent.
-// Recorded: where the group has a recorder (group_options.h), every call from the one that joins
-// the group on, under the group's name and in the same words on every transport.
 // Bytes on the wire below are per rank for p ranks and n bytes of data.
 class Communicator {
  public:

@@ -72,7 +72,9 @@ std::vector<std::string> gather_strings(Communicator& group, std::string_view te
 std::string broadcast_string(Communicator& group, std::string text, int root) {
   at::Tensor length = at::tensor(std::vector<int64_t>{static_cast<int64_t>(text.size())});
   group.broadcast(length, root)->wait();
-  text.resize(checked(group, root, length.item<int64_t>()));
+  const auto num_bytes = length.item<int64_t>();
+  check_length(group, root, num_bytes);
+  text.resize(static_cast<size_t>(num_bytes));
   group.broadcast(bytes_of(text), root)->wait();
   return text;
 }

@@ -15,6 +15,7 @@
 #include "trireme/model/recompute.h"
 #include "trireme/train/bounded_toml.h"
 #include "trireme/train/config_schema.h"
+#include "trireme/train/optimizer/name_pattern.h"
 #include "trireme/train/optimizer/parameter_groups.h"
 
 namespace trireme::train {
