@@ -112,7 +112,7 @@ int launch_ranks(const TrainArguments& arguments) {
 }
 
 // Every rank records its calls in the run's folder, for `trireme doctor`.
-// `job`: this run's alone, the same on all ranks.
+// `job`: the same on all ranks.
 comm::GroupOptions group_options(const train::RunConfig& config, const comm::WorldInfo& rank,
                                  const std::string& job) {
   const comm::RecorderOptions options{
@@ -164,7 +164,10 @@ int train(const TrainArguments& arguments) {
                std::fprintf(stderr, "trireme: the store %s\n", printable(line).c_str());
              }});
   const std::string& transport = config.parallel.transport;
-  const comm::GroupOptions options = group_options(config, info, rendezvous.job(transport));
+  // Recorded from here on, so that a start which waits for a rank is seen.
+  const std::string meeting = info.store.empty() ? info.job : info.store;
+  const comm::GroupOptions options = group_options(config, info, meeting);
+  options.recorder->name_job(rendezvous.job(transport));
   profile.recorder = options.recorder;
   const auto world = rendezvous.connect(transport, options);
   return train_rank(config, *world, *options.recorder, profile);

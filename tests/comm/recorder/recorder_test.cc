@@ -331,6 +331,14 @@ TEST(Recorder, FileIsItsOwnersAloneWhateverTheUmask) {
   EXPECT_EQ(permissions(folder / "recorder"), 0777u) << "the folder is as the umask says";
 }
 
+TEST(Recorder, TakesTheNameThatItsJobHasAgreedOn) {
+  const harness::TemporaryFolder folder;
+  Recorder recorder({.folder = folder.path(), .job = "file:/a/long/path", .is_unpublished = true});
+  recorder.name_job("7f");
+  recorder.publish();
+  EXPECT_EQ(read_ring(folder / "rank-00000.ring").job, "7f");
+}
+
 TEST(Recorder, UnpublishedFileReplacesNothing) {
   const harness::TemporaryFolder folder;
   const auto job_of = [&] { return read_ring(folder / "rank-00000.ring").job; };

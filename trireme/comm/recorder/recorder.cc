@@ -33,6 +33,12 @@ void copy_text(char (&to)[size], std::string_view text) {
   std::memcpy(to, text.data(), std::min(size - 1, text.size()));
 }
 
+// Over what never changes again.
+void sign(RingHeader& header) {
+  const auto fixed = std::as_bytes(std::span(&header, 1)).first(offsetof(RingHeader, checksum));
+  std::memcpy(header.checksum, checksum(fixed).data(), sizeof(header.checksum));
+}
+
 RingHeader make_header(const RecorderOptions& options) {
   RingHeader header{};
   std::memcpy(header.magic, internal::kRingMagic, sizeof(header.magic));
@@ -57,8 +63,7 @@ RingHeader make_header(const RecorderOptions& options) {
   copy_text(header.boot_id, self.boot_id);
   copy_text(header.host, self.host);
   copy_text(header.job, options.job);
-  const auto fixed = std::as_bytes(std::span(&header, 1)).first(offsetof(RingHeader, checksum));
-  std::memcpy(header.checksum, checksum(fixed).data(), sizeof(header.checksum));
+  sign(header);
   return header;
 }
 
@@ -154,6 +159,13 @@ Recorder::Recorder(const RecorderOptions& options) {
 Recorder::~Recorder() {
   store(memory_->header().closed_ns, monotonic_ns());
   if (!unpublished_.empty()) ::unlink(unpublished_.c_str());
+}
+
+void Recorder::name_job(std::string_view job) {
+  RingHeader& header = memory_->header();
+  std::memset(header.job, 0, sizeof(header.job));
+  copy_text(header.job, job);
+  sign(header);
 }
 
 // The ring that it replaces stays whole for a process that still writes it.

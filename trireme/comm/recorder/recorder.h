@@ -77,6 +77,10 @@ class Recorder {
   // all are unfinished the call is counted and not recorded.
   Entry issue(int group, const RecordedCall& call) noexcept;
 
+  // The job by the name that its ranks have agreed on, in place of that of the options.
+  // Before publish(): a reader may find the ring unreadable for a moment.
+  void name_job(std::string_view job);
+
   // The folder is this run's: its ring takes the place of an earlier run's. Rank 0 removes what
   // starts that were killed have left there. Nothing when it is published already.
   // Throws: Error when the file cannot be renamed, with its path
