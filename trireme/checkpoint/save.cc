@@ -120,10 +120,11 @@ void rename_or_throw(const fs::path& from, const fs::path& to) {
       concat("cannot rename ", from.string(), " to ", to.string(), ": ", std::strerror(errno)));
 }
 
-// First out of sight, so that a half-removed checkpoint is never taken for one.
+// First out of sight, on the disk too, so that a half-removed checkpoint is never taken for one.
 void remove_checkpoint(const fs::path& folder) {
   const fs::path hidden = folder.parent_path() / ("." + folder.filename().string() + ".removed");
   rename_or_throw(folder, hidden);
+  sync_folder(folder.parent_path());
   fs::remove_all(hidden);
 }
 
