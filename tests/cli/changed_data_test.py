@@ -27,16 +27,16 @@ class ChangedData(ProgramTest):
             self.assertIn(word, line)
 
     def test_cut_short(self):
-        for layout in LAYOUTS:
+        for number, layout in enumerate(LAYOUTS):
             with self.subTest(layout=layout):
                 self.bin.write_bytes(self.whole)
-                self.end_of_run(lambda: os.truncate(self.bin, 100), *layout,
+                self.end_of_run(lambda: os.truncate(self.bin, 100), *layout, f"--output.folder=run-{number}",
                                 expected=["data/tiny.bin", "it ends before byte", f"had {len(self.whole)} bytes"])
         # Whole again, the same command goes on.
         self.bin.write_bytes(self.whole)
-        last = len(self.metrics())
-        self.succeed("train", "tiny.toml", "--ranks=2", f"--train.steps={last + 2}")
-        self.assertEqual([m["step"] for m in self.metrics()], list(range(1, last + 3)))
+        last = len(self.metrics("run-0"))
+        self.succeed("train", "tiny.toml", "--ranks=2", f"--train.steps={last + 2}", "--output.folder=run-0")
+        self.assertEqual([m["step"] for m in self.metrics("run-0")], list(range(1, last + 3)))
 
     def test_index_cut_short(self):
         self.end_of_run(lambda: os.truncate(self.idx, 40), "--ranks=2", "--data.separate_documents=true",

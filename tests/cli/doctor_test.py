@@ -171,8 +171,9 @@ class RefusedRun(DoctorTest):
         self.fail_with(USER, [refusal], "train", "tiny.toml", *options)
         self.fail_with(USER, [refusal], "train", "tiny.toml", "--ranks", 2, *options)
         (first, code), (second, second_code) = ranks_by_hand("store")
-        self.assertEqual((code, second_code), (USER, LOST), first + second)
+        self.assertEqual((code, second_code), (USER, USER), first + second)
         self.assertIn(refusal, first)
+        self.assertIn(refusal, second)
         self.assertEqual(self.files(), files)
         code, report = self.doctor()
         self.assertEqual((code, report["findings"][0]["kind"]), (DONE, "progress"))
@@ -274,14 +275,13 @@ class ForeignText(DoctorTest):
         body = content[33:].replace(b"model.norm.weight", b"model.\\u001b]0;x\\u0007")
         self.assertNotEqual(body, content[33:])
         manifest.write_bytes(b'{"checksum": "%s",\n' % checksum(body).encode() + body)
-        shown = self.succeed("checkpoint", "inspect", "run")
-        self.assertIn("\\x1b]0;x\\x07", shown)
-        self.assertNotIn("\x1b", shown)
-        names = [tensor["name"] for tensor in json.loads(self.succeed("checkpoint", "inspect", "run", "--json"))["tensors"]]
-        self.assertIn("model.\x1b]0;x\x07", names)
+        for command in (["inspect"], ["inspect", "--json"], ["verify"]):
+            shown = self.run_program("checkpoint", command[0], "run", *command[1:])
+            self.assertEqual(shown.returncode, CHECKPOINT)
+            self.assertNotIn("\x1b", shown.stdout + shown.stderr)
 
-    def test_a_folder_whose_name_is_no_text(self):
-        name = os.fsdecode(b"r\x1b[31m\xff")
+    def test_a_folder_whose_name_commands_the_terminal(self):
+        name = "r\x1b[31m\u00e9"
         self.succeed("train", "tiny.toml", "--train.steps=5", f"--output.folder={name}")
         for command in (["doctor"], ["checkpoint", "inspect"], ["checkpoint", "verify"]):
             self.assertNotIn("\x1b", self.succeed(*command, name))
