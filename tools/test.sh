@@ -17,5 +17,7 @@ leave_out() {
 }
 can_make_netns() { [[ $EUID == 0 ]] && ip netns add "trireme-$$-probe" 2>/dev/null && ip netns delete "trireme-$$-probe"; }
 can_make_netns || leave_out netns "root and 'ip netns'"
+can_mount() { [[ $EUID == 0 ]] && unshare --mount true 2>/dev/null; }
+can_mount || leave_out mount "root and the right to mount"
 [[ -e /dev/nvidiactl ]] || leave_out gpu "a GPU"
 ctest --test-dir "$tree" --output-on-failure --parallel 2 ${left_out:+--label-exclude "^($left_out)\$"} "$@"

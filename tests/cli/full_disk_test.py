@@ -1,12 +1,16 @@
 """A disk without room or that cannot be written: exit code 2, what is needed and free, nothing lost."""
 import os
+import random
 import re
 import subprocess
+import time
 import unittest
 
 from program import ProgramTest
 
-USER = 2
+SEED = int(os.environ.get("TRIREME_TEST_SEED", time.time_ns() % 1_000_000))
+DISKS = int(os.environ.get("TRIREME_TEST_DISKS", 4))
+DONE, USER = 0, 2
 
 
 class FullDisk(ProgramTest):
@@ -22,11 +26,13 @@ class FullDisk(ProgramTest):
         self.disk.mkdir()
 
     def test_a_checkpoint_without_room_says_what_it_needs_and_the_same_command_resumes(self):
-        self.mount("size=1m")
+        self.mount("size=16m")
         for ranks in (1, 2):
             with self.subTest(ranks=ranks):
+                # Room for the recorders' rings and for two checkpoints.
+                subprocess.run(["mount", "-o", f"remount,size={ranks * 640 + 1100}k", self.disk], check=True)
                 run = f"disk/run-{ranks}"
-                train = ["train", "tiny.toml", "--ranks", ranks, f"--output.folder={run}", "--checkpoint.keep=0"]
+                train = ["train", "tiny.toml", "--ranks", ranks, f"--output.folder={run}", "--checkpoint.keep=100"]
                 line = self.fail_with(USER, ["No space left on device", "make room there", f"{run}/checkpoints"],
                                       *train, "--checkpoint.interval=1")
                 words = re.search(r"the checkpoint needs (\d+) bytes in \S+, which has (\d+) free", line)
@@ -42,7 +48,6 @@ class FullDisk(ProgramTest):
                 self.assertEqual([step for step, _, _ in self.curve(run)], list(range(1, 9)))
                 for path in sorted((self.folder / run).rglob("*"), reverse=True):
                     path.rmdir() if path.is_dir() else path.unlink()
-                subprocess.run(["mount", "-o", "remount,size=1m", self.disk], check=True)
 
     def test_a_folder_that_turned_read_only_is_the_users_to_mend(self):
         self.mount("size=16m")
@@ -51,12 +56,36 @@ class FullDisk(ProgramTest):
         subprocess.run(["mount", "-o", "remount,ro", self.disk], check=True)
         self.fail_with(USER, ["disk/run", "cannot be written"], *run, "--train.steps=4")
 
+    def test_a_disk_of_any_size_fills_and_the_run_goes_on_with_more_room(self):
+        print(f"TRIREME_TEST_SEED={SEED}", flush=True)
+        chance = random.Random(SEED)
 
-def load_tests(loader, tests, pattern):
-    if os.geteuid() != 0:
-        print("full_disk_test: not root, so without the tests that mount a small disk", flush=True)
-        return unittest.TestSuite()
-    return tests
+        def command(run):
+            return ["train", "tiny.toml", "--ranks", 2, "--train.steps=6", "--checkpoint.interval=2",
+                    f"--output.folder={run}"]
+
+        self.succeed(*command("reference"))
+        self.mount("size=1g")
+        self.succeed(*command("disk/run"))
+        status = os.statvfs(self.disk)
+        needed = (status.f_blocks - status.f_bfree) * status.f_frsize
+        refused = 0
+        for number in range(DISKS):
+            subprocess.run(["umount", self.disk], check=True)
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={chance.randrange(1 << 16, needed) // 4096 * 4096}",
+                            "tmpfs", self.disk], check=True)
+            result = self.run_program(*command("disk/run"))
+            if result.returncode != DONE:
+                refused += 1
+                self.assertEqual(result.returncode, USER, result.stdout + result.stderr)
+                self.assertRegex(result.stderr, r"\Atrireme: [^\n]*disk/run[^\n]*\n\Z")
+                self.assertIn("No space left on device", result.stderr)
+            subprocess.run(["mount", "-o", "remount,size=1g", self.disk], check=True)
+            self.succeed(*command("disk/run"))
+            self.assertEqual(self.curve("disk/run"), self.curve("reference"))
+            self.succeed("checkpoint", "verify", "disk/run")
+        self.assertGreater(refused, 0)
+        print(f"campaign: {refused} full disks", flush=True)
 
 
 if __name__ == "__main__":
