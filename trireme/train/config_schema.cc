@@ -26,7 +26,7 @@ constexpr int64_t kMaxSeed = std::numeric_limits<int64_t>::max();  // TOML has n
 constexpr int64_t kMaxBuffer = int64_t{1} << 40;
 constexpr int64_t kMaxMemory = int64_t{1} << 50;
 constexpr int64_t kMaxSeconds = 365 * 24 * 3600;
-constexpr double kMaxRate = 1000;
+constexpr double kMaxRate = 1e30;  // no size: a rate too large diverges, and the run says so
 constexpr Range kDecay{.minimum = 0, .maximum = 1, .below_maximum = true};
 
 std::string to_text(long double bound) {
