@@ -48,7 +48,8 @@ TEST(TerminalText, LetsNoControlCharacterThroughAtAnyCut) {
   const std::string text = "a\x1b[31m\xc2\x9b\xffz\xe2\x82";
   for (size_t cut = 0; cut <= text.size(); ++cut) {
     TerminalText terminal;
-    std::string shown = terminal.add(text.substr(0, cut)) + terminal.add(text.substr(cut));
+    std::string shown = terminal.add(text.substr(0, cut));
+    shown += terminal.add(text.substr(cut));
     EXPECT_EQ(shown, "a\\x1b[31m\\xc2\\x9b\\xffz");
     EXPECT_EQ(terminal.finish(), "\\xe2\\x82");
     EXPECT_EQ(terminal.finish(), "");
