@@ -60,21 +60,39 @@ json to_json(const TensorRecord& record) {
           {"pieces", pieces}};
 }
 
+// A checksum; none yet in what ranks tell each other before they write.
+std::string digits(const JsonView& value) {
+  const std::string& text = value.text();
+  const bool is_hex = text.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (!text.empty() && (text.size() != 16 || !is_hex)) value.fail("16 hexadecimal digits");
+  return text;
+}
+
+// What messages may quote.
+const std::string& word(const JsonView& value) {
+  constexpr size_t kLongestWord = 4096;  // a placement's cuts, say
+  const std::string& text = value.text();
+  const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+  if (text.size() > kLongestWord || std::ranges::any_of(text, is_control))
+    value.fail("a short text without control characters");
+  return text;
+}
+
 TensorRecord parse_record(const JsonView& value) {
   TensorRecord record;
-  record.dtype = parse_dtype(value.at("dtype").text());
+  record.dtype = parse_dtype(word(value.at("dtype")));
   record.shape = value.at("shape").integers(0, kMaxInteger);
   for (const JsonView& axis : value.at("axes").elements()) {
     const int64_t size = axis.at("size").integer(1, kMaxWorldSize);
-    record.axes.push_back({axis.at("name").text(), static_cast<int>(size)});
+    record.axes.push_back({word(axis.at("name")), static_cast<int>(size)});
   }
   for (const JsonView& placement : value.at("placements").elements())
-    record.placements.push_back(mesh::parse_placement(placement.text()));
+    record.placements.push_back(mesh::parse_placement(word(placement)));
   for (const JsonView& piece : value.at("pieces").elements()) {
-    record.pieces.push_back({.file = piece.at("file").text(),
+    record.pieces.push_back({.file = word(piece.at("file")),
                              .box = {piece.at("offset").integers(0, kMaxInteger),
                                      piece.at("size").integers(0, kMaxInteger)},
-                             .checksum = piece.at("checksum").text()});
+                             .checksum = digits(piece.at("checksum"))});
   }
   return record;
 }
@@ -88,9 +106,9 @@ Manifest parse_body(const JsonView& body) {
     manifest.tensors.emplace(name, parse_record(value));
   for (const JsonView& file : body.at("files").elements()) {
     manifest.files.push_back(
-        {.name = file.at("name").text(),
+        {.name = word(file.at("name")),
          .num_bytes = static_cast<uint64_t>(file.at("bytes").integer(0, kMaxInteger)),
-         .header_checksum = file.at("header_checksum").text()});
+         .header_checksum = digits(file.at("header_checksum"))});
   }
   return manifest;
 }
@@ -241,7 +259,7 @@ Manifest parse_manifest(const std::string& text, const std::filesystem::path& wh
   try {
     const json values = parse_json(text, source, kLimits);
     const JsonView body(values, source);
-    const std::string& format = body.at("format").text();
+    const std::string& format = word(body.at("format"));
     if (format != kFormatName)
       fail(where, "format ", quoted(format), ", expected \"", kFormatName, "\"");
     const int64_t version = body.at("format_version").integer(1, kMaxInteger);
