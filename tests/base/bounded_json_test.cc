@@ -178,5 +178,12 @@ TEST_F(JsonViewTest, ShowsOfATextOnlyItsBeginAndNothingATerminalObeys) {
   EXPECT_LT(message_of<ConfigError>([&] { JsonView(large, source_).integer(0, 1); }).size(), 200);
 }
 
+TEST(InQuotes, IsAsciiAndCut) {
+  EXPECT_EQ(in_quotes("w\n\x1b"), R"("w\n\u001b")");
+  EXPECT_EQ(in_quotes("\u00e9 and no UTF-8: \xff"), R"("\u00e9 and no UTF-8: ")");
+  EXPECT_EQ(in_quotes("abcd", 4), R"("abcd")");
+  EXPECT_EQ(in_quotes("abcde", 4), R"("abcd...")");
+}
+
 }  // namespace
 }  // namespace trireme

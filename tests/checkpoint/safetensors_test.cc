@@ -173,6 +173,12 @@ TEST(Safetensors, AHostileHeaderIsRefused) {
   EXPECT_THAT(error(R"({"w":{"dtype":"U8","shape":[)" + ones + "]" + none),
               HasSubstr("at most 64 dimensions"));
   EXPECT_THAT(error(std::string("{}\0", 3)), HasSubstr("zero at byte 2"));
+  for (const std::string& name : {std::string(1'000'000, 'w'), std::string(R"(\u001b[2J)")}) {
+    const std::string text =
+        error("{\"" + name + R"(":{"dtype":"U8","shape":[],"data_offsets":[0,2]}})");
+    EXPECT_THAT(text, HasSubstr("is too long or has control characters"));
+    EXPECT_LT(text.size(), 1000);
+  }
   EXPECT_THAT(error("{\"\xff\":1}"), HasSubstr("not UTF-8"));
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/shown.h"
 
 namespace trireme {
 namespace {
@@ -13,19 +14,10 @@ using nlohmann::json;
 
 constexpr size_t kShownBytes = 60;  // of a key or a value, in a message
 
-// As JSON writes it, in ASCII and cut: a message never carries what a terminal would obey.
-std::string quoted(const std::string& text) {
-  const bool cut = text.size() > kShownBytes;
-  const std::string shown =
-      json(cut ? text.substr(0, kShownBytes) : text)
-          .dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::ignore);
-  return cut ? shown.substr(0, shown.size() - 1) + "...\"" : shown;
-}
-
 std::string described(const json& value) {
   if (value.is_object()) return concat("an object of ", value.size());
   if (value.is_array()) return concat("an array of ", value.size());
-  if (value.is_string()) return quoted(value.get_ref<const std::string&>());
+  if (value.is_string()) return in_quotes(value.get_ref<const std::string&>(), kShownBytes);
   return value.dump();
 }
 
@@ -36,7 +28,7 @@ std::string step_to(const std::string& key) {
         return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
                (c >= 'A' && c <= 'Z');
       });
-  return "." + (plain ? key : quoted(key));
+  return "." + (plain ? key : in_quotes(key, kShownBytes));
 }
 
 // The way from `value` to `target`, which is within it, as text. Searched, because only a message
@@ -82,7 +74,7 @@ class Builder : public json::json_sax_t {
 
   bool key(std::string& name) override {
     const auto [member, is_new] = open_.back()->get_ref<json::object_t&>().emplace(name, nullptr);
-    if (!is_new) return fail("has the key ", quoted(name), " twice in one object");
+    if (!is_new) return fail("has the key ", in_quotes(name, kShownBytes), " twice in one object");
     member_ = &member->second;
     return true;
   }
@@ -154,6 +146,13 @@ class Builder : public json::json_sax_t {
 
 }  // namespace
 
+std::string in_quotes(std::string_view text, size_t max_bytes) {
+  const std::string shown =
+      json(text.substr(0, max_bytes))
+          .dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::ignore);
+  return text.size() > max_bytes ? shown.substr(0, shown.size() - 1) + "...\"" : shown;
+}
+
 nlohmann::json parse_json(std::string_view text, const std::string& source,
                           const JsonLimits& limits) {
   TRIREME_CHECK(text.size() <= limits.max_bytes, source, ": the text has ", text.size(),
@@ -181,7 +180,7 @@ void JsonView::fail(std::string_view expected) const {
 }
 
 std::optional<JsonView> JsonView::find(std::string_view key) const {
-  if (!value_->is_object()) fail(concat("an object with ", quoted(std::string(key))));
+  if (!value_->is_object()) fail(concat("an object with ", in_quotes(key)));
   const auto& members = value_->get_ref<const json::object_t&>();
   const auto found = members.find(std::string(key));
   if (found == members.end()) return std::nullopt;
@@ -190,7 +189,7 @@ std::optional<JsonView> JsonView::find(std::string_view key) const {
 
 JsonView JsonView::at(std::string_view key) const {
   if (const auto found = find(key)) return *found;
-  fail(concat("an object with ", quoted(std::string(key))));
+  fail(concat("an object with ", in_quotes(key)));
 }
 
 std::vector<std::pair<std::string, JsonView>> JsonView::members() const {
@@ -246,6 +245,12 @@ bool JsonView::boolean() const {
 const std::string& JsonView::text() const {
   if (!value_->is_string()) fail("a string");
   return value_->get_ref<const std::string&>();
+}
+
+const std::string& JsonView::word() const {
+  const std::string& word = text();
+  if (!is_printable(word)) fail("a short text without control characters");
+  return word;
 }
 
 }  // namespace trireme

@@ -31,6 +31,9 @@ struct JsonLimits {
 nlohmann::json parse_json(std::string_view text, const std::string& source,
                           const JsonLimits& limits = {});
 
+// `text` for a message, as JSON writes it: in quotes, ASCII alone, and cut after `max_bytes`.
+std::string in_quotes(std::string_view text, size_t max_bytes = 200);
+
 // A value within a parsed text. A message names it by its path from `root`:
 // "run.json: tensors.bias.shape[1] is -3; expected a whole number from 0 to 10".
 // `root` and `source` must outlive the view and all views made from it.
@@ -55,6 +58,8 @@ class JsonView {
                 double maximum = std::numeric_limits<double>::max()) const;
   bool boolean() const;
   const std::string& text() const;
+  // A text that may be kept and quoted (base/shown.h): no control characters, not too long.
+  const std::string& word() const;
 
   const nlohmann::json& value() const { return *value_; }
 

@@ -1,17 +1,33 @@
 // Text of a stranger in a message: short, and nothing that a terminal obeys.
 #pragma once
 
-#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <string_view>
 
 namespace trireme {
 
+// Whether a control character is at `index`: of ASCII, or the first byte of one of UTF-8's second
+// set (0xc2 0x80 to 0xc2 0x9f), of which a terminal obeys some too.
+inline bool is_control(std::string_view text, size_t index) {
+  const auto byte = static_cast<unsigned char>(text[index]);
+  if (byte != 0xc2) return byte < 0x20 || byte == 0x7f;
+  return index + 1 < text.size() && (static_cast<unsigned char>(text[index + 1]) & 0xe0) == 0x80;
+}
+
+// Whether a name or a word may be kept and quoted: at most `max_bytes`, no control characters.
+inline bool is_printable(std::string_view text, size_t max_bytes = 4096) {
+  bool printable = text.size() <= max_bytes;
+  for (size_t i = 0; printable && i < text.size(); ++i) printable = !is_control(text, i);
+  return printable;
+}
+
 // The first `max_bytes` of `text`, "..." where there is more; "?" for control characters.
 inline std::string shown(std::string_view text, size_t max_bytes = 60) {
   std::string cut(text.substr(0, max_bytes));
-  std::ranges::replace_if(
-      cut, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  for (size_t i = 0; i < cut.size(); ++i) {
+    if (is_control(text, i)) cut[i] = '?';
+  }
   return text.size() > max_bytes ? cut + "..." : cut;
 }
 

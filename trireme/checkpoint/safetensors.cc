@@ -12,6 +12,7 @@
 
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
+#include "trireme/base/shown.h"
 #include "trireme/checkpoint/exact_cover.h"
 
 namespace trireme::checkpoint {
@@ -165,6 +166,8 @@ void SafetensorsReader::parse_header(std::string_view text) {
         parse_json(text, source, {.max_bytes = kMaxHeaderBytes, .max_values = kMaxHeaderValues});
     for (const auto& [name, value] : JsonView(header, source).members()) {
       if (name != kMetadataKey) {
+        if (!is_printable(name))
+          fail(path_, "the name ", in_quotes(name), " is too long or has control characters");
         tensors_.push_back(parse_info(name, value));
         continue;
       }

@@ -1,9 +1,9 @@
 #include "trireme/comm/shared/peer_memory.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "trireme/base/error.h"
+#include "trireme/base/shown.h"
 
 namespace trireme::comm {
 
@@ -11,9 +11,7 @@ std::string text_of_peer(std::span<const char> shared) {
   // A copy first: what is looked at is what is returned.
   std::string text(shared.begin(), shared.end());
   text.resize(strnlen(text.c_str(), text.size()));
-  const auto is_control = [](unsigned char c) { return c < ' ' || c == 0x7f; };
-  std::ranges::replace_if(text, is_control, '?');
-  return text;
+  return shown(text, text.size());
 }
 
 std::span<std::byte> span_of_peer(Exchange& exchange, const Heap& heap, const PeerBytes& bytes,
