@@ -360,6 +360,22 @@ TEST(Recorder, UnpublishedFileReplacesNothing) {
   EXPECT_EQ(harness::names_in(folder.path()), std::vector<std::string>{"rank-00000.ring"});
 }
 
+TEST(Recorder, UnpublishedFileTakesTheFoldersMadeForItAlong) {
+  const harness::TemporaryFolder folder;
+  const RecorderOptions options{.folder = folder / "run/recorder", .is_unpublished = true};
+  { const Recorder refused(options); }
+  EXPECT_TRUE(harness::names_in(folder.path()).empty());
+  {
+    const Recorder refused(options);
+    const Recorder published({.folder = folder / "run/recorder", .rank = 1, .world_size = 2});
+  }
+  EXPECT_EQ(harness::names_in(folder / "run/recorder"),
+            std::vector<std::string>{"rank-00001.ring"});
+  std::filesystem::remove(folder / "run/recorder/rank-00001.ring");
+  { const Recorder refused(options); }
+  EXPECT_TRUE(std::filesystem::exists(folder / "run/recorder")) << "it was there before";
+}
+
 TEST(Recorder, PublishingRemovesWhatKilledStartsHaveLeft) {
   const harness::TemporaryFolder folder;
   for (const int rank : {0, 3}) {

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <system_error>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -76,14 +77,24 @@ void* map(size_t num_bytes, int flags, int fd) {
   return mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, flags | MAP_POPULATE, fd, 0);
 }
 
+// Makes what is missing above `ring`. Returns what was missing, innermost first.
+std::vector<std::filesystem::path> make_folders_of(const std::filesystem::path& ring) {
+  const std::filesystem::path folder = ring.parent_path();
+  std::vector<std::filesystem::path> missing;
+  std::error_code error;
+  for (auto path = folder; !path.empty() && !exists(path, error); path = path.parent_path()) {
+    missing.push_back(path);
+  }
+  std::filesystem::create_directories(folder, error);
+  if (error) fail(ring, error.value());
+  return missing;
+}
+
 // Made as `name`, to be `path` once it is published. The space is taken now: a full disk is an
 // error here, no SIGBUS later.
 void* map_file(const std::filesystem::path& name, const std::filesystem::path& path,
                const RingHeader& header) {
   const size_t num_bytes = internal::ring_bytes(header);
-  std::error_code error;
-  std::filesystem::create_directories(path.parent_path(), error);
-  if (error) fail(path, error.value());
   ::unlink(name.c_str());  // left by a start of the same job that was killed
   const int fd = ::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) fail(path, errno);
@@ -91,12 +102,9 @@ void* map_file(const std::filesystem::path& name, const std::filesystem::path& p
   void* base = code == 0 ? map(num_bytes, MAP_SHARED, fd) : MAP_FAILED;
   if (code == 0 && base == MAP_FAILED) code = errno;
   ::close(fd);
-  if (code == 0) {
-    std::memcpy(base, &header, sizeof(header));
-    return base;
-  }
-  ::unlink(name.c_str());
-  fail(path, code);
+  if (code != 0) fail(path, code);
+  std::memcpy(base, &header, sizeof(header));
+  return base;
 }
 
 }  // namespace
@@ -146,19 +154,27 @@ Recorder::Recorder(const RecorderOptions& options) {
     const std::string starting =
         concat(options.job, " ", self.boot_id, " ", self.process_id, " ", self.process_start);
     unpublished_ = options.folder / unpublished_ring_name(options.rank, starting);
+    new_folders_ = make_folders_of(path_);
   }
-  memory_ = std::make_unique<Memory>(unpublished_, path_, make_header(options));
   try {
+    memory_ = std::make_unique<Memory>(unpublished_, path_, make_header(options));
     if (!options.is_unpublished) publish();
   } catch (...) {
-    ::unlink(unpublished_.c_str());
+    withdraw();
     throw;
   }
 }
 
 Recorder::~Recorder() {
   store(memory_->header().closed_ns, monotonic_ns());
-  if (!unpublished_.empty()) ::unlink(unpublished_.c_str());
+  withdraw();
+}
+
+// A start that is refused leaves nothing. Folders that others use by now are not empty and stay.
+void Recorder::withdraw() noexcept {
+  if (unpublished_.empty()) return;
+  ::unlink(unpublished_.c_str());
+  for (const auto& folder : new_folders_) ::rmdir(folder.c_str());
 }
 
 void Recorder::name_job(std::string_view job) {

@@ -65,7 +65,8 @@ class Recorder {
 
   // Throws: Error when the file cannot be made, with its path
   explicit Recorder(const RecorderOptions& options);
-  ~Recorder();  // marks the ring as closed; one that was never published goes
+  ~Recorder();  // marks the ring as closed; one that was never published goes, and so do
+                // the folders that were made for it
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
@@ -94,9 +95,11 @@ class Recorder {
   class Memory;
 
   internal::RecordSlot* claim(uint64_t& number) noexcept;
+  void withdraw() noexcept;
 
-  std::filesystem::path path_;         // of the ring; empty: in memory
-  std::filesystem::path unpublished_;  // its name until then; empty: published
+  std::filesystem::path path_;                      // of the ring; empty: in memory
+  std::filesystem::path unpublished_;               // its name until then; empty: published
+  std::vector<std::filesystem::path> new_folders_;  // made for it, innermost first
   std::unique_ptr<Memory> memory_;
   std::mutex groups_mutex_;
 };
