@@ -56,13 +56,13 @@ class DamagedFiles(ProgramTest):
                 f"--train.steps={steps}",
                 f"--output.folder={run}"]
 
-    def run_one_line(self, codes, *arguments):
-        """Ends with one of `codes`, and with one clean line on stderr unless it is done."""
+    def run_clean(self, codes, *arguments, lines="{1}"):
+        """Ends with one of `codes`, and with a clean line on stderr unless it is done; `lines`: how many, a regex."""
         result = self.run_program(*arguments)
         told = f"{arguments}: exit {result.returncode}\n{result.stdout}\n{result.stderr}"
         self.assertIn(result.returncode, codes, told)
         if result.returncode in (USER, CHECKPOINT):
-            self.assertRegex(result.stderr, r"\Atrireme: [^\n\x00-\x1f\x7f]+\n\Z", told)
+            self.assertRegex(result.stderr, rf"\A(trireme: [^\n\x00-\x1f\x7f]+\n){lines}\Z", told)
         return result.returncode
 
     def damage(self, run):
@@ -86,12 +86,14 @@ class DamagedFiles(ProgramTest):
             shutil.copytree(self.folder / "whole", run)
             path, changed = self.damage(run)
             in_checkpoint = "checkpoints" in path.parts
-            code = self.run_one_line([DONE, CHECKPOINT], "checkpoint", "verify", path.parent if in_checkpoint else run.name)
+            # A line for each damaged tensor.
+            code = self.run_clean([DONE, CHECKPOINT], "checkpoint", "verify",
+                                  path.parent if in_checkpoint else run.name, lines="+")
             self.assertEqual(code == DONE, not (changed and in_checkpoint), f"verify, {path}")
-            self.run_one_line([DONE, CHECKPOINT], "checkpoint", "inspect", run.name)
-            self.run_one_line([DONE, USER, CHECKPOINT], "generate", "--checkpoint", run.name, "--prompt", "a", "--tokens", 2)
-            self.run_one_line([DONE, USER, LOST], "doctor", run.name)
-            if self.run_one_line([DONE, USER, CHECKPOINT], *self.command(run.name, STEPS)) == DONE and (
+            self.run_clean([DONE, CHECKPOINT], "checkpoint", "inspect", run.name)
+            self.run_clean([DONE, USER, CHECKPOINT], "generate", "--checkpoint", run.name, "--prompt", "a", "--tokens", 2)
+            self.run_clean([DONE, USER, LOST], "doctor", run.name)
+            if self.run_clean([DONE, USER, CHECKPOINT], *self.command(run.name, STEPS)) == DONE and (
                     path.name != "metrics.jsonl"):
                 self.assertEqual(self.curve(run.name), self.curve("reference"), path)
             shutil.rmtree(run)

@@ -39,7 +39,7 @@ class DoctorOfTwoHosts(DoctorTest):
         done
         wait"""
         environment = {**self.environment, "WORLD_SIZE": str(2 * ranks), "LOCAL_WORLD_SIZE": str(ranks),
-                       "MASTER_ADDR": ADDRESS, "MASTER_PORT": "29511"}
+                       "MASTER_ADDR": ADDRESS, "MASTER_PORT": "29511", "TRIREME_TOKEN": "three banks of oars"}
         process = subprocess.Popen(
             ["ip", "netns", "exec", self.space, "unshare", "--mount", "sh", "-c", script, "sh", PROGRAM, "train",
              "tiny.toml", "--train.steps=1000000"],
@@ -51,7 +51,7 @@ class DoctorOfTwoHosts(DoctorTest):
         """The processes of both hosts, and their ranks' process ids by rank; it has printed a step."""
         hosts = [self.start_host(host, ranks) for host in range(2)]
         while not hosts[0].stdout.readline().startswith("step"):
-            self.assertIsNone(hosts[0].poll())
+            self.assertIsNone(hosts[0].poll(), hosts[0].stderr.read() if hosts[0].poll() is not None else "")
         _, report = self.doctor()
         pids = {rank["rank"]: rank["process_id"] for rank in report["ranks"]}
         self.assertEqual(sorted(pids), list(range(2 * ranks)))

@@ -92,8 +92,10 @@ class State : public Format {
   std::string name() const override { return "state"; }
 
   void write(Random& random) override {
-    train::RunState state{.step = 7, .next_sample = 112, .optimizer_steps = 7};
-    state.config = train::to_toml(train::RunConfig());
+    const train::RunState state{.step = 7,
+                                .next_sample = 112,
+                                .optimizer_steps = 7,
+                                .config = train::to_toml(train::RunConfig())};
     auto value = ordered_json::parse(train::to_json(state));
     if (random.one_in(3)) damage_text(value["config"].get_ref<std::string&>(), random);
     text_ = random.one_in(4) ? value.dump(-1, ' ', false, ordered_json::error_handler_t::replace)
@@ -167,7 +169,7 @@ uint64_t take_varint(std::string_view& bytes) {
 std::vector<ProtoField> fields_of(std::string_view bytes) {
   std::vector<ProtoField> fields;
   while (!bytes.empty()) {
-    ProtoField field{.tag = take_varint(bytes)};
+    ProtoField field{.tag = take_varint(bytes), .payload = {}};
     size_t length = 0;
     switch (field.tag & 7) {
       case 0: {

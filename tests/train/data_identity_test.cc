@@ -73,7 +73,9 @@ TEST_F(DataIdentityTest, OtherTokensOfTheSameLengthsAreOtherData) {
     EXPECT_NE(a.tokens, prepare("back", changed).tokens);
     changed = text(size);
     changed[size / 2] = 'b';
-    if (size <= 65536) EXPECT_NE(a.tokens, prepare("middle", changed).tokens);
+    if (size <= 65536) {
+      EXPECT_NE(a.tokens, prepare("middle", changed).tokens);
+    }
   }
 }
 

@@ -357,11 +357,12 @@ LoanPtr SharedCommunicator::borrow(at::IntArrayRef sizes, at::TensorOptions dtyp
   // For those who read the records it is a recv.
   const auto entry =
       recorder_.issue_message({"recv", type, -1, -1, elements}, peer, sizes, options);
-  Message message{.peer = peer, .dtype = type};
-  message.data = {static_cast<std::byte*>(nullptr),
-                  static_cast<size_t>(elements) * dtype.dtype().itemsize()};
-  message.borrowed = borrowed;
-  message.on_end = [entry](bool succeeded) { entry.finish(succeeded); };
+  const size_t num_bytes = static_cast<size_t>(elements) * dtype.dtype().itemsize();
+  Message message{.data = {static_cast<std::byte*>(nullptr), num_bytes},
+                  .peer = peer,
+                  .dtype = type,
+                  .on_end = [entry](bool succeeded) { entry.finish(succeeded); },
+                  .borrowed = borrowed};
   WorkPtr work = run_or_fail(entry, [&] { return start(std::move(message), options); });
   return std::make_shared<ReceivedLoan>(
       std::move(work), std::shared_ptr<const at::Tensor>(borrowed, &borrowed->data));
