@@ -117,7 +117,13 @@ int run(const Arguments& arguments) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
   uint64_t number = 0;
+  double next_report = 60;
   for (; elapsed() < arguments.seconds; ++number) {
+    if (elapsed() > next_report) {
+      std::fprintf(stderr, "%.0f of %.0f s, %llu cases of each format\n", elapsed(),
+                   arguments.seconds, static_cast<unsigned long long>(number));
+      next_report += 60;
+    }
     for (const auto& format : formats) run_case(*format, arguments, number);
   }
   set_timer(0);

@@ -183,7 +183,9 @@ void damage_value(ordered_json& root, Random& random) {
     case 1: value = ordered_json::array({ordered_json(value)}); return;
     case 2:
       if (value.is_number_integer()) {
-        value = value.get<int64_t>() + (random.one_in(2) ? 1 : -1);
+        // Beyond the last number comes the first.
+        const uint64_t step = random.one_in(2) ? 1 : ~uint64_t{0};
+        value = static_cast<int64_t>(value.get<uint64_t>() + step);
         return;
       }
       [[fallthrough]];
