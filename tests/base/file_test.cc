@@ -115,7 +115,7 @@ TEST(ReadFile, RefusesWhatIsNoRegularFile) {
   const std::vector<std::function<void(const std::string&)>> readers = {
       [](const std::string& path) { static_cast<void>(read_file(path)); },
       [](const std::string& path) { const MappedFile file(path); },
-      [](const std::string& path) { ::close(open_regular_file(path)); }};
+      [](const std::string& path) { open_regular_file(path); }};
   for (const auto& read : readers) {
     const auto message = [&](const std::string& path) {
       return harness::message_of<Error>([&] { read(path); });
@@ -217,6 +217,18 @@ TEST(Checksum, IsXxh3OnEveryMachine) {
   // The published XXH3_64bits of the empty input: checkpoints carry these digits between machines.
   EXPECT_EQ(checksum({}), "2d06800538d394c2");
   EXPECT_EQ(checksum(bytes_of("trireme")).size(), 16);
+}
+
+TEST(Checksum, OfAFileIsThatOfItsBytes) {
+  const harness::TemporaryFolder folder;
+  for (const size_t size :
+       {size_t{0}, size_t{1}, size_t{240}, size_t{1} << 20, (size_t{5} << 19) + 3}) {
+    std::string text(size, 'a');
+    for (size_t i = 0; i < size; i += 7) text[i] = static_cast<char>(i);
+    write_file_atomically(folder / "file", text);
+    EXPECT_EQ(checksum(InputFile(folder / "file")), checksum(std::as_bytes(std::span(text))))
+        << size;
+  }
 }
 
 TEST(Checksum, ChangesWithEveryBit) {

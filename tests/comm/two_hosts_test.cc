@@ -129,23 +129,23 @@ TEST(TwoHosts, AStoreOnLoopbackIsOutOfReachOfTheOtherHost) {
   const auto wait_for = [&](const char* name) {
     while (!std::filesystem::exists(folder / name)) usleep(1000);
   };
-  EXPECT_EQ(hosts.run({1, 1},
-                      [&](int rank) {
-                        if (rank == 0) {
-                          const auto store =
-                              Rendezvous(info_of(0, 1, "tcp://127.0.0.1:29500")).store();
-                          std::ofstream(folder / "listening");
-                          wait_for("tried");
-                          return;
-                        }
-                        wait_for("listening");
-                        std::string problem;
-                        const TcpAddress address{hosts.address(0), 29500};
-                        EXPECT_LT(connect_to(resolve(address), in_seconds(20), problem).fd(), 0);
-                        EXPECT_EQ(problem, "Connection refused");
-                        std::ofstream(folder / "tried");
-                      }),
-            kBothFine);
+  EXPECT_EQ(
+      hosts.run({1, 1},
+                [&](int rank) {
+                  if (rank == 0) {
+                    const auto store = Rendezvous(info_of(0, 1, "tcp://127.0.0.1:29500")).store();
+                    std::ofstream(folder / "listening");
+                    wait_for("tried");
+                    return;
+                  }
+                  wait_for("listening");
+                  std::string problem;
+                  const TcpAddress address{hosts.address(0), 29500};
+                  EXPECT_FALSE(connect_to(resolve(address), in_seconds(20), problem).is_open());
+                  EXPECT_EQ(problem, "Connection refused");
+                  std::ofstream(folder / "tried");
+                }),
+      kBothFine);
 }
 
 TEST(TwoHosts, ARankOfAnotherHostWithoutTheTokenDoesNotJoin) {

@@ -4,7 +4,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -24,20 +26,12 @@ namespace {
   throw Error(concat(what, " ", path.string(), ": ", std::strerror(code)));
 }
 
-// A file descriptor that lives for one scope.
-struct ScopedDescriptor {
-  int fd;
-  ~ScopedDescriptor() { ::close(fd); }
-};
-
-// Closes `fd` and throws unless it has a regular file open.
+// Throws unless `fd` has a regular file open.
 void check_regular(int fd, std::string_view what, const std::filesystem::path& path) {
   struct stat status {};
   const bool is_known = ::fstat(fd, &status) == 0;
   if (is_known && S_ISREG(status.st_mode)) return;
-  const int code = is_known ? EISDIR : errno;
-  ::close(fd);
-  errno = code;
+  if (is_known) errno = EISDIR;
   if (!is_known || S_ISDIR(status.st_mode)) fail(what, path);
   const char* kind = S_ISFIFO(status.st_mode) ? "a pipe" : "a device";
   throw Error(concat(what, " ", path.string(), ": it is ", kind, "; expected a regular file"));
@@ -56,6 +50,12 @@ uint64_t size_of(int fd, const std::filesystem::path& path, uint64_t max_bytes) 
   return status.st_size;
 }
 
+std::string digits_of(XXH64_hash_t checksum) {
+  char digits[17];
+  std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(checksum));
+  return digits;
+}
+
 ssize_t read_some(int fd, char* to, size_t num_bytes, const std::filesystem::path& path) {
   ssize_t count = 0;
   do {
@@ -69,22 +69,16 @@ ssize_t read_some(int fd, char* to, size_t num_bytes, const std::filesystem::pat
 
 OutputFile::OutputFile(const std::filesystem::path& path, bool append) : path_(path) {
   const int mode = append ? O_APPEND : O_TRUNC;
-  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | mode, 0666);
-  if (fd_ < 0) fail("cannot write", path_);
-  check_regular(fd_, "cannot write", path_);
-}
-
-OutputFile::OutputFile(OutputFile&& other) noexcept
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
-
-OutputFile::~OutputFile() {
-  if (fd_ >= 0) ::close(fd_);
+  file_ =
+      Descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | mode, 0666));
+  if (!file_.is_open()) fail("cannot write", path_);
+  check_regular(file_.get(), "cannot write", path_);
 }
 
 void OutputFile::write(const void* data, size_t num_bytes) {
   const auto* cursor = static_cast<const char*>(data);
   while (num_bytes > 0) {
-    const ssize_t written = ::write(fd_, cursor, num_bytes);
+    const ssize_t written = ::write(file_.get(), cursor, num_bytes);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) fail("cannot write", path_);
     cursor += written;
@@ -93,31 +87,31 @@ void OutputFile::write(const void* data, size_t num_bytes) {
 }
 
 void OutputFile::sync() {
-  if (::fsync(fd_) != 0) fail("cannot sync", path_);
+  if (::fsync(file_.get()) != 0) fail("cannot sync", path_);
 }
 
 void OutputFile::close() {
-  if (fd_ >= 0 && ::close(std::exchange(fd_, -1)) != 0) fail("cannot close", path_);
+  if (file_.close() != 0) fail("cannot close", path_);
 }
 
-int open_regular_file(const std::filesystem::path& path) {
+Descriptor open_regular_file(const std::filesystem::path& path) {
   // Without waiting for a pipe's writer or a line's carrier.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (fd < 0) fail("cannot read", path);
-  check_regular(fd, "cannot read", path);
-  return fd;
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!file.is_open()) fail("cannot read", path);
+  check_regular(file.get(), "cannot read", path);
+  return file;
 }
 
 MappedFile::MappedFile(const std::filesystem::path& path, uint64_t max_bytes) {
-  const ScopedDescriptor file{open_regular_file(path)};
-  const uint64_t size = size_of(file.fd, path, max_bytes);
+  const Descriptor file = open_regular_file(path);
+  const uint64_t size = size_of(file.get(), path, max_bytes);
   if (size == 0) {
     char byte = 0;
-    if (read_some(file.fd, &byte, 1, path) == 0) return;
+    if (read_some(file.get(), &byte, 1, path) == 0) return;
     throw Error(concat("cannot read ", path.string(),
                        ": it has content without a size; expected a file on a disk"));
   }
-  void* base = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.fd, 0);
+  void* base = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
   if (base == MAP_FAILED) fail("cannot map", path);
   bytes_ = {static_cast<const std::byte*>(base), size};
 }
@@ -130,21 +124,12 @@ MappedFile::~MappedFile() {
 
 InputFile::InputFile(std::filesystem::path path)
     : path_(std::move(path)),
-      fd_(open_regular_file(path_)),
-      num_bytes_(size_of(fd_, path_, MappedFile::kAnySize)) {}
-
-InputFile::InputFile(InputFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      fd_(std::exchange(other.fd_, -1)),
-      num_bytes_(other.num_bytes_) {}
-
-InputFile::~InputFile() {
-  if (fd_ >= 0) ::close(fd_);
-}
+      file_(open_regular_file(path_)),
+      num_bytes_(size_of(file_.get(), path_, MappedFile::kAnySize)) {}
 
 void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
   while (!out.empty()) {
-    const ssize_t count = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
+    const ssize_t count = ::pread(file_.get(), out.data(), out.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) fail("cannot read", path_);
     if (count == 0) {
@@ -158,14 +143,14 @@ void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
 }
 
 std::string read_file(const std::filesystem::path& path, uint64_t max_bytes) {
-  const ScopedDescriptor file{open_regular_file(path)};
-  std::string text(size_of(file.fd, path, max_bytes) + 1, '\0');
+  const Descriptor file = open_regular_file(path);
+  std::string text(size_of(file.get(), path, max_bytes) + 1, '\0');
   size_t num_bytes = 0;
   // To the end, wherever that is now: the size was a moment ago, and in /proc it is none.
   for (;;) {
     if (num_bytes == text.size()) text.resize(text.size() + std::max<size_t>(4096, num_bytes / 8));
     const ssize_t count =
-        read_some(file.fd, text.data() + num_bytes, text.size() - num_bytes, path);
+        read_some(file.get(), text.data() + num_bytes, text.size() - num_bytes, path);
     if (count == 0) break;
     num_bytes += static_cast<size_t>(count);
     check_size(num_bytes, path, max_bytes);
@@ -211,17 +196,27 @@ void make_folders(const std::filesystem::path& folder) {
 }
 
 void sync_folder(const std::filesystem::path& folder) {
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) fail("cannot open", folder);
-  const ScopedDescriptor guard{fd};
-  if (::fsync(fd) != 0) fail("cannot sync", folder);
+  const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!opened.is_open()) fail("cannot open", folder);
+  if (::fsync(opened.get()) != 0) fail("cannot sync", folder);
 }
 
 std::string checksum(std::span<const std::byte> bytes) {
-  char digits[17];
-  std::snprintf(digits, sizeof(digits), "%016llx",
-                static_cast<unsigned long long>(XXH3_64bits(bytes.data(), bytes.size())));
-  return digits;
+  return digits_of(XXH3_64bits(bytes.data(), bytes.size()));
+}
+
+std::string checksum(const InputFile& file) {
+  constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
+                                                                       XXH3_freeState);
+  XXH3_64bits_reset(state.get());
+  std::vector<std::byte> piece(std::min(kPieceBytes, file.num_bytes()));
+  for (uint64_t at = 0; at < file.num_bytes(); at += piece.size()) {
+    piece.resize(std::min(kPieceBytes, file.num_bytes() - at));
+    file.read(at, piece);
+    XXH3_64bits_update(state.get(), piece.data(), piece.size());
+  }
+  return digits_of(XXH3_64bits_digest(state.get()));
 }
 
 }  // namespace trireme

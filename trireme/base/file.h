@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "trireme/base/descriptor.h"
+
 namespace trireme {
 
 // A regular file opened for writing; closed by the destructor. A new one has the permissions that
@@ -16,9 +18,6 @@ class OutputFile {
  public:
   // Creates or truncates `path`; with `append`, keeps what is there.
   explicit OutputFile(const std::filesystem::path& path, bool append = false);
-  OutputFile(OutputFile&& other) noexcept;
-  OutputFile& operator=(OutputFile&&) = delete;
-  ~OutputFile();
 
   void write(const void* data, size_t num_bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
@@ -27,13 +26,13 @@ class OutputFile {
 
  private:
   std::filesystem::path path_;
-  int fd_ = -1;
+  Descriptor file_;
 };
 
 // Opens a regular file for reading. Whatever else has that name (a folder, FIFO, socket, device) is
-// an error at once: no reader waits for the other end of one. Returns a descriptor to close.
+// an error at once: no reader waits for the other end of one.
 // Throws: Error with path and reason
-int open_regular_file(const std::filesystem::path& path);
+Descriptor open_regular_file(const std::filesystem::path& path);
 
 // A file mapped read-only; unmapped by the destructor. An empty file maps to an empty span.
 // Throws: as open_regular_file(); also for a file larger than max_bytes, or one that has content
@@ -58,9 +57,6 @@ class InputFile {
  public:
   // Throws: as open_regular_file()
   explicit InputFile(std::filesystem::path path);
-  InputFile(InputFile&& other) noexcept;
-  InputFile& operator=(InputFile&&) = delete;
-  ~InputFile();
 
   const std::filesystem::path& path() const { return path_; }
   uint64_t num_bytes() const { return num_bytes_; }  // when it was opened
@@ -71,7 +67,7 @@ class InputFile {
 
  private:
   std::filesystem::path path_;
-  int fd_ = -1;
+  Descriptor file_;
   uint64_t num_bytes_ = 0;
 };
 
@@ -100,5 +96,8 @@ void sync_folder(const std::filesystem::path& folder);
 
 // 64-bit checksum (XXH3) of a block of bytes, as 16 hexadecimal digits.
 std::string checksum(std::span<const std::byte> bytes);
+// Of a whole file, read in pieces.
+// Throws: as InputFile::read()
+std::string checksum(const InputFile& file);
 
 }  // namespace trireme

@@ -23,12 +23,11 @@ bool lock(int folder) { return ::flock(folder, LOCK_EX | LOCK_NB) == 0 || errno 
 
 FolderLock::FolderLock(const std::filesystem::path& folder, std::chrono::milliseconds patience)
     : path_(folder), folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  TRIREME_CHECK(folder_ >= 0, "cannot open ", folder.string(), ": ", std::strerror(errno),
+  TRIREME_CHECK(folder_.is_open(), "cannot open ", folder.string(), ": ", std::strerror(errno),
                 "; choose another folder");
   const auto end = std::chrono::steady_clock::now() + patience;
-  while (!lock(folder_)) {
+  while (!lock(folder_.get())) {
     if (std::chrono::steady_clock::now() >= end) {
-      ::close(folder_);
       throw ConfigError(concat(folder.string(),
                                " is being written by another program: wait for "
                                "it, or choose another folder"));
@@ -40,12 +39,10 @@ FolderLock::FolderLock(const std::filesystem::path& folder, std::chrono::millise
 bool FolderLock::is_in_place() const {
   errno = 0;
   const auto found = identity_of(path_);
-  if (found) return found == identity_of(folder_);
+  if (found) return found == identity_of(folder_.get());
   return errno != ENOENT && errno != ENOTDIR;  // else it may be found again in a moment
 }
 
-std::filesystem::path FolderLock::place() const { return place_of(folder_); }
-
-FolderLock::~FolderLock() { ::close(folder_); }
+std::filesystem::path FolderLock::place() const { return place_of(folder_.get()); }
 
 }  // namespace trireme

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <filesystem>
 
+#include "trireme/base/descriptor.h"
+
 namespace trireme {
 
 // Not thread safe. Ends with the object and with the process, `kill -9` included. A file system
@@ -14,9 +16,6 @@ class FolderLock {
   // Throws: ConfigError when another FolderLock of `folder` lives, or when it cannot be opened
   explicit FolderLock(const std::filesystem::path& folder,
                       std::chrono::milliseconds patience = std::chrono::milliseconds(0));
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-  ~FolderLock();
 
   // Whether the path still names the folder that is locked. Costs one stat.
   bool is_in_place() const;
@@ -25,7 +24,7 @@ class FolderLock {
 
  private:
   std::filesystem::path path_;
-  int folder_ = -1;  // open
+  Descriptor folder_;
 };
 
 }  // namespace trireme

@@ -35,7 +35,7 @@ std::string sample(const dataset::IndexedFile& file) {
 DataIdentity identify(const dataset::IndexedFile& file, const dataset::Tokenizer& tokenizer) {
   const std::string about = concat(tokenizer.kind(), " ", tokenizer.vocab_size(), " ",
                                    tokenizer.end_of_document(), " ", tokenizer.serialize());
-  return {.index = checksum(MappedFile(dataset::idx_path(file.prefix())).bytes()),
+  return {.index = checksum(InputFile(dataset::idx_path(file.prefix()))),
           .tokens = sample(file),
           .tokenizer = checksum(std::as_bytes(std::span(about))),
           .num_documents = file.num_documents(),

@@ -145,8 +145,8 @@ TEST(Rendezvous, WhoWasRefusedIsInTheErrorOfRanksThatNeverCame) {
   Rendezvous rendezvous(info,
                         {.on_refused = [&](const std::string& line) { told.set_value(line); }});
   rendezvous.store();
-  const Socket socket = stranger(address);
-  send_all(socket.fd(), "GET / HTTP/1.1\r\n\r\n", 18, in_seconds(20));
+  const Descriptor socket = stranger(address);
+  send_all(socket.get(), "GET / HTTP/1.1\r\n\r\n", 18, in_seconds(20));
   EXPECT_EQ(told.get_future().get(), "refused a connection from 127.0.0.1: is no rank of Trireme");
   GroupOptions options;
   options.timeout = std::chrono::milliseconds(300);

@@ -27,36 +27,36 @@ class Port {
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t length = sizeof(address);
     auto* const generic = reinterpret_cast<sockaddr*>(&address);
-    if (bind(socket_.fd(), generic, sizeof(address)) != 0 ||
-        getsockname(socket_.fd(), generic, &length) != 0) {
+    if (bind(socket_.get(), generic, sizeof(address)) != 0 ||
+        getsockname(socket_.get(), generic, &length) != 0) {
       throw Error("no free port");
     }
     number_ = ntohs(address.sin_port);
   }
-  void listen() { ::listen(socket_.fd(), 8); }
-  void release() { socket_ = Socket(); }
+  void listen() { ::listen(socket_.get(), 8); }
+  void release() { socket_ = Descriptor(); }
   uint16_t number() const { return number_; }
-  int fd() const { return socket_.fd(); }
+  int fd() const { return socket_.get(); }
   TcpAddress address() const { return {"127.0.0.1", number_}; }
 
  private:
-  Socket socket_;
+  Descriptor socket_;
   uint16_t number_ = 0;
 };
 
 // A connection of someone who is no rank.
-inline Socket stranger(const TcpAddress& address) {
+inline Descriptor stranger(const TcpAddress& address) {
   std::string problem;
-  Socket socket = connect_to(resolve(address), in_seconds(20), problem);
-  if (socket.fd() < 0) throw Error("no connection: " + problem);
+  Descriptor socket = connect_to(resolve(address), in_seconds(20), problem);
+  if (socket.get() < 0) throw Error("no connection: " + problem);
   return socket;
 }
 
 // Everything that comes until the peer closes.
-inline std::string read_to_end(const Socket& socket) {
+inline std::string read_to_end(const Descriptor& socket) {
   std::string text;
   char byte;
-  while (recv_all(socket.fd(), &byte, 1, in_seconds(20))) text += byte;
+  while (recv_all(socket.get(), &byte, 1, in_seconds(20))) text += byte;
   return text;
 }
 

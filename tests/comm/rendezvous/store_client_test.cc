@@ -161,10 +161,10 @@ TEST(StoreClient, AServerThatSaysNothingIsACommErrorAtTheTimeout) {
 std::thread impostor(Port& port, const std::string& words) {
   port.listen();
   return std::thread([fd = port.fd(), words] {
-    const Socket socket(accept(fd, nullptr, nullptr));
-    send_all(socket.fd(), words.data(), words.size(), in_seconds(20));
+    const Descriptor socket(accept(fd, nullptr, nullptr));
+    send_all(socket.get(), words.data(), words.size(), in_seconds(20));
     char byte;
-    while (recv(socket.fd(), &byte, 1, 0) > 0) {
+    while (recv(socket.get(), &byte, 1, 0) > 0) {
     }
   });
 }

@@ -71,14 +71,14 @@ class Server {
   std::unique_ptr<StoreServer> server_;
 };
 
-wire::Greeting greeting_from(const Socket& socket) {
+wire::Greeting greeting_from(const Descriptor& socket) {
   wire::Greeting greeting{};
-  EXPECT_TRUE(recv_all(socket.fd(), &greeting, sizeof(greeting), in_seconds(20)));
+  EXPECT_TRUE(recv_all(socket.get(), &greeting, sizeof(greeting), in_seconds(20)));
   return greeting;
 }
 
 // What the server says to a hello whose proof is made with `token`.
-wire::Answer introduce(const Socket& socket, const std::string& token, uint32_t rank = 1,
+wire::Answer introduce(const Descriptor& socket, const std::string& token, uint32_t rank = 1,
                        const std::string& job = "galley", uint32_t size = 2) {
   const wire::Greeting greeting = greeting_from(socket);
   wire::Hello hello;
@@ -86,9 +86,9 @@ wire::Answer introduce(const Socket& socket, const std::string& token, uint32_t 
   hello.size = size;
   hello.job = sha256(job);
   hello.proof = wire::client_proof(token, greeting, hello);
-  send_all(socket.fd(), &hello, sizeof(hello), in_seconds(20));
+  send_all(socket.get(), &hello, sizeof(hello), in_seconds(20));
   wire::Answer answer{};
-  EXPECT_TRUE(recv_all(socket.fd(), &answer, sizeof(answer), in_seconds(20)));
+  EXPECT_TRUE(recv_all(socket.get(), &answer, sizeof(answer), in_seconds(20)));
   return answer;
 }
 
@@ -112,7 +112,7 @@ TEST(StoreServer, WithoutTheTokenNobodyJoins) {
 
 TEST(StoreServer, TellsAStrangerNothingThatDependsOnTheToken) {
   const Server server;
-  const Socket socket = stranger(server.address());
+  const Descriptor socket = stranger(server.address());
   const wire::Answer answer = introduce(socket, "a guess");
   EXPECT_EQ(answer.verdict, wire::Verdict::kWrongToken);
   EXPECT_EQ(answer.proof, Digest{});
@@ -122,8 +122,8 @@ TEST(StoreServer, TellsAStrangerNothingThatDependsOnTheToken) {
 
 TEST(StoreServer, AProofThatWasHeardOnceOpensNothing) {
   const Server server;
-  const Socket first = stranger(server.address());
-  const Socket second = stranger(server.address());
+  const Descriptor first = stranger(server.address());
+  const Descriptor second = stranger(server.address());
   const wire::Greeting greeting = greeting_from(first);
   EXPECT_NE(greeting.nonce, greeting_from(second).nonce);
   wire::Hello hello;
@@ -131,11 +131,11 @@ TEST(StoreServer, AProofThatWasHeardOnceOpensNothing) {
   hello.job = sha256("galley");
   hello.proof = wire::client_proof(kSecret, greeting, hello);
   wire::Answer answer{};
-  send_all(second.fd(), &hello, sizeof(hello), in_seconds(20));
-  ASSERT_TRUE(recv_all(second.fd(), &answer, sizeof(answer), in_seconds(20)));
+  send_all(second.get(), &hello, sizeof(hello), in_seconds(20));
+  ASSERT_TRUE(recv_all(second.get(), &answer, sizeof(answer), in_seconds(20)));
   EXPECT_EQ(answer.verdict, wire::Verdict::kWrongToken);
-  send_all(first.fd(), &hello, sizeof(hello), in_seconds(20));
-  ASSERT_TRUE(recv_all(first.fd(), &answer, sizeof(answer), in_seconds(20)));
+  send_all(first.get(), &hello, sizeof(hello), in_seconds(20));
+  ASSERT_TRUE(recv_all(first.get(), &answer, sizeof(answer), in_seconds(20)));
   EXPECT_EQ(answer.verdict, wire::Verdict::kWelcome);
   EXPECT_EQ(answer.proof, wire::server_proof(kSecret, greeting, hello));
 }
@@ -161,7 +161,7 @@ TEST(StoreServer, ARankOfAnotherJobIsToldSo) {
 TEST(StoreServer, ARankIsFreeAgainWhenItsProcessHasGone) {
   const Server server;
   {
-    const Socket first = stranger(server.address());
+    const Descriptor first = stranger(server.address());
     ASSERT_EQ(introduce(first, kSecret).verdict, wire::Verdict::kWelcome);
   }
   // Its end is noticed by another thread.
@@ -172,8 +172,8 @@ TEST(StoreServer, ARankIsFreeAgainWhenItsProcessHasGone) {
 
 TEST(StoreServer, GarbageEndsTheConnectionAtItsFirstByte) {
   const Server server;
-  const Socket socket = stranger(server.address());
-  send_all(socket.fd(), "GET", 3, in_seconds(20));
+  const Descriptor socket = stranger(server.address());
+  send_all(socket.get(), "GET", 3, in_seconds(20));
   EXPECT_EQ(read_to_end(socket).size(), sizeof(wire::Greeting));
   server.expect_refused("is no rank of Trireme");
   server.expect_works();
@@ -181,9 +181,9 @@ TEST(StoreServer, GarbageEndsTheConnectionAtItsFirstByte) {
 
 TEST(StoreServer, WhoSaysNothingIsCutOff) {
   const Server server({.patience = std::chrono::milliseconds(100)});
-  const Socket silent = stranger(server.address());
-  const Socket halfway = stranger(server.address());
-  send_all(halfway.fd(), wire::kMagic.data(), wire::kMagic.size(), in_seconds(20));
+  const Descriptor silent = stranger(server.address());
+  const Descriptor halfway = stranger(server.address());
+  send_all(halfway.get(), wire::kMagic.data(), wire::kMagic.size(), in_seconds(20));
   EXPECT_EQ(read_to_end(silent).size(), sizeof(wire::Greeting));
   EXPECT_EQ(read_to_end(halfway).size(), sizeof(wire::Greeting));
   EXPECT_EQ(server.refusals(),
@@ -193,7 +193,7 @@ TEST(StoreServer, WhoSaysNothingIsCutOff) {
 
 TEST(StoreServer, WhoHangsUpIsCounted) {
   const Server server;
-  { const Socket socket = stranger(server.address()); }
+  { const Descriptor socket = stranger(server.address()); }
   server.expect_refused("left without saying who it is");
 }
 
@@ -204,7 +204,7 @@ TEST(StoreServer, AFloodOfSilentConnectionsIsBoundedAndLetsRanksIn) {
                          std::filesystem::directory_iterator());
   };
   const auto before = num_descriptors();
-  std::deque<Socket> flood;
+  std::deque<Descriptor> flood;
   for (int i = 0; i < 200; ++i) {
     flood.push_back(stranger(server.address()));
     if (i % 20 == 0) server.expect_works();
@@ -225,19 +225,19 @@ TEST(StoreServer, AHostileRankIsCutOffAndTakesNoMemory) {
   };
   const auto before = resident();
   for (const uint32_t length : {0u, 0xffffffffu, uint32_t{wire::kMaxFrameBytes} + 1}) {
-    const Socket socket = stranger(server.address());
+    const Descriptor socket = stranger(server.address());
     ASSERT_EQ(introduce(socket, kSecret).verdict, wire::Verdict::kWelcome);
-    send_all(socket.fd(), &length, sizeof(length), in_seconds(20));
+    send_all(socket.get(), &length, sizeof(length), in_seconds(20));
     EXPECT_EQ(read_to_end(socket), "");
   }
   // A length that is allowed takes what comes, not what was said.
-  std::vector<Socket> open;
+  std::vector<Descriptor> open;
   for (uint32_t i = 0; i < 30; ++i) {
     open.push_back(stranger(server.address()));
     // Of one process, as far as the server can tell.
     ASSERT_EQ(introduce(open.back(), kSecret).verdict, wire::Verdict::kWelcome);
     const uint32_t length = wire::kMaxFrameBytes;
-    send_all(open.back().fd(), &length, sizeof(length), in_seconds(20));
+    send_all(open.back().get(), &length, sizeof(length), in_seconds(20));
   }
   open.clear();
   EXPECT_LT(resident() - before, 64 << 20) << "of 480 MiB that were announced";
@@ -246,12 +246,12 @@ TEST(StoreServer, AHostileRankIsCutOffAndTakesNoMemory) {
 
 TEST(StoreServer, TwoRequestsAtOnceAreNoRanks) {
   const Server server;
-  const Socket socket = stranger(server.address());
+  const Descriptor socket = stranger(server.address());
   ASSERT_EQ(introduce(socket, kSecret).verdict, wire::Verdict::kWelcome);
   wire::FrameWriter wait(static_cast<uint8_t>(wire::Request::kWait));
   wire::Bytes frame = wait.number(60'000).text("never").finish();
-  send_all(socket.fd(), frame.data(), frame.size(), in_seconds(20));
-  send_all(socket.fd(), frame.data(), frame.size(), in_seconds(20));
+  send_all(socket.get(), frame.data(), frame.size(), in_seconds(20));
+  send_all(socket.get(), frame.data(), frame.size(), in_seconds(20));
   EXPECT_EQ(read_to_end(socket), "");
   server.expect_refused("sent what no rank sends");
 }
@@ -260,22 +260,24 @@ TEST(StoreServer, NoBytesOfAnyoneHarmIt) {
   const Server server;
   std::mt19937 random(1);
   for (int round = 0; round < 300; ++round) {
-    const Socket socket = stranger(server.address());
-    if (round % 2 == 0) ASSERT_EQ(introduce(socket, kSecret).verdict, wire::Verdict::kWelcome);
+    const Descriptor socket = stranger(server.address());
+    if (round % 2 == 0) {
+      ASSERT_EQ(introduce(socket, kSecret).verdict, wire::Verdict::kWelcome);
+    }
     std::string garbage(random() % 400, '\0');
     for (char& c : garbage) c = static_cast<char>(random());
     // Some begin as a request of their length.
     const auto length = static_cast<uint32_t>(garbage.size() > 4 ? garbage.size() - 4 : 1);
     if (garbage.size() > 5) std::memcpy(garbage.data(), &length, sizeof(length));
     if (garbage.size() > 5) garbage[4] = static_cast<char>(1 + random() % 9);
-    send_all(socket.fd(), garbage.data(), garbage.size(), in_seconds(20));
+    send_all(socket.get(), garbage.data(), garbage.size(), in_seconds(20));
   }
   server.expect_works();
 }
 
 TEST(StoreServer, EndsWhateverConnectionsThereAre) {
   auto server = std::make_unique<Server>();
-  const Socket silent = stranger(server->address());
+  const Descriptor silent = stranger(server->address());
   StoreClient rank(server->rank(0));
   auto waiting = std::async(std::launch::async, [&] { rank.get("never"); });
   server.reset();

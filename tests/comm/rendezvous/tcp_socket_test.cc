@@ -21,8 +21,8 @@ TcpAddress free_address(const std::string& host = "127.0.0.1") {
 // Why nobody answers at `address`; empty when somebody does.
 std::string problem_at(const TcpAddress& address) {
   std::string problem;
-  const Socket socket = connect_to(resolve(address), in_seconds(20), problem);
-  return socket.fd() >= 0 ? "" : problem;
+  const Descriptor socket = connect_to(resolve(address), in_seconds(20), problem);
+  return socket.get() >= 0 ? "" : problem;
 }
 
 TEST(TcpSocket, ReadsAddresses) {
@@ -88,14 +88,14 @@ TEST(TcpSocket, MovesBytesOfAnySizeAndNoticesTheEnd) {
   std::string sent(3 << 20, '\0');
   for (size_t i = 0; i < sent.size(); ++i) sent[i] = static_cast<char>(i * 2654435761u >> 24);
   std::thread sender([&] {
-    const Socket socket = stranger(address);
-    EXPECT_TRUE(send_all(socket.fd(), sent.data(), sent.size(), in_seconds(60)));
+    const Descriptor socket = stranger(address);
+    EXPECT_TRUE(send_all(socket.get(), sent.data(), sent.size(), in_seconds(60)));
   });
   int fd;
-  while ((fd = accept4(listeners.front().fd(), nullptr, nullptr, SOCK_NONBLOCK)) < 0) {
+  while ((fd = accept4(listeners.front().get(), nullptr, nullptr, SOCK_NONBLOCK)) < 0) {
     std::this_thread::yield();
   }
-  const Socket socket(fd);
+  const Descriptor socket(fd);
   std::string received(sent.size(), '\0');
   EXPECT_TRUE(recv_all(fd, received.data(), received.size(), in_seconds(60)));
   EXPECT_EQ(received, sent);
@@ -107,11 +107,11 @@ TEST(TcpSocket, MovesBytesOfAnySizeAndNoticesTheEnd) {
 TEST(TcpSocket, WaitsForAPeerNoLongerThanItMay) {
   Port port;
   port.listen();
-  const Socket socket = stranger(port.address());
+  const Descriptor socket = stranger(port.address());
   char byte;
-  EXPECT_FALSE(recv_all(socket.fd(), &byte, 1, in_seconds(0)));
+  EXPECT_FALSE(recv_all(socket.get(), &byte, 1, in_seconds(0)));
   const std::string megabytes(64 << 20, 'x');
-  EXPECT_FALSE(send_all(socket.fd(), megabytes.data(), megabytes.size(), in_seconds(0)));
+  EXPECT_FALSE(send_all(socket.get(), megabytes.data(), megabytes.size(), in_seconds(0)));
 }
 
 }  // namespace

@@ -10,8 +10,8 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
+#include "trireme/base/descriptor.h"
 #include "trireme/base/error.h"
 
 namespace trireme::comm {
@@ -43,14 +43,13 @@ std::vector<NetworkInterface> list_interfaces() {
 
 // The address that packets to `target` leave from; empty when there is no route.
 std::string address_towards(const addrinfo& target) {
-  const int fd = socket(target.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return "";
+  const Descriptor probe(socket(target.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!probe.is_open()) return "";
   sockaddr_storage mine{};
   socklen_t length = sizeof(mine);
   // Connecting a datagram socket only asks the routing table.
-  const bool has_route = connect(fd, target.ai_addr, target.ai_addrlen) == 0 &&
-                         getsockname(fd, reinterpret_cast<sockaddr*>(&mine), &length) == 0;
-  close(fd);
+  const bool has_route = connect(probe.get(), target.ai_addr, target.ai_addrlen) == 0 &&
+                         getsockname(probe.get(), reinterpret_cast<sockaddr*>(&mine), &length) == 0;
   return has_route ? numeric(reinterpret_cast<const sockaddr*>(&mine)) : "";
 }
 

@@ -96,13 +96,12 @@ void* map_file(const std::filesystem::path& name, const std::filesystem::path& p
                const RingHeader& header) {
   const size_t num_bytes = internal::ring_bytes(header);
   ::unlink(name.c_str());  // left by a start of the same job that was killed
-  const int fd = ::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0) fail(path, errno);
-  int code = reserve_space(fd, 0, static_cast<int64_t>(num_bytes));
-  void* base = code == 0 ? map(num_bytes, MAP_SHARED, fd) : MAP_FAILED;
-  if (code == 0 && base == MAP_FAILED) code = errno;
-  ::close(fd);
+  const Descriptor file(::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!file.is_open()) fail(path, errno);
+  const int code = reserve_space(file.get(), 0, static_cast<int64_t>(num_bytes));
   if (code != 0) fail(path, code);
+  void* const base = map(num_bytes, MAP_SHARED, file.get());
+  if (base == MAP_FAILED) fail(path, errno);
   std::memcpy(base, &header, sizeof(header));
   return base;
 }

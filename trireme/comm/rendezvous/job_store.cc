@@ -49,22 +49,23 @@ bool is_store(int fd, int64_t num_bytes) {
 
 // Everything that libtorch would wait for, follow or spoil is refused before it opens the file.
 void check_store_file(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, 0600);
+  const Descriptor file(
+      open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, 0600));
   const int code = errno;
-  TRIREME_CHECK(fd >= 0, "TRIREME_STORE is \"file:", path, "\", which cannot be made or opened (",
+  TRIREME_CHECK(file.is_open(), "TRIREME_STORE is \"file:", path,
+                "\", which cannot be made or opened (",
                 code == ELOOP ? "it is a link" : std::strerror(code),
                 "); expected a new file in a folder that all ranks can write to");
-  const Socket owner(fd);
   struct stat status {};
-  const bool is_file = fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+  const bool is_file = fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode);
   TRIREME_CHECK(is_file, "TRIREME_STORE is \"file:", path,
                 "\", which is no ordinary file; expected a new file that all ranks see");
   TRIREME_CHECK(status.st_uid == geteuid(), "TRIREME_STORE is \"file:", path,
                 "\", which belongs to user ", status.st_uid, "; expected this user's, ", geteuid());
   // Ranks that are here already write under this lock. The size may have grown since.
-  flock(fd, LOCK_SH);
-  fstat(fd, &status);
-  TRIREME_CHECK(is_store(fd, status.st_size), "TRIREME_STORE is \"file:", path,
+  flock(file.get(), LOCK_SH);
+  fstat(file.get(), &status);
+  TRIREME_CHECK(is_store(file.get(), status.st_size), "TRIREME_STORE is \"file:", path,
                 "\", which holds something else than a store; name a new file on all ranks, or "
                 "remove this one when an earlier job left it");
 }
@@ -88,7 +89,7 @@ StorePtr join_agents_store(const WorldInfo& info, const TcpAddress& address,
   const std::vector<Endpoint> endpoints = resolve(address);
   const Clock::time_point deadline = Clock::now() + timeout;
   std::string problem = "nobody answered";
-  while (connect_to(endpoints, deadline, problem).fd() < 0) {
+  while (!connect_to(endpoints, deadline, problem).is_open()) {
     if (Clock::now() >= deadline) {
       throw CommError(concat("rank ", info.rank, " of ", info.size, ": no store at ", address.host,
                              ":", address.port, " within ",

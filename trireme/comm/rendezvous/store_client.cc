@@ -110,15 +110,15 @@ StoreClient::~StoreClient() = default;
 
 std::string StoreClient::refusals() const { return server_ != nullptr ? server_->refusals() : ""; }
 
-Socket StoreClient::join() const {
+Descriptor StoreClient::join() const {
   const std::string where =
       concat("the store at ", options_.address.host, ":", options_.address.port);
   const Clock::time_point deadline = Clock::now() + patience_of(options_.timeout);
   std::string problem = "nobody answered";
   do {
-    Socket socket = connect_to(endpoints_, deadline, problem);
-    if (socket.fd() >= 0) {
-      if (introduce(socket.fd(), options_, where, deadline)) return socket;
+    Descriptor socket = connect_to(endpoints_, deadline, problem);
+    if (socket.is_open()) {
+      if (introduce(socket.get(), options_, where, deadline)) return socket;
       problem = errno == EAGAIN ? "it says nothing" : "it closed the connection";
     }
     std::this_thread::sleep_for(kRetryDelay);
@@ -130,7 +130,7 @@ Socket StoreClient::join() const {
 
 Bytes StoreClient::ask(FrameWriter& request, std::chrono::milliseconds patience) {
   const Bytes& frame = request.finish();
-  Socket socket;
+  Descriptor socket;
   {
     const std::lock_guard lock(mutex_);
     if (!idle_.empty()) {
@@ -138,15 +138,15 @@ Bytes StoreClient::ask(FrameWriter& request, std::chrono::milliseconds patience)
       idle_.pop_back();
     }
   }
-  if (socket.fd() < 0) socket = join();
+  if (!socket.is_open()) socket = join();
   const Clock::time_point deadline = Clock::now() + patience + kAnswerPatience;
   uint32_t length = 0;
   Bytes message;
-  bool arrives = send_all(socket.fd(), frame.data(), frame.size(), deadline) &&
-                 recv_all(socket.fd(), &length, sizeof(length), deadline);
+  bool arrives = send_all(socket.get(), frame.data(), frame.size(), deadline) &&
+                 recv_all(socket.get(), &length, sizeof(length), deadline);
   arrives = arrives && length > 0 && length <= wire::kMaxFrameBytes;
   if (arrives) message.resize(length);
-  arrives = arrives && recv_all(socket.fd(), message.data(), length, deadline);
+  arrives = arrives && recv_all(socket.get(), message.data(), length, deadline);
   if (!arrives) {
     const bool is_late = errno == EAGAIN;
     C10_THROW_ERROR(DistNetworkError,

@@ -64,7 +64,7 @@ class StoreClient : public c10d::Store {
   bool hasExtendedApi() const override { return true; }
 
  private:
-  Socket join() const;
+  Descriptor join() const;
   // The fields of the reply.
   wire::Bytes ask(wire::FrameWriter& request, std::chrono::milliseconds patience);
   wire::Bytes ask_for(wire::Request request, const std::vector<std::string>& keys,
@@ -74,7 +74,7 @@ class StoreClient : public c10d::Store {
   const std::vector<Endpoint> endpoints_;
   const std::shared_ptr<StoreServer> server_;
   std::mutex mutex_;
-  std::vector<Socket> idle_;
+  std::vector<Descriptor> idle_;
 };
 
 }  // namespace trireme::comm

@@ -29,7 +29,7 @@ using wire::Bytes;
 constexpr std::chrono::milliseconds kTick{20};
 
 struct Connection {
-  Socket socket;
+  Descriptor socket;
   std::string from;
   Clock::time_point opened;
   wire::Greeting greeting;
@@ -58,19 +58,19 @@ void append(Bytes& to, const T& message) {
 
 class StoreServer::Loop {
  public:
-  Loop(std::vector<Socket> listeners, StoreServerOptions options)
+  Loop(std::vector<Descriptor> listeners, StoreServerOptions options)
       : options_(std::move(options)),
         job_(sha256(options_.job)),
         listeners_(std::move(listeners)),
         refusals_(options_.on_refused),
         epoll_(epoll_create1(EPOLL_CLOEXEC)),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (epoll_.fd() < 0 || wake_.fd() < 0) {
+    if (!epoll_.is_open() || !wake_.is_open()) {
       throw Error(concat("cannot serve the store: ", std::strerror(errno)));
     }
-    watch(wake_.fd(), 0, EPOLLIN, EPOLL_CTL_ADD);
+    watch(wake_.get(), 0, EPOLLIN, EPOLL_CTL_ADD);
     for (size_t i = 0; i < listeners_.size(); ++i) {
-      watch(listeners_[i].fd(), 1 + i, EPOLLIN, EPOLL_CTL_ADD);
+      watch(listeners_[i].get(), 1 + i, EPOLLIN, EPOLL_CTL_ADD);
     }
     next_id_ = 1 + listeners_.size();
     // Signals are the rank's.
@@ -84,7 +84,7 @@ class StoreServer::Loop {
   ~Loop() {
     is_ending_ = true;
     const uint64_t one = 1;
-    static_cast<void>(!write(wake_.fd(), &one, sizeof(one)));
+    static_cast<void>(!write(wake_.get(), &one, sizeof(one)));
     thread_.join();
   }
   Loop(const Loop&) = delete;
@@ -97,7 +97,7 @@ class StoreServer::Loop {
     epoll_event event{};
     event.events = events;
     event.data.u64 = id;
-    epoll_ctl(epoll_.fd(), how, fd, &event);
+    epoll_ctl(epoll_.get(), how, fd, &event);
   }
 
   void run() {
@@ -105,7 +105,7 @@ class StoreServer::Loop {
     Clock::time_point last_tick = Clock::now();
     while (!is_ending_) {
       const bool has_deadlines = !strangers_.empty() || !waiting_.empty();
-      const int count = epoll_wait(epoll_.fd(), events.data(), events.size(),
+      const int count = epoll_wait(epoll_.get(), events.data(), events.size(),
                                    has_deadlines ? static_cast<int>(kTick.count()) : -1);
       for (int i = 0; i < count; ++i) {
         const uint64_t id = events[i].data.u64;
@@ -127,25 +127,25 @@ class StoreServer::Loop {
     }
   }
 
-  void accept_from(const Socket& listener) {
+  void accept_from(const Descriptor& listener) {
     // A few at a time: ranks are served in between.
     for (int i = 0; i < 16; ++i) {
       Endpoint peer;
       peer.length = sizeof(peer.address);
-      Socket socket(accept4(listener.fd(), reinterpret_cast<sockaddr*>(&peer.address), &peer.length,
-                            SOCK_CLOEXEC | SOCK_NONBLOCK));
-      if (socket.fd() < 0 && (errno == EMFILE || errno == ENFILE) && !strangers_.empty()) {
+      Descriptor socket(accept4(listener.get(), reinterpret_cast<sockaddr*>(&peer.address),
+                                &peer.length, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!socket.is_open() && (errno == EMFILE || errno == ENFILE) && !strangers_.empty()) {
         refuse(*strangers_.begin(), "was cut off for lack of descriptors");
         continue;
       }
       // Out of descriptors, and nobody to cut off: not at full speed.
-      if (socket.fd() < 0 && errno != EAGAIN) std::this_thread::sleep_for(kTick);
-      if (socket.fd() < 0) return;
+      if (!socket.is_open() && errno != EAGAIN) std::this_thread::sleep_for(kTick);
+      if (!socket.is_open()) return;
       if (strangers_.size() >= options_.max_strangers) {
         refuse(*strangers_.begin(), "was cut off: too many connections at once");
       }
       const uint64_t id = next_id_++;
-      watch(socket.fd(), id, EPOLLIN, EPOLL_CTL_ADD);
+      watch(socket.get(), id, EPOLLIN, EPOLL_CTL_ADD);
       Connection& connection = connections_[id];
       connection.socket = std::move(socket);
       connection.from = peer.to_string();
@@ -188,7 +188,7 @@ class StoreServer::Loop {
     std::array<uint8_t, 65536> buffer;
     const size_t most = connection.is_rank ? 4 + wire::kMaxFrameBytes : sizeof(wire::Hello);
     const size_t room = std::min(buffer.size(), most - std::min(most, connection.in.size()));
-    const ssize_t count = recv(connection.socket.fd(), buffer.data(), room, 0);
+    const ssize_t count = recv(connection.socket.get(), buffer.data(), room, 0);
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return true;
     if (count <= 0) {
       connection.is_rank ? drop(id) : refuse(id, "left without saying who it is");
@@ -285,7 +285,7 @@ class StoreServer::Loop {
 
   void flush(uint64_t id, Connection& connection) {
     while (connection.sent < connection.out.size()) {
-      const ssize_t count = send(connection.socket.fd(), connection.out.data() + connection.sent,
+      const ssize_t count = send(connection.socket.get(), connection.out.data() + connection.sent,
                                  connection.out.size() - connection.sent, MSG_NOSIGNAL);
       if (count < 0 && errno == EINTR) continue;
       if (count < 0 && errno == EAGAIN) break;
@@ -298,15 +298,15 @@ class StoreServer::Loop {
     if (is_sent) connection.sent = 0;
     // What one says that is told to leave is not waited for.
     const uint32_t reads = connection.is_ending ? 0u : EPOLLIN;
-    watch(connection.socket.fd(), id, is_sent ? reads : reads | EPOLLOUT, EPOLL_CTL_MOD);
+    watch(connection.socket.get(), id, is_sent ? reads : reads | EPOLLOUT, EPOLL_CTL_MOD);
   }
 
   const StoreServerOptions options_;
   const Digest job_;
-  const std::vector<Socket> listeners_;
+  const std::vector<Descriptor> listeners_;
   Refusals refusals_;
-  const Socket epoll_;
-  const Socket wake_;
+  const Descriptor epoll_;
+  const Descriptor wake_;
   std::atomic<bool> is_ending_ = false;
   // Of the thread alone.
   StoreTable table_;
@@ -319,7 +319,7 @@ class StoreServer::Loop {
   std::thread thread_;
 };
 
-StoreServer::StoreServer(std::vector<Socket> listeners, StoreServerOptions options)
+StoreServer::StoreServer(std::vector<Descriptor> listeners, StoreServerOptions options)
     : loop_(std::make_unique<Loop>(std::move(listeners), std::move(options))) {}
 
 StoreServer::~StoreServer() = default;

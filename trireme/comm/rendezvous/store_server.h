@@ -28,7 +28,7 @@ struct StoreServerOptions {
 
 class StoreServer {
  public:
-  StoreServer(std::vector<Socket> listeners, StoreServerOptions options);
+  StoreServer(std::vector<Descriptor> listeners, StoreServerOptions options);
   ~StoreServer();  // every connection ends
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;

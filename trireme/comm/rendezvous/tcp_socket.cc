@@ -37,14 +37,14 @@ bool wait_for(int fd, short events, Clock::time_point deadline) {
   }
 }
 
-Socket new_socket(const Endpoint& endpoint) {
-  return Socket(
+Descriptor new_socket(const Endpoint& endpoint) {
+  return Descriptor(
       socket(endpoint.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
 }
 
-void set_option(const Socket& socket, int level, int name) {
+void set_option(const Descriptor& socket, int level, int name) {
   const int on = 1;
-  setsockopt(socket.fd(), level, name, &on, sizeof(on));
+  setsockopt(socket.get(), level, name, &on, sizeof(on));
 }
 
 const sockaddr* address_of(const Endpoint& endpoint) {
@@ -52,20 +52,16 @@ const sockaddr* address_of(const Endpoint& endpoint) {
 }
 
 // errno, or 0 when connected.
-int try_connect(const Socket& socket, const Endpoint& endpoint, Clock::time_point deadline) {
-  if (connect(socket.fd(), address_of(endpoint), endpoint.length) == 0) return 0;
+int try_connect(const Descriptor& socket, const Endpoint& endpoint, Clock::time_point deadline) {
+  if (connect(socket.get(), address_of(endpoint), endpoint.length) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
-  if (!wait_for(socket.fd(), POLLOUT, deadline)) return ETIMEDOUT;
+  if (!wait_for(socket.get(), POLLOUT, deadline)) return ETIMEDOUT;
   int code = 0;
   socklen_t length = sizeof(code);
-  return getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &code, &length) == 0 ? code : errno;
+  return getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &code, &length) == 0 ? code : errno;
 }
 
 }  // namespace
-
-Socket::~Socket() {
-  if (fd_ >= 0) close(fd_);
-}
 
 TcpAddress parse_tcp_address(const std::string& text) {
   constexpr std::string_view kScheme = "tcp://";
@@ -127,17 +123,18 @@ std::vector<Endpoint> resolve(const TcpAddress& address) {
   return endpoints;
 }
 
-std::vector<Socket> listen_on(const std::vector<Endpoint>& endpoints, const TcpAddress& address) {
-  std::vector<Socket> sockets;
+std::vector<Descriptor> listen_on(const std::vector<Endpoint>& endpoints,
+                                  const TcpAddress& address) {
+  std::vector<Descriptor> sockets;
   int problem = EADDRNOTAVAIL;
   for (const Endpoint& endpoint : endpoints) {
-    Socket socket = new_socket(endpoint);
-    if (socket.fd() < 0) continue;  // a family that this host is without
+    Descriptor socket = new_socket(endpoint);
+    if (!socket.is_open()) continue;  // a family that this host is without
     // A job may follow another at once; two that live never share a port.
     set_option(socket, SOL_SOCKET, SO_REUSEADDR);
     if (endpoint.address.ss_family == AF_INET6) set_option(socket, IPPROTO_IPV6, IPV6_V6ONLY);
-    if (bind(socket.fd(), address_of(endpoint), endpoint.length) == 0 &&
-        listen(socket.fd(), SOMAXCONN) == 0) {
+    if (bind(socket.get(), address_of(endpoint), endpoint.length) == 0 &&
+        listen(socket.get(), SOMAXCONN) == 0) {
       sockets.push_back(std::move(socket));
     } else if (errno != EADDRNOTAVAIL) {
       problem = errno;
@@ -156,12 +153,12 @@ std::vector<Socket> listen_on(const std::vector<Endpoint>& endpoints, const TcpA
   return sockets;
 }
 
-Socket connect_to(const std::vector<Endpoint>& endpoints, Clock::time_point deadline,
-                  std::string& problem) {
+Descriptor connect_to(const std::vector<Endpoint>& endpoints, Clock::time_point deadline,
+                      std::string& problem) {
   for (const Endpoint& endpoint : endpoints) {
-    Socket socket = new_socket(endpoint);
+    Descriptor socket = new_socket(endpoint);
     const auto limit = std::min(deadline, Clock::now() + kConnectPatience);
-    const int code = socket.fd() < 0 ? errno : try_connect(socket, endpoint, limit);
+    const int code = !socket.is_open() ? errno : try_connect(socket, endpoint, limit);
     if (code == 0) {
       set_option(socket, IPPROTO_TCP, TCP_NODELAY);
       set_option(socket, SOL_SOCKET, SO_KEEPALIVE);
@@ -169,7 +166,7 @@ Socket connect_to(const std::vector<Endpoint>& endpoints, Clock::time_point dead
     }
     problem = std::strerror(code);
   }
-  return Socket();
+  return Descriptor();
 }
 
 bool send_all(int fd, const void* data, size_t num_bytes, Clock::time_point deadline) {

@@ -4,28 +4,13 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <sys/socket.h>
 
+#include "trireme/base/descriptor.h"
+
 namespace trireme::comm {
-
-// Closed by the destructor.
-class Socket {
- public:
-  explicit Socket(int fd = -1) : fd_(fd) {}
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Socket();
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 struct TcpAddress {
   std::string host;
@@ -50,12 +35,13 @@ std::vector<Endpoint> resolve(const TcpAddress& address);
 // Listens on those of `endpoints` that are this host's, and on no other of its addresses.
 // Non-blocking. `address` is for errors.
 // Throws: ConfigError when none is this host's or the port is in use
-std::vector<Socket> listen_on(const std::vector<Endpoint>& endpoints, const TcpAddress& address);
+std::vector<Descriptor> listen_on(const std::vector<Endpoint>& endpoints,
+                                  const TcpAddress& address);
 
 // The first of `endpoints` that takes the connection, non-blocking. Nobody is waited for: an empty
 // socket, and `problem` says why.
-Socket connect_to(const std::vector<Endpoint>& endpoints,
-                  std::chrono::steady_clock::time_point deadline, std::string& problem);
+Descriptor connect_to(const std::vector<Endpoint>& endpoints,
+                      std::chrono::steady_clock::time_point deadline, std::string& problem);
 
 // All of it before `deadline`: false when the peer is gone or late.
 bool send_all(int fd, const void* data, size_t num_bytes,

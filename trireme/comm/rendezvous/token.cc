@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "trireme/base/descriptor.h"
 #include "trireme/base/error.h"
 
 namespace trireme::comm {
@@ -26,15 +27,14 @@ std::string trimmed(const std::string& text) {
 
 std::string read_token_file(const std::string& path) {
   // A FIFO would be waited for.
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  TRIREME_CHECK(fd >= 0, "TRIREME_TOKEN_FILE is \"", path,
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  TRIREME_CHECK(file.is_open(), "TRIREME_TOKEN_FILE is \"", path,
                 "\", which cannot be read: ", std::strerror(errno), "; ", kTokenAdvice);
   struct stat status {};
   std::array<char, kMaximumLength + 1> text;
-  const bool is_file = fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
-  const ssize_t size = is_file ? read(fd, text.data(), text.size()) : 0;
+  const bool is_file = fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode);
+  const ssize_t size = is_file ? read(file.get(), text.data(), text.size()) : 0;
   const int code = errno;
-  close(fd);
   TRIREME_CHECK(is_file, "TRIREME_TOKEN_FILE is \"", path, "\", which is no file; ", kTokenAdvice);
   TRIREME_CHECK(status.st_uid == geteuid(), "TRIREME_TOKEN_FILE is \"", path,
                 "\", which belongs to user ", status.st_uid, "; expected this user's, ", geteuid());

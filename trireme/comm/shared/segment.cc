@@ -18,6 +18,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "trireme/base/descriptor.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 
@@ -107,21 +108,6 @@ void reserve(int fd, size_t offset, size_t num_bytes) {
       concat("cannot reserve ", num_bytes, " bytes in ", kFolder, ": ", std::strerror(code)));
 }
 
-// A file descriptor that closes.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 // `file` opened once more, for locks that say that this process lives. A lock belongs to what was
 // opened, and both mappings and forked children keep that: so nothing is mapped through it, and a
 // child closes it before it does anything else. Otherwise a DataLoader's worker would hide that its
@@ -131,8 +117,8 @@ class LifeLine {
   explicit LifeLine(const Descriptor& file) {
     const std::lock_guard no_fork(of_process().mutex);
     const std::string self = concat("/proc/self/fd/", file.get());
-    fd_ = ::open(self.c_str(), O_RDWR | O_CLOEXEC);
-    TRIREME_CHECK(fd_ >= 0, "cannot open shared memory again as ", self, ": ",
+    file_ = Descriptor(::open(self.c_str(), O_RDWR | O_CLOEXEC));
+    TRIREME_CHECK(file_.is_open(), "cannot open shared memory again as ", self, ": ",
                   std::strerror(errno));
     of_process().lines.insert(this);
   }
@@ -141,16 +127,16 @@ class LifeLine {
   ~LifeLine() {
     const std::lock_guard no_fork(of_process().mutex);
     of_process().lines.erase(this);
-    cut();
+    file_.close();
   }
-  int get() const { return fd_; }
+  int get() const { return file_.get(); }
 
  private:
   struct All {
     All() {
       pthread_atfork([] { of_process().mutex.lock(); }, [] { of_process().mutex.unlock(); },
                      [] {
-                       for (LifeLine* line : of_process().lines) line->cut();
+                       for (LifeLine* line : of_process().lines) line->file_.close();
                        of_process().mutex.unlock();
                      });
     }
@@ -161,11 +147,8 @@ class LifeLine {
     static All* const all = new All;  // segments may outlive static objects
     return *all;
   }
-  void cut() {
-    if (fd_ >= 0) close(std::exchange(fd_, -1));
-  }
 
-  int fd_ = -1;
+  Descriptor file_;
 };
 
 class ShmSegment : public Segment {
@@ -252,16 +235,16 @@ Descriptor open_own(const std::string& path, std::string* distrust) {
   struct stat status {};
   const bool exists = lstat(path.c_str(), &status) == 0;
   if (exists) *distrust = distrust_of(status);
-  if (!exists || !distrust->empty()) return Descriptor(-1);
+  if (!exists || !distrust->empty()) return Descriptor();
   Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (file.get() < 0) {
+  if (!file.is_open()) {
     if (errno != ENOENT) *distrust = concat("cannot be opened: ", std::strerror(errno));
     return file;
   }
   // It may have been replaced since the first look.
   TRIREME_CHECK(fstat(file.get(), &status) == 0, "cannot read ", path, ": ", std::strerror(errno));
   *distrust = distrust_of(status);
-  return distrust->empty() ? std::move(file) : Descriptor(-1);
+  return distrust->empty() ? std::move(file) : Descriptor();
 }
 
 class ShmSegments : public SegmentFactory {
@@ -269,7 +252,7 @@ class ShmSegments : public SegmentFactory {
   std::shared_ptr<Segment> create(const std::string& name, int rank, SegmentSize size) override {
     // Nameless until it is complete and locked: no other process sees less, and no sweep takes it.
     Descriptor file(::open(kFolder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
-    TRIREME_CHECK(file.get() >= 0, "cannot make shared memory in ", kFolder, ": ",
+    TRIREME_CHECK(file.is_open(), "cannot make shared memory in ", kFolder, ": ",
                   std::strerror(errno));
     reserve(file.get(), 0, kHeaderBytes + size.committed);
     TRIREME_CHECK(ftruncate(file.get(), static_cast<off_t>(kHeaderBytes + size.total())) == 0,
@@ -285,7 +268,7 @@ class ShmSegments : public SegmentFactory {
     Descriptor file = open_own(path, &distrust);
     TRIREME_CHECK(distrust.empty(), path, " ", distrust,
                   "; run all ranks as one user, or choose another TRIREME_JOB");
-    if (file.get() < 0) return nullptr;
+    if (!file.is_open()) return nullptr;
     // Its creator is dead: what is left of an earlier job. Not locked before this look, so that
     // rank 0's sweep can still take it away.
     struct flock creator = lock_of(F_WRLCK, 0, 1);
@@ -338,7 +321,7 @@ int sweep_orphans() {
     std::string distrust;
     const Descriptor file = open_own(entry.path(), &distrust);
     FileHeader header{};
-    if (file.get() < 0 || !has_header(file.get(), &header)) continue;
+    if (!file.is_open() || !has_header(file.get(), &header)) continue;
     struct flock lock = lock_of(F_WRLCK, 0, 0);  // 0: to the end, whatever the size
     const bool orphaned = fcntl(file.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
     if (orphaned && unlink(entry.path().c_str()) == 0) ++removed;

@@ -71,17 +71,12 @@ ScratchFile::ScratchFile(const fs::path& folder, uint64_t num_bytes) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) fail(folder, error.message());
-  io_ = {.descriptor = open_unnamed(folder), .path = (folder / "(unnamed file)").string()};
-  if (io_.descriptor < 0) fail(folder, std::strerror(errno));
-  try {
-    preallocate(io_.descriptor, folder, num_bytes);
-  } catch (...) {
-    ::close(io_.descriptor);
-    throw;
-  }
-  io_.is_direct = make_direct(io_.descriptor, num_bytes);
+  file_ = Descriptor(open_unnamed(folder));
+  if (!file_.is_open()) fail(folder, std::strerror(errno));
+  preallocate(file_.get(), folder, num_bytes);
+  io_ = {.descriptor = file_.get(),
+         .path = (folder / "(unnamed file)").string(),
+         .is_direct = make_direct(file_.get(), num_bytes)};
 }
-
-ScratchFile::~ScratchFile() { ::close(io_.descriptor); }
 
 }  // namespace trireme::train

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "trireme/base/descriptor.h"
 #include "trireme/train/offload/async_io.h"
 
 namespace trireme::train {
@@ -17,14 +18,12 @@ class ScratchFile {
   // In `folder`, which is made when it is not there. All zero.
   // Throws: ConfigError when the folder cannot be written or has not `num_bytes` free
   ScratchFile(const std::filesystem::path& folder, uint64_t num_bytes);
-  ScratchFile(const ScratchFile&) = delete;
-  ScratchFile& operator=(const ScratchFile&) = delete;
-  ~ScratchFile();
 
   // Direct (past the page cache) where the file system can.
   const IoFile& io() const { return io_; }
 
  private:
+  Descriptor file_;
   IoFile io_;
 };
 
