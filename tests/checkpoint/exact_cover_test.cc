@@ -171,5 +171,11 @@ TEST(ExactCover, BytesThatDoNotFitAreNothing) {
   EXPECT_EQ(num_bytes_of(Shape(65, 1), 8), std::nullopt);
 }
 
+TEST(ShownShape, IsNeverLong) {
+  EXPECT_EQ(shown_shape(Shape{3, 4}), "[3, 4]");
+  EXPECT_EQ(shown_shape(Shape{}), "[]");
+  EXPECT_LT(cover_error(Shape{2}, {{Shape(100'000, 3), Shape(100'000, 3)}}).size(), 1000);
+}
+
 }  // namespace
 }  // namespace trireme::checkpoint

@@ -93,14 +93,18 @@ std::optional<int64_t> num_bytes_of(std::span<const int64_t> shape, size_t bytes
 // their corners, with signs, add up to the corners of the tensor: most cancel, what is left over is
 // an error. At the first point in row-major order that is left over no other error lies before it,
 // and what is left there is how often the element at that point is held too much.
+std::string shown_shape(std::span<const int64_t> shape) {
+  const bool cut = shape.size() > kMaxDims;
+  return concat(at::IntArrayRef(shape.data(), cut ? kMaxDims : shape.size()), cut ? "..." : "");
+}
+
 std::string cover_error(std::span<const int64_t> shape, const std::vector<mesh::Box>& boxes) {
-  const at::IntArrayRef whole(shape.data(), shape.size());
   for (const mesh::Box& box : boxes) {
     if (!lies_inside(box, shape))
-      return concat("a piece of size ", at::IntArrayRef(box.size), " at ",
-                    at::IntArrayRef(box.offset), " reaches outside the shape ", whole);
+      return concat("a piece of size ", shown_shape(box.size), " at ", shown_shape(box.offset),
+                    " reaches outside the shape ", shown_shape(shape));
     if (std::ranges::count(box.size, 0) > 0)
-      return concat("a piece at ", at::IntArrayRef(box.offset), " has no elements");
+      return concat("a piece at ", shown_shape(box.offset), " has no elements");
   }
   if (std::ranges::count(shape, 0) > 0) return "";  // no piece fits in without being empty
   std::vector<size_t> dims = split_dims(shape, boxes);
@@ -119,7 +123,7 @@ std::string cover_error(std::span<const int64_t> shape, const std::vector<mesh::
     for (; i < corners.size() && corners[i] >> 1 == index; ++i)
       surplus += (corners[i] & 1) == 0 ? 1 : -1;
     if (surplus != 0)
-      return concat("element ", at::IntArrayRef(grid.element_at(index)), " lies in ", 1 + surplus,
+      return concat("element ", shown_shape(grid.element_at(index)), " lies in ", 1 + surplus,
                     " pieces, expected 1");
   }
   return "";

@@ -22,6 +22,9 @@ inline constexpr size_t kMaxDims = 64;
 // libtorch computes strides that way.
 std::optional<int64_t> num_bytes_of(std::span<const int64_t> shape, size_t bytes_per_element);
 
+// For messages: "[3, 4]", the first kMaxDims lengths and "..." where a file claims more.
+std::string shown_shape(std::span<const int64_t> shape);
+
 // Empty when each element of a tensor of this shape, which num_bytes_of() has accepted, lies in
 // exactly one of the boxes; otherwise what is wrong: "element [2, 0] lies in 2 pieces, expected 1".
 // Boxes without elements are refused.

@@ -136,7 +136,7 @@ void check_record(const std::string& name, const TensorRecord& record,
   const std::string title = "tensor " + in_quotes(name);
   if (!is_printable(name)) fail(where, title, ": its name is too long or has control characters");
   if (!num_bytes_of(record.shape, c10::elementSize(record.dtype)))
-    fail(where, title, " has the shape ", at::IntArrayRef(record.shape), " of ",
+    fail(where, title, " has the shape ", shown_shape(record.shape), " of ",
          dtype_name(record.dtype), ", expected at most ", kMaxDims,
          " dimensions and 2^63 - 1 bytes");
   if (record.axes.size() != record.placements.size())
@@ -223,7 +223,7 @@ Manifest parse_manifest(const std::string& text, const std::filesystem::path& wh
   const std::string_view expected = view.substr(kFirstLineBegin.size(), kChecksumDigits);
   const std::string actual = checksum_of(view.substr(kFirstLineBytes));
   if (actual != expected)
-    fail(where, "checksum ", actual, ", expected ", expected,
+    fail(where, "checksum ", actual, ", expected ", shown(expected),
          ": the manifest is damaged; use another checkpoint or a copy");
   const std::string source = where.string();
   try {

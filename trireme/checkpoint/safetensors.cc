@@ -62,7 +62,7 @@ TensorInfo parse_info(const std::string& name, const JsonView& value) {
 uint64_t size_in_bytes(const TensorInfo& info, const std::filesystem::path& path) {
   const auto bytes = num_bytes_of(info.shape, c10::elementSize(info.dtype));
   if (!bytes)
-    fail(path, "tensor \"", info.name, "\" has an impossible shape: ", at::IntArrayRef(info.shape),
+    fail(path, "tensor \"", info.name, "\" has an impossible shape: ", shown_shape(info.shape),
          ", expected at most ", kMaxDims, " dimensions and 2^63 - 1 bytes");
   return static_cast<uint64_t>(*bytes);
 }
