@@ -362,6 +362,28 @@ TEST(Checkpoint, ADiskFullOnOneRankFailsAllRanksAndThePreviousCheckpointSurvives
   expect_loads(root / "step-000001", globals, 2);
 }
 
+// As another user than root, whom every folder lets in.
+TEST(Checkpoint, AFolderThatMayNotBeWrittenIsTheUsersToMend) {
+  const TemporaryFolder folder;
+  const fs::path root = folder / "checkpoints";
+  const auto globals = two_tensors();
+  save_all(root, 1, globals, 2);
+  fs::permissions(folder.path(), fs::perms(0755));
+  fs::permissions(root, fs::perms(0555));
+  const auto ended = harness::fork_ranks(2, [&](comm::Communicator& world) {
+    constexpr uid_t kNobody = 65534;
+    ASSERT_EQ(seteuid(geteuid() == 0 ? kNobody : geteuid()), 0);
+    const std::vector<Entry> entries = parts(globals, world.rank());
+    EXPECT_THAT(harness::message_of<ConfigError>([&] { save(root, 2, entries, "{}", world); }),
+                AllOf(HasSubstr("Permission denied"),
+                      HasSubstr("let this user write in " + root.string())));
+  });
+  EXPECT_THAT(ended, ElementsAre(0, 0));
+  fs::permissions(root, fs::perms(0755));
+  EXPECT_THAT(list(root), ElementsAre(root / "step-000001"));
+  expect_loads(root / "step-000001", globals, 2);
+}
+
 TEST(Checkpoint, ADiskFullUnderTheManifestFailsToo) {
   const TemporaryFolder root;
   std::string error;

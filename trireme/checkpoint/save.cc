@@ -121,23 +121,23 @@ void rename_or_throw(const fs::path& from, const fs::path& to) {
 }
 
 // First out of sight, on the disk too, so that a half-removed checkpoint is never taken for one.
-void remove_checkpoint(const fs::path& folder) {
+void remove_checkpoint(const fs::path& folder, bool fsync) {
   const fs::path hidden = folder.parent_path() / ("." + folder.filename().string() + ".removed");
   rename_or_throw(folder, hidden);
-  sync_folder(folder.parent_path());
+  if (fsync) sync_folder(folder.parent_path());
   fs::remove_all(hidden);
 }
 
 // Moves `temporary` to `final`; the one instant at which the checkpoint comes into being.
-void publish(const fs::path& temporary, const fs::path& final) {
+void publish(const fs::path& temporary, const fs::path& final, bool fsync) {
   if (fs::exists(fs::symlink_status(final))) {
     // Old and new swap places in one step where the file system can.
     if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final.c_str(), RENAME_EXCHANGE) == 0) {
-      sync_folder(final.parent_path());
+      if (fsync) sync_folder(final.parent_path());
       fs::remove_all(temporary);
       return;
     }
-    remove_checkpoint(final);
+    remove_checkpoint(final, fsync);
   }
   rename_or_throw(temporary, final);
 }
@@ -149,19 +149,19 @@ void commit(const fs::path& root, const fs::path& temporary, const Manifest& man
   if (options.fsync) file.sync();
   file.close();
   if (options.fsync) sync_folder(temporary);
-  publish(temporary, root / folder_name(manifest.step));
+  publish(temporary, root / folder_name(manifest.step), options.fsync);
   if (options.fsync) sync_folder(root);
 }
 
 // Keeps `newest` whatever its step. A folder that cannot be removed stays for the next save: the
 // new checkpoint is safe, which is what the caller asked for.
-void remove_old(const fs::path& root, int64_t newest, int keep) {
-  if (keep <= 0) return;
+void remove_old(const fs::path& root, int64_t newest, const SaveOptions& options) {
+  if (options.keep <= 0) return;
   std::vector<fs::path> folders = list(root);
   std::erase(folders, root / folder_name(newest));
-  for (size_t i = 0; i + static_cast<size_t>(keep) <= folders.size(); ++i) {
+  for (size_t i = 0; i + static_cast<size_t>(options.keep) <= folders.size(); ++i) {
     try {
-      remove_checkpoint(folders[i]);
+      remove_checkpoint(folders[i], options.fsync);
     } catch (const std::exception&) {
     }
   }
@@ -180,10 +180,14 @@ std::vector<std::map<std::string, TensorRecord>> held_at(
   return held_by;
 }
 
-// What is missing where a save found no room; empty when it failed for another reason.
-std::string room_for(const fs::path& root, const std::map<std::string, TensorRecord>& plan,
-                     const std::string& reason) {
+// What the user can do about a save that found no room or may not write; empty when it failed for
+// another reason.
+std::string advice_for(const fs::path& root, const std::map<std::string, TensorRecord>& plan,
+                       const std::string& reason) {
   const auto says = [&](int code) { return reason.find(std::strerror(code)) != std::string::npos; };
+  if (says(EACCES) || says(EPERM) || says(EROFS)) {
+    return concat(": let this user write in ", root.string(), ", or choose another folder");
+  }
   if (!says(ENOSPC) && !says(EDQUOT) && !says(EFBIG)) return "";
   int64_t needed = 0;
   for (const auto& [name, record] : plan) needed += record.num_bytes();
@@ -239,7 +243,7 @@ void save(const fs::path& root, int64_t step, std::span<const Entry> entries,
     const auto finish = [&](const Peers&) {
       if (rank != 0) return;
       commit(root, temporary, complete_manifest(step, state, plan, reports), options);
-      remove_old(root, step, options.keep);
+      remove_old(root, step, options);
     };
     run_or_throw(world, finish, options.on_wait);
   } catch (const CommError&) {
@@ -249,11 +253,11 @@ void save(const fs::path& root, int64_t step, std::span<const Entry> entries,
     const auto clean_up = [&](const Peers&) {
       std::error_code ignored;
       fs::remove_all(temporary, ignored);
-      return room_for(root, plan, error.what());
+      return advice_for(root, plan, error.what());
     };
-    const std::string room = from_root(world, clean_up, options.on_wait);
-    if (room.empty()) throw;
-    throw ConfigError(error.what() + room);
+    const std::string advice = from_root(world, clean_up, options.on_wait);
+    if (advice.empty()) throw;
+    throw ConfigError(error.what() + advice);
   }
 }
 
