@@ -42,3 +42,13 @@ function(trireme_add_test name)
   gtest_discover_tests(${name}_test DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${name};${ARG_LABELS}")
 endfunction()
+
+# trireme_add_mpi_test(NAME TARGET RANKS LABEL layer [ARGUMENTS ...]): `ranks` ranks of an mpirun run the program.
+function(trireme_add_mpi_test name target ranks)
+  cmake_parse_arguments(ARG "" "LABEL" "ARGUMENTS" ${ARGN})
+  add_test(NAME ${name}
+    COMMAND "${MPIEXEC_EXECUTABLE}" -n ${ranks} --oversubscribe "$<TARGET_FILE:${target}>" --gtest_brief=1
+      ${ARG_ARGUMENTS})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS "${ARG_LABEL};mpi"
+    ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
+endfunction()

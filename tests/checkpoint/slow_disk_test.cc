@@ -9,11 +9,11 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "tests/checkpoint/saved.h"
+#include "tests/checkpoint/slow_disk.h"
+#include "tests/comm/hierarchical/hierarchical_ranks.h"
 #include "tests/harness/messages.h"
 #include "tests/harness/ranks.h"
 #include "tests/harness/temporary_folder.h"
-#include "tests/harness/tensors.h"
 #ifdef TRIREME_HAVE_GLOO
 #include "tests/comm/c10d/gloo_ranks.h"
 #endif
@@ -27,10 +27,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int kRanks = 3;
-constexpr int kSlowRank = 1;
 constexpr int kLostRank = 2;
-constexpr milliseconds kTimeout{1500};
-constexpr milliseconds kSlow{4000};
 constexpr milliseconds kLong{120'000};
 
 using Statuses = std::vector<harness::ExitStatus>;
@@ -38,6 +35,10 @@ using Runner = Statuses (*)(const harness::RankFunction& function, milliseconds 
 
 Statuses on_threads(const harness::RankFunction& function, milliseconds timeout) {
   harness::run_ranks(kRanks, function, {.timeout = timeout});
+  return Statuses(kRanks, 0);
+}
+Statuses on_two_hosts(const harness::RankFunction& function, milliseconds timeout) {
+  comm::run_hierarchical_ranks({0, 0, 1}, function, comm::split_outer, {.timeout = timeout});
   return Statuses(kRanks, 0);
 }
 Statuses on_processes(const harness::RankFunction& function, milliseconds timeout) {
@@ -48,38 +49,6 @@ Statuses on_gloo(const harness::RankFunction& function, milliseconds timeout) {
   return comm::fork_gloo_ranks(kRanks, function, timeout);
 }
 #endif
-
-// A tensor on a disk: `before` runs before each access.
-class OnDisk : public OffloadedTensor {
- public:
-  OnDisk(at::Tensor tensor, std::function<void()> before)
-      : tensor_(std::move(tensor)), before_(std::move(before)) {}
-  at::Tensor read() const override {
-    before_();
-    return tensor_;
-  }
-  void write(const at::Tensor& values) override {
-    before_();
-    tensor_.copy_(values);
-  }
-
- private:
-  at::Tensor tensor_;
-  std::function<void()> before_;
-};
-
-// This rank's rows of "a" and "b", each access of which runs `before`.
-std::vector<Entry> entries_of(int rank, const std::function<void()>& before) {
-  std::vector<Entry> entries;
-  for (const char* name : {"a", "b"}) {
-    const mesh::Layout rows({6, 4}, {{"data", kRanks}}, {mesh::Placement::sharded(0)});
-    Entry entry = part_of(name, random_tensor(name, {6, 4}, at::kInt), rows, rank);
-    entry.offloaded = std::make_shared<OnDisk>(entry.local, before);
-    entry.local = entry.local.to(at::kMeta);
-    entries.push_back(std::move(entry));
-  }
-  return entries;
-}
 
 void wait_for(const fs::path& path) {
   for (int i = 0; i < 6000 && !fs::exists(path); ++i) std::this_thread::sleep_for(milliseconds(10));
@@ -97,25 +66,9 @@ class SlowDisk : public ::testing::TestWithParam<std::pair<const char*, Runner>>
 
 TEST_P(SlowDisk, ASaveAndALoadThatTakeLongerThanTheTimeoutComplete) {
   const Statuses ended = run(
-      [&](comm::Communicator& world) {
-        const bool is_slow = world.rank() == kSlowRank;
-        bool was_slow = false;
-        const auto before = [&] {
-          if (is_slow && !std::exchange(was_slow, true)) std::this_thread::sleep_for(kSlow);
-        };
-        std::vector<Entry> entries = entries_of(world.rank(), before);
-        save(folder_.path(), 1, entries, "{}", world);
-        was_slow = false;
-        load(folder_ / "step-000001", entries, world);
-        EXPECT_EQ(was_slow, is_slow);
-      },
-      kTimeout);
+      [&](comm::Communicator& world) { save_and_load_slowly(world, folder_.path()); }, kTimeout);
   EXPECT_THAT(ended, ElementsAre(0, 0, 0));
-  EXPECT_THAT(verify(folder_ / "step-000001").problems, ElementsAre());
-  for (const char* name : {"a", "b"}) {
-    harness::assert_same_bits(load_tensor(folder_ / "step-000001", name),
-                              random_tensor(name, {6, 4}, at::kInt), name);
-  }
+  check_saved(folder_.path());
 }
 
 // The slow rank goes on only once another has noticed: one that waited for it would wait for ever.
@@ -134,7 +87,7 @@ TEST_P(SlowDiskOfProcesses, ARankThatDiesMeanwhileEndsTheOthers) {
         kill(getpid(), SIGKILL);
       }
     };
-    std::vector<Entry> entries = entries_of(world.rank(), before);
+    std::vector<Entry> entries = entries_of(world, before);
     EXPECT_THROW(save(folder_.path(), 1, entries, "{}", world), CommError);
     if (world.rank() == 0) leave(folder_ / "noticed");
     if (world.rank() == kSlowRank) {
@@ -150,6 +103,8 @@ std::string name_of(const ::testing::TestParamInfo<SlowDisk::ParamType>& info) {
 }
 INSTANTIATE_TEST_SUITE_P(Threads, SlowDisk, ::testing::Values(std::pair("thread", &on_threads)),
                          name_of);
+INSTANTIATE_TEST_SUITE_P(Hierarchical, SlowDisk,
+                         ::testing::Values(std::pair("hierarchical", &on_two_hosts)), name_of);
 INSTANTIATE_TEST_SUITE_P(Shm, SlowDisk, ::testing::Values(std::pair("shm", &on_processes)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Shm, SlowDiskOfProcesses,
@@ -171,7 +126,7 @@ TEST(StoppedRank, IsNoticedAfterTheTimeout) {
           leave(folder / "pid", std::to_string(getpid()));
           kill(getpid(), SIGSTOP);
         };
-        std::vector<Entry> entries = entries_of(world.rank(), before);
+        std::vector<Entry> entries = entries_of(world, before);
         const std::string error =
             harness::message_of<CommError>([&] { save(folder.path(), 1, entries, "{}", world); });
         EXPECT_THAT(error, AllOf(HasSubstr("timed out"), HasSubstr("rank 2")));
@@ -193,7 +148,7 @@ TEST(WaitObserver, RanksAreToldForWhomTheyWait) {
       if (world.rank() != kSlowRank) return;
       while (num_told.load() < kRanks) std::this_thread::sleep_for(milliseconds(10));
     };
-    std::vector<Entry> entries = entries_of(world.rank(), before);
+    std::vector<Entry> entries = entries_of(world, before);
     bool was_told = false;
     const OnWait on_wait = [&](std::span<const int> ranks, milliseconds waited) {
       EXPECT_THAT(std::vector<int>(ranks.begin(), ranks.end()), ElementsAre(kSlowRank));

@@ -29,13 +29,15 @@ inline HostMap host_map_of(const std::vector<int>& hosts) {
 
 inline void run_hierarchical_ranks(const std::vector<int>& hosts,
                                    const harness::RankFunction& function,
-                                   const OuterMaker& make_outer = split_outer) {
+                                   const OuterMaker& make_outer = split_outer,
+                                   const GroupOptions& options = {}) {
   const HostMap map = host_map_of(hosts);
-  harness::run_ranks(static_cast<int>(hosts.size()), [&](Communicator& world) {
+  const auto on_rank = [&](Communicator& world) {
     auto inner = world.split(hosts[world.rank()], world.rank(), "inner");
     const auto group = make_hierarchical_group(std::move(inner), make_outer(world), map, "hull");
     function(*group);
-  });
+  };
+  harness::run_ranks(static_cast<int>(hosts.size()), on_rank, options);
 }
 
 }  // namespace trireme::comm
