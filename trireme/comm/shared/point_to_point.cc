@@ -127,11 +127,16 @@ void PointToPoint::wake_all() {
 }
 
 WorkPtr PointToPoint::start(Message message, bool background) {
-  exchange_.check_aborted();
   auto transfer = std::make_shared<Transfer>();
   transfer->deadline = Clock::now() + message.timeout;
   transfer->message = std::move(message);
   transfer->work = std::make_shared<PendingWork>(abort_);
+  try {
+    exchange_.check_aborted();
+  } catch (...) {
+    transfer->end(std::current_exception());
+    throw;
+  }
   {
     const std::lock_guard lock(mutex_);
     transfers_.push_back(transfer);

@@ -44,7 +44,7 @@ struct Message {
   int tag = 0;
   int dtype = 0;  // c10::ScalarType, compared
   std::chrono::milliseconds timeout{};
-  // Called once, on whichever thread ends it; then let go.
+  // Called once, on whichever thread ends it, also when start() throws; then let go.
   std::function<void(bool succeeded)> on_end{};
   at::Tensor memory{};                   // of a send: what `data` lies in
   std::shared_ptr<Borrowed> borrowed{};  // of a recv that borrows

@@ -363,7 +363,7 @@ LoanPtr SharedCommunicator::borrow(at::IntArrayRef sizes, at::TensorOptions dtyp
                   .dtype = type,
                   .on_end = [entry](bool succeeded) { entry.finish(succeeded); },
                   .borrowed = borrowed};
-  WorkPtr work = run_or_fail(entry, [&] { return start(std::move(message), options); });
+  WorkPtr work = start(std::move(message), options);
   return std::make_shared<ReceivedLoan>(
       std::move(work), std::shared_ptr<const at::Tensor>(borrowed, &borrowed->data));
 }
@@ -382,10 +382,12 @@ WorkPtr SharedCommunicator::transfer(const char* operation, const at::Tensor& da
   if (message.is_send) message.memory = tensor.flat();
   // Holds the tensor until then; a recv's goes back to where it belongs.
   message.on_end = [tensor, is_send = message.is_send, entry](bool succeeded) {
-    if (succeeded && !is_send) tensor.commit();
-    entry.finish(succeeded);
+    if (!succeeded) return entry.finish(false);
+    run_recorded(entry, [&] {
+      if (!is_send) tensor.commit();
+    });
   };
-  return run_or_fail(entry, [&] { return start(std::move(message), options); });
+  return start(std::move(message), options);
 }
 
 WorkPtr SharedCommunicator::start(Message message, const Options& options) {
