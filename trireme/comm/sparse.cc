@@ -21,13 +21,19 @@ std::vector<int64_t> gather_counts(Communicator& group, const at::Tensor& own, O
   for (int rank = 0; rank < group.size(); ++rank) shapes.push_back(at::empty_like(mine));
   options.background = false;
   group.all_gather(shapes, mine, options)->wait();
+  const int64_t most = c10::multiply_integers(own.sizes().slice(0, own.sparse_dim()));
   std::vector<int64_t> counts;
   for (int rank = 0; rank < group.size(); ++rank) {
     TRIREME_CHECK(
         at::equal(shapes[rank].narrow(0, 1, mine.numel() - 1), mine.narrow(0, 1, mine.numel() - 1)),
         "all_reduce of sparse tensors: ranks ", group.rank(), " and ", rank, " of group ",
         group.name(), " have other shapes or sparse dims; expected the same");
-    counts.push_back(shapes[rank].const_data_ptr<int64_t>()[0]);
+    // A coalesced tensor has each place once.
+    const int64_t count = shapes[rank].const_data_ptr<int64_t>()[0];
+    TRIREME_CHECK(count >= 0 && count <= most, "all_reduce of sparse tensors: rank ", rank,
+                  " of group ", group.name(), " says that it has ", count,
+                  " values; expected 0 to ", most);
+    counts.push_back(count);
   }
   return counts;
 }
