@@ -39,10 +39,14 @@ class ResumeTest : public ::testing::Test {
   }
   fs::path run() const { return folder_ / "run"; }
 
-  void save(int64_t step, const DataIdentity& data = kData) const {
+  void save(int64_t step, const DataIdentity& data = kData,
+            const DataIdentity& validation = {}) const {
     harness::run_ranks(1, [&](comm::Communicator& world) {
-      checkpoint::save(run() / "checkpoints", step, {},
-                       to_json({.step = step, .config = to_toml(config_), .data = data}), world);
+      checkpoint::save(
+          run() / "checkpoints", step, {},
+          to_json(
+              {.step = step, .config = to_toml(config_), .data = data, .validation = validation}),
+          world);
     });
   }
   void write_metrics(int64_t last_step) const {
@@ -123,6 +127,35 @@ TEST_F(ResumeTest, SaysOldAndNewValuesOfAllThatIsRefused) {
   changed.resume.allow = "data.seed";
   EXPECT_THAT(refusal(changed),
               AllOf(HasSubstr("model.heads 4 -> 2;"), Not(HasSubstr("data.seed 1"))));
+}
+
+TEST_F(ResumeTest, ValidationDataIsComparedWhereBothEvaluate) {
+  DataIdentity validation = kData, other = kData;
+  validation.tokens = "to judge by";
+  other.tokens = "to judge by another";
+  save(10, kData, validation);
+  EXPECT_THAT(find_resume_point(config_, kData, validation).notes, IsEmpty());
+  EXPECT_THAT(find_resume_point(config_, kData).notes, IsEmpty()) << "no evaluation any more";
+  const auto refusal_of = [&](const RunConfig& config) {
+    return harness::message_of<ConfigError>([&] { find_resume_point(config, kData, other); });
+  };
+  EXPECT_THAT(refusal_of(config_),
+              AllOf(HasSubstr("'data/python' (validation: tokens to judge by)"),
+                    HasSubstr("'data/python' (validation: tokens to judge by another)"),
+                    HasSubstr("--resume.allow=data.path")));
+  RunConfig allowed = config_;
+  allowed.resume.allow = "data.path";
+  EXPECT_EQ(refusal_of(allowed), "");
+  save(20);
+  EXPECT_EQ(refusal_of(config_), "") << "it had none";
+}
+
+TEST_F(ResumeTest, TheStateIsOfTheManifestsStep) {
+  harness::run_ranks(1, [&](comm::Communicator& world) {
+    checkpoint::save(run() / "checkpoints", 10, {},
+                     to_json({.step = 9, .config = to_toml(config_), .data = kData}), world);
+  });
+  EXPECT_THAT(lost(), AllOf(HasSubstr("of step 9"), HasSubstr("the manifest of step 10")));
 }
 
 TEST_F(ResumeTest, DataIsTheSameByItsContent) {

@@ -21,7 +21,12 @@ TEST(RunState, SurvivesItsText) {
                                 .tokens = "fedcba9876543210",
                                 .tokenizer = "00112233445566ff",
                                 .num_documents = 5,
-                                .num_tokens = 1 << 20}};
+                                .num_tokens = 1 << 20},
+                       .validation = {.index = "8899aabbccddeeff",
+                                      .tokens = "0123012301230123",
+                                      .tokenizer = "00112233445566ff",
+                                      .num_documents = 1,
+                                      .num_tokens = 1 << 10}};
   const RunState again = parse_state(to_json(state), "here");
   EXPECT_EQ(again.step, 7);
   EXPECT_EQ(again.next_sample, 56);
@@ -36,6 +41,7 @@ TEST(RunState, SurvivesItsText) {
   EXPECT_EQ(again.noise.trace, 3);
   EXPECT_EQ(again.noise.weight, 0.5);
   EXPECT_EQ(again.data, state.data);
+  EXPECT_EQ(again.validation, state.validation);
 }
 
 TEST(RunState, OfEarlierVersionsIsReadable) {
@@ -43,6 +49,7 @@ TEST(RunState, OfEarlierVersionsIsReadable) {
       parse_state(R"({"step": 7, "next_sample": 56, "optimizer_steps": 6, "config": ""})", "here");
   EXPECT_EQ(state.step, 7);
   EXPECT_FALSE(state.data.is_known());
+  EXPECT_FALSE(state.validation.is_known());
 }
 
 TEST(RunState, WhatIsNotARunsStateIsRefusedWithThePath) {

@@ -35,27 +35,39 @@ std::string keys_of(const std::vector<Change>& changes) {
   return text;
 }
 
+// What a run reads: its training data, and its validation data where it evaluates.
+struct RunData {
+  const RunConfig& config;
+  const DataIdentity& training;
+  const DataIdentity& validation;
+};
+
 // By content where the checkpoint says what it was trained on, whatever the path.
-void compare_data(const DataIdentity& before, const DataIdentity& after, const RunConfig& saved,
-                  const RunConfig& now, std::vector<Change>& found) {
-  if (!before.is_known()) return;
+void compare_data(const RunData& saved, const RunData& now, std::vector<Change>& found) {
+  if (!saved.training.is_known()) return;
   auto path = std::ranges::find(found, kDataKey, &Change::key);
-  if (before == after) {
+  const bool both_evaluate = saved.validation.is_known() && now.validation.is_known();
+  const bool same_training = saved.training == now.training;
+  if (same_training && (!both_evaluate || saved.validation == now.validation)) {
     if (path == found.end()) return;
     path->rule = OnResume::kMayChange;
     path->after += " (the same content)";
     return;
   }
+  const DataIdentity& before = same_training ? saved.validation : saved.training;
+  const DataIdentity& after = same_training ? now.validation : now.training;
   const auto describe = [&](const RunConfig& config, const DataIdentity& data) {
     const bool same_size =
         before.num_documents == after.num_documents && before.num_tokens == after.num_tokens;
     const std::string content = before.tokens != after.tokens ? "tokens " + data.tokens
                                 : before.index != after.index ? "index " + data.index
                                                               : "tokenizer " + data.tokenizer;
-    return concat("'", config.data.path, "' (", same_size ? content : to_text(data), ")");
+    return concat("'", config.data.path, "' (", same_training ? "validation: " : "",
+                  same_size ? content : to_text(data), ")");
   };
   if (path == found.end()) path = found.insert(found.begin(), Change());
-  *path = {kDataKey, describe(saved, before), describe(now, after), OnResume::kMustStay};
+  *path = {kDataKey, describe(saved.config, before), describe(now.config, after),
+           OnResume::kMustStay};
 }
 
 // Folders in checkpoints/ that look like checkpoints and are none: no save leaves such.
@@ -130,17 +142,19 @@ std::vector<Change> changes(const RunConfig& before, const RunConfig& after) {
   return found;
 }
 
-ResumePoint find_resume_point(const RunConfig& config, const DataIdentity& data) {
+ResumePoint find_resume_point(const RunConfig& config, const DataIdentity& data,
+                              const DataIdentity& validation) {
   const fs::path folder = config.output.folder;
   const fs::path root = folder / "checkpoints";
   const auto newest = checkpoint::latest(root);
   if (!newest) return begin_anew(folder);
 
   const std::string where = newest->string();
-  const RunState state = parse_state(checkpoint::inspect(*newest).state, where);
+  const checkpoint::Summary summary = checkpoint::inspect(*newest);
+  const RunState state = parse_state(summary.state, where, summary.step);
   const RunConfig saved = parse_saved_config(state.config, where);
   std::vector<Change> all = changes(saved, config);
-  compare_data(state.data, data, saved, config, all);
+  compare_data({saved, state.data, state.validation}, {config, data, validation}, all);
   const std::vector<std::string> allowed = split_list(config.resume.allow, ',');
   std::vector<Change> free, taken, refused;
   for (const Change& change : all) {

@@ -30,12 +30,13 @@ struct ResumePoint {
   std::vector<std::string> notes{};    // what the user should know of it, one line each
 };
 
-// Looks into config.output.folder; `config` is resolved and `data` is what it reads. Data is the
-// same by its content: data.path may change to a copy, and must stay where the checkpoint does not
-// say what it was trained on.
+// Looks into config.output.folder; `config` is resolved, `data` is what it reads, and `validation`
+// what it evaluates on, if it does. Data is the same by its content: data.path may change to a
+// copy, and must stay where the checkpoint does not say what it was trained on.
 // Throws: ConfigError when a key that must stay has changed and resume.allow does not name it;
 //         CheckpointError when there is no checkpoint although there was one
-ResumePoint find_resume_point(const RunConfig& config, const DataIdentity& data);
+ResumePoint find_resume_point(const RunConfig& config, const DataIdentity& data,
+                              const DataIdentity& validation = {});
 
 // Remembers in the run's folder that it has had a checkpoint, of `step` at first.
 void note_checkpoint(const std::filesystem::path& folder, int64_t step);

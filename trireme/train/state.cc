@@ -9,6 +9,18 @@
 
 namespace trireme::train {
 
+namespace {
+
+nlohmann::json identity_to_json(const DataIdentity& data) {
+  return {{"index", data.index},
+          {"tokens", data.tokens},
+          {"tokenizer", data.tokenizer},
+          {"num_documents", data.num_documents},
+          {"num_tokens", data.num_tokens}};
+}
+
+}  // namespace
+
 std::string to_json(const RunState& state) {
   return nlohmann::json{{"step", state.step},
                         {"next_sample", state.next_sample},
@@ -22,12 +34,8 @@ std::string to_json(const RunState& state) {
                         {"noise_squared_gradient", state.noise.squared_gradient},
                         {"noise_trace", state.noise.trace},
                         {"noise_weight", state.noise.weight},
-                        {"data",
-                         {{"index", state.data.index},
-                          {"tokens", state.data.tokens},
-                          {"tokenizer", state.data.tokenizer},
-                          {"num_documents", state.data.num_documents},
-                          {"num_tokens", state.data.num_tokens}}}}
+                        {"data", identity_to_json(state.data)},
+                        {"validation", identity_to_json(state.validation)}}
       .dump();
 }
 
@@ -59,7 +67,10 @@ RunState parse_state(const std::string& json, const std::string& where) {
       const auto found = root.find(key);
       return found ? found->number(minimum, kMaxNumber) : 0;
     };
-    const auto data = root.find("data");
+    const auto identity = [&](const char* key) {
+      const auto found = root.find(key);
+      return found ? parse_identity(*found) : DataIdentity();
+    };
     // What later versions added has a default: their checkpoints stay readable.
     return {.step = root.at("step").integer(0, kMaxSamples),
             .next_sample = root.at("next_sample").integer(0, kMaxSamples),
@@ -73,10 +84,18 @@ RunState parse_state(const std::string& json, const std::string& where) {
             .noise = {.squared_gradient = number("noise_squared_gradient", -kMaxNumber),
                       .trace = number("noise_trace", -kMaxNumber),
                       .weight = number("noise_weight", 0)},
-            .data = data ? parse_identity(*data) : DataIdentity()};
+            .data = identity("data"),
+            .validation = identity("validation")};
   } catch (const ConfigError& error) {
     throw CheckpointError(error.what());
   }
+}
+
+RunState parse_state(const std::string& json, const std::string& where, int64_t step) {
+  RunState state = parse_state(json, where);
+  if (state.step == step) return state;
+  throw CheckpointError(concat(where, ": the state of the run is of step ", state.step,
+                               " and the manifest of step ", step, "; use another checkpoint"));
 }
 
 std::vector<checkpoint::Entry> checkpoint_entries(const std::vector<parallel::Shard>& shards,

@@ -26,10 +26,13 @@ struct RunState {
   BadSteps::State bad_steps{};
   GradientNoise::State noise{};
   DataIdentity data{};
+  DataIdentity validation{};  // unknown without evaluation
 };
 std::string to_json(const RunState& state);
 // Throws: CheckpointError when a key is missing; `where` is the checkpoint's path
 RunState parse_state(const std::string& json, const std::string& where);
+// Also Throws: CheckpointError when the state is not of the manifest's step
+RunState parse_state(const std::string& json, const std::string& where, int64_t step);
 
 // Before the names of the optimizer's states: "optimizer.exp_avg.lm_head.weight".
 inline constexpr const char* kOptimizerPrefix = "optimizer.";

@@ -66,7 +66,7 @@ void require_finite(const at::Tensor& values, const std::string& name, const fs:
 TrainedModel load_trained_model(const fs::path& path) {
   const fs::path folder = find_checkpoint(path);
   const checkpoint::Manifest manifest = checkpoint::read_manifest(folder);
-  const RunState state = parse_state(manifest.state, folder.string());
+  const RunState state = parse_state(manifest.state, folder.string(), manifest.step);
   TrainedModel trained{parse_config(state.config, folder.string()), nullptr, nullptr};
   trained.tokenizer = find_tokenizer(folder, trained.config);
   // Says where it would have to be.

@@ -117,6 +117,7 @@ class Trainer::Impl {
   Inputs inputs_;
   std::optional<RunFolder> output_;  // rank 0
   DataIdentity data_;
+  DataIdentity validation_;  // unknown without evaluation
   std::optional<dataset::BatchLoader> batches_;
   std::shared_ptr<parallel::GradientHook> hook_;  // null without compression
   OverlapChoice overlap_;
@@ -224,11 +225,15 @@ void Trainer::Impl::on_root(const std::function<void()>& work) {
 fs::path Trainer::Impl::find_checkpoint() {
   const auto look = [this](const checkpoint::Peers&) {
     data_ = identify(inputs_.training->file, *inputs_.tokenizer);
+    if (inputs_.validation) validation_ = identify(inputs_.validation->file, *inputs_.tokenizer);
   };
   checkpoint::run_or_throw(world_, look, tell(observer_));
   require_same_data(data_, config_.data.path, world_);
+  if (inputs_.validation) {
+    require_same_data(validation_, inputs_.validation->file.prefix(), world_);
+  }
   return from_root([this] {
-    ResumePoint point = find_resume_point(config_, data_);
+    ResumePoint point = find_resume_point(config_, data_, validation_);
     resume_notes_ = std::move(point.notes);
     return point.checkpoint.string();
   });
@@ -267,9 +272,10 @@ void Trainer::Impl::start_output() {
   on_root([this] {
     output_->start(to_toml(config_), step_);
     if (step_ > 0) note_checkpoint(folder(), step_);
-    for (const int64_t line : output_->metrics().unreadable_lines()) {
-      resume_notes_.push_back(
-          concat("line ", line, " of ", kMetricsName, " cannot be read and stays as it is"));
+    const std::vector<int64_t>& lines = output_->metrics().unreadable_lines();
+    if (!lines.empty()) {
+      resume_notes_.push_back(concat("lines of ", kMetricsName, " that cannot be read stay: ",
+                                     lines.size(), ", the first is line ", lines.front()));
     }
   });
   if (is_root()) observer_.on_start(config_, summary());
@@ -367,7 +373,8 @@ void Trainer::Impl::write_checkpoint(const fs::path& root) {
                        .loss_scale_steps = loss_scale_.good_steps(),
                        .bad_steps = bad_steps_.state(),
                        .noise = noise_.state(),
-                       .data = data_};
+                       .data = data_,
+                       .validation = validation_};
   auto entries = checkpoint_entries(model_->shards(), *optimizer_);
   std::ranges::move(compression_entries(hook_.get(), mesh_.axes()), std::back_inserter(entries));
   checkpoint::save(root, step_, entries, to_json(state), world_,
