@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/harness/messages.h"
 #include "tests/harness/temporary_folder.h"
+#include "trireme/base/error.h"
 #include "trireme/base/file.h"
 
 namespace trireme::train {
@@ -120,6 +122,9 @@ TEST(Metrics, WhatIsNestedDeeplyIsALineThatCannotBeRead) {
   EXPECT_EQ(last_step_in(path), 2);
   const MetricsWriter writer(folder.path(), 2);
   EXPECT_EQ(writer.unreadable_lines(), std::vector<int64_t>{1});
+  std::ofstream(path) << std::string(1'000'000, '\n');
+  const auto error = [&] { return harness::message_of<ConfigError>([&] { last_step_in(path); }); };
+  EXPECT_NE(error().find("more than 1000 of its lines are no metrics"), std::string::npos);
 }
 
 TEST(Metrics, GoOnInANewFileWhenTheirsIsRemovedOrReplaced) {

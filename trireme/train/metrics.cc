@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <span>
 #include <sstream>
 #include <string_view>
 
@@ -17,6 +18,8 @@ namespace {
 
 // Ours have a few hundred characters; a longer one is none of ours.
 constexpr size_t kLongestLine = 4096;
+// A damaged file has a few such lines; one with more is something else, and slow to read.
+constexpr size_t kMostUnreadable = 1000;
 
 // Of a line that can be read.
 std::optional<int64_t> step_of(std::string_view line) {
@@ -32,32 +35,38 @@ std::optional<int64_t> step_of(std::string_view line) {
 struct Line {
   std::string_view text;  // without the newline
   bool is_whole = true;   // it had one
+  std::optional<int64_t> step{};
 };
 
-std::vector<Line> lines_of(std::string_view text) {
+std::vector<Line> lines_of(std::string_view text, const std::filesystem::path& path) {
   std::vector<Line> lines;
+  size_t num_unreadable = 0;
   while (!text.empty()) {
     const size_t end = text.find('\n');
-    const bool is_whole = end != std::string_view::npos;
-    lines.push_back({text.substr(0, end), is_whole});
-    text.remove_prefix(is_whole ? end + 1 : text.size());
+    Line line{.text = text.substr(0, end), .is_whole = end != std::string_view::npos};
+    line.step = step_of(line.text);
+    if (!line.step) ++num_unreadable;
+    TRIREME_CHECK(num_unreadable <= kMostUnreadable, path.string(), ": more than ", kMostUnreadable,
+                  " of its lines are no metrics; move it away");
+    lines.push_back(line);
+    text.remove_prefix(line.is_whole ? end + 1 : text.size());
   }
   return lines;
 }
 
 // The lines up to `last_step`; `unreadable` is given the numbers of those that say nothing of
 // themselves: they are of the step after the one before.
-std::string cut_after(std::string_view text, int64_t last_step, std::vector<int64_t>& unreadable) {
+std::string cut_after(std::span<const Line> lines, int64_t last_step,
+                      std::vector<int64_t>& unreadable) {
   std::string kept;
   int64_t number = 0;
   int64_t before = 0;  // step of the last line that could be read
-  for (const Line& line : lines_of(text)) {
+  for (const Line& line : lines) {
     ++number;
-    const std::optional<int64_t> step = step_of(line.text);
-    if (!step && !line.is_whole) break;  // a kill cut it short
-    if (step) before = *step;
-    if (step ? *step > last_step : before >= last_step) continue;
-    if (!step) unreadable.push_back(number);
+    if (!line.step && !line.is_whole) break;  // a kill cut it short
+    if (line.step) before = *line.step;
+    if (line.step ? before > last_step : before >= last_step) continue;
+    if (!line.step) unreadable.push_back(number);
     kept += line.text;
     kept += '\n';
   }
@@ -96,7 +105,7 @@ int64_t last_step_in(const std::filesystem::path& path) {
   int64_t last = 0;
   if (!std::filesystem::exists(path)) return last;
   const std::string text = read_file(path);
-  for (const Line& line : lines_of(text)) last = std::max(last, step_of(line.text).value_or(0));
+  for (const Line& line : lines_of(text, path)) last = std::max(last, line.step.value_or(0));
   return last;
 }
 
@@ -104,7 +113,7 @@ MetricsWriter::MetricsWriter(const std::filesystem::path& folder, int64_t last_s
     : path_(folder / kMetricsName), events_(folder / "tensorboard") {
   if (std::filesystem::exists(path_)) {
     const std::string text = read_file(path_);
-    const std::string kept = cut_after(text, last_step, unreadable_);
+    const std::string kept = cut_after(lines_of(text, path_), last_step, unreadable_);
     if (kept != text) write_file_atomically(path_, kept);
   }
   open();
