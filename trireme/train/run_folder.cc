@@ -28,12 +28,17 @@ void RunFolder::write_config(const std::string& config) {
 
 // false: something else is at the path by now.
 bool RunFolder::make_again() {
+  try {
+    make_folders(path_.parent_path());
+  } catch (const Error&) {
+    return false;
+  }
   std::error_code failure;
-  fs::create_directories(path_.parent_path(), failure);
   if (!fs::create_directory(path_, failure)) return false;
   try {
+    make_folders(path_);  // its name is on the disk
     lock_ = std::make_unique<FolderLock>(path_);
-  } catch (const ConfigError&) {
+  } catch (const Error&) {
     return false;  // whoever was faster than we were with the lock
   }
   return true;
