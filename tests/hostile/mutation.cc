@@ -272,13 +272,15 @@ void damage_text(std::string& text, Random& random) {
   }
 }
 
-std::string damaged_json(ordered_json value, int indent, Random& random) {
+std::string damaged_json(const ordered_json& whole, int indent, Random& random) {
+  constexpr size_t kMostBytes = size_t{8} << 20;  // larger texts are refused alike, slowly
+  ordered_json value = whole;
   for (size_t count = 1 + random.below(3); count > 0; --count) damage_value(value, random);
   std::string text = value.dump(indent, ' ', false, ordered_json::error_handler_t::replace);
   replace_all(text, "\"" + std::string(kNested) + "\"", nesting(random));
   replace_all(text, "\"" + std::string(kRawNumber) + "\"", random.pick(kNumbers));
   if (random.one_in(5)) damage_text(text, random);
-  return text;
+  return text.size() <= kMostBytes ? text : damaged_json(whole, indent, random);
 }
 
 }  // namespace trireme::hostile

@@ -45,6 +45,6 @@ void damage_text(std::string& text, Random& random);
 // The JSON text of `value` with a few members, elements and values removed, repeated, exchanged,
 // renamed, of another type, of another size or at the end of a range; keys twice; arrays of
 // thousands; nesting of 100,000. `indent` as for dump().
-std::string damaged_json(nlohmann::ordered_json value, int indent, Random& random);
+std::string damaged_json(const nlohmann::ordered_json& whole, int indent, Random& random);
 
 }  // namespace trireme::hostile
