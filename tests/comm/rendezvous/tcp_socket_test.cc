@@ -69,6 +69,13 @@ TEST(TcpSocket, ListensOnEveryAddressOfAName) {
   for (const Endpoint& endpoint : endpoints) EXPECT_TRUE(endpoint.is_loopback());
 }
 
+TEST(TcpSocket, ListensOnceOnAnAddressThatANameHasTwice) {
+  const TcpAddress address = free_address();
+  std::vector<Endpoint> endpoints = resolve(address);
+  endpoints.push_back(endpoints.front());
+  EXPECT_EQ(listen_on(endpoints, address).size(), 1u);
+}
+
 TEST(TcpSocket, WhereItCannotListenIsAConfigErrorOfOneLine) {
   Port port;
   port.listen();

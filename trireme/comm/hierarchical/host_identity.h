@@ -18,8 +18,8 @@ class Store;
 namespace trireme::comm {
 
 // Equal for two processes exactly when they run on one kernel (its boot id), see one /dev/shm (its
-// device number, which every container has its own of unless it is shared) and see each other's
-// process ids (their namespace; a peer's death is noticed by its id).
+// device number, which every container has its own of unless it is shared) and share
+// a namespace of process ids.
 // Throws: ConfigError when /proc or /dev/shm cannot be read
 std::string host_identity();
 

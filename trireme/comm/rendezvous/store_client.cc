@@ -23,6 +23,8 @@ using wire::Request;
 
 // Between looks for a server that is not there yet.
 constexpr std::chrono::milliseconds kRetryDelay{50};
+// A server that has answered once is there, or gone.
+constexpr std::chrono::milliseconds kSecondConnectionPatience{10'000};
 // What a server may take to answer that need not wait for anything.
 constexpr std::chrono::seconds kAnswerPatience{30};
 
@@ -103,17 +105,17 @@ StoreClient::StoreClient(StoreClientOptions options, std::shared_ptr<StoreServer
       options_(std::move(options)),
       endpoints_(resolve(options_.address)),
       server_(std::move(server)) {
-  idle_.push_back(join());
+  idle_.push_back(join(options_.timeout));
 }
 
 StoreClient::~StoreClient() = default;
 
 std::string StoreClient::refusals() const { return server_ != nullptr ? server_->refusals() : ""; }
 
-Descriptor StoreClient::join() const {
+Descriptor StoreClient::join(std::chrono::milliseconds timeout) const {
   const std::string where =
       concat("the store at ", options_.address.host, ":", options_.address.port);
-  const Clock::time_point deadline = Clock::now() + patience_of(options_.timeout);
+  const Clock::time_point deadline = Clock::now() + patience_of(timeout);
   std::string problem = "nobody answered";
   do {
     Descriptor socket = connect_to(endpoints_, deadline, problem);
@@ -125,20 +127,37 @@ Descriptor StoreClient::join() const {
   } while (Clock::now() < deadline);
   throw CommError(concat("rank ", options_.rank, " of ", options_.size, ": no store at ",
                          options_.address.host, ":", options_.address.port, " within ",
-                         seconds(options_.timeout), " s: ", problem, "; rank 0 serves it"));
+                         seconds(timeout), " s: ", problem, "; rank 0 serves it"));
+}
+
+void StoreClient::fail_lost(const char* how) {
+  is_lost_ = true;
+  C10_THROW_ERROR(DistNetworkError, concat("the store of rank 0 at ", options_.address.host, ":",
+                                           options_.address.port, how));
+}
+
+// A connection that no call uses, or one more.
+Descriptor StoreClient::take_connection() {
+  // Whoever listens there by now serves another job.
+  if (is_lost_) fail_lost(" is gone");
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      Descriptor socket = std::move(idle_.back());
+      idle_.pop_back();
+      return socket;
+    }
+  }
+  try {
+    return join(std::min(options_.timeout, kSecondConnectionPatience));
+  } catch (const Error&) {
+    fail_lost(" is gone");
+  }
 }
 
 Bytes StoreClient::ask(FrameWriter& request, std::chrono::milliseconds patience) {
   const Bytes& frame = request.finish();
-  Descriptor socket;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!idle_.empty()) {
-      socket = std::move(idle_.back());
-      idle_.pop_back();
-    }
-  }
-  if (!socket.is_open()) socket = join();
+  Descriptor socket = take_connection();
   const Clock::time_point deadline = Clock::now() + patience + kAnswerPatience;
   uint32_t length = 0;
   Bytes message;
@@ -147,12 +166,7 @@ Bytes StoreClient::ask(FrameWriter& request, std::chrono::milliseconds patience)
   arrives = arrives && length > 0 && length <= wire::kMaxFrameBytes;
   if (arrives) message.resize(length);
   arrives = arrives && recv_all(socket.get(), message.data(), length, deadline);
-  if (!arrives) {
-    const bool is_late = errno == EAGAIN;
-    C10_THROW_ERROR(DistNetworkError,
-                    concat("the store of rank 0 at ", options_.address.host, ":",
-                           options_.address.port, is_late ? " does not answer" : " is gone"));
-  }
+  if (!arrives) fail_lost(errno == EAGAIN ? " does not answer" : " is gone");
   {
     const std::lock_guard lock(mutex_);
     idle_.push_back(std::move(socket));

@@ -1,6 +1,7 @@
 // The job's store as libtorch knows stores: a connection to the StoreServer of rank 0.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -38,7 +39,8 @@ class StoreClient : public c10d::Store {
   ~StoreClient() override;
 
   const std::string& host() const { return options_.address.host; }
-  // What the server that this process is refused (StoreServer::refusals); empty elsewhere.
+  // Connections that the server in this process has refused (StoreServer::refusals); empty when
+  // this process serves none.
   std::string refusals() const;
 
   // As c10d::TCPStore does them. Throw c10::DistStoreError when keys do not come in time and
@@ -64,7 +66,9 @@ class StoreClient : public c10d::Store {
   bool hasExtendedApi() const override { return true; }
 
  private:
-  Descriptor join() const;
+  Descriptor join(std::chrono::milliseconds timeout) const;
+  Descriptor take_connection();
+  [[noreturn]] void fail_lost(const char* how);
   // The fields of the reply.
   wire::Bytes ask(wire::FrameWriter& request, std::chrono::milliseconds patience);
   wire::Bytes ask_for(wire::Request request, const std::vector<std::string>& keys,
@@ -73,6 +77,7 @@ class StoreClient : public c10d::Store {
   const StoreClientOptions options_;
   const std::vector<Endpoint> endpoints_;
   const std::shared_ptr<StoreServer> server_;
+  std::atomic<bool> is_lost_ = false;  // for good: a server that has gone takes its keys along
   std::mutex mutex_;
   std::vector<Descriptor> idle_;
 };

@@ -1,6 +1,6 @@
-// Serves the job's store from rank 0, to those alone who know the token and are ranks of this job.
-// Strangers cost a bounded number of connections, a few hundred bytes each, and never block it:
-// who has not shown who it is in time is cut off, and so is the oldest such when there are many.
+// Serves the job's store from rank 0. Only ranks of this job that know the token are let in.
+// Strangers cost a bounded number of connections of a few hundred bytes each, and never block it: a
+// connection without a valid hello is closed after a while, the oldest first when there are many.
 #pragma once
 
 #include <chrono>

@@ -90,6 +90,10 @@ bool Endpoint::is_loopback() const {
   return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr);
 }
 
+bool Endpoint::operator==(const Endpoint& other) const {
+  return length == other.length && std::memcmp(&address, &other.address, length) == 0;
+}
+
 std::string Endpoint::to_string() const {
   char text[NI_MAXHOST] = "an unknown address";
   getnameinfo(address_of(*this), length, text, sizeof(text), nullptr, 0, NI_NUMERICHOST);
@@ -127,7 +131,10 @@ std::vector<Descriptor> listen_on(const std::vector<Endpoint>& endpoints,
                                   const TcpAddress& address) {
   std::vector<Descriptor> sockets;
   int problem = EADDRNOTAVAIL;
-  for (const Endpoint& endpoint : endpoints) {
+  for (auto each = endpoints.begin(); each != endpoints.end(); ++each) {
+    const Endpoint& endpoint = *each;
+    // A name may have an address twice, by two lines of /etc/hosts say.
+    if (std::find(endpoints.begin(), each, endpoint) != each) continue;
     Descriptor socket = new_socket(endpoint);
     if (!socket.is_open()) continue;  // a family that this host is without
     // A job may follow another at once; two that live never share a port.

@@ -26,6 +26,7 @@ struct Endpoint {
   socklen_t length = 0;
   bool is_loopback() const;       // of 127.0.0.0/8 or ::1
   std::string to_string() const;  // "10.0.0.1", without the port
+  bool operator==(const Endpoint& other) const;
 };
 
 // What the host's name stands for; asks again for a moment where the name service fails.
@@ -38,8 +39,8 @@ std::vector<Endpoint> resolve(const TcpAddress& address);
 std::vector<Descriptor> listen_on(const std::vector<Endpoint>& endpoints,
                                   const TcpAddress& address);
 
-// The first of `endpoints` that takes the connection, non-blocking. Nobody is waited for: an empty
-// socket, and `problem` says why.
+// The first of `endpoints` that takes the connection, non-blocking. Does not retry. Returns a
+// closed descriptor on failure, and puts the reason into `problem`.
 Descriptor connect_to(const std::vector<Endpoint>& endpoints,
                       std::chrono::steady_clock::time_point deadline, std::string& problem);
 
