@@ -44,6 +44,36 @@ TEST(CompletionWatch, TellsAFailure) {
   EXPECT_FALSE(end.get_future().get());
 }
 
+// As NCCL's does after a kernel has failed.
+class BrokenWork : public c10d::Work {
+ public:
+  bool isCompleted() override { throw std::runtime_error("device-side assert"); }
+};
+
+TEST(CompletionWatch, TakesAWorkThatCannotBeAskedForAFailure) {
+  CompletionWatch watch(c10::DeviceType::CPU);
+  std::promise<bool> end;
+  watch.add({c10::make_intrusive<BrokenWork>()}, [&](bool succeeded) { end.set_value(succeeded); });
+  EXPECT_FALSE(end.get_future().get());
+}
+
+TEST(CompletionWatch, TellsWhatIsDoneWhenItEnds) {
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<int> num_successes = 0;
+    {
+      CompletionWatch watch(c10::DeviceType::CPU);
+      const auto on_end = [&](bool succeeded) { num_successes += succeeded ? 1 : 0; };
+      const auto first = c10::make_intrusive<FakeWork>();
+      const auto last = c10::make_intrusive<FakeWork>();
+      watch.add({first}, on_end);
+      first->end();
+      last->end();
+      watch.add({last}, on_end);
+    }
+    EXPECT_EQ(num_successes.load(), 2);
+  }
+}
+
 TEST(CompletionWatch, GivesUpWhatIsNotDone) {
   std::atomic<int> num_ends = 0;
   {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -13,6 +15,8 @@ namespace {
 
 // Short beside a step, long beside a look.
 constexpr std::chrono::milliseconds kSlice(5);
+// For works that end as the watch does.
+constexpr std::chrono::milliseconds kLastPatience(50);
 
 c10::Device current_device(c10::DeviceType type) {
   return type == c10::DeviceType::CPU ? c10::Device(type)
@@ -41,10 +45,30 @@ void CompletionWatch::add(Works works, std::function<void(bool)> on_end) {
   changed_.notify_all();
 }
 
+// Whether it was: then its on_end has been called.
+bool CompletionWatch::end_if_done(const Watched& watched) {
+  bool succeeded = false;
+  try {
+    const auto is_done = [](const auto& work) { return work->isCompleted(); };
+    if (!std::ranges::all_of(watched.works, is_done)) return false;
+    const auto has_failed = [](const auto& work) { return work->exception() != nullptr; };
+    succeeded = std::ranges::none_of(watched.works, has_failed);
+  } catch (const std::exception&) {
+    // The device's error reaches whoever waits for the work.
+  }
+  watched.on_end(succeeded);
+  return true;
+}
+
 void CompletionWatch::loop() {
-  // Otherwise the first look would make a context on the first GPU.
-  if (!device_.is_cpu()) c10::impl::VirtualGuardImpl(device_.type()).setDevice(device_);
+  try {
+    // Otherwise the first look would make a context on the first GPU.
+    if (!device_.is_cpu()) c10::impl::VirtualGuardImpl(device_.type()).setDevice(device_);
+  } catch (const std::exception&) {
+    // A device that has failed: each work says so.
+  }
   std::vector<Watched> watched;
+  std::optional<std::chrono::steady_clock::time_point> end;
   std::unique_lock lock(mutex_);
   for (;;) {
     const auto has_news = [this] { return stop_ || !added_.empty(); };
@@ -53,17 +77,13 @@ void CompletionWatch::loop() {
     } else {
       changed_.wait_for(lock, kSlice, [this] { return stop_; });
     }
-    if (stop_) return;
+    const auto now = std::chrono::steady_clock::now();
+    if (stop_ && !end) end = now + kLastPatience;
     std::ranges::move(std::exchange(added_, {}), std::back_inserter(watched));
     lock.unlock();
-    std::erase_if(watched, [](const Watched& each) {
-      if (!std::ranges::all_of(each.works, [](const auto& work) { return work->isCompleted(); })) {
-        return false;
-      }
-      each.on_end(std::ranges::all_of(
-          each.works, [](const auto& work) { return work->exception() == nullptr; }));
-      return true;
-    });
+    std::erase_if(watched, end_if_done);
+    if (end && (watched.empty() || now > *end)) return;
+    if (end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     lock.lock();
   }
 }

@@ -25,11 +25,13 @@ class CompletionWatch {
 
   // For works on the current device of that type, of the thread that makes the watch.
   explicit CompletionWatch(c10::DeviceType device);
-  ~CompletionWatch();  // joins; what is not done is given up
+  // Joins. What is not done within a moment is given up.
+  ~CompletionWatch();
   CompletionWatch(const CompletionWatch&) = delete;
   CompletionWatch& operator=(const CompletionWatch&) = delete;
 
-  // Calls on_end(succeeded) once, on the watch's thread, when all of `works` are done.
+  // Calls on_end(succeeded) once, on the watch's thread, when all of `works` are done. A work that
+  // cannot be asked, because its device has failed, has failed.
   void add(Works works, std::function<void(bool)> on_end);
 
  private:
@@ -38,6 +40,7 @@ class CompletionWatch {
     std::function<void(bool)> on_end;
   };
   void loop();
+  static bool end_if_done(const Watched& watched);
 
   const c10::Device device_;
   std::mutex mutex_;

@@ -42,12 +42,15 @@ bool is_even(const Tensors& tensors) {
 // A recorded call, which whoever first knows how it went ends: its waiter or the watch.
 class RecordedEnd {
  public:
-  explicit RecordedEnd(Recorder::Entry entry) : entry_(entry) {}
+  // recorder: kept while the entry may be written.
+  RecordedEnd(GroupRecorder recorder, Recorder::Entry entry)
+      : recorder_(std::move(recorder)), entry_(entry) {}
   void finish(bool succeeded) {
     if (!is_finished_.exchange(true)) entry_.finish(succeeded);
   }
 
  private:
+  const GroupRecorder recorder_;
   const Recorder::Entry entry_;
   std::atomic<bool> is_finished_ = false;
 };
@@ -393,9 +396,8 @@ class NativeCommunicator : public RecordedCommunicator {
     }
     std::shared_ptr<RecordedEnd> end;
     if (options_.watch != nullptr) {
-      end = std::make_shared<RecordedEnd>(entry);
-      options_.watch->add(works,
-                          [end, recorder = recorder_](bool succeeded) { end->finish(succeeded); });
+      end = std::make_shared<RecordedEnd>(recorder_, entry);
+      options_.watch->add(works, [end](bool succeeded) { end->finish(succeeded); });
     }
     const auto timeout = options.timeout.count() > 0 ? options.timeout : options_.timeout;
     const auto work = std::make_shared<NativeWork>(
