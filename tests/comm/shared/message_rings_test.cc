@@ -151,6 +151,15 @@ TEST(MessageRings, WhatIsMovedAsideIsBoundedToo) {
 }
 
 // Random words in every field: an error, or the bytes of a place that is there.
+// Taken at its word, the peer would be 2^32 pieces ahead, and all of them would be kept.
+TEST(MessageRings, ASenderThatClaimsMorePiecesThanThereAreHasSentNone) {
+  ByHand hand;
+  for (int i = 0; i < MessageRings::kEnvelopes; ++i) {
+    hand.write(i, Heap::kOrdinary, uint64_t{1} << 60, /*tag=*/7).written.store(0xffffffff);
+  }
+  EXPECT_NE(hand.error_of_recv(8).find("timed out"), std::string::npos);
+}
+
 TEST(MessageRings, RandomEnvelopesCrashNobody) {
   const auto statuses = harness::fork_processes(1, [](int) {
     std::mt19937_64 random(11);

@@ -77,8 +77,9 @@ std::span<std::byte> MessageRings::piece_to(int peer, const Envelope& envelope,
 std::span<const std::byte> MessageRings::next_piece(int source, const Envelope& envelope,
                                                     size_t offset, size_t num_bytes) const {
   const size_t number = offset / kPieceBytes;
-  const bool has_come = envelope.written.load() != static_cast<uint32_t>(number);
-  if (offset >= num_bytes || !has_come) return {};
+  // No sender is further ahead than its pieces: any other word says nothing of what has come.
+  const uint32_t ahead = envelope.written.load() - static_cast<uint32_t>(number);
+  if (offset >= num_bytes || ahead == 0 || ahead > kPieces) return {};
   const size_t begin = offset_of(source, rank_, envelope) + number % kPieces * kPieceBytes;
   return {segment_->data() + begin, std::min(kPieceBytes, num_bytes - offset)};
 }

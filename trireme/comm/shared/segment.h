@@ -51,10 +51,9 @@ class SegmentFactory {
 std::shared_ptr<SegmentFactory> make_thread_segments();
 
 // For processes of one host. Files are /dev/shm/trireme-<name>: a page that says whose and how
-// large they are, then the data. A rank holds an
-// open-file-description lock on byte `rank` of the file for as long as it lives: the kernel drops
-// it at death, kill -9 included, so liveness needs no process ids. Children that are
-// forked have no share in the lock, only in the memory.
+// large they are, then the data. A rank holds an open-file-description lock on byte `rank` of the
+// file for as long as it lives: the kernel drops it at death, kill -9 included, so liveness needs
+// no process ids. Forked children share the memory and not the lock.
 std::shared_ptr<SegmentFactory> make_shm_segments();
 
 // How large the host's shared memory may become, used or not.
