@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/shown.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/reduce_kernel.h"
 
@@ -54,6 +55,14 @@ bool is_same_call(const Note& a, const Note& b) {
 // Of the operation's text it keeps a pointer.
 Call call_of(const Note& note) {
   return {note.operation, note.dtype, note.reduce_op, note.root, note.elements, note.block_sizes};
+}
+
+// Of what a peer has sent: its text may have no end and hold what a terminal obeys.
+void make_printable(Note& note) {
+  constexpr size_t kMost = sizeof(note.operation) - 1;
+  note.operation[kMost] = '\0';
+  const std::string text = shown(note.operation, kMost);
+  std::memcpy(note.operation, text.data(), text.size());
 }
 
 double seconds(Clock::duration duration) {
@@ -193,6 +202,7 @@ MessageExchange::Scope MessageExchange::meet(const Call& call, std::chrono::mill
   }
   for (int peer = 0; peer < size; ++peer) {
     if (peer == rank) continue;
+    make_printable(theirs[peer]);
     if (!is_same_call(mine[peer], theirs[peer])) {
       const bool is_first = rank < peer;
       fail(scope, concat("the ranks call different operations: rank ", std::min(rank, peer), " ",
@@ -276,8 +286,9 @@ std::shared_ptr<MessageExchange::Pending> MessageExchange::begin_recv(
 }
 
 int MessageExchange::finish_recv(Pending& pending, const Call& call, Block data) {
-  const auto& note = *static_cast<const Note*>(pending.note.get());
   wait(pending.scope, *pending.head, pending.peer);
+  Note note = *static_cast<const Note*>(pending.note.get());
+  make_printable(note);
   const int source = pending.peer == kAnySource ? pending.head->source() : pending.peer;
   if (note.num_bytes != data.num_bytes || note.dtype != call.dtype) {
     fail(pending.scope, concat("rank ", source, " sends ", to_string(call_of(note)), ", rank ",
