@@ -199,6 +199,11 @@ TEST(MakeFolders, MakesWhatIsMissingAndTakesWhatIsThere) {
   EXPECT_THAT(names_in(folder.path()), ElementsAre("a", "d"));
 }
 
+TEST(MakeFolders, ARelativeNamesParentIsThere) {
+  make_folders(std::filesystem::path("run").parent_path());
+  make_folders(".");
+}
+
 TEST(MakeFolders, ErrorNamesThePathInTheWay) {
   const TemporaryFolder folder;
   OutputFile(folder / "file").close();

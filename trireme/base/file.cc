@@ -183,7 +183,9 @@ int reserve_space(int fd, int64_t offset, int64_t num_bytes) {
 }
 
 void make_folders(const std::filesystem::path& folder) {
-  std::filesystem::path path = std::filesystem::absolute(folder).lexically_normal();
+  // No path at all is that of a relative name's parent.
+  std::filesystem::path path =
+      std::filesystem::absolute(folder.empty() ? "." : folder).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();  // a slash at the end
   const std::filesystem::path parent = path.parent_path();
   std::error_code ignored;
