@@ -293,6 +293,25 @@ TEST(Checkpoint, EntriesThatMakeNoSenseAreRefused) {
   EXPECT_THAT(save_error(
                   root.path(), [](Entry&) {}, "{"),
               HasSubstr("not valid JSON"));
+  EXPECT_THAT(save_error(root.path(), [](Entry& e) { e.name = "w\x1b[2J"; }),
+              HasSubstr("control characters"));
+}
+
+// What no reader takes is refused before it replaces what they take.
+TEST(Checkpoint, ASaveThatCouldNotBeReadLeavesThePreviousOne) {
+  const TemporaryFolder root;
+  const auto globals = two_tensors();
+  save_all(root.path(), 1, globals, 2);
+  const std::string deep = std::string(40, '[') + std::string(40, ']');
+  harness::run_ranks(2, [&](comm::Communicator& world) {
+    const std::vector<Entry> entries = parts(globals, world.rank());
+    EXPECT_THAT(checkpoint_error([&] {
+                  save(root.path(), 2, entries, deep, world, {.keep = 1, .fsync = false});
+                }),
+                HasSubstr("deep"));
+  });
+  EXPECT_THAT(list(root.path()), ElementsAre(root / "step-000001"));
+  expect_loads(root / "step-000001", globals, 2);
 }
 
 TEST(Checkpoint, AFolderThatCannotBeMadeOrReadIsNamed) {
@@ -362,7 +381,9 @@ TEST(Checkpoint, ADiskFullOnOneRankFailsAllRanksAndThePreviousCheckpointSurvives
   expect_loads(root / "step-000001", globals, 2);
 }
 
-// As another user than root, whom every folder lets in.
+// Every folder lets root in.
+constexpr uid_t kNobody = 65534;
+
 TEST(Checkpoint, AFolderThatMayNotBeWrittenIsTheUsersToMend) {
   const TemporaryFolder folder;
   const fs::path root = folder / "checkpoints";
@@ -371,7 +392,6 @@ TEST(Checkpoint, AFolderThatMayNotBeWrittenIsTheUsersToMend) {
   fs::permissions(folder.path(), fs::perms(0755));
   fs::permissions(root, fs::perms(0555));
   const auto ended = harness::fork_ranks(2, [&](comm::Communicator& world) {
-    constexpr uid_t kNobody = 65534;
     ASSERT_EQ(seteuid(geteuid() == 0 ? kNobody : geteuid()), 0);
     const std::vector<Entry> entries = parts(globals, world.rank());
     EXPECT_THAT(harness::message_of<ConfigError>([&] { save(root, 2, entries, "{}", world); }),
@@ -382,6 +402,22 @@ TEST(Checkpoint, AFolderThatMayNotBeWrittenIsTheUsersToMend) {
   fs::permissions(root, fs::perms(0755));
   EXPECT_THAT(list(root), ElementsAre(root / "step-000001"));
   expect_loads(root / "step-000001", globals, 2);
+}
+
+// Else a run would go back to the one before, and overwrite this one.
+TEST(Checkpoint, ACheckpointThatMayNotBeReadIsNotTakenForNone) {
+  const TemporaryFolder folder;
+  save_all(folder.path(), 1, two_tensors(), 2);
+  save_all(folder.path(), 2, two_tensors(), 2);
+  fs::permissions(folder.path(), fs::perms(0755));
+  fs::permissions(folder / "step-000002", fs::perms(0));
+  const auto ended = harness::fork_processes(1, [&](int) {
+    ASSERT_EQ(seteuid(geteuid() == 0 ? kNobody : geteuid()), 0);
+    EXPECT_THAT(harness::message_of<Error>([&] { latest(folder.path()); }),
+                AllOf(HasSubstr("step-000002/manifest.json"), HasSubstr("Permission denied")));
+  });
+  EXPECT_THAT(ended, ElementsAre(0));
+  fs::permissions(folder / "step-000002", fs::perms(0755));
 }
 
 TEST(Checkpoint, ADiskFullUnderTheManifestFailsToo) {

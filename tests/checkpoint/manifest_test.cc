@@ -43,6 +43,39 @@ TEST(Manifest, ReadsBackWhatWasWritten) {
   EXPECT_EQ(parse_manifest(to_text(Manifest{}), "here"), Manifest{});
 }
 
+// As ZeRO on thousands of ranks cuts a matrix: each has a cut of its own.
+TEST(Manifest, AnAxisMayHaveThousandsOfCuts) {
+  constexpr int kRanks = 3000;
+  std::vector<int64_t> cuts;
+  for (int64_t i = 0; i <= kRanks; ++i) cuts.push_back(i * 16);
+  Manifest manifest;
+  manifest.tensors["w"] = {.dtype = at::kFloat,
+                           .shape = {kRanks * 16},
+                           .axes = {{"data", kRanks}},
+                           .placements = {mesh::Placement::sharded(0, cuts)}};
+  EXPECT_EQ(parse_manifest(to_text(manifest), "here"), manifest);
+}
+
+// Each tensor passes: 19 pieces halve 18 dimensions one after the other.
+TEST(Manifest, ThePiecesOfAllTensorsAreBoundedTogether) {
+  constexpr int kDims = 18;
+  TensorRecord record{.dtype = at::kByte, .shape = std::vector<int64_t>(kDims, 2)};
+  Manifest manifest;
+  for (int i = 0; i <= kDims; ++i) {
+    const std::string file = "file-" + std::to_string(i);
+    mesh::Box box{std::vector<int64_t>(kDims, 0), record.shape};
+    for (int d = 0; d < i; ++d) box.size[d] = box.offset[d] = 1;
+    if (i < kDims) box.size[i] = 1;
+    for (int d = 0; d < i; ++d) box.offset[d] = 1;
+    record.pieces.push_back({file, box, "0123456789abcdef"});
+    manifest.files.push_back({file, 1, "0123456789abcdef"});
+  }
+  manifest.tensors["0"] = record;
+  EXPECT_EQ(checkpoint_error([&] { check_pieces(manifest, "here"); }), "");
+  for (int i = 1; i < 20; ++i) manifest.tensors[std::to_string(i)] = record;
+  EXPECT_THAT(checkpoint_error([&] { check_pieces(manifest, "here"); }), HasSubstr("corners"));
+}
+
 TEST(Manifest, IsValidJsonThatEveryToolReads) {
   const auto body = nlohmann::json::parse(to_text(example()));
   EXPECT_EQ(body["format_version"], 1);

@@ -247,9 +247,11 @@ const std::string& JsonView::text() const {
   return value_->get_ref<const std::string&>();
 }
 
-const std::string& JsonView::word() const {
+const std::string& JsonView::word(size_t max_bytes) const {
   const std::string& word = text();
-  if (!is_printable(word)) fail("a short text without control characters");
+  if (!is_printable(word, max_bytes)) {
+    fail(concat("a text of at most ", max_bytes, " bytes without control characters"));
+  }
   return word;
 }
 

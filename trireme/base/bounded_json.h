@@ -59,7 +59,7 @@ class JsonView {
   bool boolean() const;
   const std::string& text() const;
   // A text that may be kept and quoted (base/shown.h): no control characters, not too long.
-  const std::string& word() const;
+  const std::string& word(size_t max_bytes = 4096) const;
 
   const nlohmann::json& value() const { return *value_; }
 

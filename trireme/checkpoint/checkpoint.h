@@ -68,20 +68,23 @@ struct SaveOptions {
 // Ranks wait for each other's disks however slow they are (agreement.h).
 // Comm:       names, boxes and checksums; no tensor data
 // Collective: every rank of `world`, all seeing `root` as the same folder
-// Throws:     on all ranks the failing rank's reason: Error when it cannot be written (no room, no
-//             permission), saying what it needs and what is free where there is no room;
-//             CheckpointError when the entries make no checkpoint; CommError when a peer is lost
+// Throws:     on all ranks the failing rank's reason: ConfigError when there is no room, saying what
+//             it needs and what is free, or no permission; Error when it cannot be written for
+//             another reason, a bad disk say; CheckpointError when the entries make no checkpoint; CommError when a peer is lost
 void save(const std::filesystem::path& root, int64_t step, std::span<const Entry> entries,
           const std::string& state, comm::Communicator& world, const SaveOptions& options = {});
 
 // Folders of complete checkpoints in `root`, oldest step first; none when `root` does not exist.
+// Throws: CheckpointError when `root` is no folder; Error when it or a checkpoint in it cannot be
+//         looked at (no permission, a bad disk)
 std::vector<std::filesystem::path> list(const std::filesystem::path& root);
 std::optional<std::filesystem::path> latest(const std::filesystem::path& root);
 
 struct LoadOptions {
   // false: names that only one side has are left alone. Shapes and dtypes must agree always.
   bool strict = true;
-  // Names of the checkpoint that begin so are left alone even then. Empty: none.
+  // Tensors of the checkpoint whose names have this prefix are ignored, even when strict. Empty:
+  // none.
   std::string ignored{};
   // Told while ranks wait for others' disks.
   OnWait on_wait{};

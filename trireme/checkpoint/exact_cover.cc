@@ -88,16 +88,24 @@ std::optional<int64_t> num_bytes_of(std::span<const int64_t> shape, size_t bytes
   return is_empty ? 0 : bytes;
 }
 
-// The number of boxes that hold an element is the sum, with signs, of the boxes' corners that lie
-// at or before it in every dimension. So the boxes cover the tensor once everywhere exactly when
-// their corners, with signs, add up to the corners of the tensor: most cancel, what is left over is
-// an error. At the first point in row-major order that is left over no other error lies before it,
-// and what is left there is how often the element at that point is held too much.
 std::string shown_shape(std::span<const int64_t> shape) {
   const bool cut = shape.size() > kMaxDims;
   return concat(at::IntArrayRef(shape.data(), cut ? kMaxDims : shape.size()), cut ? "..." : "");
 }
 
+size_t num_corners(std::span<const int64_t> shape, const std::vector<mesh::Box>& boxes) {
+  const auto has_dims = [&](const mesh::Box& box) { return box.size.size() == shape.size(); };
+  if (!std::ranges::all_of(boxes, has_dims)) return 0;
+  const size_t num_dims = split_dims(shape, boxes).size();
+  const size_t most = std::numeric_limits<size_t>::max();
+  return boxes.size() <= most >> num_dims ? boxes.size() << num_dims : most;
+}
+
+// The number of boxes that hold an element is the sum, with signs, of the boxes' corners that lie
+// at or before it in every dimension. So the boxes cover the tensor once everywhere exactly when
+// their corners, with signs, add up to the corners of the tensor: most cancel, what is left over is
+// an error. At the first point in row-major order that is left over no other error lies before it,
+// and what is left there is how often the element at that point is held too much.
 std::string cover_error(std::span<const int64_t> shape, const std::vector<mesh::Box>& boxes) {
   for (const mesh::Box& box : boxes) {
     if (!lies_inside(box, shape))
@@ -108,7 +116,7 @@ std::string cover_error(std::span<const int64_t> shape, const std::vector<mesh::
   }
   if (std::ranges::count(shape, 0) > 0) return "";  // no piece fits in without being empty
   std::vector<size_t> dims = split_dims(shape, boxes);
-  if (boxes.size() > kMaxCorners || dims.size() > 23 || (boxes.size() << dims.size()) > kMaxCorners)
+  if (num_corners(shape, boxes) > kMaxCorners)
     return concat(boxes.size(), " pieces cut along ", dims.size(), " dimensions; at most ",
                   kMaxCorners, " corners of pieces are checked");
   const Grid grid(shape, std::move(dims));

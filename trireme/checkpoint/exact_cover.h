@@ -28,7 +28,10 @@ std::string shown_shape(std::span<const int64_t> shape);
 // Empty when each element of a tensor of this shape, which num_bytes_of() has accepted, lies in
 // exactly one of the boxes; otherwise what is wrong: "element [2, 0] lies in 2 pieces, expected 1".
 // Boxes without elements are refused.
-// For n boxes that cut k of the dimensions it sorts n 2^k numbers, and refuses more than 2^23.
+// Sorts num_corners() numbers, and refuses more than 2^23.
 std::string cover_error(std::span<const int64_t> shape, const std::vector<mesh::Box>& boxes);
+
+// n 2^k for n boxes that cut k of the dimensions; 0 for boxes of other numbers of dimensions.
+size_t num_corners(std::span<const int64_t> shape, const std::vector<mesh::Box>& boxes);
 
 }  // namespace trireme::checkpoint

@@ -32,6 +32,9 @@ constexpr size_t kFirstLineBytes = kFirstLineBegin.size() + kChecksumDigits + kF
 
 constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max();
 constexpr int64_t kMaxWorldSize = 1 << 20;
+// Of the pieces of all tensors: seconds to sort. Layouts of ours give a piece two or four.
+constexpr size_t kMaxCorners = size_t{1} << 26;
+constexpr size_t kMaxPlacementBytes = size_t{32} << 20;  // every rank may have a cut of its own
 constexpr size_t kMaxManifestBytes = size_t{1} << 30;
 constexpr JsonLimits kLimits{.max_bytes = kMaxManifestBytes, .max_values = size_t{64} << 20};
 
@@ -79,7 +82,7 @@ TensorRecord parse_record(const JsonView& value) {
     record.axes.push_back({axis.at("name").word(), static_cast<int>(size)});
   }
   for (const JsonView& placement : value.at("placements").elements())
-    record.placements.push_back(mesh::parse_placement(placement.word()));
+    record.placements.push_back(mesh::parse_placement(placement.word(kMaxPlacementBytes)));
   for (const JsonView& piece : value.at("pieces").elements()) {
     record.pieces.push_back({.file = piece.at("file").word(),
                              .box = {piece.at("offset").integers(0, kMaxInteger),
@@ -131,6 +134,12 @@ std::set<std::string> check_files(const Manifest& manifest, const std::filesyste
   return names;
 }
 
+std::vector<mesh::Box> boxes_of(const TensorRecord& record) {
+  std::vector<mesh::Box> boxes;
+  for (const Piece& piece : record.pieces) boxes.push_back(piece.box);
+  return boxes;
+}
+
 void check_record(const std::string& name, const TensorRecord& record,
                   const std::set<std::string>& files, const std::filesystem::path& where) {
   const std::string title = "tensor " + in_quotes(name);
@@ -143,16 +152,14 @@ void check_record(const std::string& name, const TensorRecord& record,
     fail(where, title, " has ", record.axes.size(), " axes and ", record.placements.size(),
          " placements, expected one for each");
   std::set<std::string> used;
-  std::vector<mesh::Box> boxes;
   for (const Piece& piece : record.pieces) {
     if (!files.contains(piece.file))
       fail(where, "a piece of ", title, " is in ", in_quotes(piece.file), ", which is not listed");
     // A file has one entry of a name: two pieces in it would be the same bytes.
     if (!used.insert(piece.file).second)
       fail(where, title, " has two pieces in the file ", in_quotes(piece.file));
-    boxes.push_back(piece.box);
   }
-  if (const std::string error = cover_error(record.shape, boxes); !error.empty())
+  if (const std::string error = cover_error(record.shape, boxes_of(record)); !error.empty())
     fail(where, title, ": ", error);
 }
 
@@ -244,7 +251,19 @@ Manifest parse_manifest(const std::string& text, const std::filesystem::path& wh
 
 void check_pieces(const Manifest& manifest, const std::filesystem::path& where) {
   const std::set<std::string> files = check_files(manifest, where);
+  size_t corners = 0;
+  for (const auto& [name, record] : manifest.tensors) {
+    corners += std::min(num_corners(record.shape, boxes_of(record)), kMaxCorners + 1);
+    if (corners > kMaxCorners)
+      fail(where, "its tensors are cut into pieces with more than ", kMaxCorners, " corners");
+  }
   for (const auto& [name, record] : manifest.tensors) check_record(name, record, files, where);
+}
+
+Manifest parse_and_check_manifest(const std::string& text, const std::filesystem::path& where) {
+  Manifest manifest = parse_manifest(text, where);
+  check_pieces(manifest, where);
+  return manifest;
 }
 
 Manifest read_manifest(const std::filesystem::path& folder) {
@@ -252,10 +271,8 @@ Manifest read_manifest(const std::filesystem::path& folder) {
   const uint64_t num_bytes = size_of_file(path);
   if (num_bytes > kMaxManifestBytes)
     fail(path, num_bytes, " bytes, a manifest has at most ", kMaxManifestBytes);
-  const std::string text = read_file(path);
-  Manifest manifest = parse_manifest(text, path);
+  Manifest manifest = parse_and_check_manifest(read_file(path, kMaxManifestBytes), path);
   check_name(folder, manifest.step, path);
-  check_pieces(manifest, path);
   return manifest;
 }
 

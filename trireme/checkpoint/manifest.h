@@ -80,7 +80,10 @@ Manifest parse_manifest(const std::string& text, const std::filesystem::path& wh
 // Throws: CheckpointError with the path; Error when this process may not read it
 Manifest read_manifest(const std::filesystem::path& folder);
 
-// What read_manifest() checks of files and pieces.
+// The same of a text, but for the folder's name. `where` appears in errors.
+Manifest parse_and_check_manifest(const std::string& text, const std::filesystem::path& where);
+
+// What both check of files and pieces.
 void check_pieces(const Manifest& manifest, const std::filesystem::path& where);
 
 }  // namespace trireme::checkpoint

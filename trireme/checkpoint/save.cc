@@ -10,6 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
+#include "trireme/base/shown.h"
 #include "trireme/checkpoint/agreement.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/checkpoint/manifest.h"
@@ -50,6 +51,10 @@ std::map<std::string, TensorRecord> describe(std::span<const Entry> entries, int
     mesh::Box box = entry.box(world_rank, world_size);
     if (!is_first_replica) box.size.assign(box.size.size(), 0);
     record.pieces.push_back({.box = std::move(box)});
+    if (!is_printable(entry.name))
+      throw CheckpointError(concat("the name \"", shown(entry.name),
+                                   "\" is too long or has control characters; expected at most "
+                                   "4096 bytes"));
     if (!held.emplace(entry.name, std::move(record)).second)
       throw CheckpointError(concat("\"", entry.name, "\" is there twice"));
   }
@@ -144,8 +149,11 @@ void publish(const fs::path& temporary, const fs::path& final, bool fsync) {
 
 void commit(const fs::path& root, const fs::path& temporary, const Manifest& manifest,
             const SaveOptions& options) {
+  const std::string text = to_text(manifest);
+  // What the readers would refuse must not take the place of a good checkpoint.
+  parse_and_check_manifest(text, temporary / kManifestName);
   OutputFile file(temporary / kManifestName);
-  file.write(to_text(manifest));
+  file.write(text);
   if (options.fsync) file.sync();
   file.close();
   if (options.fsync) sync_folder(temporary);
@@ -266,11 +274,18 @@ std::vector<fs::path> list(const fs::path& root) {
   std::error_code code;
   if (!fs::exists(root, code) && !code) return {};
   auto items = fs::directory_iterator(root, code);
-  if (code) throw CheckpointError(concat("cannot read ", root.string(), ": ", code.message()));
+  if (code == std::errc::not_a_directory)
+    throw CheckpointError(concat("cannot read ", root.string(), ": ", code.message()));
+  if (code) throw Error(concat("cannot read ", root.string(), ": ", code.message()));
   for (const auto& item : items) {
     const int64_t step = step_of(item.path().filename().string());
-    if (step >= 0 && fs::exists(item.path() / kManifestName, code))
-      found.emplace_back(step, item.path());
+    if (step < 0) continue;
+    const fs::path manifest = item.path() / kManifestName;
+    const bool is_complete = fs::exists(manifest, code);
+    // It may be the newest: a run must not go back behind it because a disk or a right is missing.
+    if (code && code != std::errc::not_a_directory)
+      throw Error(concat("cannot read ", manifest.string(), ": ", code.message()));
+    if (is_complete) found.emplace_back(step, item.path());
   }
   std::sort(found.begin(), found.end());
   std::vector<fs::path> folders;

@@ -8,6 +8,7 @@
 #include <c10/util/ArrayRef.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/shown.h"
 
 namespace trireme::mesh {
 
@@ -73,7 +74,7 @@ Placement parse_placement(const std::string& text) {
       text.starts_with(kPrefix) && text.ends_with(')') &&
       parse_split(std::string_view(text).substr(kPrefix.size(), text.size() - kPrefix.size() - 1),
                   placement);
-  TRIREME_CHECK(is_split, "placement \"", text,
+  TRIREME_CHECK(is_split, "placement \"", shown(text),
                 "\" is unknown; expected replicated, partial, sharded(<dim>) or sharded(<dim> at "
                 "<cuts>)");
   return placement;
