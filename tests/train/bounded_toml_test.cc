@@ -57,10 +57,18 @@ TEST(CheckToml, RefusesALongText) {
 // The parser and what it builds recurse as deep as tables and arrays lie in one another.
 TEST(CheckToml, NoNestingEndsInTheStack) {
   const std::vector<std::string> texts = {
-      repeated("a.", 60'000) + "a = 1",          "[" + repeated("a.", 60'000) + "a]",
-      "[[" + repeated("a.", 60'000) + "a]]",     repeated("\"a\" . ", 60'000) + "a = 1",
-      "a = " + repeated("[", 100'000),           "a = " + repeated("{a = ", 100'000),
-      "a = " + repeated("[{a.a.a.a = ", 10'000), "a = {" + repeated("a.", 60'000) + "a = 1}",
+      repeated("a.", 60'000) + "a = 1",
+      "[" + repeated("a.", 60'000) + "a]",
+      "[[" + repeated("a.", 60'000) + "a]]",
+      repeated("\"a\" . ", 60'000) + "a = 1",
+      "a = " + repeated("[", 100'000),
+      "a = " + repeated("{a = ", 100'000),
+      "a = " + repeated("[{a.a.a.a = ", 10'000),
+      "a = {" + repeated("a.", 60'000) + "a = 1}",
+      "x = {b = \"\"\"c\"\"\"\", " + repeated("a.", 60'000) + "a = 1}",
+      "x = {b = \"\"\"c\"\"\"\"\", " + repeated("a.", 60'000) + "a = 1}",
+      "x = {b = \'\'\'c\'\'\'\', " + repeated("a.", 60'000) + "a = 1}",
+      "x = {b = \"\"\"\"\"\"\"\", " + repeated("a.", 60'000) + "a = 1}",
   };
   for (const std::string& text : texts) {
     const std::string error =

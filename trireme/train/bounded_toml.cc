@@ -20,7 +20,10 @@ size_t string_length(std::string_view text) {
     } else if (!is_long && text[at] == '\n') {
       return at;  // the parser refuses it
     } else if (text[at] == quote && text.substr(at).starts_with(std::string(num_quotes, quote))) {
-      return at + num_quotes;
+      at += num_quotes;
+      // One or two more before the closing three are of the string.
+      for (int i = 0; is_long && i < 2 && at < text.size() && text[at] == quote; ++i) ++at;
+      return at;
     } else {
       ++at;
     }
