@@ -325,8 +325,10 @@ TEST(Config, HelpListsEveryKey) {
 TEST(Config, EveryKeySaysWhetherAResumedRunMayChangeIt) {
   RunConfig config;
   for (const Field& field : schema(config)) {
-    if (field.key.starts_with("model.")) EXPECT_EQ(field.on_resume, OnResume::kMustStay);
-    if (field.key.starts_with("parallel.")) EXPECT_EQ(field.on_resume, OnResume::kMayChange);
+    const bool is_model = field.key.starts_with("model.");
+    EXPECT_TRUE(!is_model || field.on_resume == OnResume::kMustStay) << field.key;
+    const bool is_layout = field.key.starts_with("parallel.");
+    EXPECT_TRUE(!is_layout || field.on_resume == OnResume::kMayChange) << field.key;
     EXPECT_EQ(field.on_resume == OnResume::kNotKept, field.key == "resume.allow") << field.key;
   }
 }
@@ -342,8 +344,14 @@ TEST(Config, PermissionsAreCheckedAndNotWrittenBack) {
 
 TEST(Config, WhatAnEarlierRunWroteMayLieOutsideOfTodaysRanges) {
   EXPECT_EQ(parse_saved_config("[train]\nsteps = -4\n", "saved").train.steps, -4);
-  EXPECT_THROW(parse_saved_config("[train]\nstepz = 4\n", "saved"), ConfigError);
-  EXPECT_THROW(parse_saved_config("[train]\nsteps = 'many'\n", "saved"), ConfigError);
+  EXPECT_THROW(parse_saved_config("[train]\nstepz = 4\n", "saved"), CheckpointError);
+  EXPECT_THROW(parse_saved_config("[train]\nsteps = 'many'\n", "saved"), CheckpointError);
+  const std::string kept = "[checkpoint]\nkeep = 1000000000\n";
+  EXPECT_EQ(parse_saved_model(kept, "saved").checkpoint.keep, 1'000'000'000);
+  EXPECT_THROW(parse_config(kept, "now"), ConfigError);
+  for (const char* wrong : {"[model]\nwidth = -4\n", "[train]\nprecision = 'fp7'\n"}) {
+    EXPECT_THROW(parse_saved_model(wrong, "saved"), CheckpointError) << wrong;
+  }
 }
 
 }  // namespace

@@ -295,7 +295,10 @@ int64_t RunConfig::held_gradients() const {
   return train.reproducible ? std::bit_width(static_cast<uint64_t>(microbatches)) : 1;
 }
 
-RunConfig parse_saved_config(std::string_view toml, const std::string& source) {
+namespace {
+
+// Values that nobody has checked yet.
+RunConfig parse_values(std::string_view toml, const std::string& source) {
   RunConfig config;
   std::vector<Field> fields = schema(config);
   try {
@@ -309,9 +312,31 @@ RunConfig parse_saved_config(std::string_view toml, const std::string& source) {
   return config;
 }
 
+}  // namespace
+
+RunConfig parse_saved_config(std::string_view toml, const std::string& source) {
+  try {
+    return parse_values(toml, source);
+  } catch (const ConfigError& error) {
+    throw CheckpointError(error.what());
+  }
+}
+
+RunConfig parse_saved_model(std::string_view toml, const std::string& source) {
+  RunConfig config = parse_saved_config(toml, source);
+  try {
+    for (const Field& field : schema(config)) {
+      if (field.key.starts_with("model.") || field.key == "train.precision") check_field(field);
+    }
+  } catch (const ConfigError& error) {
+    throw CheckpointError(concat(source, ": ", error.what()));
+  }
+  return config;
+}
+
 RunConfig parse_config(std::string_view toml, const std::string& source,
                        std::span<const Override> overrides) {
-  RunConfig config = parse_saved_config(toml, source);
+  RunConfig config = parse_values(toml, source);
   std::vector<Field> fields = schema(config);
   for (const auto& [key, text] : overrides) {
     const std::string source_of = "--" + shown(key);

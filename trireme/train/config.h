@@ -159,9 +159,13 @@ RunConfig parse_config(std::string_view toml, const std::string& source,
                        std::span<const Override> overrides = {});
 RunConfig load_config(const std::filesystem::path& path, std::span<const Override> overrides = {});
 
-// What an earlier run has written back. Its values may lie outside of what is allowed today.
-// Throws: ConfigError on an unknown key, which a later version has, or a wrong type
+// What a run has written back into its checkpoint. Its values may lie outside of what is allowed
+// today.
+// Throws: CheckpointError on an unknown key, which a later version has, or a wrong type
 RunConfig parse_saved_config(std::string_view toml, const std::string& source);
+// The same, of which the model alone is used: [model] and train.precision are as allowed today.
+// Throws: CheckpointError, also when they are not
+RunConfig parse_saved_model(std::string_view toml, const std::string& source);
 
 // Checks everything that needs no data and no peer, and fills parallel.data in.
 // Throws: ConfigError: key, value found, value expected

@@ -175,7 +175,7 @@ HuggingFaceExport export_to_hugging_face(const fs::path& path, const fs::path& o
                 " bytes; expected at least 1, such as 5GB: raise it");
   const fs::path folder = find_checkpoint(path);
   const checkpoint::Manifest manifest = checkpoint::read_manifest(folder);
-  const RunConfig config = parse_config(
+  const RunConfig config = parse_saved_model(
       parse_state(manifest.state, folder.string(), manifest.step).config, folder.string());
   const std::vector<HuggingFaceTensor> tensors = model::hugging_face_tensors(config.model);
   const auto tokenizer = find_tokenizer(folder, config);

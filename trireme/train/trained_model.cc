@@ -67,7 +67,7 @@ TrainedModel load_trained_model(const fs::path& path) {
   const fs::path folder = find_checkpoint(path);
   const checkpoint::Manifest manifest = checkpoint::read_manifest(folder);
   const RunState state = parse_state(manifest.state, folder.string(), manifest.step);
-  TrainedModel trained{parse_config(state.config, folder.string()), nullptr, nullptr};
+  TrainedModel trained{parse_saved_model(state.config, folder.string()), nullptr, nullptr};
   trained.tokenizer = find_tokenizer(folder, trained.config);
   // Says where it would have to be.
   if (!trained.tokenizer) trained.tokenizer = dataset::load_tokenizer(trained.config.data.path);
