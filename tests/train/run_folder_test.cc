@@ -55,6 +55,15 @@ TEST_F(RunFolderTest, HoldsWhatARunBeginsWith) {
   EXPECT_NE(lock_of(run()), "");
 }
 
+TEST_F(RunFolderTest, IsUsedWhereItWasMovedThoughItsMetricsCannotBe) {
+  fs::rename(run(), moved());
+  std::ofstream(moved() / "metrics.jsonl") << std::string(2000, '\n');
+  const RunFolder::Loss loss = lose(*folder_);
+  EXPECT_EQ(loss.refuge, moved());
+  EXPECT_THAT(loss.message, AllOf(HasSubstr("was moved to"), HasSubstr("metrics are not complete"),
+                                  HasSubstr("are no metrics")));
+}
+
 TEST_F(RunFolderTest, IsUsedWhereItWasMoved) {
   fs::rename(run(), moved());
   const RunFolder::Loss loss = lose(*folder_);

@@ -104,7 +104,7 @@ std::string to_json(const StepMetrics& metrics) {
 int64_t last_step_in(const std::filesystem::path& path) {
   int64_t last = 0;
   if (!std::filesystem::exists(path)) return last;
-  const std::string text = read_file(path);
+  const std::string text = read_file(path, MappedFile::kAnySize);  // a line a step, however many
   for (const Line& line : lines_of(text, path)) last = std::max(last, line.step.value_or(0));
   return last;
 }
@@ -112,7 +112,7 @@ int64_t last_step_in(const std::filesystem::path& path) {
 MetricsWriter::MetricsWriter(const std::filesystem::path& folder, int64_t last_step)
     : path_(folder / kMetricsName), events_(folder / "tensorboard") {
   if (std::filesystem::exists(path_)) {
-    const std::string text = read_file(path_);
+    const std::string text = read_file(path_, MappedFile::kAnySize);
     const std::string kept = cut_after(lines_of(text, path_), last_step, unreadable_);
     if (kept != text) write_file_atomically(path_, kept);
   }

@@ -47,25 +47,32 @@ bool RunFolder::make_again() {
 RunFolder::Loss RunFolder::recover(const StepMetrics& metrics) {
   const std::string path = path_.string();
   const fs::path moved = lock_->place();
-  const auto finish = [&](const fs::path& refuge) {
-    metrics_.emplace(refuge, metrics.step - 1);
-    metrics_->write(metrics);
-    metrics_->sync();
+  // The checkpoint is worth more than its lines.
+  const auto finish = [&](const fs::path& refuge) -> std::string {
+    try {
+      metrics_.emplace(refuge, metrics.step - 1);
+      metrics_->write(metrics);
+      metrics_->sync();
+      return "";
+    } catch (const Error& error) {
+      return concat("; its metrics are not complete: ", error.what());
+    }
   };
   if (!moved.empty()) {
-    finish(moved);
+    const std::string problem = finish(moved);
     return {moved, concat("output.folder ", path, " was moved to ", moved.string(),
                           " while the run wrote it: stopped, and saved step ", metrics.step,
-                          " there; go on with --output.folder=", moved.string())};
+                          " there; go on with --output.folder=", moved.string(), problem)};
   }
   if (make_again()) {
     start(config_, 0);
-    finish(path_);
+    const std::string problem = finish(path_);
     return {path_, concat("output.folder ", path,
                           " was removed while the run wrote it: stopped, and made it again for the "
                           "checkpoint of step ",
                           metrics.step,
-                          "; the same command goes on from there, or remove the folder once more")};
+                          "; the same command goes on from there, or remove the folder once more",
+                          problem)};
   }
   return {{},
           concat("output.folder ", path,
