@@ -254,7 +254,8 @@ TEST(ReadFile, GivesTheWholeContentWhateverItsSize) {
     write_file_atomically(folder / "a", content);
     EXPECT_EQ(read_file(folder / "a"), content);
     EXPECT_EQ(read_file(folder / "a", size), content);
-    if (size > 0) EXPECT_THROW(read_file(folder / "a", size - 1), Error);
+    if (size == 0) continue;
+    EXPECT_THROW(read_file(folder / "a", size - 1), Error);
   }
 }
 

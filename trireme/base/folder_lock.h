@@ -12,7 +12,7 @@ namespace trireme {
 // without locks goes without.
 class FolderLock {
  public:
-  // Waits so long for one that is about to end.
+  // patience: how long to wait for a lock that another holder is about to release.
   // Throws: ConfigError when another FolderLock of `folder` lives, or when it cannot be opened
   explicit FolderLock(const std::filesystem::path& folder,
                       std::chrono::milliseconds patience = std::chrono::milliseconds(0));

@@ -1,6 +1,6 @@
 // A token file: Megatron's indexed dataset, PREFIX.bin (tokens) and PREFIX.idx (where each sequence
-// and document lies). Byte offsets: docs/token-files.md. Read through a memory map, so opening
-// costs no copy and ranks of one host share the pages. Never looks inside the tokens.
+// and document lies). Byte offsets: docs/token-files.md. Read at its place, so opening costs no
+// copy and ranks of one host share the page cache. Never looks inside the tokens.
 #pragma once
 
 #include <cstdint>
