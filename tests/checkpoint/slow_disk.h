@@ -55,7 +55,7 @@ inline std::vector<Entry> entries_of(const comm::Communicator& world,
   return entries;
 }
 
-// Saves step 1 in `folder` and loads it; the slow rank sleeps once in each. kTimeout is the group's.
+// Saves step 1 in `folder` and loads it; the slow rank sleeps once in each. `world` has kTimeout.
 inline void save_and_load_slowly(comm::Communicator& world, const std::filesystem::path& folder) {
   const bool is_slow = world.rank() == kSlowRank;
   bool was_slow = false;

@@ -68,9 +68,10 @@ struct SaveOptions {
 // Ranks wait for each other's disks however slow they are (agreement.h).
 // Comm:       names, boxes and checksums; no tensor data
 // Collective: every rank of `world`, all seeing `root` as the same folder
-// Throws:     on all ranks the failing rank's reason: ConfigError when there is no room, saying what
-//             it needs and what is free, or no permission; Error when it cannot be written for
-//             another reason, a bad disk say; CheckpointError when the entries make no checkpoint; CommError when a peer is lost
+// Throws:     on all ranks the failing rank's reason: ConfigError when there is no permission or no
+//             room, saying what it needs and what is free; Error when it cannot be written for
+//             another reason, a bad disk say; CheckpointError when the entries make no checkpoint;
+//             CommError when a peer is lost
 void save(const std::filesystem::path& root, int64_t step, std::span<const Entry> entries,
           const std::string& state, comm::Communicator& world, const SaveOptions& options = {});
 
