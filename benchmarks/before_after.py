@@ -4,7 +4,7 @@ Trains the Llama of train_vs_pytorch on two ranks under several layouts, and tim
 figure of the build before, of the build after, and after over before in speed: above 1 is faster. Medians of the rounds;
 the spread is the largest over the smallest ratio of a round, to be read before the ratio is believed.
 
-  benchmarks/before_after.py ~/trireme-of-last-week --rounds 5
+  python3 benchmarks/before_after.py ~/trireme-of-last-week --rounds 5
 """
 
 import argparse
