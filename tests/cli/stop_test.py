@@ -15,8 +15,9 @@ SEED = int(os.environ.get("TRIREME_TEST_SEED", time.time_ns() % 1_000_000))
 class Stop(ProgramTest):
     def setUp(self):
         super().setUp()
-        # Under nohup the programs would rightly not hear it.
-        self.addCleanup(signal.signal, signal.SIGHUP, signal.signal(signal.SIGHUP, signal.SIG_DFL))
+        # What nohup and shells' background jobs ignore, the programs would rightly not hear.
+        for kind in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+            signal.signal(kind, signal.SIG_DFL)
         print(f"TRIREME_TEST_SEED={SEED}", flush=True)
         self.random = random.Random(SEED)
 
