@@ -37,7 +37,11 @@ class PowerLoss(ProgramTest):
         """The calls of a run that ends early and is taken up again."""
         self.layout = layout
         self.train("reference")
-        environment = {"LD_PRELOAD": os.environ["TRIREME_SYNC_LOG"], "SYNC_LOG": str(self.log),
+        # By a path without spaces, which LD_PRELOAD takes for the ends of names.
+        preloaded = self.folder / "sync_log.so"
+        if not preloaded.exists():
+            preloaded.symlink_to(os.environ["TRIREME_SYNC_LOG"])
+        environment = {"LD_PRELOAD": f"./{preloaded.name}", "SYNC_LOG": str(self.log),
                        "SYNC_LOG_ROOT": str(self.folder)}
         self.train("run", steps=5, environment=environment)
         self.train("run", environment=environment)
