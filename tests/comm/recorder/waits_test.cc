@@ -68,6 +68,27 @@ TEST(Waits, NamesWhoWaitsSinceWhenAndWhoIsAbsent) {
   EXPECT_FALSE(wait.has_given_up());
 }
 
+// Two hosts of two ranks: rank 3 was stopped before it took the result that the others have.
+TEST(Waits, RanksThatWentOnWaitInACallOfTheirOwn) {
+  auto ranks = run_of(4);
+  for (const int rank : {0, 1}) {
+    ranks[rank].call("all_reduce", 30, 31);
+    ranks[rank].call("broadcast", 31);
+  }
+  for (const int rank : {2, 3}) ranks[rank].call("all_reduce", 30);
+  EXPECT_EQ(waits_of(ranks).waits.size(), 1u) << "nobody is late in it, so it is all there is to say";
+  ranks[3].process(ProcessState::kStopped);
+  const Waits found = waits_of(ranks);
+  ASSERT_EQ(found.waits.size(), 2u);
+  EXPECT_EQ(found.waits[0].operation, "all_reduce");
+  EXPECT_EQ(found.waits[0].waiting, (Ranks{2}));
+  EXPECT_EQ(found.waits[0].absent, (Ranks{3}));
+  EXPECT_EQ(found.waits[1].operation, "broadcast");
+  EXPECT_EQ(found.waits[1].sequence, 3u);
+  EXPECT_EQ(found.waits[1].waiting, (Ranks{0, 1}));
+  EXPECT_EQ(found.waits[1].absent, (Ranks{2, 3}));
+}
+
 TEST(Waits, ShortOnesAreLeftOutUnlessThePeerCannotCome) {
   auto ranks = run_of(2);
   ranks[0].call("all_reduce", 99);

@@ -82,11 +82,12 @@ void WaitFinder::sort_records() {
 }
 
 void WaitFinder::find_collective_waits(const ObservedGroup& group) {
+  std::set<int> held;  // by a wait that was found: their later calls are its consequence
   for (const auto& [sequence, records] : calls_[&group]) {
-    // What follows a mismatch or an open call is its consequence.
-    if (find_mismatch(group, sequence, records)) return;
-    const auto open = std::ranges::find_if(
-        records, [](const auto& item) { return item.second->state != CallState::kDone; });
+    if (held.empty() && find_mismatch(group, sequence, records)) return;
+    const auto open = std::ranges::find_if(records, [&](const auto& item) {
+      return !is_done(*item.second) && !held.contains(item.first);
+    });
     if (open == records.end()) continue;
     Wait wait;
     wait.group = group.name;
@@ -100,7 +101,7 @@ void WaitFinder::find_collective_waits(const ObservedGroup& group) {
       const Record* record = found == records.end() ? nullptr : found->second;
       if (is_absent(group, member, sequence, record, wait.gave_up)) {
         wait.absent.push_back(member);
-      } else if (record != nullptr && !is_done(*record)) {
+      } else if (record != nullptr && !is_done(*record) && !held.contains(member)) {
         wait.waiting.push_back(member);
         wait.since = std::min(wait.since, record->issued);
       }
@@ -108,8 +109,11 @@ void WaitFinder::find_collective_waits(const ObservedGroup& group) {
     if (wait.waiting.empty()) add_the_dead(wait, records);
     // Nobody: a rank died or was stopped on its way out of a call that its peers had finished.
     if (wait.waiting.empty()) continue;
+    held.insert(wait.waiting.begin(), wait.waiting.end());
+    held.insert(wait.absent.begin(), wait.absent.end());
     result_.waits.push_back(std::move(wait));
-    return;
+    // Nobody is late in it: whoever has left it waits for those that have not.
+    if (result_.waits.back().absent.empty()) return;
   }
 }
 

@@ -75,8 +75,9 @@ struct Waits {
   std::vector<Mismatch> mismatches;
 };
 
-// Of each group the first call that some rank has not finished, and of each channel the oldest open
-// send and recv, of at most 64 channels a rank: what follows is a consequence. Waits shorter than
+// Of each group and member the first call that it has not finished: across hosts a rank may have
+// gone on from a call that holds others up. Of each channel the oldest open send and recv, of at
+// most 64 channels a rank. What follows these is a consequence. Waits shorter than
 // `late_after` are left out, unless they have failed, or wait for a rank that is dead, stopped or
 // has left.
 Waits find_waits(const ObservedRun& run, std::chrono::milliseconds late_after);
