@@ -1,5 +1,6 @@
 #include "trireme/checkpoint/exact_cover.h"
 
+#include <limits>
 #include <map>
 #include <random>
 
@@ -169,6 +170,16 @@ TEST(ExactCover, BytesThatDoNotFitAreNothing) {
   EXPECT_EQ(num_bytes_of(Shape{-1}, 1), std::nullopt);
   EXPECT_EQ(num_bytes_of(Shape(64, 1), 8), 8);
   EXPECT_EQ(num_bytes_of(Shape(65, 1), 8), std::nullopt);
+}
+
+TEST(NumCorners, IsBoundedForAnyShape) {
+  EXPECT_EQ(num_corners(Shape{6, 4}, {{{0, 0}, {3, 4}}, {{3, 0}, {3, 4}}}), 4u);
+  EXPECT_EQ(num_corners(Shape{6, 4}, {{{0, 0}, {6, 4}}}), 1u);
+  EXPECT_EQ(num_corners(Shape{6}, {{{0, 0}, {6, 4}}}), 0u);
+  for (const size_t dims : {63u, 64u, 65u, 1000u}) {
+    const mesh::Box half{Shape(dims, 0), Shape(dims, 1)};
+    EXPECT_EQ(num_corners(Shape(dims, 2), {half, half}), std::numeric_limits<size_t>::max()) << dims;
+  }
 }
 
 TEST(ShownShape, IsNeverLong) {

@@ -66,7 +66,6 @@ TEST(Manifest, ThePiecesOfAllTensorsAreBoundedTogether) {
     mesh::Box box{std::vector<int64_t>(kDims, 0), record.shape};
     for (int d = 0; d < i; ++d) box.size[d] = box.offset[d] = 1;
     if (i < kDims) box.size[i] = 1;
-    for (int d = 0; d < i; ++d) box.offset[d] = 1;
     record.pieces.push_back({file, box, "0123456789abcdef"});
     manifest.files.push_back({file, 1, "0123456789abcdef"});
   }

@@ -97,8 +97,9 @@ size_t num_corners(std::span<const int64_t> shape, const std::vector<mesh::Box>&
   const auto has_dims = [&](const mesh::Box& box) { return box.size.size() == shape.size(); };
   if (!std::ranges::all_of(boxes, has_dims)) return 0;
   const size_t num_dims = split_dims(shape, boxes).size();
-  const size_t most = std::numeric_limits<size_t>::max();
-  return boxes.size() <= most >> num_dims ? boxes.size() << num_dims : most;
+  constexpr size_t kMost = std::numeric_limits<size_t>::max();
+  const bool fits = num_dims < 64 && boxes.size() <= kMost >> num_dims;
+  return fits ? boxes.size() << num_dims : kMost;
 }
 
 // The number of boxes that hold an element is the sum, with signs, of the boxes' corners that lie

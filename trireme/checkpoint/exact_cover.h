@@ -31,7 +31,8 @@ std::string shown_shape(std::span<const int64_t> shape);
 // Sorts num_corners() numbers, and refuses more than 2^23.
 std::string cover_error(std::span<const int64_t> shape, const std::vector<mesh::Box>& boxes);
 
-// n 2^k for n boxes that cut k of the dimensions; 0 for boxes of other numbers of dimensions.
+// n 2^k for n boxes that cut k of the dimensions, or the largest number where that is beyond it; 0
+// for boxes of other numbers of dimensions. Of any shape, num_bytes_of() may have refused it.
 size_t num_corners(std::span<const int64_t> shape, const std::vector<mesh::Box>& boxes);
 
 }  // namespace trireme::checkpoint
