@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shown.h"
 
 namespace trireme {
 namespace {

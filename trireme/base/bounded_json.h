@@ -15,6 +15,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "trireme/base/shown.h"
+
 namespace trireme {
 
 struct JsonLimits {
@@ -59,7 +61,7 @@ class JsonView {
   bool boolean() const;
   const std::string& text() const;
   // A text that may be kept and quoted (base/shown.h): no control characters, not too long.
-  const std::string& word(size_t max_bytes = 4096) const;
+  const std::string& word(size_t max_bytes = kMaxWordBytes) const;
 
   const nlohmann::json& value() const { return *value_; }
 

@@ -15,8 +15,10 @@ inline bool is_control(std::string_view text, size_t index) {
   return index + 1 < text.size() && (static_cast<unsigned char>(text[index + 1]) & 0xe0) == 0x80;
 }
 
+// Of a name or a word that is kept.
+inline constexpr size_t kMaxWordBytes = 4096;
 // Whether a name or a word may be kept and quoted: at most `max_bytes`, no control characters.
-inline bool is_printable(std::string_view text, size_t max_bytes = 4096) {
+inline bool is_printable(std::string_view text, size_t max_bytes = kMaxWordBytes) {
   bool printable = text.size() <= max_bytes;
   for (size_t i = 0; printable && i < text.size(); ++i) printable = !is_control(text, i);
   return printable;

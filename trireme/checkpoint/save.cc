@@ -53,8 +53,8 @@ std::map<std::string, TensorRecord> describe(std::span<const Entry> entries, int
     record.pieces.push_back({.box = std::move(box)});
     if (!is_printable(entry.name))
       throw CheckpointError(concat("the name \"", shown(entry.name),
-                                   "\" is too long or has control characters; expected at most "
-                                   "4096 bytes"));
+                                   "\" is too long or has control characters; expected at most ",
+                                   kMaxWordBytes, " bytes"));
     if (!held.emplace(entry.name, std::move(record)).second)
       throw CheckpointError(concat("\"", entry.name, "\" is there twice"));
   }

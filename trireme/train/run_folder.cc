@@ -30,12 +30,8 @@ void RunFolder::write_config(const std::string& config) {
 bool RunFolder::make_again() {
   try {
     make_folders(path_.parent_path());
-  } catch (const Error&) {
-    return false;
-  }
-  std::error_code failure;
-  if (!fs::create_directory(path_, failure)) return false;
-  try {
+    std::error_code failure;
+    if (!fs::create_directory(path_, failure)) return false;
     make_folders(path_);  // its name is on the disk
     lock_ = std::make_unique<FolderLock>(path_);
   } catch (const Error&) {

@@ -48,7 +48,7 @@ class Port {
 inline Descriptor stranger(const TcpAddress& address) {
   std::string problem;
   Descriptor socket = connect_to(resolve(address), in_seconds(20), problem);
-  if (socket.get() < 0) throw Error("no connection: " + problem);
+  if (!socket.is_open()) throw Error("no connection: " + problem);
   return socket;
 }
 

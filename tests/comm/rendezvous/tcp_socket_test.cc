@@ -22,7 +22,7 @@ TcpAddress free_address(const std::string& host = "127.0.0.1") {
 std::string problem_at(const TcpAddress& address) {
   std::string problem;
   const Descriptor socket = connect_to(resolve(address), in_seconds(20), problem);
-  return socket.get() >= 0 ? "" : problem;
+  return socket.is_open() ? "" : problem;
 }
 
 TEST(TcpSocket, ReadsAddresses) {
