@@ -31,9 +31,9 @@ def tokens_per_second(program, args, data, options):
     return runners.run_trireme(settings, data, 2, args.batch, 1, options)["tokens_per_second"]
 
 
-def collective_speeds(program):
+def collective_speeds(program, args):
     """Operations a second by case."""
-    output = subprocess.run([program, "bench", "comm", "--operation", COLLECTIVES, "--sizes", "4,64K,1M,16M", "--json"],
+    output = subprocess.run([program, "bench", "comm", "--operation", args.operations, "--sizes", args.sizes, "--json"],
                             capture_output=True, text=True, check=True).stdout
     return {f"{case['operation']} {case['bytes']} B, {case['memory']}": 1e6 / case["microseconds"] for case in json.loads(output)}
 
@@ -43,12 +43,12 @@ def rounds_of(args, data):
     for number in range(args.rounds):
         programs = [args.before, args.after] if number % 2 == 0 else [args.after, args.before]
         speeds = {program: {} for program in programs}
-        for name in args.layouts:
+        for name in [] if args.no_train else args.layouts:
             for program in programs:
                 speeds[program][f"train {name}, tokens/s"] = tokens_per_second(program, args, data, LAYOUTS[name])
         if not args.no_comm:
             for program in programs:
-                speeds[program] |= collective_speeds(program)
+                speeds[program] |= collective_speeds(program, args)
         print(f"bench: round {number + 1} of {args.rounds} done", file=sys.stderr)
         yield {what: (speed, speeds[args.after][what]) for what, speed in speeds[args.before].items()}
 
@@ -62,7 +62,11 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--batch", type=int, default=4, help="sequences a rank")
-    parser.add_argument("--no-comm", action="store_true", help="training alone")
+    parser.add_argument("--operations", default=COLLECTIVES, help="of bench comm (default: %(default)s)")
+    parser.add_argument("--sizes", default="4,64K,1M,16M", help="of its messages (default: %(default)s)")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--no-comm", action="store_true", help="training alone")
+    only.add_argument("--no-train", action="store_true", help="bench comm alone")
     args = parser.parse_args()
     if wrong := [name for name in args.layouts if name not in LAYOUTS]:
         parser.error(f"no layout {wrong[0]}; there are {', '.join(LAYOUTS)}")

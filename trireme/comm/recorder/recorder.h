@@ -65,8 +65,8 @@ class Recorder {
 
   // Throws: Error when the file cannot be made, with its path
   explicit Recorder(const RecorderOptions& options);
-  ~Recorder();  // marks the ring as closed; one that was never published goes, and so do
-                // the folders that were made for it
+  // Marks the ring as closed; one that was never published goes, with the folders made for it.
+  ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
