@@ -178,7 +178,8 @@ TEST(NumCorners, IsBoundedForAnyShape) {
   EXPECT_EQ(num_corners(Shape{6}, {{{0, 0}, {6, 4}}}), 0u);
   for (const size_t dims : {63u, 64u, 65u, 1000u}) {
     const mesh::Box half{Shape(dims, 0), Shape(dims, 1)};
-    EXPECT_EQ(num_corners(Shape(dims, 2), {half, half}), std::numeric_limits<size_t>::max()) << dims;
+    EXPECT_EQ(num_corners(Shape(dims, 2), {half, half}), std::numeric_limits<size_t>::max())
+        << dims;
   }
 }
 

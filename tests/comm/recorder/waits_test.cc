@@ -76,7 +76,8 @@ TEST(Waits, RanksThatWentOnWaitInACallOfTheirOwn) {
     ranks[rank].call("broadcast", 31);
   }
   for (const int rank : {2, 3}) ranks[rank].call("all_reduce", 30);
-  EXPECT_EQ(waits_of(ranks).waits.size(), 1u) << "nobody is late in it, so it is all there is to say";
+  EXPECT_EQ(waits_of(ranks).waits.size(), 1u)
+      << "nobody is late in it, so it is all there is to say";
   ranks[3].process(ProcessState::kStopped);
   const Waits found = waits_of(ranks);
   ASSERT_EQ(found.waits.size(), 2u);
