@@ -26,9 +26,9 @@ LAYOUTS = {"DDP": [], "ZeRO-3": ["--parallel.zero=3"], "tensor": ["--parallel.te
 COLLECTIVES = "all_reduce,all_gather,reduce_scatter,send_recv"
 
 
-def tokens_per_second(program, args, data, options):
+def tokens_per_second(program, args, start, options):
     settings = SimpleNamespace(trireme=str(program), steps=args.steps, warmup=3)
-    return runners.run_trireme(settings, data, 2, args.batch, 1, options)["tokens_per_second"]
+    return runners.run_trireme(settings, start, 2, args.batch, 1, options)["tokens_per_second"]
 
 
 def collective_speeds(program, args):
@@ -38,14 +38,14 @@ def collective_speeds(program, args):
     return {f"{case['operation']} {case['bytes']} B, {case['memory']}": 1e6 / case["microseconds"] for case in json.loads(output)}
 
 
-def rounds_of(args, data):
+def rounds_of(args, start):
     """For each round, {what: (before, after)}; the builds take turns at going first."""
     for number in range(args.rounds):
         programs = [args.before, args.after] if number % 2 == 0 else [args.after, args.before]
         speeds = {program: {} for program in programs}
         for name in [] if args.no_train else args.layouts:
             for program in programs:
-                speeds[program][f"train {name}, tokens/s"] = tokens_per_second(program, args, data, LAYOUTS[name])
+                speeds[program][f"train {name}, tokens/s"] = tokens_per_second(program, args, start, LAYOUTS[name])
         if not args.no_comm:
             for program in programs:
                 speeds[program] |= collective_speeds(program, args)
@@ -71,10 +71,7 @@ def main():
     if wrong := [name for name in args.layouts if name not in LAYOUTS]:
         parser.error(f"no layout {wrong[0]}; there are {', '.join(LAYOUTS)}")
     with tempfile.TemporaryDirectory(prefix="trireme-bench-data-") as folder:
-        data = Path(folder) / "tokens"
-        trireme_runs.checked([args.before, "data", "prepare", "--input", trireme_runs.ROOT / "docs", "--tokenizer", "bytes",
-                              "--output", data])
-        rounds = list(rounds_of(args, data))
+        rounds = list(rounds_of(args, runners.make_start(args.before, Path(folder) / "start", 2 * args.batch)))
     print("| what | before | after | after / before | spread |\n|---|---|---|---|---|")
     for what in rounds[0]:
         pairs = [pair[what] for pair in rounds]

@@ -1,5 +1,8 @@
 """The Llama of the comparison in plain PyTorch: as trireme's, with one matrix for q, k and v."""
 
+import json
+import mmap
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -77,3 +80,29 @@ class Llama(nn.Module):
             x = block(x, self.cos, self.sin)
         x = x if self.output is None else self.output(self.norm(x))
         return x if targets is None else cross_entropy(x, targets)
+
+
+def read_safetensors(path):
+    """Tensors by name, fp32, in the file's memory; its format is a header's length, JSON, and the bytes."""
+    with open(path, "rb") as file:
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    begin = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:begin])
+    return {name: torch.frombuffer(data, dtype=torch.float32, offset=begin + entry["data_offsets"][0],
+                                   count=(entry["data_offsets"][1] - entry["data_offsets"][0]) // 4).view(entry["shape"])
+            for name, entry in header.items() if entry.get("dtype") == "F32"}
+
+
+def load(model, path):
+    """Gives `model` the weights of a checkpoint that one rank of trireme wrote."""
+    theirs = read_safetensors(path)
+    weights = {"embedding": theirs["model.embed_tokens.weight"], "norm": theirs["model.norm.weight"],
+               "output": theirs["lm_head.weight"]}
+    for layer in range(LAYERS):
+        def of(name):
+            return theirs[f"model.layers.{layer}.{name}.weight"]
+        weights |= {f"blocks.{layer}.{ours}": weight for ours, weight in {
+            "attention_norm": of("input_layernorm"), "ffn_norm": of("post_attention_layernorm"),
+            "qkv": torch.cat([of(f"self_attn.{part}_proj") for part in "qkv"]), "out": of("self_attn.o_proj"),
+            **{f"ffn.{part}": of(f"mlp.{part}_proj") for part in ("gate", "up", "down")}}.items()}
+    model.load_state_dict({f"{name}.weight": weight for name, weight in weights.items()})

@@ -7,7 +7,7 @@ CLIP = 1.0
 
 
 def adamw(parameters):
-    return torch.optim.AdamW(parameters, lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    return torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
 
 
 def clip_across_ranks(own, shared):

@@ -12,7 +12,7 @@ import time
 
 import torch
 
-from llama import Llama, T
+from llama import Llama, T, load
 from peers import ON_SAME_SEQUENCES, PEERS
 
 
@@ -28,25 +28,25 @@ def main():
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--warmup", type=int, default=5, help="first steps left out of the median")
     parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--data", required=True, help="prefix of a .bin of 16-bit tokens")
+    parser.add_argument("--data", required=True, help="prefix of a .bin of 16-bit tokens, one more than a step takes")
+    parser.add_argument("--weights", required=True, help="trireme's at the start: a .safetensors")
     args = parser.parse_args()
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.set_num_threads(args.threads)
-    torch.manual_seed(42)
     if ranks > 1:
         torch.distributed.init_process_group("gloo")
-    train_step = PEERS[args.peer](Llama(), ranks, args.batch)
+    model = Llama()
+    load(model, args.weights)
+    train_step = PEERS[args.peer](model, ranks, args.batch)
     bin_path = args.data + ".bin"
     tokens = torch.from_file(bin_path, dtype=torch.uint16, size=os.path.getsize(bin_path) // 2)
     # Ranks that work on the same sequences read those of all ranks.
-    streams = range(ranks) if args.peer in ON_SAME_SEQUENCES else [rank]
-    generators = [torch.Generator().manual_seed(stream) for stream in streams]
+    readers = range(ranks) if args.peer in ON_SAME_SEQUENCES else [rank]
+    starts = [T * sequence for reader in readers for sequence in range(args.batch * reader, args.batch * (reader + 1))]
 
     seconds, first = [], 0.0
     for step in range(args.steps):
         begin = time.perf_counter()
-        starts = torch.cat([torch.randint(len(tokens) - T - 1, (args.batch,), generator=generator)
-                            for generator in generators]).tolist()
         batch = torch.stack([tokens[s:s + T + 1] for s in starts]).long()
         loss = train_step(batch[:, :-1], batch[:, 1:])
         seconds.append(time.perf_counter() - begin)

@@ -67,8 +67,9 @@ def remarks(results):
     for result in results:
         case = f"- {result['ranks']} ranks, {result['sequences_per_rank']} sequences a rank, "
         lines += [f"{case}{name}, without figures: {why}" for name, why in result["failed"].items()]
-        losses = ", ".join(f"{side} {loss:.5f}" for side, loss in result["last_loss"].items())
-        lines.append(f"{case}last loss: {losses or 'none'}")
+        losses = result["last_loss"]
+        lines.append(f"{case}last loss of all, from the same weights on the same sequences: " +
+                     (f"{losses['least']:.6f} to {losses['most']:.6f}" if losses else "none"))
     return "\n".join(lines)
 
 

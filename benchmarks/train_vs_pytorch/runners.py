@@ -3,6 +3,7 @@
 Each runner returns a dict with the keys of METRICS and `last_loss`, or raises RunError.
 """
 
+import dataclasses
 import json
 import os
 import signal
@@ -83,12 +84,12 @@ def wait_for_all(processes, logs, timeout):
             process.wait()
 
 
-def run_peer(args, data, ranks, batch, threads, peer):
+def run_peer(args, start, ranks, batch, threads, peer):
     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as name:
         folder = Path(name)
         command = [peer_python(args, peer), str(HERE / "pytorch_train.py"), f"--peer={peer}",
                    f"--batch={batch}", f"--steps={args.steps}", f"--warmup={args.warmup}",
-                   f"--threads={threads}", f"--data={data}"]
+                   f"--threads={threads}", f"--data={start.data}", f"--weights={start.weights}"]
         logs = [folder / f"{rank}.log" for rank in range(ranks)]
         common = peer_environment(args, peer, ranks, threads, folder)
         processes = []
@@ -105,7 +106,8 @@ def run_peer(args, data, ranks, batch, threads, peer):
         return json.loads((folder / "0.out").read_text().splitlines()[-1])
 
 
-def config_text(args, data, ranks, batch, output):
+def config_text(steps, data, ranks, batch, output):
+    # Peers decay every parameter, so norms are decayed here too.
     return f"""
 [model]
 family = "llama"
@@ -119,15 +121,16 @@ vocab_size = 8192
 [data]
 path = {json.dumps(str(data))}
 [train]
-steps = {args.steps}
+steps = {steps}
 global_batch = {batch * ranks}
 micro_batch = {batch}
 gradient_clip = 1.0
 [optimizer]
-learning_rate = 1e-3
+learning_rate = 1e-4
 warmup_steps = 0
 schedule = "constant"
 weight_decay = 0.1
+groups = "*norm.weight: decay=0.1"
 [checkpoint]
 interval = 0
 [output]
@@ -135,15 +138,41 @@ folder = {json.dumps(output)}
 """
 
 
+@dataclasses.dataclass
+class Start:
+    """What both sides begin with."""
+
+    data: Path  # prefix of the tokens of one step: every step reads all of them, in whichever order
+    weights: Path  # of trireme's checkpoint, a .safetensors
+
+
+def make_start(trireme, folder, sequences):
+    """Random bytes for a step of so many sequences, and the weights that trireme draws."""
+    folder.mkdir()
+    text, data = folder / "text", folder / "tokens"
+    text.write_bytes(os.urandom(sequences * 256))  # and the end of the document
+    checked([trireme, "data", "prepare", "--input", text, "--tokenizer", "bytes", "--validation-fraction", "0",
+             "--output", data])
+    (folder / "start.toml").write_text(config_text(1, data, 1, 1, str(folder / "run")))
+    checked([trireme, "train", folder / "start.toml", "--optimizer.learning_rate=0", "--checkpoint.interval=1"])
+    return Start(data, folder / "run/checkpoints/step-000001/rank-000-of-001.safetensors")
+
+
+def checked(command):
+    result = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    if result.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))} failed:\n{result.stdout}{result.stderr}")
+
+
 class Job:
     """A run of `trireme train`."""
 
-    def __init__(self, args, data, ranks, batch, threads, options, folder):
+    def __init__(self, args, start, ranks, batch, threads, options, folder):
         self.args, self.tokens_per_step, self.first = args, batch * ranks * 256, None
         self.metrics = folder / "run" / "metrics.jsonl"
         self.log = folder / "log"
         folder.mkdir()
-        (folder / "bench.toml").write_text(config_text(args, data, ranks, batch, str(folder / "run")))
+        (folder / "bench.toml").write_text(config_text(args.steps, start.data, ranks, batch, str(folder / "run")))
         self.command = [args.trireme, "train", str(folder / "bench.toml"), "--ranks", str(ranks),
                         "--threads", str(threads), *options]
         self.start = time.time()
@@ -167,10 +196,10 @@ class Job:
                 "seconds_to_first_step": self.first, "last_loss": steps[-1]["loss"]}
 
 
-def run_trireme(args, data, ranks, batch, threads, options=(), copies=1):
+def run_trireme(args, start, ranks, batch, threads, options=(), copies=1):
     """`copies` of the same job at once; their tokens/s together."""
     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
-        jobs = [Job(args, data, ranks, batch, threads, options, Path(folder) / str(copy))
+        jobs = [Job(args, start, ranks, batch, threads, options, Path(folder) / str(copy))
                 for copy in range(copies)]
         while any([job.is_running() for job in jobs]):
             time.sleep(0.002 if any(job.first is None for job in jobs) else 0.05)
