@@ -20,7 +20,7 @@ test:            ## build everything and run every test
 	@tools/build.sh $(PRESET) all
 	@tools/test.sh $(PRESET)
 
-demo: build      ## train a small GPT on real text on two ranks and print a sample
+demo: build      ## train a small Llama on real text on two ranks and print a sample
 	@tools/demo.sh build/$(PRESET)/bin/trireme $(DEMO_STEPS)
 
 check: setup     ## layers, mirror, file length, links, clang-format
