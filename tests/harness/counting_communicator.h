@@ -66,6 +66,7 @@ class CountingCommunicator : public comm::Communicator {
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   const std::string& name() const override { return inner_->name(); }
+  bool reduces_in_rank_order() const override { return inner_->reduces_in_rank_order(); }
 
   comm::WorkPtr all_reduce(at::Tensor data, comm::Options options) override {
     count("all_reduce", 2 * others() * bytes_of(data) / size());

@@ -29,6 +29,7 @@ class LonelyRank : public comm::Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   const std::string& name() const override { return name_; }
+  bool reduces_in_rank_order() const override { return true; }
   const std::map<std::string, Split>& splits() const { return splits_; }
 
   std::unique_ptr<Communicator> split(int color, int key, const std::string& name) override {

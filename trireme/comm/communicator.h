@@ -1,8 +1,12 @@
 // A group of ranks that exchange tensors: the one interface everything that communicates is written
 // against. Its transports: thread (ranks as threads), shm (processes of one host), gloo, nccl, mpi,
 // and hierarchical (one within hosts, another between them).
-// It never changes a value's meaning: an element's reduction is always taken in rank order, so
-// results depend on neither message size, chunking nor transport.
+// The order in which a reduction takes an element's terms depends on neither message size nor
+// chunking, except with nccl:
+//   thread, shm, gloo, mpi   rank order: the same bits on each
+//   hierarchical             host by host, in rank order within a host. That is rank order when the
+//                            ranks of each host follow one another, as launchers place them.
+//   nccl                     NCCL's own; it may change with size and number of ranks
 #pragma once
 
 #include <chrono>
@@ -78,6 +82,8 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual const std::string& name() const = 0;
+  // Whether reductions take their terms in rank order.
+  virtual bool reduces_in_rank_order() const = 0;
 
   // data: same shape everywhere; in place, result on every rank. Comm: 2(p-1)/p * n.
   [[nodiscard]] virtual WorkPtr all_reduce(at::Tensor data, Options options = {}) = 0;
@@ -96,10 +102,12 @@ class Communicator {
   [[nodiscard]] virtual WorkPtr all_to_all(std::vector<at::Tensor> outputs,
                                            std::vector<at::Tensor> inputs,
                                            Options options = {}) = 0;
-  // outputs: one a rank on `root`, empty elsewhere. Comm: n sent, (p-1) * n received by the root.
+  // outputs: one tensor per rank on `root`; empty elsewhere. Comm: n sent, (p-1) * n received by
+  // the root.
   [[nodiscard]] virtual WorkPtr gather(std::vector<at::Tensor> outputs, at::Tensor input, int root,
                                        Options options = {}) = 0;
-  // inputs: one a rank on `root`, empty elsewhere. Comm: n received, (p-1) * n sent by the root.
+  // inputs: one tensor per rank on `root`; empty elsewhere. Comm: n received, (p-1) * n sent by the
+  // root.
   [[nodiscard]] virtual WorkPtr scatter(at::Tensor output, std::vector<at::Tensor> inputs, int root,
                                         Options options = {}) = 0;
   // Point to point: a recv takes the oldest message of `peer`, or of any rank, with its tag; one of

@@ -22,8 +22,8 @@ void check_one_a_rank(const char* operation, const Communicator& group,
 void check_dtypes(const char* operation, const std::vector<at::Tensor>& tensors,
                   const at::Tensor& like);
 
-// Throws: ConfigError unless the list's blocks, one a rank, have the dtype of `own`, what this rank
-// gives or takes, and its own block as many bytes
+// blocks: one per rank. own: what this rank gives or takes.
+// Throws: ConfigError unless all blocks have the dtype of `own`, and this rank's block its bytes
 void check_own_block(const char* operation, const Communicator& group,
                      const std::vector<at::Tensor>& blocks, const at::Tensor& own);
 

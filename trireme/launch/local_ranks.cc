@@ -45,8 +45,8 @@ std::filesystem::path temporary_folder() {
   return error ? "/tmp" : folder;
 }
 
-// What the ranks of one launch have in common. The store's file exists only when a transport asks
-// for one, and goes with the launch.
+// Shared by the ranks of one launch. The store's file exists only when a transport asks for one; it
+// is removed with the launch.
 struct Launch {
   std::string job;
   std::filesystem::path store;

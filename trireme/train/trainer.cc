@@ -155,6 +155,7 @@ Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
   observer_.on_folder();
   const fs::path checkpoint = find_checkpoint();
   if (mesh_.size("tensor") > 1) check_threads(at::get_num_threads(), mesh_.group("tensor"));
+  if (config_.train.reproducible) check_sum_order(mesh_.group("tensor"));
   build_model();
   const RunState state = checkpoint.empty() ? RunState{} : load(checkpoint);
   step_ = state.step;

@@ -45,6 +45,7 @@ TEST(HierarchicalCommunicator, LargeSumsHaveTheBitsOfOneFlatGroup) {
     });
     for (const std::vector<int>& hosts : {std::vector{0, 0, 1, 1}, std::vector{0, 1, 1, 2}}) {
       run_hierarchical_ranks(hosts, [&](Communicator& group) {
+        EXPECT_TRUE(group.reduces_in_rank_order());
         at::Tensor data = values_of(group.rank(), {kCount}, dtype);
         group.all_reduce(data, {.operation = ReduceOp::kAverage})->wait();
         harness::assert_same_bits(data, flat, "all_reduce");
@@ -63,6 +64,7 @@ TEST(HierarchicalCommunicator, ScatteredRanksAreSummedHostByHost) {
   for (const int rank : order) in_order.push_back(values_of(rank, {1001}, at::kFloat));
   const at::Tensor expected = model_of(in_order, ReduceOp::kSum);
   run_hierarchical_ranks({0, 1, 0, 1}, [&](Communicator& group) {
+    EXPECT_FALSE(group.reduces_in_rank_order());
     at::Tensor data = values_of(group.rank(), {1001}, at::kFloat);
     group.all_reduce(data)->wait();
     harness::assert_same_bits(data, expected, "all_reduce");

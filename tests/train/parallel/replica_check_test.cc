@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/harness/counting_communicator.h"
 #include "tests/harness/ranks.h"
 #include "trireme/base/error.h"
 
@@ -73,6 +74,26 @@ TEST(ReplicaCheck, RanksOfATensorGroupHaveOneNumberOfThreads) {
     }
   });
   EXPECT_EQ(told, 3);
+}
+
+class Unordered : public harness::CountingCommunicator {
+ public:
+  using CountingCommunicator::CountingCommunicator;
+  bool reduces_in_rank_order() const override { return false; }
+};
+
+TEST(ReplicaCheck, ReproducibleSumsOfATensorGroupHaveOneOrder) {
+  for (const int size : {1, 2, 3}) {
+    harness::run_ranks(size, [&](comm::Communicator& group) {
+      EXPECT_NO_THROW(check_sum_order(group));
+      const Unordered unordered(group);
+      if (size == 3) {
+        EXPECT_THROW(check_sum_order(unordered), ConfigError);
+      } else {
+        EXPECT_NO_THROW(check_sum_order(unordered)) << size;
+      }
+    });
+  }
 }
 
 }  // namespace

@@ -136,6 +136,7 @@ class NativeCommunicator : public RecordedCommunicator {
   int rank() const override { return backend_->getRank(); }
   int size() const override { return backend_->getSize(); }
   const std::string& name() const override { return options_.name; }
+  bool reduces_in_rank_order() const override { return false; }
 
   WorkPtr all_reduce(at::Tensor data, Options options) override {
     check_reduces("all_reduce", data, options.operation);

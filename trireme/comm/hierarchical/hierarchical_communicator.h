@@ -54,6 +54,7 @@ class HierarchicalCommunicator : public RecordedCommunicator {
   int rank() const override { return outer_->rank(); }
   int size() const override { return outer_->size(); }
   const std::string& name() const override { return name_; }
+  bool reduces_in_rank_order() const override { return hosts_.is_contiguous(); }
   const Communicator& inner() const { return *inner_; }
   const Communicator& outer() const { return *outer_; }
 

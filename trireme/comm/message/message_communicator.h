@@ -37,6 +37,7 @@ class MessageCommunicator : public RecordedCommunicator {
   int rank() const override { return exchange_.channel().rank(); }
   int size() const override { return exchange_.channel().size(); }
   const std::string& name() const override { return exchange_.name(); }
+  bool reduces_in_rank_order() const override { return true; }
   const MessageChannel& channel() const { return exchange_.channel(); }
 
   WorkPtr all_reduce(at::Tensor data, Options options) override;

@@ -91,7 +91,7 @@ class MessageRings {
   size_t offset_of(int from, int to, const Envelope& envelope) const;  // of its pieces
 
   std::shared_ptr<Segment> segment_;
-  Bell* bells_;  // one a rank
+  Bell* bells_;  // one per rank
   Envelope* envelopes_;
   size_t pieces_offset_;
   int rank_;

@@ -41,7 +41,7 @@ std::vector<CoreSet> meet_at_first(Exchange& exchange, std::chrono::milliseconds
   return sets;
 }
 
-// One a rank; without an allocation for few ranks.
+// One entry per rank; few ranks need no allocation.
 template <typename T>
 using Few = c10::SmallVector<T, 8>;
 

@@ -45,6 +45,7 @@ class SharedCommunicator : public RecordedCommunicator {
   int rank() const override { return exchange_.rank(); }
   int size() const override { return exchange_.size(); }
   const std::string& name() const override { return options_.name; }
+  bool reduces_in_rank_order() const override { return true; }
 
   WorkPtr all_reduce(at::Tensor data, Options options) override;
   WorkPtr reduce(at::Tensor data, int root, Options options) override;

@@ -96,4 +96,13 @@ void check_threads(int num_threads, comm::Communicator& tensor_group) {
   }
 }
 
+void check_sum_order(const comm::Communicator& tensor_group) {
+  TRIREME_CHECK(tensor_group.size() <= 2 || tensor_group.reduces_in_rank_order(),
+                "train.reproducible: the ", tensor_group.size(), " ranks of group ",
+                tensor_group.name(),
+                " do not sum in rank order, so another number of data ranks could change the bits; "
+                "place the ranks of each host one after the other (rank 0 to N-1 on the first), "
+                "use a transport other than nccl, or set train.reproducible = false");
+}
+
 }  // namespace trireme::train

@@ -38,4 +38,9 @@ void check_replicas(const ParallelModel& model, bool sharded);
 // Throws:     ConfigError on every rank when the numbers differ
 void check_threads(int num_threads, comm::Communicator& tensor_group);
 
+// train.reproducible sums gradients over the data ranks in an order of its own; what the tensor
+// ranks sum must have one order too, wherever a layout places them. Two terms have but one order.
+// Throws:     ConfigError on every rank when the group promises none
+void check_sum_order(const comm::Communicator& tensor_group);
+
 }  // namespace trireme::train
