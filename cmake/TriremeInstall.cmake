@@ -5,11 +5,8 @@ include(CMakePackageConfigHelpers)
 add_library(trireme_all INTERFACE)
 add_library(trireme::trireme ALIAS trireme_all)
 set_target_properties(trireme_all PROPERTIES EXPORT_NAME trireme)
-foreach(layer base comm mesh parallel_data parallel_tensor parallel_pipeline parallel_context model dataset checkpoint train launch)
-  if(TARGET trireme_${layer})
-    target_link_libraries(trireme_all INTERFACE trireme::${layer})
-  endif()
-endforeach()
+get_property(layers GLOBAL PROPERTY TRIREME_LAYER_TARGETS)
+target_link_libraries(trireme_all INTERFACE ${layers})
 install(TARGETS trireme_all EXPORT trireme_targets)
 
 # The installed program finds libtorch where the build found it.

@@ -26,6 +26,7 @@ function(trireme_add_layer name)
     install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder}/${room})
   endforeach()
   install(TARGETS trireme_${name} EXPORT trireme_targets)
+  set_property(GLOBAL APPEND PROPERTY TRIREME_LAYER_TARGETS trireme::${name})
 endfunction()
 
 # trireme_add_test(comm SOURCES a_test.cc DEPS comm): one program for a layer's tests, one ctest entry a test.

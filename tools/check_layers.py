@@ -12,7 +12,7 @@ import sys
 
 from source_files import Report, repository_files, root_argument, without_comments
 
-PARALLEL = [f"parallel/{name}" for name in ("data", "tensor", "pipeline", "context", "expert")]
+PARALLEL = [f"parallel/{name}" for name in ("data", "tensor", "pipeline", "context")]
 GROUND = ["base", "comm", "mesh"]
 # The architecture: what each folder of trireme/ may include besides itself.
 ALLOWED = {
@@ -24,9 +24,8 @@ ALLOWED = {
     "dataset": ["base", "mesh"],
     "checkpoint": GROUND,
     "train": [*GROUND, *PARALLEL, "model", "dataset", "checkpoint"],
-    "plan": ["base", "mesh", "parallel/pipeline", "model"],
     "launch": ["base", "comm"],
-    "cli": [*GROUND, *PARALLEL, "model", "dataset", "checkpoint", "train", "plan", "launch"],
+    "cli": [*GROUND, *PARALLEL, "model", "dataset", "checkpoint", "train", "launch"],
 }
 
 # The rooms of a layer that has outgrown one folder, each with those it may include besides itself.
@@ -57,6 +56,9 @@ PRINTING = re.compile(
     r"|\b(?:fprintf|vfprintf|dprintf)\s*\(\s*(?:stdout|stderr|STDOUT_FILENO|STDERR_FILENO)"
     r"|\bfputs\s*\([^;]*,\s*(?:stdout|stderr)\s*\)")
 EXITING = re.compile(r"(?<![\w:])(?:std)?::(?:exit|abort|terminate|quick_exit)\s*\(")
+
+
+LAYERS = re.compile(r"set\(TRIREME_LAYERS([^)]*)\)")
 
 
 def line_of(text, offset):
@@ -90,7 +92,7 @@ def check_includes(report, path, code, used):
     layer = layer_of("/".join(path.parts[1:]))
     if layer not in ALLOWED:
         report.error(path, 1, f"trireme/{layer}/ is no known layer",
-                     "move the file, or add the layer to DESIGN.md and tools/check_layers.py")
+                     "move the file, or add the layer to ARCHITECTURE.md and tools/check_layers.py")
         return
     for match in INCLUDE.finditer(code):
         target = layer_of(match.group(1))
@@ -113,6 +115,24 @@ def check_silence(report, path, text):
     for pattern, what, fix in rules:
         for match in pattern.finditer(code):
             report.error(path, line_of(code, match.start()), f"{what}: {match.group().strip()}", fix)
+
+
+def check_layer_list(report, root):
+    """TRIREME_LAYERS, from which the build, its tests and its package are made, against the table."""
+    path = root / "CMakeLists.txt"
+    found = LAYERS.search(path.read_text()) if path.is_file() else None
+    if found is None:
+        return
+    layers, line = found.group(1).split(), line_of(path.read_text(), found.start())
+    for layer in sorted(set(ALLOWED) - set(layers)):
+        report.error("CMakeLists.txt", line, f"TRIREME_LAYERS has no {layer}", "add it, or remove it from tools/check_layers.py")
+    for layer in layers:
+        if layer not in ALLOWED:
+            report.error("CMakeLists.txt", line, f"TRIREME_LAYERS has {layer}, which is no known layer",
+                         "add it to ARCHITECTURE.md and tools/check_layers.py")
+        for user in layers[:layers.index(layer)]:
+            if layer in ALLOWED.get(user, []):
+                report.error("CMakeLists.txt", line, f"TRIREME_LAYERS has {user} before {layer}, which it includes", "exchange them")
 
 
 def check_deps(report, root, used):
@@ -164,6 +184,7 @@ def main():
             check_rooms(report, path, code)
             if path.parts[1] != "cli":
                 check_silence(report, path, text)
+    check_layer_list(report, root)
     check_deps(report, root, used)
     return report.finish("layers", f"{len(files)} files")
 

@@ -88,6 +88,12 @@ class Layers(Tree):
                    "# layers\ntrireme_add_layer(base HEADERS error.h DEPS comm LINK x)\n")
         self.assert_fails("layers", "base/CMakeLists.txt:2: DEPS of base name comm, which it may not")
 
+    def test_layers_that_the_build_does_not_know_or_has_in_another_order(self):
+        self.write("CMakeLists.txt", "project(x)\nset(TRIREME_LAYERS comm base attic)\n")
+        self.assert_fails("layers", "CMakeLists.txt:2: TRIREME_LAYERS has no mesh",
+                          "TRIREME_LAYERS has attic, which is no known layer",
+                          "TRIREME_LAYERS has comm before base, which it includes")
+
     def test_torch_h_in_a_header(self):
         self.write("tests/harness/a.h", "\n#include <torch/torch.h>\n")
         self.assert_fails("layers", "tests/harness/a.h:2: <torch/torch.h>")
