@@ -7,6 +7,7 @@
 #include "trireme/base/error.h"
 #include "trireme/parallel/pipeline/schedule.h"
 #include "trireme/train/loss_scale.h"
+#include "trireme/train/optimizer/optimizer.h"
 
 namespace trireme::train {
 namespace {
@@ -225,7 +226,7 @@ std::vector<Field> all_fields(RunConfig& config) {
        {0, 1e6}},
       {"train.check_replicas_interval",
        &train.check_replicas_interval,
-       "steps between comparisons of what ranks hold alike; 0: never",
+       "compare replicas every N steps; 0: never",
        {0, kMaxSteps}},
       {"train.evaluate_interval",
        &train.evaluate_interval,
@@ -257,11 +258,7 @@ std::vector<Field> all_fields(RunConfig& config) {
        "first steps without compression",
        {0, kMaxSteps}},
 
-      {"optimizer.name",
-       &optimizer.name,
-       "update rule",
-       {},
-       {"adamw", "sgd", "lion", "adafactor", "muon", "lamb", "lars"}},
+      {"optimizer.name", &optimizer.name, "update rule", {}, optimizer_names()},
       {"optimizer.learning_rate", &optimizer.learning_rate, "peak of the schedule", {0, kMaxRate}},
       {"optimizer.warmup_steps", &optimizer.warmup_steps, "linear rise from 0", {0, kMaxSteps}},
       {"optimizer.schedule",
@@ -335,12 +332,13 @@ std::vector<Field> all_fields(RunConfig& config) {
        "layers of each stage, such as 3,3; empty: as even as their cost allows"},
       {"parallel.stage_memory",
        &parallel.stage_memory,
-       "bytes that a rank's stages may take of states and activations, estimated, where layers are "
-       "split by cost; 0: no limit",
+       "limit on a rank's estimated states and activations, in bytes, when layers are split by "
+       "cost; "
+       "0: no limit",
        {0, kMaxMemory}},
       {"parallel.rebalance_interval",
        &parallel.rebalance_interval,
-       "steps between looks at the stages' times, after which layers may move; 0: never",
+       "measure the stages every N steps, and move layers if that pays; 0: never",
        {0, kMaxSteps}},
       {"parallel.rebalance_threshold",
        &parallel.rebalance_threshold,

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include "trireme/base/choice.h"
 #include "trireme/base/error.h"
 #include "trireme/train/optimizer/adafactor.h"
 #include "trireme/train/optimizer/adamw.h"
@@ -28,31 +29,53 @@ at::Tensor view_piece(const at::Tensor& tensor, const UpdatePiece& piece) {
   return tensor.view(-1).narrow(0, piece.first, piece.count);
 }
 
+using RulePtr = std::unique_ptr<const UpdateRule>;
+
+RulePtr make_muon(const OptimizerConfig& c) {
+  return std::make_unique<MuonRule>(
+      MuonOptions{.momentum = c.momentum,
+                  .nesterov = c.nesterov,
+                  .adamw_patterns = split_list(c.adamw_parameters, ','),
+                  .beta1 = c.beta1,
+                  .beta2 = c.beta2,
+                  .epsilon = c.epsilon});
+}
+
+// A new optimizer is a line here and its rule.
+constexpr Choice<RulePtr (*)(const OptimizerConfig&)> kRules[] = {
+    {"adamw",
+     [](const OptimizerConfig& c) -> RulePtr {
+       return std::make_unique<AdamWRule>(c.beta1, c.beta2, c.epsilon);
+     }},
+    {"sgd",
+     [](const OptimizerConfig& c) -> RulePtr {
+       return std::make_unique<SgdRule>(c.momentum, c.nesterov);
+     }},
+    {"lion",
+     [](const OptimizerConfig& c) -> RulePtr {
+       return std::make_unique<LionRule>(c.beta1, c.beta2);
+     }},
+    {"adafactor",
+     [](const OptimizerConfig&) -> RulePtr { return std::make_unique<AdafactorRule>(); }},
+    {"muon", make_muon},
+    {"lamb",
+     [](const OptimizerConfig& c) -> RulePtr {
+       return std::make_unique<LambRule>(c.beta1, c.beta2, c.epsilon);
+     }},
+    {"lars",
+     [](const OptimizerConfig& c) -> RulePtr { return std::make_unique<LarsRule>(c.momentum); }},
+};
+
 at::ScalarType update_dtype(const parallel::Shard& shard) {
   return at::promote_types(shard.weights.scalar_type(), at::kFloat);
 }
 
 }  // namespace
 
+std::vector<std::string> optimizer_names() { return names_of(kRules); }
+
 std::unique_ptr<const UpdateRule> make_update_rule(const OptimizerConfig& config) {
-  const std::string& name = config.name;
-  const double beta1 = config.beta1, beta2 = config.beta2, epsilon = config.epsilon;
-  if (name == "adamw") return std::make_unique<AdamWRule>(beta1, beta2, epsilon);
-  if (name == "sgd") return std::make_unique<SgdRule>(config.momentum, config.nesterov);
-  if (name == "lion") return std::make_unique<LionRule>(beta1, beta2);
-  if (name == "adafactor") return std::make_unique<AdafactorRule>();
-  if (name == "lamb") return std::make_unique<LambRule>(beta1, beta2, epsilon);
-  if (name == "lars") return std::make_unique<LarsRule>(config.momentum);
-  if (name == "muon") {
-    return std::make_unique<MuonRule>(
-        MuonOptions{.momentum = config.momentum,
-                    .nesterov = config.nesterov,
-                    .adamw_patterns = split_list(config.adamw_parameters, ','),
-                    .beta1 = beta1,
-                    .beta2 = beta2,
-                    .epsilon = epsilon});
-  }
-  throw InternalError("optimizer " + name);
+  return choose(kRules, "optimizer.name", config.name)(config);
 }
 
 bool needs_whole_parameters(const OptimizerConfig& config) {

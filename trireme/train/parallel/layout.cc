@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "trireme/base/choice.h"
 #include "trireme/base/error.h"
 #include "trireme/parallel/context/context_attention.h"
 #include "trireme/train/optimizer/optimizer.h"
@@ -68,6 +69,14 @@ std::vector<int> layers_of(const RunConfig& config, std::span<const parallel::La
     throw ConfigError(concat("parallel.stage_memory is ", config.parallel.stage_memory,
                              " bytes a rank: ", error.what()));
   }
+}
+
+// "adafactor, muon, lamb or lars".
+std::string whole_matrix_optimizers() {
+  std::vector<std::string> names = optimizer_names();
+  std::erase_if(names,
+                [](const std::string& name) { return !needs_whole_parameters({.name = name}); });
+  return in_words(names);
 }
 
 // One microbatch of the schedule, for its stages and where they are.
@@ -167,7 +176,7 @@ bool tensor_crosses_hosts(std::span<const std::string> hosts, int tensor_ranks) 
 std::vector<LayoutRule> layout_rules() {
   using Axes = std::vector<std::string>;
   return {
-      {"optimizer.name = adafactor, muon, lamb or lars", Axes{"tensor"},
+      {concat("optimizer.name = ", whole_matrix_optimizers()), Axes{"tensor"},
        [](const RunConfig& c) { return needs_whole_parameters(c.optimizer); },
        "they work on whole matrices, and each rank has a part", "use adamw, sgd or lion"},
       {"train.stochastic_rounding", Axes{"tensor"},

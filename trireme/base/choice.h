@@ -1,0 +1,51 @@
+// A choice by name. One table of (name, value) says what a config may name, what `--help` lists and
+// what is made of it.
+#pragma once
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/base/error.h"
+#include "trireme/base/shown.h"
+
+namespace trireme {
+
+template <typename Value>
+struct Choice {
+  std::string_view name;
+  Value value;
+};
+
+// In the order of the table.
+template <typename Table>
+std::vector<std::string> names_of(const Table& table) {
+  std::vector<std::string> names;
+  for (const auto& choice : table) names.emplace_back(choice.name);
+  return names;
+}
+
+// "a", "a or b", "a, b or c".
+inline std::string in_words(const std::vector<std::string>& names) {
+  std::string words;
+  for (size_t i = 0; i < names.size(); ++i) {
+    words += i == 0 ? "" : i + 1 < names.size() ? ", " : " or ";
+    words += names[i];
+  }
+  return words;
+}
+
+// The value of `name`. what: who asks, such as "model.family".
+// Throws: ConfigError with `what`, `name` and all names of the table
+template <typename Table>
+const auto& choose(const Table& table, std::string_view what, std::string_view name) {
+  const auto found =
+      std::ranges::find_if(table, [&](const auto& choice) { return choice.name == name; });
+  TRIREME_CHECK(found != std::end(table), what, " is \"", shown(name), "\"; expected ",
+                in_words(names_of(table)));
+  return found->value;
+}
+
+}  // namespace trireme
