@@ -186,9 +186,7 @@ TEST(Loan, AReaderThatIsKilledEndsTheSend) {
   const auto statuses = harness::fork_ranks(3, [](Communicator& group) {
     if (group.rank() == 0) {
       const WorkPtr work = send_values(group, 1);
-      const auto start = std::chrono::steady_clock::now();
-      EXPECT_ERROR(CommError, work->wait(), "rank 1 died");
-      EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+      EXPECT_ERROR(CommError, work->wait(), "rank 1 died");  // and not: timed out
     } else if (group.rank() == 1) {
       const LoanPtr loan = group.borrow({kCount}, at::kFloat, 0);
       raise(SIGKILL);

@@ -1,5 +1,5 @@
 // The life of one step: microbatches, forward, backward with gradients reduced behind it, norm,
-// clip, optimizer, metrics. One function an arrow, in that order.
+// clip, optimizer, metrics. Each arrow is one function, in that order.
 #pragma once
 
 #include <cstdint>

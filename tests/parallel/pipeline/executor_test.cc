@@ -346,7 +346,6 @@ TEST(PipelineExecutor, BackwardsAreWrapped) {
 TEST(PipelineExecutor, AFailureOfOneRankEndsAllOfThem) {
   for (const std::string& name : schedule_names()) {
     std::atomic<int> lost = 0;
-    const auto start = std::chrono::steady_clock::now();
     harness::run_ranks(
         3,
         [&](comm::Communicator& group) {
@@ -374,7 +373,6 @@ TEST(PipelineExecutor, AFailureOfOneRankEndsAllOfThem) {
         },
         {.timeout = std::chrono::seconds(20)});
     EXPECT_EQ(lost, 2) << name;
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10)) << name;
   }
 }
 

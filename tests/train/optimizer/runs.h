@@ -35,7 +35,7 @@ struct StepError {
   double roundings = 0;
 };
 
-// Six steps. fp64 within the 1e-10 of DESIGN's promise; fp32, with gradients of one sign, within
+// Six steps. fp64 within 1e-10, relative; fp32, with gradients of one sign, within
 // what `step` and the rounding of the weights themselves come to.
 void compare_with_reference(OptimizerConfig config, const StepError& step);
 

@@ -1,10 +1,12 @@
 #include "trireme/train/profile/operator_recording.h"
 
 #include <algorithm>
-#include <chrono>
+#include <future>
+#include <string_view>
 #include <thread>
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
 #include "trireme/base/clock.h"
@@ -12,6 +14,8 @@
 
 namespace trireme::train {
 namespace {
+
+constexpr int64_t kTolerance = 1'000'000;  // nanoseconds: the time of day is slewed
 
 std::vector<OperatorSpan> named(const std::vector<OperatorSpan>& spans, const std::string& name) {
   std::vector<OperatorSpan> found;
@@ -36,7 +40,6 @@ TEST(OperatorRecording, HasOperatorsOfForwardAndBackwardOnTheMonotonicClock) {
   const auto products = named(spans, "aten::mm");
   ASSERT_EQ(products.size(), 3u);  // one forward, two backward
   EXPECT_EQ(products[0].flops, 2 * 8 * 16 * 4);
-  constexpr int64_t kTolerance = 1'000'000;  // the time of day is slewed
   for (const OperatorSpan& product : products) {
     EXPECT_EQ(product.thread, 0);
     EXPECT_EQ(product.device, -1);
@@ -51,19 +54,29 @@ TEST(OperatorRecording, HasOperatorsOfForwardAndBackwardOnTheMonotonicClock) {
 
 TEST(OperatorRecording, ShowsTheTimeSpentWaitingForWork) {
   comm::PendingWork work(std::make_shared<comm::AbortSwitch>([] {}));
+  static std::promise<void> waits_now;
+  const auto callback = at::addThreadLocalCallback(at::RecordFunctionCallback(
+      [](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
+        if (std::string_view(function.name()) == comm::kWaitEvent) waits_now.set_value();
+        return nullptr;
+      }));
   OperatorRecording recording;
   recording.start();
+  int64_t finished = 0;
   std::thread finisher([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    waits_now.get_future().wait();
+    finished = monotonic_ns();
     work.finish(nullptr);
   });
   work.wait();
   work.wait();  // done: no wait
   finisher.join();
   const auto waits = named(recording.stop(), comm::kWaitEvent);
+  at::removeCallback(callback);
   ASSERT_EQ(waits.size(), 1u);
   EXPECT_EQ(waits[0].thread, 0);
-  EXPECT_GE(waits[0].time.length_ns(), 10'000'000);
+  EXPECT_LE(waits[0].time.begin_ns, finished + kTolerance);
+  EXPECT_GE(waits[0].time.end_ns, finished - kTolerance);
 }
 
 TEST(OperatorRecording, EachStartBeginsAnew) {

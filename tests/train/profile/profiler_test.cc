@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -114,8 +115,18 @@ TEST_F(ProfilerTest, AFileThatCannotBeWrittenIsNamed) {
   }
 }
 
-TEST(StepScope, WithoutAProfilerDoesNothing) {
-  harness::run_ranks(2, [](comm::Communicator& world) { run_step(nullptr, 1, world); });
+// Nor is a profiler that another step needs disturbed.
+TEST(StepScope, WithoutAProfilerRecordsNothing) {
+  const auto groups = comm::make_thread_group(1, {});
+  run_step(nullptr, 1, *groups[0]);
+  EXPECT_FALSE(at::hasCallbacks());
+  Profiler profiler({.num_steps = 1, .warmup_steps = 0}, 1, *groups[0]);
+  {
+    const StepScope scope(&profiler, 1);
+    EXPECT_TRUE(at::hasCallbacks());
+    run_step(nullptr, 2, *groups[0]);
+    EXPECT_TRUE(at::hasCallbacks());
+  }
 }
 
 TEST(CheckProfile, NeedsAStepAfterTheWarmUp) {

@@ -1,5 +1,5 @@
 // Data parallelism: every rank works on other data, gradients are summed over the group while
-// backward still runs, and what all ranks would hold alike can be shared out among them (ZeRO). The
+// backward still runs, and states that would be equal on all ranks can be sharded (ZeRO). The
 // stage changes memory and traffic, never a bit. Works on any torch::nn::Module as it is; ZeRO-3
 // asks that its blocks be run through run().
 //
@@ -64,8 +64,8 @@ struct DdpOptions {
   // bucket whole, in the thread that computes; every stage has the bits of DDP with it. Not with
   // `reproducible`, nor with replicas of a shard group.
   std::shared_ptr<GradientHook> hook{};
-  // The layout of the parameter of which the module's parameter `name` is this rank's block, and
-  // the rank there: where other axes split parameters too. Empty: parameters are whole.
+  // Maps a parameter name to its layout over the other axes and this rank's index in it. Empty: no
+  // other axis splits parameters.
   std::function<std::pair<mesh::Layout, int>(const std::string& name)> outer_layout{};
   // Measure microbatch_squares(): one more pass over the gradients.
   bool measure_squares = false;

@@ -14,7 +14,7 @@ struct PeakActivations {
   int until_weight = 0;    // from a forward to its backward, or its weight part
   bool operator==(const PeakActivations&) const = default;
 };
-// One a rank. The schedule need not be a right one.
+// One entry per rank. The schedule may be invalid.
 std::vector<PeakActivations> peak_activations(const Schedule& schedule);
 
 // Throws: ConfigError naming rank, action and reason, when

@@ -20,11 +20,12 @@ constexpr size_t kNumbers = 3;  // seconds of the step, CommunicationTimes so fa
 }  // namespace
 
 OverlapChoice::OverlapChoice(const std::string& mode, comm::Communicator& world,
-                             HiddenCommunication hidden)
+                             HiddenCommunication hidden, Clock clock)
     : world_(world),
       hidden_(std::move(hidden)),
       flag_(std::make_shared<bool>(mode == "on")),
-      is_decided_(mode != "auto") {
+      is_decided_(mode != "auto"),
+      clock_(std::move(clock)) {
   if (mode == "auto") last_step_ = kFirstTrial + 2 * kTrials - 1;
   if (mode == "on") last_step_ = kFirstTrial + kTrials - 1;
 }
@@ -35,12 +36,12 @@ void OverlapChoice::begin_step() {
   ++step_;
   if (!is_decided_) *flag_ = step_ >= kFirstTrial && (step_ - kFirstTrial) % 2 == 1;
   if (measures() && *flag_) hidden_.begin();
-  start_ = Clock::now();
+  start_ns_ = clock_();
 }
 
 std::optional<std::string> OverlapChoice::end_step(const LayerTimes& layers) {
   if (!measures()) return std::nullopt;
-  const double mine = std::chrono::duration<double>(Clock::now() - start_).count();
+  const double mine = 1e-9 * static_cast<double>(clock_() - start_ns_);
   if (*flag_) hidden_.end(layers.window, layers.waiting);
   const CommunicationTimes& times = hidden_.times();
   const std::vector<double> all = gather(world_, {mine, times.under_way, times.waiting});

@@ -5,11 +5,14 @@
 
 #include <array>
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "trireme/base/clock.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/train/parallel/hidden_communication.h"
 
@@ -24,8 +27,11 @@ struct LayerTimes {
 // Thread safety: one thread drives it.
 class OverlapChoice {
  public:
+  using Clock = std::function<int64_t()>;  // nanoseconds
+
   // mode: "on", "off" or "auto". `world` outlives it.
-  OverlapChoice(const std::string& mode, comm::Communicator& world, HiddenCommunication hidden);
+  OverlapChoice(const std::string& mode, comm::Communicator& world, HiddenCommunication hidden,
+                Clock clock = monotonic_ns);
 
   // What layers read: constant during a step.
   std::shared_ptr<const bool> flag() const { return flag_; }
@@ -39,8 +45,6 @@ class OverlapChoice {
   std::optional<std::string> end_step(const LayerTimes& layers);
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   bool measures() const;
   std::string describe_hidden(const std::vector<double>& all) const;
 
@@ -51,7 +55,8 @@ class OverlapChoice {
   int last_step_ = 0;                           // that tries or measures
   int step_ = 0;                                // of this process
   std::array<std::vector<double>, 2> seconds_;  // off, on: of the slowest rank
-  Clock::time_point start_;
+  Clock clock_;
+  int64_t start_ns_ = 0;
 };
 
 }  // namespace trireme::train
