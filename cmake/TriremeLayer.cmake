@@ -1,8 +1,8 @@
 # trireme_add_layer(comm HEADERS a.h SOURCES a.cc DEPS base [LINK third_party]): one folder's target.
-# OPENMP: the layer calls at::parallel_for, which is one thread unless its caller is compiled with OpenMP.
+# OPENMP: the layer calls at::parallel_for. PRECOMPILED: its sources see tensors (TriremePrecompile.cmake).
 # Makes the library trireme_<name> (alias trireme::<name>); DEPS are the layers it may include.
 function(trireme_add_layer name)
-  cmake_parse_arguments(ARG "OPENMP" "" "HEADERS;SOURCES;DEPS;LINK;PRIVATE_LINK" ${ARGN})
+  cmake_parse_arguments(ARG "OPENMP;PRECOMPILED" "" "HEADERS;SOURCES;DEPS;LINK;PRIVATE_LINK" ${ARGN})
   add_library(trireme_${name} STATIC ${ARG_SOURCES} ${ARG_HEADERS})
   add_library(trireme::${name} ALIAS trireme_${name})
   set_target_properties(trireme_${name} PROPERTIES EXPORT_NAME ${name} OUTPUT_NAME trireme_${name})
@@ -17,8 +17,10 @@ function(trireme_add_layer name)
   target_link_libraries(trireme_${name} PUBLIC torch ${ARG_LINK}
     PRIVATE $<BUILD_INTERFACE:trireme_flags> ${ARG_PRIVATE_LINK})
   if(ARG_OPENMP AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(trireme_${name} PRIVATE -fopenmp)
     target_link_libraries(trireme_${name} PRIVATE gomp)
+  endif()
+  if(ARG_PRECOMPILED)
+    trireme_use_precompiled_header(trireme_${name} aten)
   endif()
   file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}")
   foreach(header IN LISTS ARG_HEADERS)
@@ -29,9 +31,10 @@ function(trireme_add_layer name)
   set_property(GLOBAL APPEND PROPERTY TRIREME_LAYER_TARGETS trireme::${name})
 endfunction()
 
-# trireme_add_test(comm SOURCES a_test.cc DEPS comm): one program for a layer's tests, one ctest entry a test.
+# trireme_add_test(comm SOURCES a_test.cc DEPS comm): one program for a layer's tests, one ctest entry per test.
+# PRECOMPILED: its sources see tensors (TriremePrecompile.cmake).
 function(trireme_add_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "PRECOMPILED" "TIMEOUT" "SOURCES;DEPS;LINK;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
@@ -40,6 +43,9 @@ function(trireme_add_test name)
     target_link_libraries(${name}_test PRIVATE trireme::${dep})
   endforeach()
   target_link_libraries(${name}_test PRIVATE trireme_flags trireme_harness GTest::gtest_main ${ARG_LINK})
+  if(ARG_PRECOMPILED)
+    trireme_precompiled_test(${name}_test)
+  endif()
   gtest_discover_tests(${name}_test DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${name};${ARG_LABELS}")
 endfunction()

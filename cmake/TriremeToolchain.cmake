@@ -11,9 +11,19 @@ set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
 set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
 
 add_library(trireme_flags INTERFACE)
-# -Wno-restrict: GCC 12 warns of std::string + std::string (GCC bug 105651).
+# -Wno-restrict, -Wno-stringop-overflow: GCC 12 warns of std::string + std::string (GCC bug 105651).
 # No contraction into fused multiply-adds: the same source gives the same bits on every architecture.
-target_compile_options(trireme_flags INTERFACE -Wall -Wextra -Wno-unused-parameter -Wno-restrict -ffp-contract=off)
+# No errno from mathematical functions: their loops vectorise, and the values stay the same.
+target_compile_options(trireme_flags INTERFACE -Wall -Wextra -Wno-unused-parameter -Wno-restrict -Wno-stringop-overflow
+  -ffp-contract=off -fno-math-errno)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # at::parallel_for uses one thread unless its caller is compiled with OpenMP.
+  target_compile_options(trireme_flags INTERFACE -fopenmp)
+  # For ccache, which reads preprocessed text; and a precompiled header that is not used is an error.
+  target_compile_options(trireme_flags INTERFACE -fpch-preprocess -Werror=invalid-pch)
+  # Programs too, so that they share the libraries' precompiled header.
+  set(CMAKE_CXX_COMPILE_OPTIONS_PIE -fPIC)
+endif()
 if(TRIREME_SANITIZE)
   target_compile_options(trireme_flags INTERFACE -fsanitize=${TRIREME_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(trireme_flags INTERFACE -fsanitize=${TRIREME_SANITIZE})
@@ -21,7 +31,8 @@ endif()
 
 find_program(TRIREME_CCACHE ccache)
 if(TRIREME_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${TRIREME_CCACHE}")
+  # What ccache wants to know to cache sources that use a precompiled header.
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_INODECACHE=1 "${TRIREME_CCACHE}")
   set(TRIREME_CCACHE_SUMMARY on)
 else()
   set(TRIREME_CCACHE_SUMMARY "not found")
@@ -36,10 +47,10 @@ if(TRIREME_LLD AND CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
   set(TRIREME_LINKER lld)
 endif()
 
-# The loops of base/simd.h: without errno and traps they vectorise, and without threaded jumps a clamp
-# stays a minimum (GCC made a second path of it, which divided into denormals: seven times slower).
+# The loops of base/simd.h: without traps they vectorise, and without threaded jumps a clamp stays a
+# minimum (GCC made a second path of it, which divided into denormals: seven times slower).
 # The values stay the same.
-set(TRIREME_SIMD_OPTIONS -fno-math-errno -fno-trapping-math)
+set(TRIREME_SIMD_OPTIONS -fno-trapping-math)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND TRIREME_SIMD_OPTIONS -fno-thread-jumps)
 endif()

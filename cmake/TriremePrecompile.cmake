@@ -1,0 +1,35 @@
+# Precompiled headers. Each is compiled once per build tree and shared by every target that asks for it:
+#   trireme_precompiled_header(aten HEADERS <ATen/ATen.h>)    declares one
+#   trireme_use_precompiled_header(target aten)               uses it
+# A source stays self-contained: `cmake -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON` builds without any.
+#
+# GCC takes a precompiled header only under the flags that made it. So all targets share one set
+# (trireme_flags): -fopenmp and -fPIC everywhere, programs included. A mismatch is an error.
+function(trireme_precompiled_header name)
+  cmake_parse_arguments(ARG "" "" "HEADERS;LINK" ${ARGN})
+  set(source "${PROJECT_BINARY_DIR}/precompiled/${name}.cc")
+  if(NOT EXISTS "${source}")
+    file(WRITE "${source}" "// The unit that CMake attaches the precompiled header to.\n")
+  endif()
+  add_library(trireme_precompiled_${name} OBJECT "${source}")
+  target_link_libraries(trireme_precompiled_${name} PRIVATE torch trireme_flags ${ARG_LINK})
+  target_precompile_headers(trireme_precompiled_${name} PRIVATE ${ARG_HEADERS})
+endfunction()
+
+function(trireme_use_precompiled_header target name)
+  target_precompile_headers(${target} REUSE_FROM trireme_precompiled_${name})
+endfunction()
+
+trireme_precompiled_header(aten HEADERS <ATen/ATen.h>)
+if(TRIREME_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+  trireme_precompiled_header(test HEADERS <ATen/ATen.h> <gtest/gtest.h> LINK GTest::gtest)
+endif()
+
+# For a test program that sees tensors. -O1 compiles fast and is as fast as a test need be.
+function(trireme_precompiled_test target)
+  trireme_use_precompiled_header(${target} test)
+  if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+    target_compile_options(${target} PRIVATE -O1)
+  endif()
+endfunction()
