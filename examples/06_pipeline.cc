@@ -12,7 +12,7 @@
 #include <torch/torch.h>
 
 #include "trireme/comm/shared/thread_group.h"
-#include "trireme/parallel/pipeline/executor.h"
+#include "trireme/parallel/pipeline/run/executor.h"
 
 namespace {
 

@@ -2,7 +2,8 @@
 """Checks that layers include only what they may, and that the library stays silent.
 
 An #include "trireme/..." goes only to the layers of ALLOWED; the DEPS of the folder's
-trireme_add_layer name the same layers; no header includes <torch/torch.h>; only trireme/cli prints
+trireme_add_layer name the same layers; the folders ("rooms") of a layer include each other without
+a cycle, as in ROOMS; no header includes <torch/torch.h>; only trireme/cli prints
 or exits; only trireme/cli and trireme/comm/rendezvous read the environment (trireme/launch may hand
 `environ` on to the ranks it starts).
 """
@@ -30,6 +31,10 @@ ALLOWED = {
 
 # The rooms of a layer that has outgrown one folder, each with those it may include besides itself.
 ROOMS = {
+    "base": [],
+    "base/file": ["base"],
+    "base/machine": ["base", "base/file"],
+    "base/random": ["base", "base/machine"],
     "comm": [],
     "comm/recorder": ["comm"],
     "comm/shared": ["comm", "comm/recorder"],
@@ -39,11 +44,21 @@ ROOMS = {
     "comm/rendezvous": ["comm", "comm/recorder", "comm/shared", "comm/message", "comm/c10d", "comm/hierarchical"],
     "parallel/data": [],
     "parallel/data/compression": ["parallel/data"],
-    "train": ["train/parallel", "train/optimizer", "train/offload", "train/profile"],
-    "train/parallel": ["train", "train/optimizer", "train/profile"],
-    "train/optimizer": ["train", "train/offload"],
+    "parallel/pipeline/schedule": [],
+    "parallel/pipeline/run": ["parallel/pipeline/schedule"],
     "train/offload": [],
     "train/profile": [],
+    "train/metrics": [],
+    "train/numerics": [],
+    "train/optimizer": ["train/offload", "train/numerics"],
+    "train/config": ["train/offload", "train/numerics", "train/optimizer"],
+    "train/parallel": ["train/config", "train/numerics", "train/optimizer", "train/profile"],
+    "train/run": ["train/config", "train/metrics", "train/parallel"],
+    "train": ["train/config", "train/metrics", "train/numerics", "train/offload", "train/optimizer", "train/parallel",
+              "train/profile", "train/run"],
+    "train/export": ["train", "train/config"],
+    "cli": [],
+    "cli/bench": ["cli"],
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]trireme/([^">]+)[">]', re.MULTILINE)
@@ -71,9 +86,13 @@ def layer_of(path_in_trireme):
     return "/".join(parts[:2] if parts[0] == "parallel" else parts[:1])
 
 
-def check_rooms(report, path, code):
+def check_rooms(report, path, code, graph):
     room = "/".join(path.parts[1:-1])
-    if layer_of(room) not in ROOMS:
+    for match in INCLUDE.finditer(code):
+        target = match.group(1).rpartition("/")[0]
+        if target != room:
+            graph.setdefault(room, {}).setdefault(target, (path, line_of(code, match.start(1))))
+    if layer_of(room) not in {layer_of(known) for known in ROOMS}:
         return
     if room not in ROOMS:
         report.error(path, 1, f"trireme/{room}/ is no known room of {layer_of(room)}",
@@ -101,6 +120,37 @@ def check_includes(report, path, code, used):
         if target != layer and target not in ALLOWED[layer]:
             report.error(path, line, f"{layer} may not include {target} (trireme/{match.group(1)})",
                          f"{layer} may include: {' '.join(ALLOWED[layer]) or 'nothing'}")
+
+
+def find_cycle(graph):
+    """Rooms that include each other in a circle, first = last; None when there are none."""
+    done = set()
+
+    def walk(room, trail):
+        if room in trail:
+            return [*trail[trail.index(room):], room]
+        if room in done:
+            return None
+        done.add(room)
+        for target in sorted(graph.get(room, {})):
+            found = walk(target, [*trail, room])
+            if found:
+                return found
+        return None
+
+    for room in sorted(graph):
+        found = walk(room, [])
+        if found:
+            return found
+    return None
+
+
+def check_cycles(report, graph):
+    cycle = find_cycle(graph)
+    if cycle:
+        path, line = graph[cycle[-2]][cycle[-1]]
+        report.error(path, line, f"rooms include each other in a circle: {' -> '.join(cycle)}",
+                     "move what both need into a room that includes neither")
 
 
 def check_silence(report, path, text):
@@ -169,7 +219,7 @@ def check_deps(report, root, used):
 
 def main():
     root = root_argument(__doc__)
-    report, used = Report(), {}
+    report, used, graph = Report(), {}, {}
     files = repository_files(root, ".h", ".cc")
     for path in files:
         text = (root / path).read_text()
@@ -181,9 +231,10 @@ def main():
                              "include the narrow header, <ATen/core/Tensor.h> where it suffices")
         if path.parts[0] == "trireme":
             check_includes(report, path, code, used)
-            check_rooms(report, path, code)
+            check_rooms(report, path, code, graph)
             if path.parts[1] != "cli":
                 check_silence(report, path, text)
+    check_cycles(report, graph)
     check_layer_list(report, root)
     check_deps(report, root, used)
     return report.finish("layers", f"{len(files)} files")

@@ -27,6 +27,11 @@ TEST(Choice, OfAnotherNameIsRefusedWithAllThatThereAre) {
   }
 }
 
+TEST(Choice, AValueHasItsName) {
+  EXPECT_EQ(name_of(kOars, choose(kOars, "boat.oars", "two")), "two");
+  EXPECT_THROW(name_of(kOars, -1), InternalError);
+}
+
 TEST(Choice, NamesAreReadAsASentence) {
   EXPECT_EQ(in_words({}), "");
   EXPECT_EQ(in_words({"a"}), "a");

@@ -10,8 +10,8 @@
 #include <ATen/ops/empty.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/file.h"
-#include "trireme/base/random.h"
+#include "trireme/base/file/file.h"
+#include "trireme/base/random/random.h"
 #include "trireme/checkpoint/checkpoint.h"
 
 namespace trireme::checkpoint {

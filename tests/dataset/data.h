@@ -10,8 +10,8 @@
 
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
-#include "trireme/base/file.h"
-#include "trireme/base/random.h"
+#include "trireme/base/file/file.h"
+#include "trireme/base/random/random.h"
 #include "trireme/dataset/indexed_file_writer.h"
 
 namespace trireme::dataset {

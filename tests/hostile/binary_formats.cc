@@ -6,7 +6,7 @@
 
 #include "tests/hostile/format.h"
 #include "trireme/base/error.h"
-#include "trireme/base/file.h"
+#include "trireme/base/file/file.h"
 #include "trireme/comm/recorder/diagnosis.h"
 #include "trireme/comm/recorder/recorder.h"
 #include "trireme/comm/recorder/ring_layout.h"

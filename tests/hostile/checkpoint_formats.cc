@@ -8,11 +8,11 @@
 
 #include "tests/hostile/format.h"
 #include "trireme/base/error.h"
-#include "trireme/base/file.h"
+#include "trireme/base/file/file.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/comm/shared/thread_group.h"
-#include "trireme/train/config.h"
+#include "trireme/train/config/config.h"
 #include "trireme/train/state.h"
 
 namespace trireme::hostile {

@@ -16,7 +16,7 @@
 #include "tests/harness/tensors.h"
 #include "tests/parity/gradient_scale.h"
 #include "trireme/base/error.h"
-#include "trireme/train/gradient_norm.h"
+#include "trireme/train/numerics/gradient_norm.h"
 #include "trireme/train/parallel/layout.h"
 #include "trireme/train/parallel/overlap_choice.h"
 #include "trireme/train/parallel/parallel_model.h"

@@ -71,6 +71,14 @@ class Layers(Tree):
         self.assert_fails("layers", "trireme/comm/group.h:2: comm may not include comm/shared",
                           "trireme/comm/attic/ is no known room of comm")
 
+    def test_rooms_that_include_each_other(self):
+        self.write("trireme/train/config/a.h", '#include "trireme/train/optimizer/b.h"\n')
+        self.write("trireme/train/optimizer/b.h", '#include "trireme/train/numerics/c.h"\n')
+        self.assert_passes("layers")
+        self.write("trireme/train/numerics/c.h", '#include "trireme/train/config/a.h"\n')
+        self.assert_fails("layers", "circle: train/config -> train/optimizer -> train/numerics -> train/config",
+                          "train/numerics may not include train/config")
+
     def test_include_in_a_comment_or_a_string_is_none(self):
         self.write("trireme/base/error.h", '/*\n#include "trireme/comm/group.h"\n*/\n'
                    '// #include "trireme/comm/group.h"\nconst char* s = R"(std::cout)"; // getenv(\n'
@@ -144,6 +152,22 @@ class Length(Tree):
         self.assert_passes("length")
         self.write("tools/long.py", "\n" * 500)
         self.assert_fails("length", "tools/long.py:500: has 500 lines")
+
+    def test_a_library_source_above_four_hundred_lines_says_why(self):
+        self.write("trireme/base/error.cc", "\n" * 400)
+        self.assert_passes("length")
+        self.write("trireme/base/error.cc", "\n" * 401)
+        self.assert_fails("length", "trireme/base/error.cc:1: has 401 lines, more than 400; split it")
+        self.write("trireme/base/error.cc", "// Length: one table.\n" + "\n" * 400)
+        self.assert_passes("length")
+
+    def test_a_folder_of_more_than_fifteen_units(self):
+        for number in range(14):
+            self.write(f"trireme/base/unit{number}.h", "")
+            self.write(f"trireme/base/unit{number}.cc", "")
+        self.assert_passes("length")
+        self.write("trireme/base/unit14.cc", "")
+        self.assert_fails("length", "trireme/base:1: has 16 units, more than 15; make rooms of them")
 
     def test_a_comment_wider_than_a_hundred_columns(self):
         self.write("trireme/base/error.h", "// " + "a" * 46 + " " + "b" * 50 + "\n// " + "x" * 120 + "\n")

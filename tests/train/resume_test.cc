@@ -9,9 +9,9 @@
 #include "tests/harness/ranks.h"
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
-#include "trireme/base/file.h"
+#include "trireme/base/file/file.h"
 #include "trireme/checkpoint/checkpoint.h"
-#include "trireme/train/metrics.h"
+#include "trireme/train/metrics/metrics.h"
 #include "trireme/train/state.h"
 
 namespace trireme::train {

@@ -9,7 +9,7 @@
 
 #include "tests/harness/temporary_folder.h"
 #include "trireme/dataset/prepare.h"
-#include "trireme/train/config.h"
+#include "trireme/train/config/config.h"
 
 namespace trireme::train {
 

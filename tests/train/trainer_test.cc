@@ -14,8 +14,8 @@
 #include "tests/harness/ranks.h"
 #include "tests/train/text_run.h"
 #include "trireme/base/error.h"
-#include "trireme/base/file.h"
-#include "trireme/train/inputs.h"
+#include "trireme/base/file/file.h"
+#include "trireme/train/run/inputs.h"
 
 namespace trireme::train {
 namespace {

@@ -37,6 +37,15 @@ inline std::string in_words(const std::vector<std::string>& names) {
   return words;
 }
 
+// The name of `value`, which the table has.
+template <typename Table, typename Value>
+std::string name_of(const Table& table, const Value& value) {
+  const auto found =
+      std::ranges::find_if(table, [&](const auto& choice) { return choice.value == value; });
+  TRIREME_ASSERT(found != std::end(table), "a value without a name");
+  return std::string(found->name);
+}
+
 // The value of `name`. what: who asks, such as "model.family".
 // Throws: ConfigError with `what`, `name` and all names of the table
 template <typename Table>

@@ -13,7 +13,7 @@
 
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
-#include "trireme/base/file.h"
+#include "trireme/base/file/file.h"
 #include "trireme/base/shown.h"
 #include "trireme/checkpoint/exact_cover.h"
 #include "trireme/checkpoint/safetensors.h"

@@ -15,7 +15,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "trireme/base/file.h"
+#include "trireme/base/file/file.h"
 
 namespace trireme::checkpoint {
 

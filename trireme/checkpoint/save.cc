@@ -9,7 +9,7 @@
 #include <fcntl.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/file.h"
+#include "trireme/base/file/file.h"
 #include "trireme/base/shown.h"
 #include "trireme/checkpoint/agreement.h"
 #include "trireme/checkpoint/checkpoint.h"

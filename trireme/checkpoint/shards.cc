@@ -7,7 +7,7 @@
 #include <ATen/ops/empty.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/file.h"
+#include "trireme/base/file/file.h"
 
 namespace trireme::checkpoint {
 namespace {

@@ -1,6 +1,5 @@
 // trireme checkpoint inspect | verify | export.
 #include <cstdio>
-#include <map>
 #include <memory>
 #include <string>
 
@@ -8,13 +7,14 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/bounded_json.h"
+#include "trireme/base/choice.h"
 #include "trireme/checkpoint/checkpoint.h"
-#include "trireme/cli/bench_case.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
 #include "trireme/cli/printable.h"
-#include "trireme/train/hugging_face_export.h"
-#include "trireme/train/trained_model.h"
+#include "trireme/train/config/config.h"
+#include "trireme/train/export/hugging_face_export.h"
+#include "trireme/train/export/trained_model.h"
 
 namespace trireme::cli {
 namespace {
@@ -93,9 +93,6 @@ struct ExportArguments {
   bool json = false;
 };
 
-const std::map<std::string, c10::ScalarType> kPrecisions(std::begin(train::kPrecisions),
-                                                         std::end(train::kPrecisions));
-
 std::string tokenizer_text(const std::string& kind) {
   if (kind == "bpe") return "tokenizer.model and tokenizer_config.json";
   if (kind == "bytes") return "none to export: token = byte, 256 = end of document";
@@ -105,10 +102,11 @@ std::string tokenizer_text(const std::string& kind) {
 int export_checkpoint(const ExportArguments& arguments) {
   train::HuggingFaceExportOptions options{.max_shard_bytes =
                                               static_cast<int64_t>(arguments.max_shard_bytes)};
-  if (!arguments.dtype.empty()) options.dtype = kPrecisions.at(arguments.dtype);
+  if (!arguments.dtype.empty())
+    options.dtype = choose(train::kPrecisions, "--dtype", arguments.dtype);
   const train::HuggingFaceExport done =
       train::export_to_hugging_face(arguments.path, arguments.output, options);
-  const std::string precision = name_of(done.dtype);
+  const std::string precision = name_of(train::kPrecisions, done.dtype);
   if (arguments.json) {
     const nlohmann::json object = {
         {"path", arguments.output},    {"checkpoint", done.checkpoint.string()},
@@ -150,7 +148,7 @@ void add_export(CLI::App& group, int& exit_code) {
           "--dtype", arguments->dtype,
           "of the weights: fp64, fp32, bf16 or fp16; default: the one the run computes in.\n"
           "Another one is made of the fp32 master weights, if the run keeps them")
-      ->check(CLI::IsMember(kPrecisions));
+      ->check(CLI::IsMember(names_of(train::kPrecisions)));
   command
       ->add_option("--max-shard-size", arguments->max_shard_bytes,
                    "largest file, such as 500MB or 5GB; more weights go to several, with an index")

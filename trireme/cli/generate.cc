@@ -11,7 +11,7 @@
 #include "trireme/cli/printable.h"
 #include "trireme/dataset/tokenizer.h"
 #include "trireme/model/generate.h"
-#include "trireme/train/trained_model.h"
+#include "trireme/train/export/trained_model.h"
 
 namespace trireme::cli {
 namespace {

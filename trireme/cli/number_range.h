@@ -8,7 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "trireme/base/error.h"
-#include "trireme/train/config_schema.h"
+#include "trireme/train/config/config_schema.h"
 
 namespace trireme::cli {
 

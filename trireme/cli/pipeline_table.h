@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "trireme/parallel/pipeline/pipeline_times.h"
-#include "trireme/parallel/pipeline/schedule.h"
+#include "trireme/parallel/pipeline/run/pipeline_times.h"
+#include "trireme/parallel/pipeline/schedule/schedule.h"
 
 namespace trireme::cli {
 

@@ -11,8 +11,8 @@
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
-#include "trireme/base/entropy.h"
 #include "trireme/base/error.h"
+#include "trireme/base/random/entropy.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
 #include "trireme/cli/number_range.h"
@@ -21,7 +21,7 @@
 #include "trireme/comm/rendezvous/rendezvous.h"
 #include "trireme/comm/shared/thread_group.h"
 #include "trireme/launch/local_ranks.h"
-#include "trireme/train/inputs.h"
+#include "trireme/train/run/inputs.h"
 #include "trireme/train/trainer.h"
 
 namespace trireme::cli {

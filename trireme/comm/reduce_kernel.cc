@@ -9,7 +9,7 @@
 #include <c10/util/complex.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/multiversion.h"
+#include "trireme/base/machine/multiversion.h"
 
 namespace trireme::comm {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/base/file.h"
+#include "trireme/base/file/file.h"
 
 namespace trireme::dataset {
 

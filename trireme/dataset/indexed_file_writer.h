@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/base/file.h"
+#include "trireme/base/file/file.h"
 #include "trireme/dataset/indexed_file.h"
 
 namespace trireme::dataset {

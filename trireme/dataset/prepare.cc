@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "trireme/base/error.h"
-#include "trireme/base/file.h"
-#include "trireme/base/random.h"
+#include "trireme/base/file/file.h"
+#include "trireme/base/random/random.h"
 #include "trireme/dataset/bpe.h"
 #include "trireme/dataset/documents.h"
 #include "trireme/dataset/indexed_file_writer.h"

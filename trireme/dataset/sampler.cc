@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
-#include "trireme/base/random.h"
+#include "trireme/base/random/random.h"
 
 namespace trireme::dataset {
 

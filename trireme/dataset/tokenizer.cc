@@ -7,7 +7,7 @@
 
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
-#include "trireme/base/file.h"
+#include "trireme/base/file/file.h"
 #include "trireme/base/shown.h"
 #include "trireme/dataset/bpe.h"
 

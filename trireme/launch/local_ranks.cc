@@ -14,9 +14,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "trireme/base/cores.h"
-#include "trireme/base/entropy.h"
 #include "trireme/base/error.h"
+#include "trireme/base/machine/cores.h"
+#include "trireme/base/random/entropy.h"
 
 extern char** environ;
 

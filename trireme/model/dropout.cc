@@ -9,8 +9,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/multiversion.h"
-#include "trireme/base/random_words.h"
+#include "trireme/base/machine/multiversion.h"
+#include "trireme/base/random/random_words.h"
 #include "trireme/parallel/tensor/row_linear.h"
 
 namespace trireme::model {

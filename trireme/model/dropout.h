@@ -17,7 +17,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "trireme/base/random.h"
+#include "trireme/base/random/random.h"
 #include "trireme/model/plan.h"
 #include "trireme/parallel/tensor/column_linear.h"
 

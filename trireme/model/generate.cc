@@ -6,7 +6,7 @@
 #include <c10/core/GradMode.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/random.h"
+#include "trireme/base/random/random.h"
 
 namespace trireme::model {
 

@@ -8,7 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "trireme/base/random.h"
+#include "trireme/base/random/random.h"
 #include "trireme/mesh/layout.h"
 #include "trireme/model/config.h"
 #include "trireme/model/plan.h"

@@ -7,7 +7,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/simd.h"
+#include "trireme/base/machine/simd.h"
 #include "trireme/parallel/tensor/replicated_weight.h"
 
 namespace trireme::model {

@@ -5,7 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/simd.h"
+#include "trireme/base/machine/simd.h"
 
 namespace trireme::model {
 namespace {

@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
-#include "trireme/base/file.h"
+#include "trireme/base/file/file.h"
 #include "trireme/checkpoint/checkpoint.h"
-#include "trireme/train/metrics.h"
+#include "trireme/train/metrics/metrics.h"
 #include "trireme/train/optimizer/name_pattern.h"
 #include "trireme/train/state.h"
 

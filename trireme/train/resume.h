@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "trireme/train/config.h"
-#include "trireme/train/config_schema.h"
-#include "trireme/train/data_identity.h"
+#include "trireme/train/config/config.h"
+#include "trireme/train/config/config_schema.h"
+#include "trireme/train/run/data_identity.h"
 
 namespace trireme::train {
 

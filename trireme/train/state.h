@@ -7,10 +7,10 @@
 
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/parallel/data/shard.h"
-#include "trireme/train/bad_steps.h"
-#include "trireme/train/data_identity.h"
-#include "trireme/train/optimizer/gradient_noise.h"
+#include "trireme/train/numerics/bad_steps.h"
+#include "trireme/train/numerics/gradient_noise.h"
 #include "trireme/train/optimizer/optimizer.h"
+#include "trireme/train/run/data_identity.h"
 
 namespace trireme::train {
 

@@ -11,10 +11,10 @@
 #include <sys/resource.h>
 
 #include "trireme/base/error.h"
-#include "trireme/train/gradient_norm.h"
-#include "trireme/train/learning_rate.h"
-#include "trireme/train/loss_sum.h"
-#include "trireme/train/optimizer/batch_scaling.h"
+#include "trireme/train/numerics/batch_scaling.h"
+#include "trireme/train/numerics/gradient_norm.h"
+#include "trireme/train/numerics/learning_rate.h"
+#include "trireme/train/numerics/loss_sum.h"
 
 namespace trireme::train {
 namespace {
@@ -69,9 +69,18 @@ double add_reports(comm::Communicator& world, const Report& mine, StepResult& re
 }
 
 double scheduled_rate(const RunConfig& config, int64_t step) {
-  OptimizerConfig schedule = config.optimizer;
-  schedule.learning_rate = peak_learning_rate(config.optimizer, config.train.global_batch);
-  return learning_rate(schedule, step, config.train.steps);
+  const OptimizerConfig& optimizer = config.optimizer;
+  const double peak = scaled_learning_rate(
+      optimizer.learning_rate,
+      choose(kBatchScalings, "optimizer.batch_scaling", optimizer.batch_scaling),
+      config.train.global_batch, optimizer.base_batch);
+  return learning_rate(
+      {.schedule = choose(kRateSchedules, "optimizer.schedule", optimizer.schedule),
+       .peak = peak,
+       .minimum = optimizer.minimum_learning_rate,
+       .warmup_steps = optimizer.warmup_steps,
+       .decay_fraction = optimizer.decay_fraction},
+      step, config.train.steps);
 }
 
 // Whether the optimizer may use the step's gradients. Every rank has the same numbers and decides

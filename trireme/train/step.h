@@ -7,11 +7,11 @@
 #include <optional>
 
 #include "trireme/dataset/batch_loader.h"
-#include "trireme/train/bad_steps.h"
-#include "trireme/train/config.h"
-#include "trireme/train/loss_scale.h"
-#include "trireme/train/metrics.h"
-#include "trireme/train/optimizer/gradient_noise.h"
+#include "trireme/train/config/config.h"
+#include "trireme/train/metrics/metrics.h"
+#include "trireme/train/numerics/bad_steps.h"
+#include "trireme/train/numerics/gradient_noise.h"
+#include "trireme/train/numerics/loss_scale.h"
 #include "trireme/train/optimizer/optimizer.h"
 #include "trireme/train/parallel/parallel_model.h"
 #include "trireme/train/profile/profiler.h"

@@ -11,8 +11,8 @@
 
 #include "trireme/comm/communicator.h"
 #include "trireme/parallel/data/ddp.h"
-#include "trireme/train/config.h"
-#include "trireme/train/metrics.h"
+#include "trireme/train/config/config.h"
+#include "trireme/train/metrics/metrics.h"
 #include "trireme/train/profile/profiler.h"
 
 namespace trireme::train {

@@ -13,7 +13,7 @@
 #include "tests/comm/recorder/recorded_ranks.h"
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
-#include "trireme/base/file.h"
+#include "trireme/base/file/file.h"
 #include "trireme/comm/recorder/recorder.h"
 
 namespace trireme::comm {

@@ -14,7 +14,7 @@
 #include "tests/comm/rendezvous/sockets.h"
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
-#include "trireme/base/file.h"
+#include "trireme/base/file/file.h"
 #include "trireme/comm/rendezvous/store_server.h"
 
 namespace trireme::comm {

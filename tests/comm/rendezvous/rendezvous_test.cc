@@ -13,7 +13,7 @@
 #include "tests/harness/ranks.h"
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
-#include "trireme/base/file.h"
+#include "trireme/base/file/file.h"
 #include "trireme/comm/c10d/gloo_group.h"
 #include "trireme/comm/c10d/nccl_group.h"
 

@@ -6,7 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
-#include "trireme/parallel/pipeline/split.h"
+#include "trireme/parallel/pipeline/schedule/split.h"
 
 namespace trireme::parallel {
 namespace {

@@ -8,8 +8,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "trireme/parallel/pipeline/deferred_work.h"
-#include "trireme/parallel/pipeline/executor.h"
+#include "trireme/parallel/pipeline/run/deferred_work.h"
+#include "trireme/parallel/pipeline/run/executor.h"
 
 namespace trireme::parallel {
 

@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/parallel/data/shard.h"
-#include "trireme/train/config.h"
+#include "trireme/train/config/config.h"
 
 namespace trireme::train {
 

@@ -11,8 +11,8 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
-#include "trireme/base/descriptor.h"
 #include "trireme/base/error.h"
+#include "trireme/base/file/descriptor.h"
 
 namespace trireme::comm {
 namespace {

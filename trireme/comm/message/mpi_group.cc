@@ -11,7 +11,7 @@
 
 #include <mpi.h>
 
-#include "trireme/base/cores.h"
+#include "trireme/base/machine/cores.h"
 #include "trireme/comm/message/message_communicator.h"
 #include "trireme/comm/message/mpi_channel.h"
 

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/file.h"
+#include "trireme/base/file/file.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/recorder/ring_layout.h"
 

@@ -6,8 +6,8 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "trireme/base/entropy.h"
 #include "trireme/base/error.h"
+#include "trireme/base/random/entropy.h"
 #include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/comm/message/message_exchange.h"
 

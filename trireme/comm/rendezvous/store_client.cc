@@ -7,8 +7,8 @@
 
 #include <c10/util/Exception.h>
 
-#include "trireme/base/entropy.h"
 #include "trireme/base/error.h"
+#include "trireme/base/random/entropy.h"
 #include "trireme/comm/rendezvous/store_server.h"
 #include "trireme/comm/rendezvous/token.h"
 

@@ -14,8 +14,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "trireme/base/entropy.h"
 #include "trireme/base/error.h"
+#include "trireme/base/random/entropy.h"
 #include "trireme/comm/rendezvous/refusals.h"
 #include "trireme/comm/rendezvous/store_table.h"
 #include "trireme/comm/rendezvous/store_wire.h"

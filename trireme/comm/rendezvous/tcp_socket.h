@@ -8,7 +8,7 @@
 
 #include <sys/socket.h>
 
-#include "trireme/base/descriptor.h"
+#include "trireme/base/file/descriptor.h"
 
 namespace trireme::comm {
 

@@ -18,9 +18,9 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "trireme/base/descriptor.h"
 #include "trireme/base/error.h"
-#include "trireme/base/file.h"
+#include "trireme/base/file/descriptor.h"
+#include "trireme/base/file/file.h"
 
 namespace trireme::comm {
 namespace {

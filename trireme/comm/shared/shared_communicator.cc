@@ -12,8 +12,8 @@
 #include <c10/util/SmallVector.h>
 #include <c10/util/accumulate.h>
 
-#include "trireme/base/cores.h"
 #include "trireme/base/error.h"
+#include "trireme/base/machine/cores.h"
 #include "trireme/base/round_up.h"
 #include "trireme/comm/loan.h"
 #include "trireme/comm/reduce_kernel.h"

@@ -8,7 +8,7 @@
 #include <torch/nn/module.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/file.h"
+#include "trireme/base/file/file.h"
 #include "trireme/comm/objects.h"
 
 namespace trireme::parallel {

@@ -10,7 +10,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/simd.h"
+#include "trireme/base/machine/simd.h"
 
 namespace trireme::parallel {
 namespace {

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/file.h"
+#include "trireme/base/file/file.h"
 
 namespace trireme::train {
 namespace {

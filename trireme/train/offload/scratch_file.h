@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "trireme/base/descriptor.h"
+#include "trireme/base/file/descriptor.h"
 #include "trireme/train/offload/async_io.h"
 
 namespace trireme::train {

@@ -7,7 +7,7 @@
 #include <c10/core/GradMode.h>
 
 #include "trireme/base/error.h"
-#include "trireme/train/optimizer/tensor_norm.h"
+#include "trireme/train/numerics/tensor_norm.h"
 
 namespace trireme::train {
 namespace {

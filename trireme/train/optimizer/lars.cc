@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
-#include "trireme/train/optimizer/tensor_norm.h"
+#include "trireme/train/numerics/tensor_norm.h"
 
 namespace trireme::train {
 namespace {

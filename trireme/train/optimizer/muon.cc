@@ -6,8 +6,8 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include "trireme/train/numerics/tensor_norm.h"
 #include "trireme/train/optimizer/name_pattern.h"
-#include "trireme/train/optimizer/tensor_norm.h"
 
 namespace trireme::train {
 namespace {

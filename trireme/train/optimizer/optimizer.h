@@ -12,8 +12,8 @@
 
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/parallel/data/shard.h"
-#include "trireme/train/config.h"
 #include "trireme/train/offload/state_store.h"
+#include "trireme/train/optimizer/optimizer_config.h"
 #include "trireme/train/optimizer/parameter_groups.h"
 #include "trireme/train/optimizer/update_chunks.h"
 #include "trireme/train/optimizer/update_rule.h"

@@ -8,7 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "trireme/base/random.h"
+#include "trireme/base/random/random.h"
 
 namespace trireme::train {
 

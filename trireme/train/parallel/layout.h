@@ -11,9 +11,9 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/mesh/device_mesh.h"
 #include "trireme/model/plan.h"
-#include "trireme/parallel/pipeline/schedule.h"
-#include "trireme/parallel/pipeline/split.h"
-#include "trireme/train/config.h"
+#include "trireme/parallel/pipeline/schedule/schedule.h"
+#include "trireme/parallel/pipeline/schedule/split.h"
+#include "trireme/train/config/config.h"
 
 namespace trireme::train {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "trireme/train/config.h"
+#include "trireme/train/config/config.h"
 
 namespace trireme::train {
 

@@ -6,7 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/median.h"
-#include "trireme/train/loss_sum.h"
+#include "trireme/train/numerics/loss_sum.h"
 
 namespace trireme::train {
 namespace {

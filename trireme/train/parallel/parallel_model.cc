@@ -10,10 +10,10 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
-#include "trireme/parallel/pipeline/schedule.h"
+#include "trireme/parallel/pipeline/schedule/schedule.h"
 #include "trireme/parallel/tensor/weight_gradients.h"
-#include "trireme/train/gradient_norm.h"
-#include "trireme/train/loss_sum.h"
+#include "trireme/train/numerics/gradient_norm.h"
+#include "trireme/train/numerics/loss_sum.h"
 #include "trireme/train/optimizer/optimizer.h"
 
 namespace trireme::train {

@@ -14,8 +14,8 @@
 #include "trireme/model/model.h"
 #include "trireme/model/plan.h"
 #include "trireme/parallel/data/ddp.h"
-#include "trireme/parallel/pipeline/executor.h"
-#include "trireme/train/config.h"
+#include "trireme/parallel/pipeline/run/executor.h"
+#include "trireme/train/config/config.h"
 #include "trireme/train/parallel/layout.h"
 #include "trireme/train/profile/spans.h"
 

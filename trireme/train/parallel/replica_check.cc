@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "trireme/base/error.h"
-#include "trireme/base/file.h"
+#include "trireme/base/file/file.h"
 #include "trireme/comm/objects.h"
 #include "trireme/train/parallel/parallel_model.h"
 

@@ -1,8 +1,8 @@
 #include "trireme/train/parallel/stage_balance.h"
 
 #include "trireme/base/error.h"
-#include "trireme/parallel/pipeline/split.h"
-#include "trireme/train/loss_sum.h"
+#include "trireme/parallel/pipeline/schedule/split.h"
+#include "trireme/train/numerics/loss_sum.h"
 
 namespace trireme::train {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "trireme/mesh/device_mesh.h"
-#include "trireme/parallel/pipeline/profile.h"
+#include "trireme/parallel/pipeline/run/profile.h"
 #include "trireme/train/parallel/layout.h"
 
 namespace trireme::train {

@@ -7,7 +7,7 @@
 #include <c10/util/accumulate.h>
 
 #include "trireme/model/recompute.h"
-#include "trireme/parallel/pipeline/schedule_check.h"
+#include "trireme/parallel/pipeline/schedule/schedule_check.h"
 #include "trireme/train/optimizer/optimizer.h"
 
 namespace trireme::train {

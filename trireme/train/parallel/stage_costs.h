@@ -4,9 +4,9 @@
 
 #include <vector>
 
-#include "trireme/parallel/pipeline/schedule.h"
-#include "trireme/parallel/pipeline/split.h"
-#include "trireme/train/config.h"
+#include "trireme/parallel/pipeline/schedule/schedule.h"
+#include "trireme/parallel/pipeline/schedule/split.h"
+#include "trireme/train/config/config.h"
 
 namespace trireme::train {
 

@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "trireme/base/error.h"
-#include "trireme/parallel/pipeline/timeline_drawing.h"
+#include "trireme/parallel/pipeline/schedule/timeline_drawing.h"
 #include "trireme/train/profile/time_set.h"
 
 namespace trireme::train {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "trireme/parallel/pipeline/pipeline_times.h"
-#include "trireme/parallel/pipeline/schedule.h"
-#include "trireme/parallel/pipeline/timeline.h"
+#include "trireme/parallel/pipeline/run/pipeline_times.h"
+#include "trireme/parallel/pipeline/schedule/schedule.h"
+#include "trireme/parallel/pipeline/schedule/timeline.h"
 #include "trireme/train/profile/spans.h"
 
 namespace trireme::train {

@@ -7,7 +7,7 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
-#include "trireme/base/file.h"
+#include "trireme/base/file/file.h"
 #include "trireme/base/median.h"
 #include "trireme/checkpoint/agreement.h"
 #include "trireme/comm/objects.h"

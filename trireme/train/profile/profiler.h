@@ -9,8 +9,8 @@
 
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/recorder/recorder.h"
-#include "trireme/parallel/pipeline/profile.h"
-#include "trireme/parallel/pipeline/schedule.h"
+#include "trireme/parallel/pipeline/run/profile.h"
+#include "trireme/parallel/pipeline/schedule/schedule.h"
 #include "trireme/train/profile/report.h"
 #include "trireme/train/profile/spans.h"
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trireme/parallel/pipeline/profile.h"
+#include "trireme/parallel/pipeline/run/profile.h"
 
 namespace trireme::train {
 

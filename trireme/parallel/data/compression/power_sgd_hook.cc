@@ -7,7 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/random.h"
+#include "trireme/base/random/random.h"
 #include "trireme/parallel/data/compression/wire.h"
 
 namespace trireme::parallel {

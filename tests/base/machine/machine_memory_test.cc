@@ -1,0 +1,73 @@
+#include "trireme/base/machine/machine_memory.h"
+
+#include <limits>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tests/harness/temporary_folder.h"
+#include "trireme/base/file/file.h"
+
+namespace trireme {
+namespace {
+
+using harness::TemporaryFolder;
+
+constexpr int64_t kMiB = 1 << 20;
+
+class MachineMemory : public ::testing::Test {
+ protected:
+  void write(const std::string& path, const std::string& content) {
+    std::filesystem::create_directories((root_ / path).parent_path());
+    OutputFile(root_ / path).write(content);
+  }
+  // 8 MiB of memory and 2 of swap.
+  void write_meminfo() {
+    write("proc/meminfo", "MemTotal:        8192 kB\nMemFree: 1 kB\nSwapTotal:  2048 kB\n");
+  }
+  int64_t bytes() const { return machine_memory_bytes(root_ / "."); }
+
+  const TemporaryFolder root_;
+};
+
+TEST_F(MachineMemory, IsThatOfTheMachineWhereNoGroupLimitsIt) {
+  write_meminfo();
+  EXPECT_EQ(bytes(), 10 * kMiB);
+  write("proc/self/cgroup", "0::/user/job\n4:memory:/user/job\n");
+  write("sys/fs/cgroup/user/job/memory.max", "max\n");
+  write("sys/fs/cgroup/memory/user/job/memory.limit_in_bytes", "9223372036854771712\n");
+  EXPECT_EQ(bytes(), 10 * kMiB);
+}
+
+TEST_F(MachineMemory, IsWhatTheTightestGroupAllows) {
+  write_meminfo();
+  write("proc/self/cgroup", "9:cpu:/elsewhere\n0::/user/job\n");
+  write("sys/fs/cgroup/user/job/memory.max", "5242880\n");
+  EXPECT_EQ(bytes(), 7 * kMiB);
+  write("sys/fs/cgroup/user/memory.max", "3145728\n");
+  EXPECT_EQ(bytes(), 5 * kMiB);
+  write("sys/fs/cgroup/memory.max", "1048576\n");
+  EXPECT_EQ(bytes(), 3 * kMiB);
+}
+
+TEST_F(MachineMemory, ReadsGroupsOfTheFirstVersion) {
+  write_meminfo();
+  write("proc/self/cgroup", "4:cpu,memory:/job\n");
+  write("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "4194304\n");
+  EXPECT_EQ(bytes(), 6 * kMiB);
+}
+
+TEST_F(MachineMemory, IsUnlimitedWhereNothingIsKnown) {
+  EXPECT_EQ(bytes(), std::numeric_limits<int64_t>::max());
+  write("proc/meminfo", "MemTotal: 9223372036854775807 kB\n");
+  write("proc/self/cgroup", "nonsense\n::\n");
+  EXPECT_EQ(bytes(), std::numeric_limits<int64_t>::max());
+}
+
+TEST(MachineMemoryOfThisMachine, IsKnown) {
+  EXPECT_GT(machine_memory_bytes(), 64 * kMiB);
+  EXPECT_LT(machine_memory_bytes(), std::numeric_limits<int64_t>::max());
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,80 @@
+#include "trireme/train/run/inputs.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/harness/messages.h"
+#include "tests/train/text_run.h"
+
+namespace trireme::train {
+namespace {
+
+class InputsTest : public TextRun {
+ protected:
+  RunConfig config(std::vector<Override> overrides = {}) const {
+    overrides.insert(overrides.begin(), {"train.evaluate_interval", "2"});
+    return TextRun::config("run", std::move(overrides));
+  }
+
+  // What preflight() on `num_ranks` says is wrong; empty: nothing.
+  std::string error_of(std::vector<Override> overrides, int num_ranks = 1) const {
+    RunConfig broken = config(std::move(overrides));
+    return harness::message_of([&] { preflight(broken, num_ranks); });
+  }
+
+  bool has_run() const { return std::filesystem::exists(folder_ / "run"); }
+};
+
+TEST_F(InputsTest, AreWhatTheConfigNames) {
+  RunConfig resolved = config();
+  const Inputs inputs = open_inputs(resolved, 2);
+  EXPECT_EQ(resolved.parallel.data, 2);
+  EXPECT_EQ(resolved.model.vocab_size, inputs.tokenizer->vocab_size());
+  EXPECT_GT(inputs.training->sampler.num_sequences(), 100);
+  EXPECT_TRUE(has_run());
+}
+
+TEST_F(InputsTest, AnEvaluationReadsNoMoreThanThereIs) {
+  for (const int64_t wanted : {2, 1'000'000}) {
+    RunConfig resolved = config({{"train.evaluate_sequences", std::to_string(wanted)}});
+    const Inputs inputs = open_inputs(resolved, 1);
+    const int64_t there = inputs.validation->sampler.num_sequences();
+    EXPECT_EQ(inputs.evaluation_sequences, std::min(wanted, there));
+    EXPECT_GT(there, 2);
+  }
+  RunConfig resolved = config({{"train.evaluate_interval", "0"}});
+  EXPECT_EQ(open_inputs(resolved, 1).validation, nullptr);
+}
+
+TEST_F(InputsTest, WhatIsWrongIsNamedAndLeavesNothingBehind) {
+  const auto expect = [&](const std::string& word, std::vector<Override> overrides,
+                          int num_ranks = 1) {
+    const std::string error = error_of(std::move(overrides), num_ranks);
+    EXPECT_NE(error.find(word), std::string::npos) << error;
+    EXPECT_FALSE(has_run()) << word;
+  };
+  expect("/nowhere/data", {{"data.path", "/nowhere/data"}});
+  expect("model.vocab_size", {{"model.vocab_size", "200"}});
+  expect("output.folder", {{"output.folder", (folder_ / "text.txt").string() + "/run"}});
+  expect("parallel.tensor", {{"parallel.tensor", "3"}}, 3);
+  std::filesystem::resize_file(folder_ / "data.bin", 100);
+  expect("data.bin", {});
+}
+
+TEST_F(InputsTest, AFolderThatARunHasIsNotFree) {
+  RunConfig first = config();
+  open_inputs(first, 1);
+  {
+    const auto lock = lock_output_folder(first);
+    EXPECT_NE(error_of({}).find("is being written by another program"), std::string::npos);
+    EXPECT_EQ(error_of({{"output.folder", (folder_ / "other").string()}}), "");
+  }
+  EXPECT_EQ(error_of({}), "");
+}
+
+}  // namespace
+}  // namespace trireme::train

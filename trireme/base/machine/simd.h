@@ -1,0 +1,67 @@
+// What the few hand-written loops share: sums in fixed lanes and an exponential the compiler can
+// vectorise. Bits agree between the instruction sets: lanes are apart in the source and nothing is
+// contracted.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "trireme/base/machine/multiversion.h"
+
+namespace trireme::internal {
+
+inline constexpr int kLanes = 32;
+
+// Sum of term(0) .. term(n - 1): lane j takes every kLanes-th term, then lanes fold in halves. The
+// order is the same for every instruction set.
+template <typename scalar, typename Term>
+TRIREME_INLINE scalar lane_sum(int64_t n, const Term& term) {
+  scalar lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int j = 0; j < kLanes; ++j) lanes[j] += term(i + j);
+  }
+  for (int j = 0; i + j < n; ++j) lanes[j] += term(i + j);
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int j = 0; j < width; ++j) lanes[j] += lanes[j + width];
+  }
+  return lanes[0];
+}
+
+template <typename scalar>
+TRIREME_INLINE scalar lane_max(int64_t n, const scalar* x) {
+  scalar lanes[kLanes];
+  for (int j = 0; j < kLanes; ++j) lanes[j] = x[0];
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int j = 0; j < kLanes; ++j) lanes[j] = lanes[j] > x[i + j] ? lanes[j] : x[i + j];
+  }
+  for (int j = 0; i + j < n; ++j) lanes[j] = lanes[j] > x[i + j] ? lanes[j] : x[i + j];
+  for (int j = 1; j < kLanes; ++j) lanes[0] = lanes[0] > lanes[j] ? lanes[0] : lanes[j];
+  return lanes[0];
+}
+
+TRIREME_INLINE double fast_exp(double x) { return std::exp(x); }
+
+// e^x within 2 ULP: 2^n times a polynomial on [-ln2/2, ln2/2]; clamped to normal results.
+// Source: Moshier, Cephes mathematical library, expf (range reduction and coefficients)
+TRIREME_INLINE float fast_exp(float x) {
+  x = x < -87.0f ? -87.0f : x;
+  x = x > 88.0f ? 88.0f : x;
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  const float shifted = x * 1.44269504088896341f + kRound;
+  const float n = shifted - kRound;
+  const float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  const int32_t exponent = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kRound);
+  return p * std::bit_cast<float>((exponent + 127) << 23);
+}
+
+}  // namespace trireme::internal

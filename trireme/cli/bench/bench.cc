@@ -1,0 +1,304 @@
+// trireme bench comm: times the collectives over transports, memory, sizes and ranks.
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/cli/bench/bench_comm.h"
+#include "trireme/cli/bench/bench_launch.h"
+#include "trireme/cli/bench/bench_peers.h"
+#include "trireme/cli/bench/bench_report.h"
+#include "trireme/cli/commands.h"
+#include "trireme/cli/console.h"
+#include "trireme/cli/number_range.h"
+#include "trireme/comm/message/mpi_group.h"
+#include "trireme/comm/rendezvous/rendezvous.h"
+#include "trireme/comm/shared/thread_group.h"
+
+namespace trireme::cli {
+namespace {
+
+using Words = std::vector<std::string>;
+
+struct BenchArguments {
+  Words ranks = {"2"};  // each list as typed: words, or words joined by commas
+  Words operations = {"all_reduce"};
+  Words sizes = {"4,64K,1M,16M"};
+  Words transports = {"shm"};
+  Words memories = {"ordinary,symmetric"};
+  Words dtypes = {"fp32"};
+  Words compare = {};
+  double seconds = 0.5;
+  int num_rounds = 0;  // 0: 3 beside peers, otherwise 1
+  std::string python = TRIREME_PYTHON;
+  bool ranks_given = false;
+  bool json = false;
+  bool lines = false;  // internal: a rank that the launcher started prints one object a line
+};
+
+// The arguments, checked.
+struct BenchPlan {
+  std::vector<int> rank_counts;
+  Words transports;
+  std::vector<CommCase> cases;
+  Words peers;
+  int num_rounds = 1;
+  double seconds_per_round = 0;
+  PeerOptions peer_options;
+};
+
+BenchPlan plan_of(const BenchArguments& arguments) {
+  BenchPlan plan;
+  plan.rank_counts = parse_rank_counts(arguments.ranks);
+  plan.transports = parse_names("--transport", arguments.transports);
+  plan.cases =
+      combine_cases(parse_operations(arguments.operations), parse_memories(arguments.memories),
+                    parse_dtypes(arguments.dtypes), parse_sizes(arguments.sizes));
+  if (!arguments.compare.empty()) plan.peers = parse_names("--compare", arguments.compare);
+  plan.num_rounds = arguments.num_rounds > 0 ? arguments.num_rounds : plan.peers.empty() ? 1 : 3;
+  plan.seconds_per_round = arguments.seconds / plan.num_rounds;
+  const std::filesystem::path program = own_program();
+  plan.peer_options = {program.parent_path().parent_path() / TRIREME_PEER_FOLDER, arguments.python};
+  check_peers(plan.peers, plan.peer_options);
+  return plan;
+}
+
+// One line on a terminal that is written over, and gone at the end.
+class ProgressLine {
+ public:
+  ~ProgressLine() { write(""); }
+  void show(const std::string& text) { write(text.c_str()); }
+
+ private:
+  void write(const char* text) const {
+    if (is_terminal_) std::fprintf(stderr, "\r\033[K%.79s", text);
+  }
+  bool is_terminal_ = isatty(STDERR_FILENO) == 1;
+};
+
+// The cases on one rank; rank 0 shows where it is.
+std::vector<CommResult> run_rank(comm::Communicator& group, const std::string& transport,
+                                 const BenchPlan& plan) {
+  if (group.rank() != 0) return run_cases(group, transport, plan.cases, plan.seconds_per_round);
+  ProgressLine progress;
+  size_t index = 0;
+  return run_cases(group, transport, plan.cases, plan.seconds_per_round, [&](const CommCase& what) {
+    progress.show(concat(transport, ", ", group.size(), " ranks: ", name_of(what.operation), " ",
+                         human_bytes(static_cast<double>(what.bytes)), " ", name_of(what.memory),
+                         " ", name_of(what.dtype), " (", ++index, "/", plan.cases.size(), ")"));
+  });
+}
+
+std::vector<CommResult> run_threads(int num_ranks, const BenchPlan& plan) {
+  auto groups = comm::make_thread_group(num_ranks);
+  std::vector<CommResult> results;
+  std::vector<std::exception_ptr> lost(num_ranks);    // peers of the rank that failed
+  std::vector<std::exception_ptr> failed(num_ranks);  // that rank
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      threads.emplace_back([&, rank] {
+        bind_to_core(rank, num_ranks);
+        try {
+          std::vector<CommResult> own = run_rank(*groups[rank], "thread", plan);
+          if (rank == 0) results = std::move(own);
+        } catch (const CommError&) {
+          lost[rank] = std::current_exception();
+        } catch (...) {
+          failed[rank] = std::current_exception();
+        }
+        if (lost[rank] || failed[rank]) groups[rank].reset();  // the others stop waiting
+      });
+    }
+  }
+  for (const auto* errors : {&failed, &lost}) {
+    for (const std::exception_ptr& error : *errors) {
+      if (error) std::rethrow_exception(error);
+    }
+  }
+  return results;
+}
+
+// This program's command for one rank.
+Words rank_command(const BenchArguments& arguments, const std::string& transport, double seconds) {
+  Words command = {own_program(), "bench", "comm", "--rank-lines", "--transport", transport};
+  const auto add = [&](const char* option, const Words& words) {
+    command.emplace_back(option);
+    command.insert(command.end(), words.begin(), words.end());
+  };
+  add("--operation", arguments.operations);
+  add("--sizes", arguments.sizes);
+  add("--memory", arguments.memories);
+  add("--dtype", arguments.dtypes);
+  add("--seconds", {std::to_string(seconds)});
+  return command;
+}
+
+std::vector<CommResult> run_round(const BenchArguments& arguments, const BenchPlan& plan,
+                                  const std::string& transport, int num_ranks) {
+  if (transport == "thread") return run_threads(num_ranks, plan);
+  const Words command = rank_command(arguments, transport, plan.seconds_per_round);
+  std::istringstream lines(transport == "mpi" ? capture_mpirun(command, num_ranks)
+                                              : capture_local_ranks(command, num_ranks));
+  std::vector<CommResult> results;
+  for (std::string line; std::getline(lines, line);) results.push_back(read_line(line));
+  TRIREME_ASSERT(results.size() == plan.cases.size(), "rank 0 printed ", results.size(),
+                 " results of ", plan.cases.size());
+  return results;
+}
+
+// Ours and the peers in turn, so that a slow minute of the machine hits all of them.
+std::vector<CommResult> run_rounds(const BenchArguments& arguments, const BenchPlan& plan,
+                                   const std::string& transport, int num_ranks) {
+  ProgressLine progress;
+  std::vector<std::vector<CommResult>> rounds;
+  std::map<std::string, std::vector<std::vector<CommResult>>> peer_rounds;
+  for (int round = 1; round <= plan.num_rounds; ++round) {
+    rounds.push_back(run_round(arguments, plan, transport, num_ranks));
+    for (const std::string& peer : plan.peers) {
+      progress.show(
+          concat(peer, ", ", num_ranks, " ranks, round ", round, " of ", plan.num_rounds));
+      peer_rounds[peer].push_back(
+          run_peer(peer, plan.peer_options, plan.cases, num_ranks, plan.seconds_per_round));
+    }
+  }
+  std::vector<CommResult> results = median_of_rounds(rounds);
+  for (const auto& [peer, times] : peer_rounds) add_peer(results, peer, times);
+  return results;
+}
+
+// MPI knows its ranks by itself, and mpirun binds them. `binds`: nobody else does. `meeting`: made
+// by the first that needs one, since a rank may be here before rank 0 has left the former.
+std::unique_ptr<comm::Communicator> connect(const std::string& transport, bool binds,
+                                            std::optional<comm::Rendezvous>& meeting) {
+  if (transport == "mpi") return comm::make_mpi_group();
+  const comm::WorldInfo info = comm::world_info();
+  if (binds) bind_to_core(info.local_rank, info.local_size);
+  if (!meeting) meeting.emplace(info);
+  return meeting->connect(transport);
+}
+
+// A rank that someone else started (torchrun, mpirun, this program).
+int bench_rank(const BenchArguments& arguments, const BenchPlan& plan) {
+  TRIREME_CHECK(plan.peers.empty(), "--compare under a launcher; start the peers by themselves");
+  std::vector<CommResult> results;
+  int rank = 0;
+  std::optional<comm::Rendezvous> meeting;
+  for (const std::string& transport : plan.transports) {
+    const auto group = connect(transport, arguments.lines, meeting);
+    TRIREME_CHECK(!arguments.ranks_given || plan.rank_counts == std::vector<int>{group->size()},
+                  "--ranks is ", arguments.ranks.front(), ", and the launcher started ",
+                  group->size(), " ranks; leave --ranks out");
+    rank = group->rank();
+    for (const CommResult& result : run_rank(*group, transport, plan)) results.push_back(result);
+  }
+  if (rank != 0) return kDone;
+  if (arguments.json) {
+    std::printf("%s\n", json_list(results).c_str());
+    return kDone;
+  }
+  if (!arguments.lines) std::printf("%s\n", table_header({}).c_str());
+  for (const CommResult& result : results) {
+    std::printf("%s\n", (arguments.lines ? write_line(result) : table_row(result, {})).c_str());
+  }
+  return kDone;
+}
+
+int bench_comm(const BenchArguments& arguments) {
+  const BenchPlan plan = plan_of(arguments);
+  if (comm::is_launched()) return bench_rank(arguments, plan);
+  for (const int num_ranks : plan.rank_counts) {
+    for (const CommCase& what : plan.cases) {
+      TRIREME_CHECK(what.operation != CommOperation::kSendRecv || num_ranks > 1,
+                    "--ranks has 1; expected at least 2 for send_recv");
+    }
+  }
+  std::vector<CommResult> results;
+  for (const int num_ranks : plan.rank_counts) {
+    for (const std::string& transport : plan.transports) {
+      for (const CommResult& result : run_rounds(arguments, plan, transport, num_ranks)) {
+        if (!arguments.json && results.empty()) {
+          std::printf("%s\n", table_header(plan.peers).c_str());
+        }
+        if (!arguments.json) std::printf("%s\n", table_row(result, plan.peers).c_str());
+        results.push_back(result);
+      }
+      std::fflush(stdout);
+    }
+  }
+  if (arguments.json) std::printf("%s\n", json_list(results).c_str());
+  return kDone;
+}
+
+void add_comm(CLI::App& bench, int& exit_code) {
+  auto arguments = std::make_shared<BenchArguments>();
+  CLI::App* command = bench.add_subcommand(
+      "comm",
+      "Time the collectives on local ranks that it starts itself, as nccl-tests does.\n"
+      "  trireme bench comm --ranks 2 --operation all_reduce,all_gather --sizes 4,64K,1M,16M\n"
+      "  trireme bench comm --ranks 2,4 --memory symmetric --compare gloo,mpi\n"
+      "  trireme bench comm --operation all --sizes 1M --transport shm,thread --json\n"
+      "Every option takes one value or several joined by commas; all combinations are run.\n");
+  const auto list = [&](const char* name, Words& words, const char* help) {
+    return command->add_option(name, words, help)->capture_default_str();
+  };
+  CLI::Option* ranks = list("--ranks", arguments->ranks, "local ranks to start");
+  list("--operation", arguments->operations,
+       "all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, gather, scatter, "
+       "send_recv, barrier; or all");
+  list("--sizes", arguments->sizes, "bytes: 4, 64K, 1M, 1G (powers of 1024)");
+  list("--transport", arguments->transports,
+       "shm: processes over shared memory; thread: threads of one process; gloo: TCP; mpi: Open "
+       "MPI, "
+       "started by mpirun");
+  list("--memory", arguments->memories, "ordinary tensors, or symmetric: mapped by all ranks");
+  list("--dtype", arguments->dtypes, "fp64, fp32, bf16, fp16, int64, int32, int16, int8, uint8");
+  list("--compare", arguments->compare, "peers measured in turn with it: gloo, mpi");
+  command->add_option("--seconds", arguments->seconds, "time for each case")
+      ->check(within({.minimum = 0, .maximum = 1e6, .above_minimum = true}))
+      ->capture_default_str();
+  command
+      ->add_option("--rounds", arguments->num_rounds,
+                   "how often the time is divided; the median counts (3 beside peers, or 1)")
+      ->check(within({1, 1000}));
+  command->add_option("--python", arguments->python, "a python with torch, for gloo")
+      ->capture_default_str();
+  command->add_flag("--json", arguments->json, "print a list of objects instead of a table");
+  command->add_flag("--rank-lines", arguments->lines)->group("");
+  command->footer(
+      "Each case is checked for right values once, then timed on the same buffers until its time\n"
+      "is used up; ranks meet before each batch, and its time is that of the slowest rank. Each\n"
+      "rank is bound to a core, as by mpirun, unless there are more ranks than cores.\n"
+      "  time, p99   of one operation: median, and 99th percentile\n"
+      "  algorithm   bytes / time; bytes is the larger of a rank's input and output\n"
+      "  bus         algorithm x the share of the bytes that crosses between ranks: 2(p-1)/p for\n"
+      "              all_reduce, (p-1)/p for all_gather, reduce_scatter, all_to_all, gather and\n"
+      "              scatter, 1 for the others (NVIDIA/nccl-tests, doc/PERFORMANCE.md)\n"
+      "  x memcpy    speed over memcpy's, every rank copying the same bytes in the same run: 1 is\n"
+      "              as fast as memcpy, 2 twice as fast\n"
+      "  x gloo      speed over that peer's, from alternating rounds: 10 is ten times faster\n"
+      "Sums are timed on zeros. Under torchrun or mpirun it takes the ranks that these start.");
+  command->callback([arguments, ranks, &exit_code] {
+    arguments->ranks_given = ranks->count() > 0;
+    exit_code = bench_comm(*arguments);
+  });
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, int& exit_code) {
+  CLI::App* bench = app.add_subcommand("bench", "Measure this machine");
+  bench->require_subcommand(1);
+  add_comm(*bench, exit_code);
+  add_bench_pipeline(*bench, exit_code);
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,43 @@
+// Runs the cases of `trireme bench comm` on one group of ranks.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "trireme/cli/bench/bench_case.h"
+#include "trireme/comm/communicator.h"
+
+namespace trireme::cli {
+
+// One line of the report. Bandwidths in 10^9 bytes a second.
+struct CommResult {
+  CommCase what;
+  std::string transport = "";
+  int num_ranks = 0;
+  double microseconds = 0;  // of one operation, median
+  double p99_microseconds = 0;
+  double memcpy_microseconds = 0;            // of the same bytes, on all ranks at once
+  std::map<std::string, double> peers = {};  // microseconds of gloo, mpi
+
+  double algorithm_bandwidth() const;
+  double bus_bandwidth() const;
+  // Speed as a share of memcpy's: memcpy_microseconds / microseconds.
+  double memcpy_ratio() const;
+  // How many times faster than the peer; 0 when it was not measured.
+  double ratio(const std::string& peer) const;
+};
+
+using OnCase = std::function<void(const CommCase& what)>;
+
+// Runs every case once on patterns whose result is known, then times it on zeros (in-place sums
+// would overflow). `on_case`, when given, is called before each.
+// Collective: every rank, with the same cases
+// Throws:     InternalError when a result is wrong, on every rank; names operation, bytes, rank and
+//             element. ConfigError when symmetric memory is too small.
+std::vector<CommResult> run_cases(comm::Communicator& group, const std::string& transport,
+                                  const std::vector<CommCase>& cases, double seconds_per_case,
+                                  const OnCase& on_case = {});
+
+}  // namespace trireme::cli

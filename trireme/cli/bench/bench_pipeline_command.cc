@@ -1,0 +1,153 @@
+// trireme bench pipeline: schedules drawn, compared, and run on local ranks.
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/cli/bench/bench_pipeline.h"
+#include "trireme/cli/commands.h"
+#include "trireme/cli/number_range.h"
+#include "trireme/parallel/pipeline/schedule/timeline_drawing.h"
+
+namespace trireme::cli {
+namespace {
+
+struct PipelineArguments {
+  PipelineCase what;
+  int num_runs = 3;
+  int width = 0;  // columns; 0: the terminal's
+  std::string svg;
+  bool show = false;
+  bool compare = false;
+  bool run = false;
+  bool color = false;
+  bool json = false;
+};
+
+int terminal_width() {
+  constexpr int kDefault = 100;
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kDefault;
+}
+
+// All schedules that can be made of the case, each with its own number of chunks.
+std::vector<PipelineReport> plan_all(const PipelineArguments& arguments) {
+  if (!arguments.compare) return {plan_pipeline(arguments.what)};
+  std::vector<PipelineReport> reports;
+  for (const std::string& name : parallel::schedule_names()) {
+    PipelineCase what = arguments.what;
+    what.schedule = name;
+    what.num_chunks = name == "interleaved" || name == "breadth-first" ? what.num_chunks : 0;
+    reports.push_back(plan_pipeline(what));
+  }
+  return reports;
+}
+
+void write_svg(const PipelineArguments& arguments, const PipelineReport& report) {
+  const parallel::Timeline& timeline =
+      report.measured ? report.measured->timeline : report.timeline;
+  const std::string title =
+      concat(report.what.schedule, ", ", report.what.num_ranks, " stages, ",
+             report.what.num_microbatches, " microbatches", report.measured ? ", measured" : "");
+  std::ofstream file(arguments.svg);
+  file << draw_svg(report.schedule, timeline, {.title = title, .unit = "ms"});
+  file.close();
+  TRIREME_CHECK(!file.fail(), "--svg: cannot write ", arguments.svg);
+}
+
+int bench_pipeline(const PipelineArguments& arguments) {
+  TRIREME_CHECK(arguments.svg.empty() || !arguments.compare,
+                "--svg draws one schedule, and --compare has all; leave one out");
+  std::vector<PipelineReport> reports = plan_all(arguments);
+  if (arguments.run) {
+    for (PipelineReport& report : reports)
+      report.measured = run_sleeping(report, arguments.num_runs);
+  }
+  if (!arguments.svg.empty()) write_svg(arguments, reports.front());
+  if (arguments.json) {
+    std::printf("%s\n", json_list(reports).c_str());
+    return kDone;
+  }
+  const int width = arguments.width > 0 ? arguments.width : terminal_width();
+  for (const PipelineReport& report : reports) {
+    if (arguments.compare && !arguments.show) break;
+    std::printf("%s\n", show_pipeline(report, width, arguments.color).c_str());
+  }
+  if (arguments.compare) std::fputs(compare_pipelines(reports).c_str(), stdout);
+  return kDone;
+}
+
+constexpr const char* kFooter =
+    "Schedules:\n"
+    "  gpipe          all forwards, then all backwards: holds every microbatch\n"
+    "  1f1b           forward and backward in turn: holds as many microbatches as stages\n"
+    "  interleaved    1f1b over several pieces (chunks) a rank: smaller bubble, more transfers\n"
+    "  zero-bubble    backward split into input and weight part, the latter fills the bubble\n"
+    "                 (ZB-H1; with --memory-limit above --stages ZB-2p)\n"
+    "  zero-bubble-v  the same over two pieces a rank in a V: no bubble when times are equal\n"
+    "  breadth-first  gpipe over several pieces a rank\n"
+    "Numbers:\n"
+    "  bubble         the share of a step in which the busiest rank computes nothing\n"
+    "  formula        what the literature gives for it: (p-1)/(m+p-1) for gpipe and 1f1b, the\n"
+    "                 bubble's time divided by the chunks for interleaved and breadth-first,\n"
+    "                 (p-1)(F+B-W) for zero-bubble\n"
+    "  activations    the most that a rank holds until the weight part, in microbatches\n"
+    "Times are of a rank's whole share of the model for one microbatch.";
+
+}  // namespace
+
+void add_bench_pipeline(CLI::App& bench, int& exit_code) {
+  auto arguments = std::make_shared<PipelineArguments>();
+  PipelineCase& what = arguments->what;
+  CLI::App* command = bench.add_subcommand(
+      "pipeline",
+      "Show, compare and run pipeline schedules; no model and no data needed.\n"
+      "  trireme bench pipeline --schedule 1f1b --stages 4 --microbatches 8\n"
+      "  trireme bench pipeline --compare --stages 8 --microbatches 32\n"
+      "  trireme bench pipeline --run --schedule zero-bubble-v --stages 8 --svg measured.svg\n");
+  const auto option = [&](const char* name, auto& value, const char* help) {
+    return command->add_option(name, value, help)->capture_default_str();
+  };
+  option("--schedule", what.schedule,
+         "gpipe, 1f1b, interleaved, zero-bubble, zero-bubble-v or breadth-first");
+  const auto number = [&](const char* name, auto& value, const train::Range& range,
+                          const char* help) { option(name, value, help)->check(within(range)); };
+  constexpr train::Range kTime{.minimum = 0, .maximum = 1e6, .above_minimum = true};
+  number("--stages", what.num_ranks, {1, 1024}, "ranks of the pipeline, p");
+  number("--chunks", what.num_chunks, {0, 1024},
+         "pieces of the model a rank, v; 0: 1, or 2 where it needs them");
+  number("--microbatches", what.num_microbatches, {1, 100'000}, "microbatches of a step, m");
+  number("--forward", what.milliseconds.forward, kTime, "F: forward, ms");
+  number("--backward-input", what.milliseconds.backward_input, kTime,
+         "B: the backward's input part, ms");
+  number("--backward-weight", what.milliseconds.backward_weight, {0, 1e6},
+         "W: the backward's weight part, ms");
+  number("--communication", what.communication_milliseconds, {0, 1e6},
+         "of a transfer between ranks, ms");
+  number("--memory-limit", what.memory_limit, {0, 1e6},
+         "zero-bubble schedules: microbatches that a rank may hold; 0: --stages");
+  number("--kept-for-weight", what.kept_for_weight, {0, 1},
+         "the share of activations that the weight part needs");
+  command->add_flag("--show", arguments->show,
+                    "draw the timeline; of each schedule with --compare (the default without it)");
+  command->add_option("--svg", arguments->svg, "draw it into this file too; of --run as measured");
+  command->add_flag("--compare", arguments->compare, "a table of all schedules");
+  command->add_flag("--run", arguments->run,
+                    "run it on local ranks, with stages that sleep for the given times");
+  number("--runs", arguments->num_runs, {1, 1000}, "how often; the fastest counts");
+  command
+      ->add_option("--width", arguments->width, "columns of the drawing (the terminal's, or 100)")
+      ->check(within({1, 10'000}));
+  command->add_flag("--color", arguments->color, "colours in place of letters' fill");
+  command->add_flag("--json", arguments->json, "print a list of objects instead");
+  command->footer(kFooter);
+  command->callback([arguments, &exit_code] { exit_code = bench_pipeline(*arguments); });
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,264 @@
+#include "trireme/parallel/pipeline/run/executor.h"
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <set>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "trireme/base/error.h"
+#include "trireme/comm/objects.h"
+#include "trireme/parallel/pipeline/run/stage_exchange.h"
+#include "trireme/parallel/pipeline/run/stage_runner.h"
+
+namespace trireme::parallel {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Key = std::pair<int, int>;  // stage, microbatch
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+}  // namespace
+
+class PipelineExecutor::Engine {
+ public:
+  Engine(comm::Communicator& group, std::vector<PipelineStage> stages, Schedule schedule,
+         PipelineOptions options)
+      : group_(group),
+        options_(std::move(options)),
+        graph_(std::move(stages), options_.fed),
+        schedule_(complete(std::move(schedule))),
+        evaluation_(forward_only(schedule_)),
+        exchange_(group, graph_, schedule_, options_.timeout, options_.device) {
+    if (!options_.loss.empty()) graph_.check_loss(options_.loss);
+    check_agreement();
+    for (int stage = 0; stage < schedule_.num_stages(); ++stage) {
+      if (is_local(stage)) runners_.emplace(stage, graph_.stages()[stage]);
+    }
+  }
+
+  PipelineResult run(const Schedule& schedule, const Feed& feed, bool keeps_graph, double seed) {
+    result_ = {};
+    result_.profile.begin = Clock::now();
+    keeps_graph_ = keeps_graph;
+    seed_ = seed;
+    exchange_.channel().reset_counts();
+    try {
+      for (const Action& action : schedule.actions[group_.rank()]) {
+        exchange_.channel().progress();
+        perform(action, feed);
+      }
+      exchange_.channel().finish_sends();
+    } catch (const std::exception& error) {
+      abandon(concat("pipeline: rank ", group_.rank(), " failed: ", error.what()));
+      throw;
+    }
+    result_.profile.waiting = exchange_.channel().waiting();
+    result_.profile.bytes_sent = exchange_.channel().bytes_sent();
+    return std::move(result_);
+  }
+
+  const Schedule& schedule() const { return schedule_; }
+  const Schedule& evaluation() const { return evaluation_; }
+
+ private:
+  bool is_local(int stage) const { return schedule_.rank_of_stage[stage] == group_.rank(); }
+
+  // With the transfers of the stages' own edges.
+  Schedule complete(Schedule schedule) const {
+    TRIREME_CHECK(schedule.num_ranks() == group_.size(), "schedule ", schedule.name, " is for ",
+                  schedule.num_ranks(), " ranks; group ", group_.name(), " has ", group_.size());
+    TRIREME_CHECK(schedule.num_stages() == std::ssize(graph_.stages()), "schedule ", schedule.name,
+                  " is for ", schedule.num_stages(), " stages; there are ", graph_.stages().size());
+    schedule = with_transfers(std::move(schedule), graph_.edges());
+    check_schedule(schedule);
+    return schedule;
+  }
+
+  void check_agreement() const {
+    const std::string text =
+        concat(schedule_.fingerprint(), ", loss ", options_.loss, ", ", graph_.describe());
+    const std::vector<std::string> all = comm::all_gather_strings(group_, text);
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      TRIREME_CHECK(all[rank] == all[0], "rank ", rank, " of group ", group_.name(),
+                    " has another pipeline than rank 0: ", all[rank], " against ", all[0]);
+    }
+  }
+
+  void perform(const Action& action, const Feed& feed) {
+    switch (action.kind) {
+      case ActionKind::kForward: return forward(action, feed);
+      case ActionKind::kBackward:
+      case ActionKind::kBackwardInput: return backward(action);
+      case ActionKind::kBackwardWeight: return backward_weight(action);
+      case ActionKind::kSendActivation:
+      case ActionKind::kSendGradient: return exchange_.send(parcel_of(action));
+      case ActionKind::kRecvActivation:
+      case ActionKind::kRecvGradient: return exchange_.start_recv(parcel_of(action));
+    }
+  }
+
+  // A stage's inputs: fed, or from earlier stages.
+  std::vector<EdgeTensor> take_inputs(int stage, int microbatch, const Feed& feed) {
+    std::vector<EdgeTensor> inputs(graph_.stages()[stage].inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!graph_.is_fed({stage, i})) continue;
+      const std::string& edge = graph_.stages()[stage].inputs[i];
+      inputs[i].value = feed(edge, microbatch);
+      TRIREME_CHECK(inputs[i].value.defined(), "nothing was fed to edge \"", edge,
+                    "\" for microbatch ", microbatch);
+    }
+    for (const StageEdge& edge : schedule_.edges) {
+      if (edge.to != stage) continue;
+      std::vector<EdgeTensor> list = exchange_.take({edge, microbatch, false});
+      const std::vector<StagePort> ports = graph_.inputs_between(edge);
+      for (size_t i = 0; i < ports.size(); ++i) inputs[ports[i].index] = std::move(list[i]);
+    }
+    return inputs;
+  }
+
+  void forward(const Action& action, const Feed& feed) {
+    std::vector<EdgeTensor> inputs = take_inputs(action.stage, action.microbatch, feed);
+    std::vector<EdgeTensor> outputs;
+    timed(action, [&] {
+      outputs =
+          runners_.at(action.stage).forward(action.microbatch, std::move(inputs), keeps_graph_);
+    });
+    for (const StageEdge& edge : schedule_.edges) {
+      if (edge.from != action.stage) continue;
+      std::vector<EdgeTensor> list;
+      for (const StagePort& input : graph_.inputs_between(edge))
+        list.push_back(outputs[graph_.source(input).index]);
+      exchange_.put({edge, action.microbatch, false}, std::move(list));
+    }
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (!graph_.readers({action.stage, i}).empty()) continue;
+      auto& results = result_.outputs[graph_.stages()[action.stage].outputs[i]];
+      results.resize(static_cast<size_t>(schedule_.num_microbatches));
+      results[action.microbatch] = std::move(outputs[i].value);
+    }
+    count_live();
+  }
+
+  // The sum over the stages that read each output, the last one first; the seed for the loss.
+  std::vector<at::Tensor> take_gradients(int stage, int microbatch) {
+    const std::vector<std::string>& names = graph_.stages()[stage].outputs;
+    std::vector<at::Tensor> gradients(names.size());
+    for (auto edge = schedule_.edges.rbegin(); edge != schedule_.edges.rend(); ++edge) {
+      if (edge->from != stage) continue;
+      std::vector<EdgeTensor> list = exchange_.take({*edge, microbatch, true});
+      const std::vector<StagePort> ports = graph_.inputs_between(*edge);
+      for (size_t i = 0; i < ports.size(); ++i) {
+        if (!list[i].value.defined()) continue;
+        at::Tensor& sum = gradients[graph_.source(ports[i]).index];
+        sum = sum.defined() ? sum + list[i].value : std::move(list[i].value);
+      }
+    }
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (names[i] != options_.loss) continue;
+      const at::Tensor& loss = result_.outputs.at(names[i])[microbatch];
+      TRIREME_CHECK(loss.numel() == 1, "the loss of microbatch ", microbatch, " has shape ",
+                    loss.sizes(), "; expected a scalar");
+      gradients[i] = at::full_like(loss, seed_);
+    }
+    return gradients;
+  }
+
+  void backward(const Action& action) {
+    const Key key{action.stage, action.microbatch};
+    std::vector<at::Tensor> gradients = take_gradients(action.stage, action.microbatch);
+    std::vector<at::Tensor> results;
+    const bool splits = action.kind == ActionKind::kBackwardInput;
+    const bool defers = splits && options_.deferred != nullptr;
+    timed(action, [&] {
+      if (defers) options_.deferred->begin(key);
+      around(options_.around_backward, action, [&] {
+        results = runners_.at(action.stage).backward(action.microbatch, std::move(gradients));
+      });
+      if (defers) options_.deferred->end();
+    });
+    if (splits) pending_weights_.insert(key);
+    for (const StageEdge& edge : schedule_.edges) {
+      if (edge.to != action.stage) continue;
+      std::vector<EdgeTensor> list;
+      for (const StagePort& input : graph_.inputs_between(edge))
+        list.push_back({std::move(results[input.index]), false});
+      exchange_.put({edge, action.microbatch, true}, std::move(list));
+    }
+  }
+
+  void backward_weight(const Action& action) {
+    timed(action, [&] {
+      around(options_.around_backward_weight, action, [&] {
+        if (options_.deferred != nullptr) options_.deferred->run({action.stage, action.microbatch});
+      });
+    });
+    pending_weights_.erase({action.stage, action.microbatch});
+  }
+
+  static void around(const AroundBackward& wrapper, const Action& action,
+                     const std::function<void()>& work) {
+    if (wrapper) return wrapper(action.stage, action.microbatch, work);
+    work();
+  }
+
+  void timed(const Action& action, const std::function<void()>& work) {
+    const double start = seconds_since(result_.profile.begin);
+    work();
+    result_.profile.actions.push_back({action, start, seconds_since(result_.profile.begin)});
+  }
+
+  void count_live() {
+    size_t live = 0;
+    for (const auto& [stage, runner] : runners_) live += runner.num_live();
+    PeakActivations& peak = result_.profile.peak;
+    peak.until_backward = std::max(peak.until_backward, static_cast<int>(live));
+    peak.until_weight =
+        std::max(peak.until_weight, static_cast<int>(live + pending_weights_.size()));
+  }
+
+  void abandon(const std::string& reason) {
+    exchange_.channel().abort(reason);
+    for (auto& [stage, runner] : runners_) runner.clear();
+    if (options_.deferred != nullptr) options_.deferred->clear();
+    exchange_.clear();
+    pending_weights_.clear();
+  }
+
+  comm::Communicator& group_;
+  PipelineOptions options_;
+  StageGraph graph_;
+  Schedule schedule_;
+  Schedule evaluation_;
+  StageExchange exchange_;
+  std::map<int, StageRunner> runners_;  // of this rank's stages
+
+  // Of the run under way.
+  bool keeps_graph_ = true;
+  double seed_ = 1;
+  PipelineResult result_;
+  std::set<Key> pending_weights_;
+};
+
+PipelineExecutor::PipelineExecutor(comm::Communicator& group, std::vector<PipelineStage> stages,
+                                   Schedule schedule, PipelineOptions options)
+    : engine_(std::make_unique<Engine>(group, std::move(stages), std::move(schedule),
+                                       std::move(options))) {}
+PipelineExecutor::~PipelineExecutor() = default;
+
+PipelineResult PipelineExecutor::run(const Feed& feed, double seed) {
+  return engine_->run(engine_->schedule(), feed, true, seed);
+}
+
+PipelineResult PipelineExecutor::evaluate(const Feed& feed) {
+  return engine_->run(engine_->evaluation(), feed, false, 1);
+}
+
+const Schedule& PipelineExecutor::schedule() const { return engine_->schedule(); }
+
+}  // namespace trireme::parallel

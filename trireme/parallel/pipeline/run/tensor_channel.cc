@@ -1,0 +1,150 @@
+#include "trireme/parallel/pipeline/run/tensor_channel.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme::parallel {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// [tensors, kHeaderWords] int64: is there, requires a gradient, dtype, number of dimensions, sizes.
+at::Tensor header_of(const std::vector<EdgeTensor>& tensors) {
+  at::Tensor header = at::zeros({std::ssize(tensors), TensorChannel::kHeaderWords}, at::kLong);
+  auto words = header.accessor<int64_t, 2>();
+  for (int64_t i = 0; i < std::ssize(tensors); ++i) {
+    const at::Tensor& value = tensors[static_cast<size_t>(i)].value;
+    if (!value.defined()) continue;
+    TRIREME_CHECK(value.dim() <= TensorChannel::kMaxDims, "a tensor of ", value.dim(),
+                  " dimensions between pipeline stages; expected at most ",
+                  TensorChannel::kMaxDims);
+    words[i][0] = 1;
+    words[i][1] = tensors[static_cast<size_t>(i)].requires_grad ? 1 : 0;
+    words[i][2] = static_cast<int64_t>(value.scalar_type());
+    words[i][3] = value.dim();
+    for (int64_t dim = 0; dim < value.dim(); ++dim) words[i][4 + dim] = value.size(dim);
+  }
+  return header;
+}
+
+EdgeTensor from_header(const int64_t* words, at::Device device) {
+  if (words[0] == 0) return {};
+  const at::IntArrayRef sizes(words + 4, static_cast<size_t>(words[3]));
+  const auto options = at::TensorOptions(device).dtype(static_cast<at::ScalarType>(words[2]));
+  return {at::empty(sizes, options), words[1] != 0};
+}
+
+}  // namespace
+
+TensorChannel::TensorChannel(comm::Communicator& group, std::chrono::milliseconds timeout,
+                             at::Device device)
+    : group_(group), options_{.timeout = timeout, .background = true}, device_(device) {}
+
+void TensorChannel::issue(const at::Tensor& data, int peer, int tag) {
+  comm::Options options = options_;
+  options.tag = tag;
+  outgoing_.push_back({data, group_.send(data, peer, options)});
+  bytes_sent_ += static_cast<int64_t>(data.nbytes());
+}
+
+void TensorChannel::send(const std::vector<EdgeTensor>& tensors, int peer, int tag) {
+  issue(header_of(tensors).to(device_), peer, tag);
+  for (const EdgeTensor& tensor : tensors) {
+    ++tag;
+    if (tensor.value.defined() && tensor.value.numel() > 0)
+      issue(tensor.value.contiguous(), peer, tag);
+  }
+}
+
+void TensorChannel::start_recv(size_t num_tensors, int peer, int tag) {
+  Incoming incoming{
+      .peer = peer, .tag = tag, .header = {}, .header_work = {}, .tensors = {}, .works = {}};
+  incoming.header = at::empty({static_cast<int64_t>(num_tensors), kHeaderWords},
+                              at::TensorOptions(device_).dtype(at::kLong));
+  comm::Options options = options_;
+  options.tag = tag;
+  incoming.header_work = group_.recv(incoming.header, peer, options);
+  incoming_.push_back(std::move(incoming));
+}
+
+// The header is there: the tensors' recvs.
+void TensorChannel::post(Incoming& incoming) {
+  incoming.header_work->wait();
+  const at::Tensor header = incoming.header.to(at::kCPU);
+  const auto* words = header.const_data_ptr<int64_t>();
+  comm::Options options = options_;
+  options.tag = incoming.tag;
+  for (int64_t i = 0; i < header.size(0); ++i) {
+    ++options.tag;
+    incoming.tensors.push_back(from_header(words + i * kHeaderWords, device_));
+    const at::Tensor& value = incoming.tensors.back().value;
+    if (value.defined() && value.numel() > 0)
+      incoming.works.push_back(group_.recv(value, incoming.peer, options));
+  }
+  incoming.is_posted = true;
+}
+
+void TensorChannel::progress() {
+  for (Incoming& incoming : incoming_) {
+    if (!incoming.is_posted && incoming.header_work->poll()) post(incoming);
+  }
+  while (!outgoing_.empty() && outgoing_.front().work->poll()) {
+    outgoing_.front().work->wait();
+    outgoing_.pop_front();
+  }
+}
+
+void TensorChannel::wait(comm::Work& work) {
+  const auto start = Clock::now();
+  work.wait();
+  waiting_ += Clock::now() - start;
+}
+
+std::vector<EdgeTensor> TensorChannel::finish_recv(int tag) {
+  const auto found = std::ranges::find(incoming_, tag, &Incoming::tag);
+  TRIREME_ASSERT(found != incoming_.end(), "no recv with tag ", tag);
+  // A rank's messages come in order: what lies before this one must be taken first.
+  for (auto earlier = incoming_.begin(); earlier <= found; ++earlier) {
+    if (earlier->peer != found->peer || earlier->is_posted) continue;
+    wait(*earlier->header_work);
+    post(*earlier);
+  }
+  for (const comm::WorkPtr& work : found->works) wait(*work);
+  std::vector<EdgeTensor> tensors = std::move(found->tensors);
+  incoming_.erase(found);
+  return tensors;
+}
+
+void TensorChannel::finish_sends() {
+  for (; !outgoing_.empty(); outgoing_.pop_front()) wait(*outgoing_.front().work);
+}
+
+void TensorChannel::abort(const std::string& reason) {
+  group_.abort(reason);
+  // Tensors live until their work is over.
+  const auto let_end = [](const comm::WorkPtr& work) {
+    try {
+      work->wait();
+    } catch (const std::exception&) {  // the reason is known
+    }
+  };
+  for (const Outgoing& outgoing : outgoing_) let_end(outgoing.work);
+  for (const Incoming& incoming : incoming_) {
+    let_end(incoming.header_work);
+    for (const comm::WorkPtr& work : incoming.works) let_end(work);
+  }
+  outgoing_.clear();
+  incoming_.clear();
+}
+
+void TensorChannel::reset_counts() {
+  bytes_sent_ = 0;
+  waiting_ = {};
+}
+
+}  // namespace trireme::parallel

@@ -1,0 +1,192 @@
+#include "trireme/parallel/pipeline/schedule/schedule.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "trireme/base/error.h"
+#include "trireme/parallel/pipeline/schedule/builders.h"
+#include "trireme/parallel/pipeline/schedule/timeline.h"
+#include "trireme/parallel/pipeline/schedule/zero_bubble.h"
+
+namespace trireme::parallel {
+namespace {
+
+struct Builder {
+  const char* name;
+  int default_chunks;
+  int min_chunks;
+  int max_chunks;
+  std::function<Schedule(const ScheduleOptions&)> build;
+};
+
+constexpr int kMaxChunks = 1 << 10;
+
+const std::vector<Builder>& builders() {
+  using O = const ScheduleOptions&;
+  static const std::vector<Builder> all = {
+      {"gpipe", 1, 1, 1, [](O o) { return gpipe(o.num_ranks, o.num_microbatches); }},
+      {"1f1b", 1, 1, 1,
+       [](O o) { return one_forward_one_backward(o.num_ranks, o.num_microbatches); }},
+      {"interleaved", 2, 1, kMaxChunks,
+       [](O o) { return interleaved(o.num_ranks, o.num_chunks, o.num_microbatches); }},
+      {"zero-bubble", 1, 1, 1, zero_bubble},
+      {"zero-bubble-v", 2, 2, 2, zero_bubble_v},
+      {"breadth-first", 2, 1, kMaxChunks,
+       [](O o) { return breadth_first(o.num_ranks, o.num_chunks, o.num_microbatches); }},
+  };
+  return all;
+}
+
+std::string joined_names() {
+  std::string names;
+  for (const std::string& name : schedule_names()) names += (names.empty() ? "" : ", ") + name;
+  return names;
+}
+
+const Builder& builder_of(std::string_view name) {
+  const auto found = std::ranges::find(builders(), name, &Builder::name);
+  TRIREME_CHECK(found != builders().end(), "pipeline schedule \"", name, "\"; expected one of ",
+                joined_names());
+  return *found;
+}
+
+void check_range(std::string_view what, int64_t value, int64_t least, int64_t most) {
+  TRIREME_CHECK(value >= least && value <= most, what, " is ", value, "; expected ", least,
+                least == most ? "" : concat(" to ", most));
+}
+
+// The options with the schedule's own number of chunks where none was given.
+ScheduleOptions complete(const Builder& builder, ScheduleOptions options) {
+  constexpr int kMost = 1 << 16;
+  check_range("the number of pipeline ranks", options.num_ranks, 1, kMost);
+  check_range("the number of microbatches", options.num_microbatches, 1, kMost);
+  if (options.num_chunks == 0) options.num_chunks = builder.default_chunks;
+  check_range(concat("the number of stages a rank for ", builder.name), options.num_chunks,
+              builder.min_chunks, builder.max_chunks);
+  const size_t num_costs = options.costs.stages.size();
+  const auto num_stages = static_cast<size_t>(options.num_ranks) * options.num_chunks;
+  TRIREME_CHECK(num_costs == 1 || num_costs == num_stages, "costs of ", num_costs,
+                " stages; expected 1 or ", num_stages);
+  return options;
+}
+
+const char* verb_of(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::kForward: return "forward";
+    case ActionKind::kBackward: return "backward";
+    case ActionKind::kBackwardInput: return "input part of the backward";
+    case ActionKind::kBackwardWeight: return "weight part of the backward";
+    case ActionKind::kSendActivation:
+    case ActionKind::kSendGradient: return "send";
+    default: return "recv";
+  }
+}
+
+}  // namespace
+
+bool is_compute(ActionKind kind) { return kind <= ActionKind::kBackwardWeight; }
+
+bool is_send(ActionKind kind) {
+  return kind == ActionKind::kSendActivation || kind == ActionKind::kSendGradient;
+}
+
+std::string to_string(const Action& action) {
+  if (is_compute(action.kind)) {
+    return concat(verb_of(action.kind), " of microbatch ", action.microbatch, " on stage ",
+                  action.stage);
+  }
+  const bool gradient =
+      action.kind == ActionKind::kSendGradient || action.kind == ActionKind::kRecvGradient;
+  const bool send = is_send(action.kind);
+  return concat(verb_of(action.kind), " of microbatch ", action.microbatch, "'s ",
+                gradient ? "gradient" : "activation", " from stage ",
+                send ? action.stage : action.peer_stage, " to stage ",
+                send ? action.peer_stage : action.stage);
+}
+
+int Schedule::chunk_of(int stage) const {
+  return static_cast<int>(std::count(rank_of_stage.begin(), rank_of_stage.begin() + stage,
+                                     rank_of_stage[static_cast<size_t>(stage)]));
+}
+
+std::string Schedule::fingerprint() const {
+  std::string text;
+  for (const int rank : rank_of_stage) text += concat(rank, ' ');
+  for (const auto& list : actions) {
+    for (const Action& action : list) {
+      text += concat(static_cast<int>(action.kind), ' ', action.stage, ' ', action.microbatch, ' ',
+                     action.peer_stage, ' ');
+    }
+  }
+  return concat(name, " of ", num_microbatches, " microbatches and ", num_stages(), " stages (",
+                std::hash<std::string>()(text), ")");
+}
+
+double duration_of(const Action& action, const PipelineCosts& costs) {
+  const StageCosts& stage = costs.of(action.stage);
+  switch (action.kind) {
+    case ActionKind::kForward: return stage.forward;
+    case ActionKind::kBackward: return stage.backward_input + stage.backward_weight;
+    case ActionKind::kBackwardInput: return stage.backward_input;
+    case ActionKind::kBackwardWeight: return stage.backward_weight;
+    default: return 0;
+  }
+}
+
+const std::vector<std::string>& schedule_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const Builder& builder : builders()) all.emplace_back(builder.name);
+    return all;
+  }();
+  return names;
+}
+
+int num_chunks_of(std::string_view name, const ScheduleOptions& options) {
+  return complete(builder_of(name), options).num_chunks;
+}
+
+Schedule make_schedule(std::string_view name, const ScheduleOptions& options) {
+  const Builder& builder = builder_of(name);
+  Schedule schedule = builder.build(complete(builder, options));
+  std::vector<StageEdge> edges = schedule.edges;
+  return with_transfers(std::move(schedule), std::move(edges));
+}
+
+std::vector<StageEdge> chain_edges(int num_stages) {
+  std::vector<StageEdge> edges;
+  for (int stage = 0; stage + 1 < num_stages; ++stage) edges.push_back({stage, stage + 1});
+  return edges;
+}
+
+std::vector<int> round_robin(int num_ranks, int num_chunks) {
+  std::vector<int> ranks;
+  for (int stage = 0; stage < num_ranks * num_chunks; ++stage) ranks.push_back(stage % num_ranks);
+  return ranks;
+}
+
+double bubble_formula(std::string_view name, const ScheduleOptions& given) {
+  constexpr double kNone = -1;
+  const ScheduleOptions options = complete(builder_of(name), given);
+  const StageCosts& costs = options.costs.of(0);
+  const double ramp = options.num_ranks - 1;
+  const bool is_full = options.num_microbatches >= options.num_ranks;
+  if (options.costs.stages.size() > 1 || options.costs.communication != 0) return kNone;
+  if (name == "gpipe" || name == "1f1b") return ramp * costs.total();
+  if (name == "breadth-first") return is_full ? ramp * costs.total() : kNone;
+  if (name == "interleaved") {
+    return options.num_microbatches % options.num_ranks == 0 ? ramp * costs.total() : kNone;
+  }
+  if (name == "zero-bubble") {
+    // ZB-H1; with more memory (ZB-H2 and beyond) the heuristic has no formula.
+    const bool is_h1 = options.memory_limit == 0 || options.memory_limit == options.num_ranks;
+    const double bubble = costs.forward + costs.backward_input - costs.backward_weight;
+    return is_full && is_h1 && costs.backward_weight <= costs.backward_input ? ramp * bubble
+                                                                             : kNone;
+  }
+  const bool is_even =
+      costs.forward == costs.backward_input && costs.forward == costs.backward_weight;
+  return is_even && options.num_microbatches >= 2 * options.num_ranks ? 0 : kNone;
+}
+
+}  // namespace trireme::parallel

@@ -1,0 +1,35 @@
+// TensorBoard event files: length-delimited, checksummed protocol-buffer records.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "trireme/base/file/file.h"
+
+namespace trireme::train {
+
+struct Scalar {
+  std::string tag;
+  double value = 0;
+};
+
+class EventFile {
+ public:
+  // Makes `folder` and a new events.out.tfevents.<time>.<pid> in it.
+  explicit EventFile(const std::filesystem::path& folder);
+
+  void write(int64_t step, std::span<const Scalar> scalars);
+
+ private:
+  // uint64 length, its masked CRC, the record, its masked CRC; little-endian.
+  void write_record(const std::string& record);
+
+  OutputFile file_;
+};
+
+// CRC-32C (Castagnoli) of `data`: 0xE3069283 for "123456789".
+uint32_t crc32c(std::string_view data);
+
+}  // namespace trireme::train

@@ -1,0 +1,164 @@
+#include "trireme/train/numerics/gradient_norm.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <string_view>
+
+#include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
+
+#include "trireme/base/error.h"
+#include "trireme/parallel/data/partition.h"
+#include "trireme/train/numerics/loss_sum.h"
+
+namespace trireme::train {
+namespace {
+
+constexpr int64_t kLanes = 16;  // independent sums a grain, so that the compiler can vectorise
+constexpr int64_t kGrainsPerTask = 64;
+
+template <typename Scalar>
+double sum_of_squares(const Scalar* data, int64_t count) {
+  double lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      const auto value = static_cast<double>(data[i + lane]);
+      lanes[lane] += value * value;
+    }
+  }
+  for (int64_t lane = 0; i < count; ++i, ++lane) {
+    const auto value = static_cast<double>(data[i]);
+    lanes[lane] += value * value;
+  }
+  double sum = 0;
+  for (double lane : lanes) sum += lane;
+  return sum;
+}
+
+// Grains of the box that `rank` of the layout holds.
+int64_t num_grains(const mesh::Layout& layout, int rank) {
+  const parallel::Grains grains = parallel::grains_of(layout.shape());
+  const mesh::Box box = layout.local_box(rank);
+  if (box.numel() == 0) return 0;
+  return (box.size[static_cast<size_t>(grains.dim)] + grains.rows - 1) / grains.rows;
+}
+
+bool is_trained(const parallel::Shard& shard) { return shard.gradient.defined(); }
+
+// Every rank's sums, of all trained shards one after another.
+std::vector<std::vector<double>> exchange_sums(std::span<const parallel::Shard> shards,
+                                               std::vector<double> mine,
+                                               comm::Communicator& group) {
+  std::vector<std::vector<double>> sums(static_cast<size_t>(group.size()));
+  std::vector<at::Tensor> outputs;
+  const auto as_tensor = [](std::vector<double>& numbers) {
+    return at::from_blob(numbers.data(), {std::ssize(numbers)}, at::kDouble);
+  };
+  for (int rank = 0; rank < group.size(); ++rank) {
+    int64_t count = 0;
+    for (const parallel::Shard& shard : shards) {
+      if (is_trained(shard)) count += num_grains(shard.layout, rank);
+    }
+    sums[static_cast<size_t>(rank)].resize(static_cast<size_t>(count));
+    outputs.push_back(as_tensor(sums[static_cast<size_t>(rank)]));
+  }
+  group.all_gather(outputs, as_tensor(mine))->wait();
+  return sums;
+}
+
+// Of parameters that the tensor axis splits, the sum over its ranks; of the others, this rank's.
+void sum_over_tensor(std::span<const parallel::Shard> shards, comm::Communicator& tensor,
+                     std::vector<double>& squares) {
+  const std::vector<double> all = gather(tensor, squares);
+  for (size_t i = 0; i < shards.size(); ++i) {
+    if (shards[i].layout.shape() == shards[i].layout.whole_shape()) continue;
+    squares[i] = 0;
+    for (size_t at = i; at < all.size(); at += squares.size()) squares[i] += all[at];
+  }
+}
+
+// Those of all stages, in the order of groups.parameters; each parameter is on one stage.
+std::vector<double> gather_stages(std::span<const parallel::Shard> shards,
+                                  std::span<const double> squares, const NormGroups& groups) {
+  std::map<std::string_view, double> mine;
+  for (size_t i = 0; i < shards.size(); ++i) mine.emplace(shards[i].name, squares[i]);
+  std::vector<double> all;
+  for (const std::string& name : groups.parameters) {
+    const auto found = mine.find(name);
+    all.push_back(found == mine.end() ? 0.0 : found->second);
+  }
+  groups.pipeline->all_reduce(at::from_blob(all.data(), {std::ssize(all)}, at::kDouble))->wait();
+  return all;
+}
+
+}  // namespace
+
+std::vector<double> grain_squares(const at::Tensor& tensor, const mesh::Layout& layout) {
+  const at::Tensor flat = tensor.detach().contiguous().cpu();
+  const int64_t grain = parallel::grains_of(layout.shape()).elements;
+  const int64_t count = flat.numel();
+  std::vector<double> sums(static_cast<size_t>((count + grain - 1) / grain));
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kBFloat16, at::kHalf, flat.scalar_type(), "grain_squares", [&] {
+        const auto* data = flat.const_data_ptr<scalar_t>();
+        at::parallel_for(0, std::ssize(sums), kGrainsPerTask, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            sums[static_cast<size_t>(i)] =
+                sum_of_squares(data + i * grain, std::min(grain, count - i * grain));
+          }
+        });
+      });
+  return sums;
+}
+
+std::vector<double> gradient_squares(std::span<const parallel::Shard> shards,
+                                     const NormGroups& groups) {
+  std::vector<double> mine;
+  for (const parallel::Shard& shard : shards) {
+    if (!is_trained(shard)) continue;
+    const std::vector<double> sums = grain_squares(shard.gradient, shard.layout);
+    mine.insert(mine.end(), sums.begin(), sums.end());
+  }
+  const bool are_whole = std::ranges::all_of(
+      shards, [](const parallel::Shard& shard) { return shard.layout.num_ranks() == 1; });
+  std::vector<std::vector<double>> sums;
+  if (are_whole) {
+    sums.push_back(std::move(mine));
+  } else {
+    sums = exchange_sums(shards, std::move(mine), groups.shard);
+  }
+  std::vector<size_t> next(sums.size());
+  std::vector<double> squares;
+  for (const parallel::Shard& shard : shards) {
+    double sum = 0;
+    // A parameter's grains lie in rank order.
+    for (size_t rank = 0; is_trained(shard) && rank < sums.size(); ++rank) {
+      for (int64_t i = num_grains(shard.layout, static_cast<int>(rank)); i > 0; --i) {
+        sum += sums[rank][next[rank]++];
+      }
+    }
+    squares.push_back(sum);
+  }
+  if (groups.tensor != nullptr) sum_over_tensor(shards, *groups.tensor, squares);
+  return groups.pipeline == nullptr ? squares : gather_stages(shards, squares, groups);
+}
+
+double gradient_norm(std::span<const double> squares) {
+  return std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
+}
+
+double clip_factor(double norm, double max_norm) {
+  return max_norm <= 0 || norm <= max_norm ? 1.0 : max_norm / norm;
+}
+
+std::string first_nonfinite_gradient(std::span<const std::string> parameters,
+                                     std::span<const double> squares) {
+  const auto found = std::ranges::find_if(squares, [](double sum) { return !std::isfinite(sum); });
+  return found == squares.end() ? "" : parameters[static_cast<size_t>(found - squares.begin())];
+}
+
+}  // namespace trireme::train

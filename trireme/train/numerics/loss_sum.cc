@@ -1,0 +1,48 @@
+#include "trireme/train/numerics/loss_sum.h"
+
+#include <ATen/ATen.h>
+
+#include "trireme/parallel/data/tree_sum.h"
+
+namespace trireme::train {
+namespace {
+
+int coordinate(const mesh::DeviceMesh& mesh, int world_rank, std::string_view axis) {
+  const std::vector<int> coordinates = mesh::coordinates_of(mesh.axes(), world_rank);
+  for (size_t i = 0; i < coordinates.size(); ++i) {
+    if (mesh.axes()[i].name == axis) return coordinates[i];
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::vector<double> gather(comm::Communicator& group, std::vector<double> mine) {
+  std::vector<double> all(mine.size() * static_cast<size_t>(group.size()));
+  std::vector<at::Tensor> outputs;
+  const auto count = std::ssize(mine);
+  for (int rank = 0; rank < group.size(); ++rank) {
+    outputs.push_back(at::from_blob(all.data() + rank * count, {count}, at::kDouble));
+  }
+  group.all_gather(outputs, at::from_blob(mine.data(), {count}, at::kDouble))->wait();
+  return all;
+}
+
+double sum_over_batches(const mesh::DeviceMesh& mesh, int pipeline_rank, std::vector<double> mine) {
+  const size_t count = mine.size();
+  const std::vector<double> all = gather(mesh.world(), std::move(mine));
+  parallel::TreeSum<double> sum;
+  std::vector<double> batches;  // of the data rank at hand
+  for (int rank = 0; rank < mesh.world().size(); ++rank) {
+    if (coordinate(mesh, rank, "tensor") != 0) continue;
+    if (coordinate(mesh, rank, "pipeline") != pipeline_rank) continue;
+    const int context = coordinate(mesh, rank, "context");
+    if (context == 0) batches.assign(count, 0.0);
+    for (size_t i = 0; i < count; ++i) batches[i] += all[static_cast<size_t>(rank) * count + i];
+    if (context + 1 < mesh.size("context")) continue;
+    for (const double batch : batches) sum.push(batch);
+  }
+  return sum.take();
+}
+
+}  // namespace trireme::train

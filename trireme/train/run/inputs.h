@@ -1,0 +1,45 @@
+// What a run reads: opened and checked before anything starts.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "trireme/base/file/folder_lock.h"
+#include "trireme/dataset/indexed_file.h"
+#include "trireme/dataset/sampler.h"
+#include "trireme/dataset/tokenizer.h"
+#include "trireme/train/config/config.h"
+
+namespace trireme::train {
+
+// The training or validation tokens with the order of their sequences.
+struct InputTokens {
+  InputTokens(const RunConfig& config, const std::string& prefix, bool shuffle);
+  dataset::IndexedFile file;
+  dataset::SequenceSampler sampler;
+};
+
+struct Inputs {
+  std::unique_ptr<dataset::Tokenizer> tokenizer;
+  std::unique_ptr<InputTokens> training;
+  std::unique_ptr<InputTokens> validation;  // null without evaluation
+  int64_t evaluation_sequences = 0;         // an evaluation reads: the same on every layout
+};
+
+// Resolves the config for `num_ranks`, opens everything it names, checks that `num_local_ranks` of
+// them fit this machine's memory, checks the layout and makes the output folder, in this order: a
+// run that cannot start leaves nothing behind.
+// Throws: ConfigError
+Inputs open_inputs(RunConfig& config, int num_ranks, int num_local_ranks = 1);
+
+// The same without keeping anything open, and whether the output folder is free: what one process
+// can check. The launcher calls it before it starts a rank: all of them will be on this machine.
+// Throws: ConfigError
+void preflight(RunConfig& config, int num_ranks);
+
+// Keeps other runs out of the run's folder while it lives. Waits a moment for one that was killed.
+// Throws: ConfigError when one is there
+std::unique_ptr<FolderLock> lock_output_folder(const RunConfig& config);
+
+}  // namespace trireme::train

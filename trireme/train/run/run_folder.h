@@ -1,0 +1,54 @@
+// The folder that a run writes, on rank 0: locked, with its metrics open, and looked after while
+// the run lives: somebody may remove or move it, or begin another run at its place.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "trireme/base/file/folder_lock.h"
+#include "trireme/dataset/tokenizer.h"
+#include "trireme/train/metrics/metrics.h"
+
+namespace trireme::train {
+
+// Not thread safe. The tokenizer outlives it.
+class RunFolder {
+ public:
+  // lock: of the folder at `path`.
+  RunFolder(std::filesystem::path path, std::unique_ptr<FolderLock> lock,
+            const dataset::Tokenizer& tokenizer);
+
+  // Writes the tokenizer and config.toml, and opens the metrics, which go on after `last_step`.
+  // Throws: Error when the folder cannot be written
+  void start(const std::string& config, int64_t last_step);
+  void write_config(const std::string& config);
+  // After start().
+  MetricsWriter& metrics() { return *metrics_; }
+
+  // Whether the path still names this folder. Costs one stat.
+  bool is_in_place() const { return lock_->is_in_place(); }
+
+  // What became of a folder that is not in its place.
+  struct Loss {
+    std::filesystem::path refuge;  // a run's folder that can take a checkpoint; empty: none
+    std::string message;           // for the user, to be said once the checkpoint is there
+  };
+  // After `metrics.step`, whose line is the last one. A folder that was moved is used where it is
+  // now. One that was removed is made again, without what it held. Another one at its place is left
+  // alone.
+  Loss recover(const StepMetrics& metrics);
+
+ private:
+  bool make_again();
+
+  std::filesystem::path path_;
+  std::unique_ptr<FolderLock> lock_;
+  const dataset::Tokenizer& tokenizer_;
+  std::string config_;
+  std::optional<MetricsWriter> metrics_;
+};
+
+}  // namespace trireme::train
