@@ -1,8 +1,8 @@
 # trireme_add_layer(comm HEADERS a.h SOURCES a.cc DEPS base [LINK third_party]): one folder's target.
-# OPENMP: the layer calls at::parallel_for. PRECOMPILED: its sources see tensors (TriremePrecompile.cmake).
+# OPENMP: the layer calls at::parallel_for. PRECOMPILED aten or nn: its sources see tensors or modules (TriremePrecompile.cmake).
 # Makes the library trireme_<name> (alias trireme::<name>); DEPS are the layers it may include.
 function(trireme_add_layer name)
-  cmake_parse_arguments(ARG "OPENMP;PRECOMPILED" "" "HEADERS;SOURCES;DEPS;LINK;PRIVATE_LINK" ${ARGN})
+  cmake_parse_arguments(ARG "OPENMP" "PRECOMPILED" "HEADERS;SOURCES;DEPS;LINK;PRIVATE_LINK" ${ARGN})
   add_library(trireme_${name} STATIC ${ARG_SOURCES} ${ARG_HEADERS})
   add_library(trireme::${name} ALIAS trireme_${name})
   set_target_properties(trireme_${name} PROPERTIES EXPORT_NAME ${name} OUTPUT_NAME trireme_${name})
@@ -20,7 +20,7 @@ function(trireme_add_layer name)
     target_link_libraries(trireme_${name} PRIVATE gomp)
   endif()
   if(ARG_PRECOMPILED)
-    trireme_use_precompiled_header(trireme_${name} aten)
+    trireme_use_precompiled_header(trireme_${name} ${ARG_PRECOMPILED})
   endif()
   file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}")
   foreach(header IN LISTS ARG_HEADERS)
@@ -32,9 +32,9 @@ function(trireme_add_layer name)
 endfunction()
 
 # trireme_add_test(comm SOURCES a_test.cc DEPS comm): one program for a layer's tests, one ctest entry per test.
-# PRECOMPILED: its sources see tensors (TriremePrecompile.cmake).
+# PRECOMPILED aten or nn: its sources see tensors or modules (TriremePrecompile.cmake).
 function(trireme_add_test name)
-  cmake_parse_arguments(ARG "PRECOMPILED" "TIMEOUT" "SOURCES;DEPS;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;PRECOMPILED" "SOURCES;DEPS;LINK;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
@@ -44,7 +44,7 @@ function(trireme_add_test name)
   endforeach()
   target_link_libraries(${name}_test PRIVATE trireme_flags trireme_harness GTest::gtest_main ${ARG_LINK})
   if(ARG_PRECOMPILED)
-    trireme_precompiled_test(${name}_test)
+    trireme_precompiled_test(${name}_test ${ARG_PRECOMPILED})
   endif()
   gtest_discover_tests(${name}_test DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${name};${ARG_LABELS}")

@@ -21,14 +21,16 @@ function(trireme_use_precompiled_header target name)
 endfunction()
 
 trireme_precompiled_header(aten HEADERS <ATen/ATen.h>)
+trireme_precompiled_header(nn HEADERS <ATen/ATen.h> <torch/nn/module.h>)  # 2 s a source more, where 10 are saved
 if(TRIREME_BUILD_TESTS)
   find_package(GTest REQUIRED)
-  trireme_precompiled_header(test HEADERS <ATen/ATen.h> <gtest/gtest.h> LINK GTest::gtest)
+  trireme_precompiled_header(test_aten HEADERS <ATen/ATen.h> <gtest/gtest.h> LINK GTest::gtest)
+  trireme_precompiled_header(test_nn HEADERS <ATen/ATen.h> <torch/nn/module.h> <gtest/gtest.h> LINK GTest::gtest)
 endif()
 
 # For a test program that sees tensors. -O1 compiles fast and is as fast as a test need be.
-function(trireme_precompiled_test target)
-  trireme_use_precompiled_header(${target} test)
+function(trireme_precompiled_test target name)
+  trireme_use_precompiled_header(${target} test_${name})
   if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
     target_compile_options(${target} PRIVATE -O1)
   endif()
