@@ -16,10 +16,10 @@ namespace {
 template <typename T>
 using Small = c10::SmallVector<T, 16>;
 
-// Below this every rank reduces all of an ordinary message: an exchange saved outweighs the
-// arithmetic.
+// Up to this size every rank reduces all of an ordinary operand: the meet that this saves costs
+// more than the arithmetic.
 constexpr size_t kFlatBytes = 8 << 10;
-// Below this a copy into the slot is cheaper than the exchange that ends a zero-copy operation.
+// Up to this size a copy into the slot costs less than the closing meet of an operand in place.
 constexpr size_t kCopyBytes = 1 << 10;
 constexpr size_t kAlignment = 64;  // divides every dtype's size, and keeps parts off shared lines
 
@@ -35,7 +35,7 @@ void copy_bytes(std::byte* to, const std::byte* from, size_t num_bytes) {
   if (num_bytes > 0 && to != from) std::memcpy(to, from, num_bytes);
 }
 
-// Rank `rank`'s part of a chunk: aligned pieces of equal size, the last ones shorter or empty.
+// Rank `rank`'s part of a chunk: aligned, of one size for all; the last are shorter or empty.
 struct Part {
   size_t begin, size;
 };
@@ -56,7 +56,6 @@ bool takes_result(const Exchange& exchange, int root) {
   return root == kEveryRank || root == exchange.rank();
 }
 
-// A message of a few words travels in the note; every rank reduces all of it.
 void all_reduce_in_note(Exchange& exchange, Bytes data, const Reduction& reduction, int root) {
   copy_bytes(reinterpret_cast<std::byte*>(exchange.note().data()), data.data(), data.size());
   exchange.meet();
@@ -68,8 +67,8 @@ void all_reduce_in_note(Exchange& exchange, Bytes data, const Reduction& reducti
   reduce_bytes({&out, 1}, inputs, data.size(), reduction);
 }
 
-// Every rank reduces all of it, from slots and, where operands[r] is not null, from where it lies.
-// What others read is not overwritten before they have.
+// Every rank reduces all of it, from slots and from operands in place (operands[r] not null). If
+// there is one of these, results wait in the slot for a meet: a peer may still read `data`.
 void all_reduce_flat(Exchange& exchange, std::span<std::byte* const> operands, Bytes data,
                      const Reduction& reduction, int root) {
   bool all_staged = true;
@@ -87,7 +86,8 @@ void all_reduce_flat(Exchange& exchange, std::span<std::byte* const> operands, B
   if (takes_result(exchange, root)) copy_bytes(data.data(), result, data.size());
 }
 
-// All operands are symmetric: rank i reduces part i where it lies and writes it where it goes.
+// All operands are symmetric. Rank i reads part i of each and writes the result over it, so that no
+// rank writes what another reads. The closing meet says that all parts are there.
 void all_reduce_in_place(Exchange& exchange, std::span<std::byte* const> operands, size_t num_bytes,
                          const Reduction& reduction, int root) {
   const Part part = part_of(num_bytes, exchange.size(), exchange.rank());
@@ -101,8 +101,16 @@ void all_reduce_in_place(Exchange& exchange, std::span<std::byte* const> operand
   exchange.meet();
 }
 
-// Some operands are ordinary. Between two exchanges a rank reduces its part of chunk k, posts it,
-// and stages chunk k + 1; after the second it copies chunk k's other parts out.
+// Some operands are ordinary. One meet serves two chunks: it publishes the sums of chunk k and the
+// terms of chunk k + 1. Each slot has a room per rank; rank 1 of 3 posts:
+//
+//   | room 0: its part 0 of k + 1 | room 1: the sum of part 1 of k | room 2: its part 2 of k + 1 |
+//
+//   stage 0 | meet | reduce 0, stage 1 | meet | copy 0 out, reduce 1, stage 2 | meet | copy 1 out
+//
+// Rank i reads part i of the others' operands and nothing else of them. So a rank may copy the sums
+// of chunk k into its own operand after the meet that publishes them, even if peers use the operand
+// in place.
 class StagedAllReduce {
  public:
   StagedAllReduce(Exchange& exchange, Bytes data, const Reduction& reduction, int root)
@@ -113,7 +121,7 @@ class StagedAllReduce {
         room_(exchange.options().slot_bytes / exchange.size() / kAlignment * kAlignment),
         chunk_bytes_(room_ * exchange.size()) {}
 
-  // Posts the other ranks' parts of chunk k.
+  // Copies the other ranks' parts of chunk k into the slot that the next meet posts.
   void stage(size_t k) const {
     for (int rank = 0; rank < exchange_.size(); ++rank) {
       if (rank == exchange_.rank()) continue;
@@ -122,7 +130,7 @@ class StagedAllReduce {
                  part.size);
     }
   }
-  // operands[r] is null when rank r stages.
+  // After the meet that posted chunk 0. operands[r] is null when rank r stages.
   void run(std::span<std::byte* const> operands) const {
     const bool stages = operands[exchange_.rank()] == nullptr;
     const size_t count = num_chunks(data_.size(), chunk_bytes_);
@@ -149,6 +157,7 @@ class StagedAllReduce {
                                                    : exchange_.posted(rank) + own_room());
     }
     Small<void*> outs;
+    // The root's own part is for nobody else.
     if (root_ != exchange_.rank()) outs.push_back(exchange_.mine() + own_room());
     if (takes_result(exchange_, root_)) outs.push_back(data_.data() + offset);
     reduce_bytes(outs, inputs, part.size, reduction_);
@@ -166,8 +175,8 @@ class StagedAllReduce {
   Bytes data_;
   Reduction reduction_;
   int root_;
-  size_t room_;  // in a slot, for what goes to each rank; in this rank's own is what it reduced
-  size_t chunk_bytes_;
+  size_t room_;         // bytes of a room
+  size_t chunk_bytes_;  // of all rooms
 };
 
 // All of a rank's inputs travel in its note.
@@ -190,14 +199,16 @@ void reduce_scatter_in_note(Exchange& exchange, Bytes output, std::span<const Co
   reduce_bytes({&out, 1}, sources, output.size(), reduction);
 }
 
-// What a rank says of one block.
+// What a rank posts about its blocks to and from one other rank.
 struct Entry {
-  uint64_t place = Heap::kOrdinary;
-  uint64_t size = 0;
-  uint64_t expected = 0;  // of the block that comes from the rank the entry is for
+  uint64_t place = Heap::kOrdinary;  // of the block that goes there
+  uint64_t size = 0;                 // of the same
+  uint64_t expected = 0;             // of the block that comes from there
 };
 
-// In front of a slot: the poster's entry for each rank. The rest is divided among the ranks.
+// A slot in operations with a block per rank. The first meet posts the entries, each meet shares:
+//
+//   | entry for rank 0 | ... | entry for p - 1 |  | share for rank 0 | ... | share for p - 1 |
 class Table {
  public:
   explicit Table(Exchange& exchange)
@@ -222,14 +233,14 @@ class Table {
   size_t share_;
 };
 
-// The place of a block worth reading where it lies.
+// The place to post for a block: kOrdinary when it is ordinary or too small to use in place.
 uint64_t place_of(const Shared& shared, ConstBytes block) {
   return shared.zero_copy && block.size() > kCopyBytes
              ? shared.heap.place_of(block.data(), block.size())
              : Heap::kOrdinary;
 }
 
-// Where the block of `num_bytes` lies that `rank` says is at `place`; null when it is staged.
+// Where a block lies that `rank` has posted, checked; null when it is staged.
 std::byte* operand_at(const Shared& shared, int rank, uint64_t place, size_t num_bytes,
                       size_t alignment = 1) {
   if (place == Heap::kOrdinary) return nullptr;
@@ -279,7 +290,7 @@ void all_reduce(const Shared& shared, Bytes data, const Reduction& reduction, in
 void reduce_scatter(const Shared& shared, Bytes output, std::span<const ConstBytes> inputs,
                     const Reduction& reduction) {
   Exchange& exchange = shared.exchange;
-  size_t total = 0;  // the same on all ranks, or else the call's signatures differ
+  size_t total = 0;  // the same on all ranks: the call's signature has the blocks' sizes
   for (const ConstBytes input : inputs) total += input.size();
   if (total <= sizeof(Exchange::Note))
     return reduce_scatter_in_note(exchange, output, inputs, reduction);
@@ -297,6 +308,7 @@ void reduce_scatter(const Shared& shared, Bytes output, std::span<const ConstByt
     if (rank == self || inputs[rank].empty()) continue;
     ++(place == Heap::kOrdinary ? num_staged : num_symmetric);
   }
+  // All ranks read these, and so make the same meets; an entry is read by one rank.
   exchange.note()[0] = num_symmetric;
   exchange.note()[1] = num_staged;
   const auto stage = [&](size_t offset) {
@@ -359,7 +371,7 @@ void share(const Shared& shared, std::span<const Bytes> outputs, ConstBytes inpu
   }
   exchange.meet();
 
-  size_t longest = 0;  // of the staged inputs
+  size_t longest = 0;  // of the staged inputs: how many meets follow
   bool any_symmetric = false;
   std::string mismatch;
   Small<bool> is_staged;
@@ -420,18 +432,18 @@ void all_to_all(const Shared& shared, std::span<const Bytes> outputs,
   stage(0);
   exchange.meet();
 
-  size_t longest = 0;  // of the staged blocks
+  size_t longest = 0;  // of all ranks' staged blocks: how many meets follow
   bool any_symmetric = false;
   Small<uint64_t> places;  // of the blocks that come here
   for (int from = 0; from < size; ++from) {
     for (int to = 0; to < size; ++to) {
       Entry entry = table.of(from, to);
       uint64_t expected = table.of(to, from).expected;
-      // What this rank knows itself is not for others to say.
+      // A damaged peer may have written here: this rank's own sizes come from the call.
       if (from == self) entry.size = inputs[to].size();
       if (to == self) expected = outputs[from].size();
       if (to == self) places.push_back(entry.place);
-      if (entry.size != expected) {  // every rank sees it
+      if (entry.size != expected) {  // every rank sees it and fails
         exchange.fail(concat("rank ", from, " sends ", entry.size, " bytes to rank ", to,
                              ", which expects ", expected));
       }

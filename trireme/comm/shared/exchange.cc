@@ -1,3 +1,62 @@
+// Memory of a group of p ranks:
+//
+//   Header        magic, size, nonce    written by the first ranks to come
+//                 aborted, reason       written by the first rank to abort
+//                 bell                  rung when all have posted, when a rank leaves, on abort
+//   Line [p][2]   phase, signature, note
+//   Rank [p]      attached, left; the running call, for error texts
+//   slot [p][2]   slot_bytes each; they begin at a page
+//
+// A rank writes only its own Lines, Rank and slots; its peers read them. Meets are counted from 1,
+// and meet m uses place (m - 1) % 2 of the two. Two ranks in meets 1 and 2:
+//
+//   rank A                                        rank B
+//   fill note and slot 0
+//   phase[A][0] = 1            --- release --->
+//   wait for phase[B][0] == 1
+//     :                                           fill note and slot 0
+//     :                        <-- release ----   phase[B][0] = 1
+//   acquire: B has posted                         acquire: A has posted
+//   read B's post 1                               read A's post 1
+//     :                                           fill note and slot 1
+//     :                        <-- release ----   phase[B][1] = 2
+//   fill note and slot 1                          wait for phase[A][1] == 2
+//
+// Two places are enough. B refills place 0 after meet 2. That meet needs A's second post, which A
+// makes after it has read B's first. With one place B would overwrite post 1 while A reads it.
+// So no rank is more than one meet ahead, `phase` is compared for equality, and it may wrap around.
+//
+// How a rank waits:
+//
+//   post --> spin --> sleep until the bell, or 50 ms --> look at posts and peers
+//             |         ^                                 |          |        |
+//             |         +------------ neither ------------+          |     aborted, peer lost,
+//             |                                                      |     timed out: fail()
+//             +------ all posted ------> compare signatures <--------+
+//                                         |              |
+//                                      return      another call: fail()
+//
+// Memory order
+//   phase        The release pairs with the acquire in all_posted(). Whoever sees the phase sees
+//                what its rank wrote before: signature, note, slot, Rank, symmetric tensors. A
+//                relaxed load could return phase 1 with the note still empty.
+//   phase and    Sequentially consistent between the one who posts and the one who sleeps. A poster
+//   sleepers     stores its phase, then loads `sleepers`. A sleeper adds itself to `sleepers`, then
+//                loads the phases. In the one order of these accesses the later of the two sees the
+//                earlier. With release and acquire both could miss, and the sleeper would sleep on
+//                until its slice ends. Spinning rings no bell, so acquire is enough there.
+//   aborted      0 -> 1 -> 2. The exchange from 0 to 1 elects one writer of `reason`; the store of
+//                2 publishes it.
+//   The rest is read seldom and has the default order.
+//
+// What ends a wait otherwise. Only a sleeping rank looks, at each ring and at least every 50 ms:
+//   died         the peer had attached, and its lock on the segment is gone (segment.h)
+//   left         the peer's ~Exchange has set `left`
+//   timed out    `timeout` has passed since the operation's first sleep
+//   aborted      by a peer, or by another thread of this rank
+// A rank that finds another signature than its own fails too. When two posts differ, every rank
+// finds one that differs from its own, so every rank fails in the same meet.
+// Every failure aborts the group: all ranks wake and throw the first reason.
 #include "trireme/comm/shared/exchange.h"
 
 #include <algorithm>
@@ -18,10 +77,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kMagic = 0x32656d6572697254;         // "Trireme2"
-constexpr auto kSlice = std::chrono::milliseconds(50);  // between looks at the peers while asleep
-// With a core for each rank a peer is about to arrive, and sleeping costs more than it saves.
+constexpr auto kSlice = std::chrono::milliseconds(50);  // longest sleep before a look at the peers
+// With a core per rank a peer usually arrives soon: sleeping would cost more than it saves.
 constexpr int kSpins = 2000;
-// With fewer, it may be waiting for this core.
+// With fewer cores a peer may be waiting for this one.
 constexpr int kYields = 50;
 
 uint64_t mixed(uint64_t hash, uint64_t value) {
@@ -48,14 +107,15 @@ struct alignas(64) Exchange::Header {
   std::atomic<int32_t> size;
   std::atomic<uint32_t> aborted;  // 0 no, 1 the reason is being written, 2 yes
   char reason[488];
-  Bell bell;  // rung when all have posted, when a rank leaves and on abort
+  Bell bell;
 };
 
-// What is seldom read.
+// Kept out of Line, whose 64 bytes every meet reads.
 struct alignas(64) Exchange::Rank {
   std::atomic<uint32_t> attached;
   std::atomic<uint32_t> left;
-  // The running call, for the error when another rank's signature differs.
+  // The running call. Plain words: begin() writes them and the next phase publishes them. Peers
+  // read them only when signatures differ, and that ends the group.
   char operation[24];
   int32_t dtype, reduce_op, root;
   int64_t elements;
@@ -76,7 +136,9 @@ Exchange::Exchange(std::shared_ptr<Segment> segment, int rank, int size, Exchang
   lines_ = reinterpret_cast<Line*>(memory + sizeof(Header));
   ranks_ = reinterpret_cast<Rank*>(lines_ + 2 * size);
   slots_ = memory + segment_bytes(size, options_) - 2 * size * options_.slot_bytes;
-  if (header().magic.load() == 0) {  // fresh memory; several ranks may find and fill it
+  // Fresh memory. Several ranks may find it so: they store the same values, and one nonce wins. The
+  // magic comes last, so whoever sees it sees the rest.
+  if (header().magic.load() == 0) {
     uint64_t fresh = 0;
     std::random_device device;
     header().nonce.compare_exchange_strong(fresh, uint64_t{device()} << 32 | device() | 1);
@@ -127,7 +189,8 @@ void Exchange::meet(const LossOf& loss_of) {
   own.signature = signature_;
   const uint32_t target = ++phase_;
   own.phase.store(target);
-  // The last to come wakes the others; only it sees all the others' posts and its own.
+  // The last to post wakes the others. In the order of all phases the last one sees the rest, so at
+  // least one rank rings. Earlier posters see a gap and save the system call.
   Bell& bell = header().bell;
   if (bell.sleepers.load() != 0 && all_posted<std::memory_order_seq_cst>(target)) bell.ring();
   if (!spin(target)) sleep(target, loss_of);
@@ -136,6 +199,7 @@ void Exchange::meet(const LossOf& loss_of) {
   }
 }
 
+// Starts behind this rank, so that the ranks do not all read the same line first.
 template <std::memory_order order>
 bool Exchange::all_posted(uint32_t target) const {
   for (int i = 1; i < size_; ++i) {
@@ -158,7 +222,7 @@ bool Exchange::spin(uint32_t target) const {
   return false;
 }
 
-// In slices, between which it looks whether those who are missing can still come.
+// Sleeps in slices. After each it looks whether the missing ranks can still come.
 void Exchange::sleep(uint32_t target, const LossOf& loss_of) {
   if (start_ == Clock::time_point()) start_ = Clock::now();
   const auto done = [&] {
@@ -166,8 +230,9 @@ void Exchange::sleep(uint32_t target, const LossOf& loss_of) {
   };
   for (;;) {
     header().bell.sleep(done, kSlice);
-    // Looked at before the posts: a peer may come and go, but not go and then come.
+    // Losses first, posts second: a peer may post and then leave, never the other way round.
     const std::string loss = loss_before(target, loss_of);
+    // All posts are there: the meet succeeds, even in a group that was aborted since.
     if (all_posted<std::memory_order_acquire>(target)) return;
     check_aborted();
     if (!loss.empty()) fail(loss);
@@ -175,15 +240,15 @@ void Exchange::sleep(uint32_t target, const LossOf& loss_of) {
   }
 }
 
-// Why a rank that has not reached `target` never will; empty when all may. Looks at all of them:
-// one may be alive and busy while another is dead.
+// Why some rank that has not posted `target` never will; "" when all may. Looks at all of them: the
+// first may be alive and busy while the second is dead.
 std::string Exchange::loss_before(uint32_t target, const LossOf& loss_of) const {
   for (int i = 1; i < size_; ++i) {
     const int other = (rank_ + i) % size_;
     if (line(other, target - 1).phase.load() == target) continue;
     std::string loss = absence_of(other);
     if (loss.empty() && loss_of) loss = loss_of(other);
-    // Looked at again after the loss: a rank that has left may have come before.
+    // Once more after the loss was seen: the rank may have posted before it left.
     const bool is_late = line(other, target - 1).phase.load() != target;
     if (is_late && !loss.empty()) return loss;
   }
@@ -250,7 +315,7 @@ void Exchange::abort(const std::string& reason) {
 }
 
 std::string Exchange::abort_reason() const {
-  // A peer is writing the reason, or died with it half written.
+  // At 1 a peer is writing the reason, or died while it did. 100 ms tell the two apart.
   for (int i = 0; i < 100 && header().aborted.load() != 2; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

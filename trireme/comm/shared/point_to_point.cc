@@ -21,7 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kEnvelopes = MessageRings::kEnvelopes;
-// Others must get past what is lent: a loan may end only after messages that come behind it.
+// Two envelopes stay for later messages: a loan may end only after one of those has come.
 constexpr int kMostLent = kEnvelopes - 2;
 constexpr size_t kPieceBytes = MessageRings::kPieceBytes;
 constexpr int kSpins = 200;
@@ -35,11 +35,11 @@ const char* name_of(int32_t dtype) { return c10::toString(static_cast<c10::Scala
 
 }  // namespace
 
-// What a lent tensor holds: the memory, and the envelope until it is given back.
+// A lent tensor holds this; it may outlive the group. Its end gives the envelope back.
 struct PointToPoint::Lease {
-  std::shared_ptr<Segment> segment;  // of envelope and bell
-  std::shared_ptr<const Heap> heap;
-  std::unique_ptr<at::Tensor> memory;  // null between processes
+  std::shared_ptr<Segment> segment;    // keeps envelope and bell mapped
+  std::shared_ptr<const Heap> heap;    // keeps the data mapped
+  std::unique_ptr<at::Tensor> memory;  // among threads keeps the data; null between processes
   Envelope* envelope;
   Bell* bell;  // the sender's
 
@@ -49,19 +49,20 @@ struct PointToPoint::Lease {
   }
 };
 
+// A message under way: waiting (in waiting_), begun (has envelope or aside), done.
 struct PointToPoint::Transfer {
   Message message;
   std::shared_ptr<PendingWork> work;
   Clock::time_point deadline;
-  int source = -1;                     // of a recv, once matched
+  int source = -1;                     // recv: whose message, once matched
   Envelope* envelope = nullptr;        // once posted or matched
-  AsidePtr aside;                      // of a recv, in place of an envelope
-  uint32_t use = 0;                    // of the envelope
-  size_t offset = 0;                   // bytes moved
-  std::byte* symmetric = nullptr;      // of a recv: where the data lies
-  std::unique_ptr<at::Tensor> memory;  // of a recv from a thread: the sender's
-  bool is_symmetric = false;           // of a send: the receiver reads it where it lies
-  bool is_held = false;                // of a send: the envelope has its memory
+  AsidePtr aside;                      // recv: the message, when it was moved aside
+  uint32_t use = 0;                    // send: envelope->uses when posted
+  size_t offset = 0;                   // bytes moved so far
+  std::byte* symmetric = nullptr;      // recv: where the sender's data lies; null: in pieces
+  std::unique_ptr<at::Tensor> memory;  // recv among threads: holds the sender's data
+  bool is_symmetric = false;           // send: the receiver reads the data where it lies
+  bool is_held = false;                // send among threads: put its tensor into the envelope
   bool is_done = false;
 
   size_t size() const { return message.data.size(); }
@@ -72,25 +73,26 @@ struct PointToPoint::Transfer {
     try {
       if (message.on_end) message.on_end(error == nullptr);
     } catch (...) {
-      failure = std::current_exception();  // of this message alone
+      failure = std::current_exception();  // fails this message, not the group
     }
-    // Lets go of the tensors.
+    // Frees the tensors before the work is done.
     message.on_end = nullptr;
     message.memory.reset();
     message.borrowed = nullptr;
     memory = nullptr;
     aside = nullptr;
+    // The receiver may be taking the tensor too: the exchange gives it to one of us.
     if (is_held && error != nullptr) delete envelope->memory.exchange(nullptr);
     work->finish(failure, failure == nullptr ? source : -1);
   }
-  // Whether `later` must not start before this one has: sends of a pair share its ring, recvs take
-  // messages in the order of their calls.
+  // Whether `later` must not begin before this one has. Sends to one peer share a ring; recvs that
+  // could take the same message take it in the order of their calls.
   bool precedes(const Transfer& later) const {
     const Message& other = later.message;
     if (message.is_send != other.is_send) return false;
     const bool same_peer = message.peer == other.peer;
     if (message.is_send) return same_peer;
-    // One from any source leaves out those that earlier ones wait for: see is_claimed().
+    // A later recv from any source may begin: match() skips the sources that are claimed.
     return (same_peer || message.peer == kAnySource) && message.tag == other.tag;
   }
 };
@@ -153,13 +155,13 @@ WorkPtr PointToPoint::start(Message message, bool background) {
   return transfer->work;
 }
 
-// Moves what can be moved until `is_over()`, asked under the lock, or the destructor runs.
+// Moves all transfers, not only the caller's, until `is_over()` (called under the lock) or stop_.
 void PointToPoint::drive(const std::function<bool()>& is_over) {
   const c10::NoGradGuard no_grad;
   bool is_finished = false;
   const auto step = [&] {
     const std::lock_guard lock(mutex_);
-    const bool has_moved = !is_over() && advance_all();
+    const bool has_moved = !is_over() && advance_all();  // another thread may have ended it
     is_finished = is_over() || stop_;
     return has_moved || is_finished;
   };
@@ -175,13 +177,13 @@ void PointToPoint::drive(const std::function<bool()>& is_over) {
   }
 }
 
-// One round over all transfers, in the order of their calls. True when any moved.
+// A round, then the end of what is done. True when anything moved. An error fails all transfers.
 bool PointToPoint::advance_all() {
   bool has_moved = false;
   try {
     has_moved = advance_round();
   } catch (const std::exception& error) {
-    exchange_.abort(error.what());  // no effect when that is why
+    exchange_.abort(error.what());  // no effect when the group was aborted before
     fail_all(std::current_exception());
     return true;
   }
@@ -193,6 +195,7 @@ bool PointToPoint::advance_all() {
   return has_moved;
 }
 
+// Moves each transfer as far as it goes now, in the order of their calls.
 bool PointToPoint::advance_round() {
   waiting_.clear();
   bool has_moved = false;
@@ -220,7 +223,7 @@ bool PointToPoint::advance_send(Transfer& send) {
   Envelope& envelope = *send.envelope;
   bool has_moved = posts;
   if (send.is_symmetric) {
-    send.is_done = envelope.uses.load() != send.use;  // the receiver has copied it
+    send.is_done = envelope.uses.load() != send.use;  // the receiver is through with the data
     return has_moved || send.is_done;
   }
   while (send.offset < send.size()) {
@@ -234,12 +237,12 @@ bool PointToPoint::advance_send(Transfer& send) {
     has_moved = true;
   }
   send.is_done = send.offset == send.size();
-  if (posts) envelope.is_ready.store(1);  // with its first pieces
+  if (posts) envelope.is_ready.store(1);  // after its first pieces
   if (has_moved) rings_.bell_of(peer).ring();
   return has_moved;
 }
 
-// Takes a free envelope and fills it in.
+// Fills in a free envelope; false when there is none. Symmetric ones are ready at once.
 bool PointToPoint::post(Transfer& send) {
   const int peer = send.message.peer;
   const std::span<Envelope> ring = rings_.to(peer);
@@ -250,7 +253,7 @@ bool PointToPoint::post(Transfer& send) {
   send.use = free->uses.load();
   const uint64_t place = zero_copy_ && send.size() > kPieceBytes
                              ? heap_.place_of(send.message.data.data(), send.size())
-                             : Heap::kOrdinary;  // small ones are buffered: nobody waits
+                             : Heap::kOrdinary;  // small: in a piece, so that nobody waits
   send.is_symmetric = place != Heap::kOrdinary;
   free->place = place;
   free->number = next_number_[peer]++;
@@ -311,7 +314,7 @@ bool PointToPoint::advance_recv(Transfer& recv) {
   return has_moved;
 }
 
-// Of a thread's message: its memory, which is from now on the caller's to let go.
+// Among threads: takes over the tensor that holds a message's data. Null between processes.
 std::unique_ptr<at::Tensor> PointToPoint::hold(int source, Envelope& envelope) {
   if (!heap_.is_of_threads()) return nullptr;
   std::unique_ptr<at::Tensor> memory(envelope.memory.exchange(nullptr));
@@ -322,16 +325,18 @@ std::unique_ptr<at::Tensor> PointToPoint::hold(int source, Envelope& envelope) {
   return memory;
 }
 
-// Where a message's data lies; empty when it comes in pieces.
+// Where a symmetric message's data lies, checked; empty when it comes in pieces.
 std::span<std::byte> PointToPoint::data_of(int source, const Letter& letter, size_t alignment) {
   if (letter.place == Heap::kOrdinary) return {};
   const PeerBytes bytes{source, letter.place, letter.num_bytes, alignment};
   return span_of_peer(exchange_, heap_, bytes, "recv");
 }
 
-// True when the sender's memory is what was borrowed; false: there is now a tensor to copy it into.
+// True when the sender's memory was lent; the recv is done. False when it must be copied, into the
+// tensor that was made here.
 bool PointToPoint::lend(Transfer& recv) {
   Borrowed& borrowed = *recv.message.borrowed;
+  // Loans end on any thread, but only the lock's holder makes new ones: no more are lent than seen.
   const auto is_lent = [](const Envelope& e) {
     return e.is_ready.load() != 0 && e.taken.load() == Envelope::kLent;
   };
@@ -349,7 +354,7 @@ bool PointToPoint::lend(Transfer& recv) {
   return true;
 }
 
-// Recvs that wait behind a full ring: the oldest message there is moved aside. True when one was.
+// For each recv that waits behind a full ring: moves the oldest message there aside.
 bool PointToPoint::make_room() {
   bool has_moved = false;
   for (const Transfer* transfer : waiting_) {
@@ -359,7 +364,7 @@ bool PointToPoint::make_room() {
       if ((peer != kAnySource && peer != rank) || rank == exchange_.rank()) continue;
       if (asides_.is_arriving(rank) || !MessageRings::is_full(rings_.from(rank))) continue;
       Envelope* const envelope = rings_.oldest(rank, std::nullopt);
-      if (envelope == nullptr) continue;  // all are lent, or being received
+      if (envelope == nullptr) continue;  // all eight are taken or lent
       move_aside(rank, *envelope);
       has_moved = true;
     }
@@ -380,7 +385,7 @@ void PointToPoint::move_aside(int source, Envelope& envelope) {
   envelope.give_back(rings_.bell_of(source));
 }
 
-// Whether an earlier recv waits for this rank's next message with the tag.
+// Whether an earlier recv waits for the next message of `source` with the tag.
 bool PointToPoint::is_claimed(int source, int tag) const {
   return std::ranges::any_of(waiting_, [&](const Transfer* earlier) {
     const Message& message = earlier->message;
@@ -388,7 +393,7 @@ bool PointToPoint::is_claimed(int source, int tag) const {
   });
 }
 
-// What keeps a send from being posted; empty: nothing.
+// For a timeout's text: what keeps a send from being posted; "" when nothing does.
 std::string PointToPoint::obstacle(const Transfer& transfer) const {
   const Message& message = transfer.message;
   if (!message.is_send || transfer.has_begun()) return "";
@@ -397,14 +402,15 @@ std::string PointToPoint::obstacle(const Transfer& transfer) const {
                 " wait to be received, and no more can wait until it receives");
 }
 
-// Takes the oldest message of the wanted rank, or of the first rank that has one, with the tag.
+// Takes the oldest message with the tag from the wanted rank. For any source: from the first rank
+// that has one, starting behind the last one served, so that none starves.
 bool PointToPoint::match(Transfer& recv) {
   const Message& message = recv.message;
   const int size = exchange_.size();
   for (int i = 0; i < (message.peer == kAnySource ? size : 1) && !recv.has_begun(); ++i) {
     recv.source = message.peer == kAnySource ? (next_source_ + i) % size : message.peer;
     if (message.peer == kAnySource && is_claimed(recv.source, message.tag)) continue;
-    // What was moved aside came before all that is in the ring.
+    // Messages moved aside are older than all in the ring that nobody has taken.
     recv.aside = asides_.take(recv.source, message.tag);
     if (recv.aside == nullptr) recv.envelope = rings_.oldest(recv.source, message.tag);
   }
@@ -436,12 +442,12 @@ void PointToPoint::check_letter(const Letter& letter, const Transfer& recv) {
                                 text_of(name_of(message.dtype), recv.size(), message.tag)));
 }
 
-// Fails everything when a transfer's peer will not come any more, or has not come in time.
+// Fails all transfers when the group was aborted, or when one of them has lost its peer or is late.
 void PointToPoint::look_for_losses() {
   std::vector<std::string> absences;
   for (int rank = 0; rank < exchange_.size(); ++rank)
     absences.push_back(rank == exchange_.rank() ? "" : exchange_.absence_of(rank));
-  // Once more after that look: a peer may have sent before it left.
+  // Absences first, messages second: a peer may send and then leave, never the other way round.
   if (transfers_.empty() || advance_all()) return;
   try {
     exchange_.check_aborted();
@@ -450,6 +456,7 @@ void PointToPoint::look_for_losses() {
       const char* operation = message.is_send ? "send" : "recv";
       const int peer = transfer->source >= 0 ? transfer->source : message.peer;
       std::string absence;
+      // From any source: fails once somebody has died, but lets ranks leave until none is left.
       if (peer != kAnySource) {
         absence = absences[peer];
       } else if (std::ranges::count(absences, "") == 1) {

@@ -1,3 +1,57 @@
+// Buckets in the step's last microbatch, in backward order:
+//
+//        0       1       2       3       4       5       6
+//    +-------+-------+-------+-------+-------+-------+-------+
+//    | summed        | on their way  | filling, or complete  |
+//    +-------+-------+-------+-------+-------+-------+-------+
+//                    ^               ^
+//                    next_finish_    next_launch_
+//
+// filling -> complete      on_gradient() counts `missing` down to 0; with complete_when_told
+//                          complete() says so instead
+// complete -> on its way   launch(), once all buckets before are launched
+// on its way -> summed     finish(), in the same order
+//
+// Order. The collectives of a group must come in one order on all ranks. Autograd's order may
+// differ from rank to rank, and a rank's loss may not use every parameter. So a complete bucket
+// waits for those before it, and end_microbatch() launches what is left:
+//
+//   rank 0   autograd   0 full        2 full        1 full
+//            network    [======= sum 0 =======]     [= sum 1 =][= sum 2 =]
+//   rank 1   autograd   1 full        0 full        2 full
+//            network                  [ sum 0 ][==== sum 1 ===][= sum 2 =]
+//
+// A rank starts a sum by itself. The sum ends after the last rank has started it.
+//
+// What launch() and finish() do, by kind:
+//
+//                 launch()                             finish()
+//   DDP           all-reduce `whole` over replica      wait
+//   ZeRO-1        reduce-scatter `whole` to `part`     wait; all-reduce `part` over replica
+//   ZeRO-2, 3     as ZeRO-1                            as ZeRO-1; give `whole` back to the pool
+//   tree          add up the microbatches' tree;       tree_all_reduce over replica; as ZeRO-2
+//                 tree_reduce_scatter over shard
+//   hook          the hook sums `whole`                copy `part` out where `whole` goes
+//
+// DDP's and ZeRO's launch() run in the background with options.overlap. Everything else waits for
+// the peers in the calling thread, in both functions.
+//
+// Concurrency. From launch() to finish() a bucket's `whole` and `part` belong to the group, whose
+// progress thread may read and write them. Meanwhile autograd fills later buckets. No gradient can
+// come for a launched bucket: on_gradient() refuses a second one, and one after complete().
+//
+// Memory of `whole`. DDP and ZeRO-1 keep it. Otherwise the first gradient takes it from the pool
+// (acquire()), the microbatches add to it, and finish() gives it back. With the tree each
+// microbatch has a `whole` of its own. At most kInFlight buckets are on their way in these cases:
+// before the next launch() the oldest is finished.
+//
+// That wait is in the middle of backward, where ranks may also wait for each other's gathers of
+// weights (ZeRO-3). They cannot wait in a circle if all launch each bucket at the same point
+// between their gathers. The arrival of a bucket's last gradient is no such point: it depends on
+// what each rank's loss used. complete_when_told provides one.
+//
+// Failure. launch() and finish() throw when a peer dies, is late or aborts. The exception passes
+// through autograd or end_microbatch() to the caller.
 #include "trireme/parallel/data/gradient_reducer.h"
 
 #include <algorithm>
@@ -13,7 +67,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Buckets that may be on their way at once where only the part stays: what bounds their memory.
+// How many buckets may be on their way at once where `whole` does not stay.
 constexpr size_t kInFlight = 3;
 
 at::TensorOptions gradient_options(const Bucket& bucket, bool fp32) {
@@ -41,7 +95,7 @@ GradientReducer::GradientReducer(std::span<const at::Tensor> parameters,
         return group->symmetric_empty({elements}, c10::typeMetaToScalarType(tensor.dtype()));
       }),
       slots_(parameters.size()) {
-  // The tree's sum ends in one of several buffers; the part is where the owner looks for it.
+  // The tree's sum ends in one of several buffers, but part() must be the same memory in each step.
   options_.keep_part_alone |= options_.tree;
   const auto rank = static_cast<size_t>(groups_.shard_rank());
   for (size_t b = 0; b < buckets.size(); ++b) {
@@ -142,7 +196,7 @@ void GradientReducer::complete(size_t bucket) {
   launch_complete_buckets(false);
 }
 
-// Stays on the device: nothing waits for it before the step's end.
+// Keeps the sum on the device, so that nothing waits for it before the step's end.
 void GradientReducer::add_squares(const at::Tensor& gradient) {
   const at::ScalarType dtype = at::promote_types(gradient.scalar_type(), at::kFloat);
   const at::Tensor norm = at::linalg_vector_norm(gradient, 2, {}, false, dtype).to(at::kDouble);
@@ -153,7 +207,7 @@ double GradientReducer::microbatch_squares() const {
   return squares_.defined() ? squares_.item<double>() : 0.0;
 }
 
-// Moves on to the next microbatch's gradients; what no loss used counts as zero.
+// Ends a microbatch that is not the last. The tree takes its gradients whole, zeros included.
 void GradientReducer::complete_microbatch(State& state) {
   const c10::NoGradGuard no_grad;
   state.missing = state.bucket->parameters.size();
@@ -191,7 +245,7 @@ void GradientReducer::launch_complete_buckets(bool all) {
 
 void GradientReducer::launch(State& state) {
   const c10::NoGradGuard no_grad;
-  if (!state.whole.defined()) acquire(state);
+  if (!state.whole.defined()) acquire(state);  // no gradient has come
   for (size_t i = 0; i < state.views.size(); ++i) {
     if (!state.filled[i]) state.views[i].zero_();
   }
@@ -221,7 +275,7 @@ void GradientReducer::call_hook(State& state) {
   bytes_sent_ += options_.hook->all_reduce(bucket, *memory_group(groups_));
 }
 
-// By the formulas of Communicator; where cuts are uneven, the mean of the ranks.
+// By the formulas of comm/communicator.h. Where cuts are uneven: the mean over the ranks.
 int64_t GradientReducer::bytes_of_sum(const State& state) const {
   auto whole = static_cast<int64_t>(state.whole.nbytes());
   int64_t num_bytes = 0;
@@ -237,7 +291,7 @@ void GradientReducer::finish(State& state) {
   const c10::NoGradGuard no_grad;
   timed([&] {
     if (state.work != nullptr) std::exchange(state.work, nullptr)->wait();
-    // By now a hook has summed it, and without a shard group the part is all of it.
+    // launch() has summed over all ranks when there is a hook, or no shard group and no tree.
     const bool is_reduced =
         options_.hook != nullptr || (groups_.shard == nullptr && !options_.tree);
     if (groups_.replica == nullptr || is_reduced) return;

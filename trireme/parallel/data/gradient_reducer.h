@@ -1,6 +1,12 @@
-// Gradients on their way from autograd to the ranks that own them: the gradient half of DDP and
-// ZeRO. Buckets fill while backward runs, and each is summed over the ranks as soon as it is
-// complete. Knows nothing of modules, weights or units.
+// Sums gradients over ranks: the gradient half of DDP and ZeRO. Buckets fill while backward runs.
+// In a step's last microbatch each bucket is summed over the ranks once it and all before it are
+// complete, behind the rest of backward. Knows nothing of modules, weights or units.
+//
+//   reducer.begin(num_microbatches);
+//   for each microbatch:
+//     backward;                        // on_gradient(p) after each parameter's gradient
+//     reducer.end_microbatch();        // the last one returns with all sums
+//   reducer.part(b);                   // this rank's part of each bucket's sum
 #pragma once
 
 #include <chrono>
@@ -19,92 +25,102 @@
 
 namespace trireme::parallel {
 
-// The ranks that a gradient is summed over. Either may be null: a group of this rank alone.
+// The ranks that a gradient is summed over. A null group is one that holds only this rank.
 struct GradientGroups {
-  comm::Communicator* shard = nullptr;    // each rank keeps its part of the sum
-  comm::Communicator* replica = nullptr;  // then summed over these, who have the same part
+  comm::Communicator* shard = nullptr;    // first over these; each keeps its part of the sum
+  comm::Communicator* replica = nullptr;  // then over these, which keep the same part
 
   int shard_size() const { return shard == nullptr ? 1 : shard->size(); }
   int shard_rank() const { return shard == nullptr ? 0 : shard->rank(); }
 };
 
 struct ReducerOptions {
-  bool overlap = true;    // on the group's progress thread, behind backward
-  bool symmetric = true;  // buckets in the group's symmetric memory
-  // Only this rank's part of a gradient stays; the rest has memory while it is on its way (ZeRO-2).
+  bool overlap = true;    // sum on the group's progress thread, behind backward
+  bool symmetric = true;  // buckets lie in the group's symmetric memory
+  // Keep only this rank's part of the gradients from step to step. A whole bucket has memory from
+  // its first gradient until it is summed (ZeRO-2).
   bool keep_part_alone = false;
-  // Sum over microbatches and ranks in one fixed binary tree.
+  // Sum over microbatches and ranks in one fixed binary tree. Implies keep_part_alone.
   bool tree = false;
-  // Sum in fp32 what is less precise.
+  // Sum gradients of lower precision in fp32.
   bool reduce_in_fp32 = false;
-  // Sums in place of the group's own collectives, in the thread that computes; not with `tree` nor
-  // with both groups. Outlives the reducer.
+  // Sums in place of the group's collectives, in the thread that computes. Excludes `tree` and a
+  // second group. Outlives the reducer.
   GradientHook* hook = nullptr;
-  std::span<const std::string> names{};  // hook: one a parameter
-  bool measure_squares = false;          // see microbatch_squares()
-  // A bucket is complete when complete() says so, at the same point on every rank, and not once its
-  // gradients are there, which depends on what a rank's loss used: for where ranks wait for each
-  // other within backward.
+  // One name per parameter, for the hook and for errors. May be empty without a hook.
+  std::span<const std::string> names{};
+  bool measure_squares = false;  // see microbatch_squares()
+  // A bucket is complete when complete() says so, not once it has all gradients. Needed where ranks
+  // wait for each other within backward, as ZeRO-3's do: which gradients come depends on a rank's
+  // loss, but complete() is called at the same point on every rank.
   bool complete_when_told = false;
 };
 
-// Thread safety: one thread drives it, or autograd on its behalf. The groups outlive it.
+// Thread safety: one thread drives it, or autograd on its behalf. Parameters, buckets and groups
+// outlive it. After a CommError it is as dead as its groups.
 class GradientReducer {
  public:
-  // buckets: trained ones, in backward order, the same on all ranks. cuts[b]: of buckets[b], over
-  // groups.shard.
+  // buckets: the trained ones, in backward order, the same on all ranks. cuts[b]: the cuts of
+  // buckets[b] over groups.shard (partition.h).
   GradientReducer(std::span<const at::Tensor> parameters, std::span<const Bucket* const> buckets,
                   std::vector<std::vector<int64_t>> cuts, GradientGroups groups,
                   ReducerOptions options);
 
-  // Forgets the last step's gradients.
+  // Starts a step and forgets the gradients of the last one.
   void begin(int64_t num_microbatches);
-  // Takes the parameter's .grad, which autograd has just completed for this microbatch. In the
-  // step's last microbatch starts what became complete.
-  // Throws: ConfigError when the parameter had a gradient in this microbatch already, or its bucket
-  //         is complete
+  // Adds the parameter's .grad, which autograd has completed for this microbatch, to its bucket and
+  // resets it. In the last microbatch starts the sums of buckets that became complete.
+  // Throws: ConfigError when the parameter had a gradient in this microbatch already, or when
+  //         complete() was called for its bucket
   void on_gradient(size_t parameter);
-  // With complete_when_told: no more gradients come for the bucket in this microbatch.
+  // With complete_when_told: no more gradients come for the bucket in this microbatch. Does nothing
+  // before the last microbatch.
+  // Collective: every rank, for the same buckets in the same order
   void complete(size_t bucket);
-  // After a microbatch's backward. After the last one's: zero for parameters without gradient, and
-  // all sums are there.
-  // Comm: last microbatch, of n bytes: without shard group 2(r-1)/r * n over r replicas; else
-  //       (s-1)/s * n over s ranks and 2(r-1)/r * n/s
+  // Ends a microbatch's backward. The last one sums the buckets that are left and returns when all
+  // sums are there. A parameter that got no gradient counts as zero.
+  // Comm:       last microbatch, n bytes of all buckets, s ranks in `shard`, r in `replica`:
+  //             without shard 2(r-1)/r * n; else (s-1)/s * n, and with replica also 2(r-1)/r * n/s
+  // Collective: every rank of both groups
   void end_microbatch();
 
   int64_t microbatches_left() const { return microbatches_left_; }
-  // This rank's part of the bucket's summed gradients; its memory is the same in every step.
+  // This rank's part of the bucket's sum. [cuts[rank + 1] - cuts[rank]], the same memory in every
+  // step.
   const at::Tensor& part(size_t bucket) const { return states_[bucket].part; }
-  // How long the step was held up by communication.
+  // How long the calling thread spent in communication since begin().
   std::chrono::nanoseconds communication_time() const { return communication_time_; }
   // What this rank put on the wire since begin().
   int64_t bytes_sent() const { return bytes_sent_; }
-  // With measure_squares: of each microbatch's gradient of this rank alone, the sum of squares;
-  // summed over the microbatches since begin().
+  // With measure_squares: the squared norm of each microbatch's gradient on this rank, before any
+  // sum, added up since begin().
   double microbatch_squares() const;
-  // Bytes of gradients that stay from step to step; the largest sum of those on their way.
+  // Bytes of the gradients that stay from step to step.
   int64_t resident_bytes() const;
-  int64_t whole_bytes() const;  // of all ranks' parts
+  // Bytes of all buckets, whole.
+  int64_t whole_bytes() const;
+  // The most bytes that whole buckets took at one time; 0 where they stay.
   int64_t peak_transient_bytes() const { return options_.keep_part_alone ? pool_.peak_bytes() : 0; }
 
  private:
   struct State {
     const Bucket* bucket = nullptr;
     std::vector<int64_t> cuts;
-    at::Tensor whole;                // [num_elements] this microbatch's, or the sum so far
-    std::vector<at::Tensor> views;   // of `whole`, one a parameter
-    std::vector<bool> filled;        // the view holds a gradient
-    std::vector<std::string> names;  // hook: one a view
-    at::Tensor part;                 // [cuts[rank + 1] - cuts[rank]]
-    TreeSum<at::Tensor> earlier;     // tree: of the microbatches before
+    at::Tensor whole;                // [num_elements] sum so far; tree: this microbatch's
+    std::vector<at::Tensor> views;   // of `whole`, one per parameter
+    std::vector<bool> filled;        // per view: it holds a gradient, not an older value
+    std::vector<std::string> names;  // hook: one per view
+    at::Tensor part;                 // [cuts[rank + 1] - cuts[rank]]; in `whole` if that stays
+    TreeSum<at::Tensor> earlier;     // tree: sums of the microbatches before
     size_t missing = 0;              // gradients still to come in this microbatch
     bool is_closed = false;          // complete() was called in the last microbatch
-    comm::WorkPtr work;
+    comm::WorkPtr work;              // of the sum under way; null: none, or it was synchronous
   };
+  // A parameter's place.
   struct Slot {
     size_t bucket = SIZE_MAX;
     size_t index = 0;         // in the bucket
-    int64_t microbatch = -1;  // whose gradient came last
+    int64_t microbatch = -1;  // the last one with a gradient, counted as microbatches_left_
   };
 
   void prepare_hook();
@@ -125,9 +141,9 @@ class GradientReducer {
   ReducerOptions options_;
   BufferPool pool_;
   std::vector<State> states_;
-  std::vector<Slot> slots_;  // one a parameter; of frozen ones unused
-  size_t next_launch_ = 0;   // buckets start and end in order on every rank
-  size_t next_finish_ = 0;
+  std::vector<Slot> slots_;  // one per parameter; unused for frozen ones
+  size_t next_launch_ = 0;   // the first bucket whose sum has not started
+  size_t next_finish_ = 0;   // the first bucket whose sum is not known to be there
   int64_t microbatches_left_ = 0;
   std::chrono::nanoseconds communication_time_{0};
   int64_t bytes_sent_ = 0;

@@ -1,3 +1,43 @@
+// A unit's memory:
+//
+//                gather(), takes memory                wait
+//   released ---------------------------> on its way -------> gathered
+//       ^                                     | wait              |
+//       +-------------------------------------+-------------------+
+//                              release()
+//
+// A step of three units that follows its prediction, with max_gathered = 3. use() waits for the
+// unit and then gathers the next one ahead. The x of a unit is the y of the one before, so both
+// have their hooks on one tensor. They run in the order of registration: use() of the earlier unit,
+// then end_use() of the later one. So for a moment both have memory.
+//
+//                  forward                       backward
+//                  run 0     run 1     run 2     y of 2    y of 1    y of 0    end
+//   use            0         1         2         2         1         0
+//   gathered ahead 1         2         (2)       1         0
+//   released       0         1                             2         1         0
+//   with memory    0 1       1 2       2         2 1       2 1 0     1 0
+//
+// (2): unit 2 is next, so it has memory already, and run() does not release it. The x of unit 0
+// needs no gradient and so has no hook: end_backward() ends that use.
+//
+// Prediction. uses_ records the units in the order of their uses. begin_step() makes it the
+// prediction for the next step. The first use that differs discards the prediction; from then on
+// every gather is in the foreground until the next step. A unit that was gathered ahead in vain is
+// released by its next use or by end_backward().
+//
+// Order. All ranks gather in one order: they have the same uses, and so the same predictions. The
+// weights' group is not the gradients', so their sums do not come in between.
+//
+// Concurrency. A gather ahead runs on the group's progress thread while the unit before computes.
+// It writes memory that nobody reads before use() has waited for it. release() waits too: memory
+// does not go while a gather writes into it.
+//
+// backward_over_ tells the reducer (complete()) that a unit gets no more gradients. It is told at
+// begin_backward() for units that were not used, and at the end of a unit's last open use.
+//
+// Failure. A wait throws when a peer dies, is late or aborts. The exception passes through run() or
+// autograd to the caller.
 #include "trireme/parallel/data/unit_runner.h"
 
 #include <algorithm>
@@ -25,8 +65,9 @@ at::Tensor UnitRunner::run(size_t unit, const at::Tensor& x, const UnitForward& 
   const at::Tensor y = forward(x);
   if (at::GradMode::is_enabled() && y.requires_grad()) {
     ++state.open_uses;
-    // A hook on y runs before anything of the unit's backward, one on x after all that leads to x.
-    // A leaf's runs as soon as its gradient is there: the backward's end is the unit's then.
+    // y's hook runs before all of the unit's backward, x's after all of it: autograd runs the
+    // youngest ready node first, and the node that made x is older than the unit's. A leaf's node
+    // runs as soon as its gradient is there, so a leaf has no hook and end_backward() ends the use.
     if (state.unit.weights_in_backward) {
       y.register_hook([this, unit](const at::Tensor&) {
         ++states_[unit].in_backward;
@@ -37,7 +78,7 @@ at::Tensor UnitRunner::run(size_t unit, const at::Tensor& x, const UnitForward& 
       x.register_hook([this, unit](const at::Tensor&) { end_use(unit); });
     }
   }
-  // The last unit of forward is the first of backward.
+  // The last unit of forward stays: it is the first of backward.
   if (!is_next(unit)) release(state);
   return y;
 }
@@ -61,7 +102,7 @@ void UnitRunner::use(size_t unit) {
   }
   gather(state, /*background=*/false);
   for (const comm::WorkPtr& work : std::exchange(state.works, {})) work->wait();
-  // Every rank has the same history, so that all gather ahead the same.
+  // The condition has one value on all ranks: it follows from the uses.
   if (in_step_ && uses_.size() < predicted_.size() && num_gathered_ < options_.max_gathered) {
     gather(states_[predicted_[uses_.size()]], options_.overlap);
   }
@@ -88,14 +129,14 @@ void UnitRunner::release(State& state) {
 
 void UnitRunner::end_use(size_t unit) {
   State& state = states_[unit];
-  // Of several uses the last one to end: their backwards may interleave.
+  // Backwards of several uses of one unit may interleave: the last one to end releases.
   if (state.in_backward > 0 && --state.in_backward == 0 && !is_next(unit)) release(state);
   if (state.open_uses > 0 && --state.open_uses == 0) backward_over_(unit);
 }
 
 void UnitRunner::begin_backward() {
   for (size_t unit = 0; unit < states_.size(); ++unit) {
-    if (states_[unit].open_uses == 0) backward_over_(unit);  // not used
+    if (states_[unit].open_uses == 0) backward_over_(unit);  // not used: nothing will end it
   }
 }
 

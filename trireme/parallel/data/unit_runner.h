@@ -1,7 +1,7 @@
-// ZeRO-3 while a model runs: a unit's parameters are gathered just before it is used, in forward
-// and again in backward, and released after. What comes next is learned from the step before and
-// gathered ahead. What it does and when follows from the uses alone, which are the same on every
-// rank, and never from gradients: a parameter may be used on some ranks only.
+// ZeRO-3 while a model runs: gathers a unit's parameters just before each use, in forward and again
+// in backward, and releases them after it. From the second step on it gathers the next unit ahead,
+// as the step before used it. Every decision follows from the uses, which are the same on every
+// rank; none follows from gradients, which may come on some ranks only.
 #pragma once
 
 #include <chrono>
@@ -17,36 +17,40 @@
 namespace trireme::parallel {
 
 struct UnitOptions {
-  int max_gathered = 3;  // units with memory at one time, those ahead included
-  bool overlap = true;   // gather ahead on the group's progress thread
+  // Gather ahead only while fewer units than this have memory. No limit for units in use: backward
+  // gathers a unit before it releases the one behind it.
+  int max_gathered = 3;
+  bool overlap = true;  // gather ahead on the group's progress thread
 };
 
-// Thread safety: one thread drives it, or autograd on its behalf. The weights outlive it.
+// Thread safety: one thread drives it, or autograd on its behalf. The weights outlive it, and it
+// outlives the graphs of its runs. After a CommError it is as dead as its group.
 class UnitRunner {
  public:
   struct UnitBuckets {
-    std::vector<size_t> buckets;  // of the weights
-    bool weights_in_backward = true;
+    std::vector<size_t> buckets;      // numbers in the ShardedWeights
+    bool weights_in_backward = true;  // false: backward does not gather them again
   };
-  // Told that no use of the unit is left whose backward is to come.
+  // Called when no use of the unit has its backward still to come. May be called more than once.
   using BackwardOver = std::function<void(size_t unit)>;
   UnitRunner(ShardedWeights& weights, std::vector<UnitBuckets> units, UnitOptions options,
              BackwardOver backward_over);
 
-  // forward(x) with the unit's parameters gathered, and again when backward comes back to it.
+  // Runs forward(x) with the unit's parameters gathered. Gathers them again for its backward.
   // Shapes:     those of forward
   // Comm:       (p-1)/p * n bytes of the unit's parameters in forward, the same in backward
   // Collective: every rank runs the same units in the same order
+  // Throws:     CommError when a gather fails, in backward through autograd
   at::Tensor run(size_t unit, const at::Tensor& x, const UnitForward& forward);
 
   void begin_step();
-  // Around each microbatch's backward. The end releases what is still gathered and does not come
-  // next; the last one ends the step, and uses until the next are not learned from.
+  // Before and after each microbatch's backward. The end releases all units but the one that comes
+  // next. The last one ends the step: uses before the next begin_step() are not learned from.
   void begin_backward();
   void end_backward(bool is_last);
 
-  // Gathers every unit and keeps it, until release_all(), which must come before the weights
-  // change.
+  // Gathers every unit and keeps it until release_all(). Call that before the weights change.
+  // Collective: every rank
   void gather_all();
   void release_all();
 
@@ -56,10 +60,10 @@ class UnitRunner {
  private:
   struct State {
     UnitBuckets unit;
-    std::vector<comm::WorkPtr> works;  // of a gather on its way
-    bool gathered = false;             // or on its way
-    int64_t open_uses = 0;             // in forward, whose backward is not over
-    int64_t in_backward = 0;           // uses whose backward is under way
+    std::vector<comm::WorkPtr> works;  // one per bucket while a gather is on its way
+    bool gathered = false;             // has memory; the gather may be on its way
+    int64_t open_uses = 0;             // forwards whose backward is not over
+    int64_t in_backward = 0;           // uses whose backward has begun and is not over
   };
 
   void use(size_t unit);
@@ -72,11 +76,11 @@ class UnitRunner {
   UnitOptions options_;
   BackwardOver backward_over_;
   std::vector<State> states_;
-  int num_gathered_ = 0;
-  std::vector<size_t> uses_;       // of this step so far
-  std::vector<size_t> predicted_;  // those of the last step, while this one follows them
-  bool in_step_ = false;
-  bool keeps_all_ = false;
+  int num_gathered_ = 0;           // states with `gathered`
+  std::vector<size_t> uses_;       // units in the order of this step's uses so far
+  std::vector<size_t> predicted_;  // all of the last step's; empty once this step differs
+  bool in_step_ = false;           // uses are recorded
+  bool keeps_all_ = false;         // between gather_all() and release_all()
   std::chrono::nanoseconds communication_time_{0};
 };
 

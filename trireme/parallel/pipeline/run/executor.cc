@@ -1,3 +1,42 @@
+// Each rank performs its list of the schedule, action by action. Two ranks, two microbatches, 1F1B
+// (F forward, B backward; > sends and < announces activations A and gradients G):
+//
+//   rank 0    F0 >A0 F1 >A1 <G0 B0 <G1 B1
+//   rank 1    <A0 F0 <A1 B0 >G0 F1 B1 >G1
+//
+//   time      0       1       2       3       4       5       6       7       8       9
+//   rank 0    |  F0   |  F1   |               |      B0       |       |      B1       |
+//   rank 1            |  F0   |      B0       |  F1   |      B1       |
+//   moved             A0      A1              G0                      G1
+//
+// Who waits. A send hands its tensors to the group and returns. A recv says that tensors may come
+// (StageExchange::start_recv()) and returns: A1 can travel while rank 1 computes B0. The rank waits
+// in take(), where a forward or backward needs the tensors; the time of the action is measured
+// after that. At its list's end it waits for its sends.
+//
+// No circle. All lists follow one order of all transfers and computations (transfers.cc), and
+// check_schedule() has performed them with every send waiting for its recv. This executor waits for
+// less, so it cannot wait in a circle either.
+//
+// A (stage, microbatch), and what is kept for it:
+//
+//             +------------------ backward ------------------+
+//             |                                              v
+//   forward --+--> backward input -----> backward weight --> over
+//             |                       |
+//      its graph, in the           what layers left in `deferred`;
+//      StageRunner                 its key, in pending_weights_
+//
+// An output stays in exchange_ until a stage of this rank takes it or the schedule sends it. One
+// that no stage reads stays in result_.
+//
+// Concurrency. One thread computes, and the group moves tensors behind it. A tensor's recv can
+// start only when its header is there, so progress() looks for headers before each action. Then the
+// tensors of later actions travel behind this one.
+//
+// Failure. A stage throws, or a wait does because a peer has died, is late or has aborted. The rank
+// aborts the group, waits until its own transfers have ended, and drops graphs, deferred work and
+// kept tensors. The other ranks find the group aborted at their next wait and do the same.
 #include "trireme/parallel/pipeline/run/executor.h"
 
 #include <algorithm>
@@ -69,7 +108,7 @@ class PipelineExecutor::Engine {
  private:
   bool is_local(int stage) const { return schedule_.rank_of_stage[stage] == group_.rank(); }
 
-  // With the transfers of the stages' own edges.
+  // The schedule's computations with the transfers of the stages' own edges, checked.
   Schedule complete(Schedule schedule) const {
     TRIREME_CHECK(schedule.num_ranks() == group_.size(), "schedule ", schedule.name, " is for ",
                   schedule.num_ranks(), " ranks; group ", group_.name(), " has ", group_.size());
@@ -80,6 +119,7 @@ class PipelineExecutor::Engine {
     return schedule;
   }
 
+  // Ranks with different lists or edges would wait for what never comes.
   void check_agreement() const {
     const std::string text =
         concat(schedule_.fingerprint(), ", loss ", options_.loss, ", ", graph_.describe());
@@ -103,7 +143,7 @@ class PipelineExecutor::Engine {
     }
   }
 
-  // A stage's inputs: fed, or from earlier stages.
+  // A stage's inputs, fed or from earlier stages. Waits for those that come from other ranks.
   std::vector<EdgeTensor> take_inputs(int stage, int microbatch, const Feed& feed) {
     std::vector<EdgeTensor> inputs(graph_.stages()[stage].inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -145,7 +185,8 @@ class PipelineExecutor::Engine {
     count_live();
   }
 
-  // The sum over the stages that read each output, the last one first; the seed for the loss.
+  // Per output: the sum of the gradients of the stages that read it, the last stage first, whatever
+  // the order of arrival; the seed for the loss. Undefined where no gradient comes.
   std::vector<at::Tensor> take_gradients(int stage, int microbatch) {
     const std::vector<std::string>& names = graph_.stages()[stage].outputs;
     std::vector<at::Tensor> gradients(names.size());
@@ -213,6 +254,7 @@ class PipelineExecutor::Engine {
     result_.profile.actions.push_back({action, start, seconds_since(result_.profile.begin)});
   }
 
+  // After a forward: nothing else adds to what is live.
   void count_live() {
     size_t live = 0;
     for (const auto& [stage, runner] : runners_) live += runner.num_live();
@@ -222,6 +264,7 @@ class PipelineExecutor::Engine {
         std::max(peak.until_weight, static_cast<int>(live + pending_weights_.size()));
   }
 
+  // Ends all transfers first: their tensors must stay until then.
   void abandon(const std::string& reason) {
     exchange_.channel().abort(reason);
     for (auto& [stage, runner] : runners_) runner.clear();
@@ -238,11 +281,11 @@ class PipelineExecutor::Engine {
   StageExchange exchange_;
   std::map<int, StageRunner> runners_;  // of this rank's stages
 
-  // Of the run under way.
+  // Of the run under way:
   bool keeps_graph_ = true;
   double seed_ = 1;
   PipelineResult result_;
-  std::set<Key> pending_weights_;
+  std::set<Key> pending_weights_;  // input part done, weight part to come
 };
 
 PipelineExecutor::PipelineExecutor(comm::Communicator& group, std::vector<PipelineStage> stages,

@@ -1,6 +1,6 @@
-// Runs a pipeline schedule: this rank's stages, the tensors between ranks in the background. One
-// executor for every schedule; the schedule changes when things run, never a bit of what they
-// compute.
+// Runs a pipeline schedule: computes this rank's stages, and moves tensors between ranks in the
+// background. One executor serves every schedule. The schedule decides when things run; the results
+// have the same bits.
 //
 //   PipelineExecutor pipeline(group, stages, make_schedule("1f1b", {...}), {.fed = {"tokens"}});
 //   PipelineResult result = pipeline.run(feed);      // forward and backward of every microbatch
@@ -25,58 +25,60 @@
 
 namespace trireme::parallel {
 
-// Runs `work` for a stage and microbatch: where data parallelism begins and ends a microbatch's
-// gradients. Must call it once.
+// Wraps `work`, a backward of a stage and microbatch or a part of it: data parallelism begins and
+// ends the microbatch's gradients here. Must call `work` once.
 using AroundBackward =
     std::function<void(int stage, int64_t microbatch, const std::function<void()>& work)>;
-// The tensor of an edge from outside, for the stages of this rank that read it.
+// Returns the tensor of an edge that comes from outside, for the stages of this rank that read it.
 using Feed = std::function<at::Tensor(const std::string& edge, int64_t microbatch)>;
 
 struct PipelineOptions {
   std::vector<std::string> fed = {};  // edges that come from outside
-  // The edge that backward starts from: a scalar that no stage reads. Empty: none, evaluation
-  // alone.
+  // The edge that backward starts from: a scalar that no stage reads. Empty: there is none; call
+  // only evaluate().
   std::string loss = "loss";
-  // Around autograd's run for a backward, or its input part; and around its weight part.
+  // Around autograd's run of a backward or of its input part, and around a weight part.
   AroundBackward around_backward = {};
   AroundBackward around_backward_weight = {};
-  // Where layers leave their weights' gradients when a backward is split; null: they never do.
-  // Outlives the executor.
+  // Where layers leave their weights' gradients when a backward is split. Null: they compute them
+  // in the input part. Outlives the executor.
   DeferredWork* deferred = nullptr;
-  std::chrono::milliseconds timeout{0};  // of each transfer; zero: the group's own
-  at::Device device = at::kCPU;          // of tensors that are received
+  std::chrono::milliseconds timeout{0};  // of each transfer; zero means the group's own
+  at::Device device = at::kCPU;          // of received tensors
 };
 
 struct PipelineResult {
-  // Outputs that no stage reads, of this rank's stages: one tensor a microbatch.
+  // The outputs of this rank's stages that no stage reads: one tensor per microbatch.
   std::map<std::string, std::vector<at::Tensor>> outputs;
   PipelineProfile profile;
 };
 
-// Thread safety: one thread drives it. The group must outlive it, and serve nobody else while it
-// runs. After an exception the group is dead.
+// Thread safety: one thread drives it. The group outlives it and serves nobody else while it runs.
+// After an exception from run() or evaluate() the group is dead.
 class PipelineExecutor {
  public:
-  // `stages`: all of the model, the same on every rank. The schedule's transfers are replaced by
-  // what the stages' edges need.
-  // Comm:       all ranks' descriptions
+  // `stages`: all stages of the model, the same on every rank. Transfers in `schedule` are replaced
+  // by those that the stages' edges need.
+  // Comm:       a description of the pipeline, from every rank to all
   // Collective: every rank of the group
-  // Throws:     ConfigError when the schedule is wrong or for another number of ranks or stages, an
-  //             edge is wrong, the loss is missing or read, or ranks differ
+  // Throws:     ConfigError when the schedule is wrong or is for another number of ranks or stages,
+  //             when an edge is wrong, when the loss is missing or read, or when ranks differ
   PipelineExecutor(comm::Communicator& group, std::vector<PipelineStage> stages, Schedule schedule,
                    PipelineOptions options = {});
   ~PipelineExecutor();
   PipelineExecutor(const PipelineExecutor&) = delete;
   PipelineExecutor& operator=(const PipelineExecutor&) = delete;
 
-  // Forward and backward of every microbatch. Gradients are added to the parameters' .grad():
-  // `seed` times that of the sum of the losses. An edge that several stages read gets their
-  // gradients' sum, from the last stage to the first.
-  // Comm:       each edge's tensors once forward and once backward, and 96 bytes a tensor each time
+  // Runs forward and backward of every microbatch. Adds to each parameter's .grad() `seed` times
+  // the gradient of the sum of all microbatches' losses. The gradient of an edge that several
+  // stages read is the sum of theirs, taken from the last stage to the first.
+  // Comm:       each edge's tensors once forward, their gradients once backward, and 96 bytes per
+  //             tensor each time
   // Collective: every rank
-  // Throws:     what a stage throws; CommError on the other ranks then
+  // Throws:     what a stage throws, on its rank; CommError on the others
   PipelineResult run(const Feed& feed, double seed = 1);
-  // Forward alone, without graphs.
+  // Runs forward of every microbatch and keeps no graph.
+  // Comm:       each edge's tensors, and 96 bytes per tensor
   // Collective: every rank
   PipelineResult evaluate(const Feed& feed);
 
