@@ -71,14 +71,13 @@ TEST(Recompute, AFunctionThatStopsTheGradientHasNone) {
 }
 
 TEST(Recompute, PlansAreNamed) {
-  EXPECT_TRUE(recompute_plan("full", "").block);
-  const RecomputePlan plan = recompute_plan("selective", "attention_core, feed_forward");
+  EXPECT_TRUE(recompute_plan(Recompute::kFull, "").block);
+  const RecomputePlan plan = recompute_plan(Recompute::kSelective, "attention_core, feed_forward");
   EXPECT_TRUE(plan.attention_core && plan.feed_forward);
   EXPECT_FALSE(plan.attention || plan.block);
-  EXPECT_FALSE(recompute_plan("none", "attention").attention);
-  EXPECT_THROW(recompute_plan("selective", ""), ConfigError);
-  EXPECT_THROW(recompute_plan("selective", "mlp"), ConfigError);
-  EXPECT_THROW(recompute_plan("some", ""), ConfigError);
+  EXPECT_FALSE(recompute_plan(Recompute::kNone, "attention").attention);
+  EXPECT_THROW(recompute_plan(Recompute::kSelective, ""), ConfigError);
+  EXPECT_THROW(recompute_plan(Recompute::kSelective, "mlp"), ConfigError);
 }
 
 // Every plan of both families: loss and each gradient.

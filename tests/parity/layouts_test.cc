@@ -138,7 +138,7 @@ precision = "fp64"
 // The same step on one rank.
 RunConfig on_one_rank(RunConfig config) {
   config.parallel = {};
-  config.train.recompute = "none";
+  config.train.recompute = model::Recompute::kNone;
   return config;
 }
 

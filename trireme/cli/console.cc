@@ -38,7 +38,9 @@ std::string describe_memory(const train::RunConfig& config, const train::RunSumm
     text += ", compression " + bytes(summary.compression_bytes);
   }
   text += ", optimizer " + bytes(summary.optimizer_bytes);
-  if (config.offload.optimizer != "none") text += " (on " + config.offload.optimizer + ")";
+  if (config.offload.optimizer != train::OffloadPlace::kNone) {
+    text += " (on " + name_of(train::kOffloadPlaces, config.offload.optimizer) + ")";
+  }
   return text + " a rank; " + describe_sharing(config.parallel);
 }
 
@@ -91,7 +93,8 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
                     config.model.family.c_str(), static_cast<long long>(config.model.layers),
                     static_cast<long long>(config.model.width),
                     human_count(static_cast<double>(summary.num_parameters)).c_str(),
-                    static_cast<long long>(summary.vocab_size), config.train.precision.c_str()));
+                    static_cast<long long>(summary.vocab_size),
+                    name_of(train::kPrecisions, config.train.precision).c_str()));
   print_line(format(
       "data    %s, %s sequences of %lld tokens (%.2f epochs in %lld steps)",
       config.data.path.c_str(), human_count(static_cast<double>(summary.num_sequences)).c_str(),
@@ -117,7 +120,7 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
                       static_cast<long long>(summary.resumed_step), config.output.folder.c_str()));
     if (summary.compression_restarted) {
       print_line(
-          config.train.compression == "none"
+          config.train.compression == parallel::Compression::kNone
               ? "resume  without the earlier gradient compression: its residuals are dropped"
               : "resume  gradient compression starts anew: its state is of another layout or "
                 "rule");

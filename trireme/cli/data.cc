@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
+#include "trireme/base/seconds.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
 #include "trireme/cli/number_range.h"
@@ -49,8 +50,7 @@ int prepare_data(const dataset::PrepareOptions& options) {
     report =
         dataset::prepare(options, [&bar](int64_t done, int64_t total) { bar.update(done, total); });
   }
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = seconds_since(start);
   std::printf("tokens  %s for training in %lld documents, %s for validation in %lld\n",
               human_count(static_cast<double>(report.tokens)).c_str(),
               static_cast<long long>(report.documents),

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/seconds.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/number_range.h"
 #include "trireme/cli/printable.h"
@@ -48,10 +49,6 @@ const char* name_of(const comm::ObservedRank& rank) {
   return "";
 }
 
-double seconds(std::chrono::nanoseconds duration) {
-  return std::chrono::duration<double>(duration).count();
-}
-
 // A run's folder, or its recorder/ itself.
 std::filesystem::path recorder_folder(const std::filesystem::path& run) {
   const std::filesystem::path inner = run / "recorder";
@@ -78,9 +75,9 @@ nlohmann::json to_json(const comm::Ring& ring, const comm::Record& record) {
                            {"call", comm::to_string(record)},
                            {"background", record.is_background},
                            {"state", name_of(record.state)},
-                           {"issued_seconds_ago", seconds(ring.now - record.issued)}};
+                           {"issued_seconds_ago", in_seconds(ring.now - record.issued)}};
   if (record.state >= comm::CallState::kDone) {
-    object["seconds"] = seconds(record.ended - record.issued);
+    object["seconds"] = in_seconds(record.ended - record.issued);
   }
   return object;
 }
@@ -98,7 +95,7 @@ void print_json(const DoctorArguments& arguments, const std::vector<comm::Observ
       line["group"] = finding.group;
       line["sequence"] = finding.sequence;
       line["operation"] = finding.operation;
-      line["waited_seconds"] = seconds(finding.waited);
+      line["waited_seconds"] = in_seconds(finding.waited);
     }
     object["findings"].push_back(line);
   }
@@ -121,7 +118,7 @@ void print_calls(const comm::ObservedRank& rank, size_t count) {
               static_cast<long long>(rank.ring.process_id), printable(rank.ring.host).c_str(),
               name_of(rank));
   for (const comm::Record& record : last_calls(rank.ring, count)) {
-    std::printf("  %10.3f s ago  %-7s  %s #%llu  %s%s\n", seconds(rank.ring.now - record.issued),
+    std::printf("  %10.3f s ago  %-7s  %s #%llu  %s%s\n", in_seconds(rank.ring.now - record.issued),
                 name_of(record.state), printable(group_of(rank.ring, record)).c_str(),
                 static_cast<unsigned long long>(record.sequence),
                 printable(comm::to_string(record)).c_str(),

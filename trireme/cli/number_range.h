@@ -8,13 +8,13 @@
 #include <CLI/CLI.hpp>
 
 #include "trireme/base/error.h"
-#include "trireme/train/config/config_schema.h"
+#include "trireme/base/key.h"
 
 namespace trireme::cli {
 
 // Refuses what is no number (NaN and infinity are none) or lies outside:
 // "--calls: -1 is not in its range; expected at least 0 and at most 1000".
-inline CLI::Validator within(const train::Range& range) {
+inline CLI::Validator within(const Range& range) {
   const auto check = [range](std::string& text) -> std::string {
     long double value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

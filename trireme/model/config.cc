@@ -16,6 +16,8 @@ void check_divides(std::string_view part_key, int64_t part, std::string_view who
 
 }  // namespace
 
+std::vector<std::string> family_names() { return {"llama", "gpt2"}; }
+
 void validate(const ModelConfig& config) {
   TRIREME_CHECK(config.family == "llama" || config.family == "gpt2", "model.family = \"",
                 config.family, "\" is unknown; expected one of llama, gpt2: choose one of them");

@@ -4,23 +4,44 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
+
+#include "trireme/base/bounds.h"
+#include "trireme/base/key.h"
 
 namespace trireme::model {
 
-// Letters in comments are those of docs/shapes.md.
+// The families that there are.
+std::vector<std::string> family_names();
+
+// Letters in meanings are those of docs/shapes.md.
 struct ModelConfig {
-  std::string family = "llama";   // llama | gpt2
-  int64_t layers = 6;             // L
-  int64_t width = 256;            // D
-  int64_t heads = 4;              // N
-  int64_t kv_heads = 4;           // K; gpt2: must equal heads
-  int64_t ffn_width = 704;        // F
-  int64_t sequence_length = 256;  // T
-  int64_t vocab_size = 0;         // V; 0: taken from the data
-  double norm_epsilon = 1e-5;
-  double rope_base = 10000.0;   // llama
-  bool tied_embedding = false;  // llama; gpt2's is always tied
-  double dropout = 0.0;         // share of elements dropped in training, see dropout.h
+  TRIREME_KEYS_BEGIN(ModelConfig)
+  TRIREME_KEY(std::string, family, "llama", kMustStay, "architecture", family_names)
+  TRIREME_KEY(int64_t, layers, 6, kMustStay, "L: transformer blocks", Range{1, kMaxLayers})
+  TRIREME_KEY(int64_t, width, 256, kMustStay, "D: width of the residual stream",
+              Range{1, kMaxWidth})
+  TRIREME_KEY(int64_t, heads, 4, kMustStay, "N: attention heads; must divide the width",
+              Range{1, kMaxWidth})
+  TRIREME_KEY(int64_t, kv_heads, 4, kMustStay, "K: key and value heads; must divide the heads",
+              Range{1, kMaxWidth})
+  TRIREME_KEY(int64_t, ffn_width, 704, kMustStay, "F: width of the feed-forward",
+              Range{1, kMaxFfnWidth})
+  TRIREME_KEY(int64_t, sequence_length, 256, kMustStay, "T: tokens per sequence",
+              Range{1, kMaxSequence})
+  TRIREME_KEY(int64_t, vocab_size, 0, kMustStay, "V: size of the vocabulary; 0 = the tokenizer's",
+              Range{0, kMaxVocabulary})
+  TRIREME_KEY(double, norm_epsilon, 1e-5, kMustStay, "added to the variance in norms",
+              Range{.minimum = 0, .maximum = 1, .above_minimum = true})
+  TRIREME_KEY(double, rope_base, 10000.0, kMustStay,
+              "base of the rotary angles, in families that have them",
+              Range{.minimum = 1, .maximum = 1e12, .above_minimum = true})
+  TRIREME_KEY(bool, tied_embedding, false, kMustStay,
+              "the output shares the embedding's weight, in families that leave the choice")
+  TRIREME_KEY(double, dropout, 0.0, kMustStay,
+              "share of elements dropped in training after embedding, attention and feed-forward",
+              Range{.minimum = 0, .maximum = 1, .below_maximum = true})
+  TRIREME_KEYS_END()
 
   int64_t head_width() const { return width / heads; }  // H
   bool has_tied_head() const { return tied_embedding || family == "gpt2"; }

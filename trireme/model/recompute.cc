@@ -84,12 +84,10 @@ class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
 
 }  // namespace
 
-RecomputePlan recompute_plan(std::string_view kind, std::string_view modules) {
+RecomputePlan recompute_plan(Recompute kind, std::string_view modules) {
   RecomputePlan plan;
-  if (kind == "none") return plan;
-  if (kind == "full") return {.block = true};
-  TRIREME_CHECK(kind == "selective", "recompute is \"", kind,
-                "\"; expected none, selective or full");
+  if (kind == Recompute::kNone) return plan;
+  if (kind == Recompute::kFull) return {.block = true};
   const std::pair<std::string_view, bool RecomputePlan::*> names[] = {
       {"attention_core", &RecomputePlan::attention_core},
       {"attention", &RecomputePlan::attention},

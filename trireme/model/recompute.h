@@ -10,6 +10,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "trireme/base/choice.h"
+
 namespace trireme::model {
 
 // What a block computes again.
@@ -20,10 +22,13 @@ struct RecomputePlan {
   bool feed_forward = false;    // norm aside
 };
 
-// "none", "full", or "selective" with the names of `modules`, separated by commas: attention_core,
-// attention, feed_forward.
-// Throws: ConfigError on another name, or none for "selective"
-RecomputePlan recompute_plan(std::string_view kind, std::string_view modules);
+enum class Recompute { kNone, kSelective, kFull };
+inline constexpr Choice<Recompute> kRecomputes[] = {
+    {"none", Recompute::kNone}, {"selective", Recompute::kSelective}, {"full", Recompute::kFull}};
+
+// modules: of kSelective, separated by commas: attention_core, attention, feed_forward.
+// Throws: ConfigError on another module, or none for kSelective
+RecomputePlan recompute_plan(Recompute kind, std::string_view modules);
 
 using TensorFunction = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 

@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/seconds.h"
 #include "trireme/train/numerics/batch_scaling.h"
 #include "trireme/train/numerics/gradient_norm.h"
 #include "trireme/train/numerics/learning_rate.h"
@@ -21,8 +22,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Batches = std::vector<dataset::Batch>;
-
-double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 // This rank's microbatches [begin, end) of a step whose number counts from 0.
 Batches load_microbatches(const dataset::BatchLoader& loader, int64_t step, int64_t begin,
@@ -70,17 +69,14 @@ double add_reports(comm::Communicator& world, const Report& mine, StepResult& re
 
 double scheduled_rate(const RunConfig& config, int64_t step) {
   const OptimizerConfig& optimizer = config.optimizer;
-  const double peak = scaled_learning_rate(
-      optimizer.learning_rate,
-      choose(kBatchScalings, "optimizer.batch_scaling", optimizer.batch_scaling),
-      config.train.global_batch, optimizer.base_batch);
-  return learning_rate(
-      {.schedule = choose(kRateSchedules, "optimizer.schedule", optimizer.schedule),
-       .peak = peak,
-       .minimum = optimizer.minimum_learning_rate,
-       .warmup_steps = optimizer.warmup_steps,
-       .decay_fraction = optimizer.decay_fraction},
-      step, config.train.steps);
+  const double peak = scaled_learning_rate(optimizer.learning_rate, optimizer.batch_scaling,
+                                           config.train.global_batch, optimizer.base_batch);
+  return learning_rate({.schedule = optimizer.schedule,
+                        .peak = peak,
+                        .minimum = optimizer.minimum_learning_rate,
+                        .warmup_steps = optimizer.warmup_steps,
+                        .decay_fraction = optimizer.decay_fraction},
+                       step, config.train.steps);
 }
 
 // Whether the optimizer may use the step's gradients. Every rank has the same numbers and decides
@@ -156,8 +152,8 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
   scope.enter(Phase::kExchange);
   const double microbatch_squares =
       add_reports(model.mesh().world(),
-                  {.communication_seconds = seconds(model.communication_time()),
-                   .step_seconds = seconds(Clock::now() - start),
+                  {.communication_seconds = in_seconds(model.communication_time()),
+                   .step_seconds = in_seconds(Clock::now() - start),
                    .peak_rss = static_cast<double>(peak_rss_bytes()),
                    .leave = static_cast<double>(ask()),
                    .microbatch_squares = model.microbatch_squares() * scale * scale},

@@ -10,6 +10,7 @@
 #include <ATen/Parallel.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/seconds.h"
 #include "trireme/checkpoint/agreement.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/comm/hierarchical/host_identity.h"
@@ -38,25 +39,21 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 OffloadOptions offload_options(const RunConfig& config) {
-  using Place = OffloadOptions::Place;
   const OffloadConfig& offload = config.offload;
-  const Place place = offload.optimizer == "disk"   ? Place::kDisk
-                      : offload.optimizer == "host" ? Place::kHost
-                                                    : Place::kNone;
-  return {.place = place,
+  return {.place = offload.optimizer,
           .folder = offload.folder.empty() ? fs::path(config.output.folder) / "offload"
                                            : fs::path(offload.folder),
           .buffer_bytes = offload.buffer_bytes};
 }
 
 LossScale loss_scale(const TrainConfig& train) {
-  if (train.precision != "fp16") return {};
+  if (train.precision != c10::kHalf) return {};
   return LossScale({.initial = train.loss_scale, .growth_interval = train.loss_scale_interval});
 }
 
 checkpoint::OnWait tell(TrainObserver& observer) {
   return [&observer](std::span<const int> ranks, std::chrono::milliseconds waited) {
-    observer.on_wait(ranks, std::chrono::duration<double>(waited).count());
+    observer.on_wait(ranks, in_seconds(waited));
   };
 }
 
@@ -72,10 +69,6 @@ Inputs open_inputs_together(RunConfig& config, comm::Communicator& world, TrainO
   };
   checkpoint::run_or_throw(world, open, tell(observer));
   return inputs;
-}
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 }  // namespace
@@ -145,8 +138,8 @@ Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
       mesh_(world, mesh_axes(config_.parallel)),
       inputs_(std::move(inputs)),
       hook_(make_gradient_hook(config_.train)),
-      overlap_(config_.parallel.tensor > 1 ? config_.parallel.async_tensor : "off", world,
-               {profile.recorder, "tensor", static_cast<int>(config_.parallel.tensor)}),
+      overlap_(config_.parallel.tensor > 1 ? config_.parallel.async_tensor : AsyncTensor::kOff,
+               world, {profile.recorder, "tensor", static_cast<int>(config_.parallel.tensor)}),
       loss_scale_(loss_scale(config_.train)),
       bad_steps_({.max_skipped = config_.train.skip_bad_steps,
                   .spike_factor = config_.train.spike_factor}) {

@@ -43,7 +43,7 @@ RunConfig gpt2_config(const std::string& precision = "fp32") {
                   .ffn_width = 24,
                   .sequence_length = 5,
                   .vocab_size = 11};
-  config.train.precision = precision;
+  config.train.precision = choose(kPrecisions, "precision", precision);
   return config;
 }
 

@@ -19,8 +19,7 @@ namespace {
 class EveryDiskStore : public ::testing::TestWithParam<bool> {
  protected:
   OffloadOptions options() const {
-    return {
-        .place = OffloadOptions::Place::kDisk, .folder = folder_.path(), .use_uring = GetParam()};
+    return {.place = OffloadPlace::kDisk, .folder = folder_.path(), .use_uring = GetParam()};
   }
   void expect_same(DiskStore& actual, MemoryStore& expected, const StatePlan& plan) {
     const auto a = contents(actual, plan), b = contents(expected, plan);
@@ -140,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(Io, EveryDiskStore, ::testing::Bool(),
 
 TEST(DiskStore, MayHoldNothing) {
   const harness::TemporaryFolder folder;
-  DiskStore store({.place = OffloadOptions::Place::kDisk, .folder = folder.path()},
+  DiskStore store({.place = OffloadPlace::kDisk, .folder = folder.path()},
                   {.tensors = {}, .chunks = {{}, {}}});
   int visits = 0;
   const std::vector<size_t> both = {0, 1};

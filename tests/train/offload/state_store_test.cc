@@ -9,7 +9,7 @@
 namespace trireme::train {
 namespace {
 
-using Place = OffloadOptions::Place;
+using Place = OffloadPlace;
 
 TEST(StateStore, EveryPlaceHoldsTheSame) {
   const harness::TemporaryFolder folder;

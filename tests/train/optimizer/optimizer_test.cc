@@ -105,7 +105,7 @@ TEST_P(EveryOptimizer, AStateSavedByItsOwnerLoadsReplicated) {
 
 // Buffers so small that every matrix of the shards below is cut where it may be.
 OffloadOptions on_disk(const harness::TemporaryFolder& folder) {
-  return {.place = OffloadOptions::Place::kDisk, .folder = folder.path(), .buffer_bytes = 24 << 10};
+  return {.place = OffloadPlace::kDisk, .folder = folder.path(), .buffer_bytes = 24 << 10};
 }
 
 // make_shards() and a matrix and a vector that are longer than a buffer.
@@ -134,7 +134,7 @@ TEST_P(EveryOptimizer, StatesOnDiskOrHostGiveTheBitsOfStatesInMemory) {
     std::vector<parallel::Shard> expected = make_long_shards(c.dtype);
     Optimizer in_memory(expected, config_, c.weights);
     run_steps(in_memory, expected, 1, 4);
-    const OffloadOptions host{.place = OffloadOptions::Place::kHost};
+    const OffloadOptions host{.place = OffloadPlace::kHost};
     for (const OffloadOptions& offload : {host, on_disk(folder)}) {
       std::vector<parallel::Shard> shards = make_long_shards(c.dtype);
       Optimizer optimizer(shards, config_, c.weights, offload);

@@ -18,7 +18,7 @@ namespace {
 
 std::shared_ptr<parallel::GradientHook> hook_of(const char* rule, int64_t warmup = 0) {
   TrainConfig train;
-  train.compression = rule;
+  train.compression = choose(parallel::kCompressions, "rule", rule);
   train.compression_rank = 2;
   train.compression_warmup = warmup;
   auto hook = make_gradient_hook(train);
@@ -89,7 +89,7 @@ TEST(GradientCompression, EveryRankGetsItsOwnResidualBack) {
 
 TEST(GradientCompression, ARestartDoesNotWarmUpAgain) {
   TrainConfig train;
-  train.compression = "topk";
+  train.compression = parallel::Compression::kTopK;
   train.compression_warmup = 5;
   for (const auto& [step, left] : {std::pair{0, 5}, std::pair{3, 2}, std::pair{9, 0}}) {
     const auto hook = make_gradient_hook(train);

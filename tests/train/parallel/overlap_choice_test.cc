@@ -15,7 +15,8 @@ namespace {
 TEST(OverlapChoice, IsWhatTheConfigSays) {
   harness::run_ranks(1, [](comm::Communicator& world) {
     for (const bool on : {false, true}) {
-      OverlapChoice choice(on ? "on" : "off", world, {nullptr, "tensor", 1});
+      OverlapChoice choice(on ? AsyncTensor::kOn : AsyncTensor::kOff, world,
+                           {nullptr, "tensor", 1});
       for (int step = 0; step < 10; ++step) {
         choice.begin_step();
         EXPECT_EQ(*choice.flag(), on);
@@ -30,7 +31,8 @@ TEST(OverlapChoice, IsTheWayInWhichTheSlowestRankIsFaster) {
   for (const bool slow : {false, true}) {
     harness::run_ranks(3, [slow](comm::Communicator& world) {
       int64_t now = 0;
-      OverlapChoice choice("auto", world, {nullptr, "tensor", 3}, [&now] { return now; });
+      OverlapChoice choice(AsyncTensor::kAuto, world, {nullptr, "tensor", 3},
+                           [&now] { return now; });
       int lines = 0;
       for (int step = 0; step < 12; ++step) {
         choice.begin_step();
@@ -53,7 +55,7 @@ TEST(OverlapChoice, IsTheWayInWhichTheSlowestRankIsFaster) {
 
 // Layers that say that they waited for none of it.
 TEST(OverlapChoice, SaysOnceHowMuchIsHidden) {
-  for (const std::string mode : {"on", "auto", "off"}) {
+  for (const AsyncTensor mode : {AsyncTensor::kOn, AsyncTensor::kAuto, AsyncTensor::kOff}) {
     const auto recorder = std::make_shared<comm::Recorder>(comm::RecorderOptions{});
     const auto groups = comm::make_thread_group(1, {.name = "tensor", .recorder = recorder});
     OverlapChoice choice(mode, *groups[0], {recorder, "tensor", 1});
@@ -65,9 +67,10 @@ TEST(OverlapChoice, SaysOnceHowMuchIsHidden) {
       lines += choice.end_step({.window = always}).value_or("");
     }
     const std::string hides = "it hides 100 % of its communication";
-    EXPECT_EQ(lines.find(hides) == std::string::npos, mode == "off") << lines;
+    EXPECT_EQ(lines.find(hides) == std::string::npos, mode == AsyncTensor::kOff) << lines;
     EXPECT_EQ(lines.find(hides), lines.rfind(hides)) << lines;
-    EXPECT_EQ(lines.find("ms a step with it") == std::string::npos, mode != "auto") << lines;
+    EXPECT_EQ(lines.find("ms a step with it") == std::string::npos, mode != AsyncTensor::kAuto)
+        << lines;
   }
 }
 

@@ -66,7 +66,7 @@ double uncounted_bytes(const RunConfig& config) {
              T = static_cast<double>(model.sequence_length);
   const double tokens = static_cast<double>(config.train.micro_batch) * T;
   const double numbers = layers * (4 + static_cast<double>(model.heads)) + 2;
-  const double generators = config.train.recompute == "none" ? 0 : layers * 5200;
+  const double generators = config.train.recompute == model::Recompute::kNone ? 0 : layers * 5200;
   return item * (tokens * numbers + T * static_cast<double>(model.head_width())) + 8 * T +
          generators;
 }

@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/median.h"
+#include "trireme/base/seconds.h"
 
 namespace trireme::cli {
 namespace {
@@ -19,10 +20,6 @@ constexpr int64_t kMaxBatch = 1000;
 constexpr int64_t kMinBatches = 5;
 constexpr int64_t kMaxBatches = 20000;
 constexpr double kWarmUpShare = 0.2;  // of the budget
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // The largest of the ranks' values, so that all decide alike.
 double largest(comm::Communicator& group, double value) {

@@ -116,9 +116,9 @@ void add_bench_pipeline(CLI::App& bench, int& exit_code) {
   };
   option("--schedule", what.schedule,
          "gpipe, 1f1b, interleaved, zero-bubble, zero-bubble-v or breadth-first");
-  const auto number = [&](const char* name, auto& value, const train::Range& range,
+  const auto number = [&](const char* name, auto& value, const Range& range,
                           const char* help) { option(name, value, help)->check(within(range)); };
-  constexpr train::Range kTime{.minimum = 0, .maximum = 1e6, .above_minimum = true};
+  constexpr Range kTime{.minimum = 0, .maximum = 1e6, .above_minimum = true};
   number("--stages", what.num_ranks, {1, 1024}, "ranks of the pipeline, p");
   number("--chunks", what.num_chunks, {0, 1024},
          "pieces of the model a rank, v; 0: 1, or 2 where it needs them");

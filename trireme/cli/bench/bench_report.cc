@@ -1,6 +1,5 @@
 #include "trireme/cli/bench/bench_report.h"
 
-#include <cstdarg>
 #include <cstdio>
 #include <limits>
 
@@ -13,15 +12,6 @@
 
 namespace trireme::cli {
 namespace {
-
-[[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...) {
-  char line[256];
-  va_list arguments;
-  va_start(arguments, pattern);
-  std::vsnprintf(line, sizeof(line), pattern, arguments);
-  va_end(arguments);
-  return line;
-}
 
 std::string human_microseconds(double microseconds) {
   if (microseconds >= 1e6) return format("%.2f s", microseconds / 1e6);

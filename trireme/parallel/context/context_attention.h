@@ -6,15 +6,11 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/parallel/context/context_form.h"
 #include "trireme/parallel/context/ring_attention.h"
 #include "trireme/parallel/context/sequence_split.h"
 
 namespace trireme::parallel {
-
-enum class ContextForm {
-  kRing,      // ring_attention(): any number of ranks; traffic grows with the kv heads alone
-  kAllToAll,  // all_to_all_attention() (Ulysses): at most a rank a query head; two messages
-};
 
 // Everything a layer needs to know to attend over the context axis; one serves all layers of a
 // step. `group` must outlive it.

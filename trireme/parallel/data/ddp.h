@@ -41,7 +41,8 @@ struct DdpOptions {
   int zero = 0;
   // ZeRO-3: the parts that run() runs; parameters in none of them stay whole. Order as in forward.
   std::vector<Unit> units{};
-  // ZeRO-3: units gathered at one time, the one ahead included. 1 gathers nothing ahead.
+  // ZeRO-3: a unit is gathered ahead only while fewer than this many are gathered; 1 gathers nothing
+  // ahead. Backward gathers a unit before it releases the one after it.
   int max_gathered_units = 3;
   // Gradients travel in buckets of about this size. Smaller ones start earlier, larger ones cost
   // fewer synchronisations; the result's bits do not depend on it.

@@ -12,11 +12,9 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/base/shown.h"
-#include "trireme/model/recompute.h"
 #include "trireme/train/config/bounded_toml.h"
 #include "trireme/train/config/config_schema.h"
 #include "trireme/train/optimizer/name_pattern.h"
-#include "trireme/train/optimizer/parameter_groups.h"
 
 namespace trireme::train {
 namespace {
@@ -60,8 +58,9 @@ Field& find_field(std::vector<Field>& fields, const std::string& key, const std:
 }
 
 [[noreturn]] void fail_type(const std::string& source, const Field& field, std::string_view found) {
-  static const char* const kExpected[] = {"a whole number", "a whole number from 0 on", "a number",
-                                          "true or false", "a string"};
+  static const char* const kExpected[] = {"a whole number", "a whole number from 0 on",
+                                          "a number",       "true or false",
+                                          "a string",       "a string"};
   throw ConfigError(concat(source, ": ", field.key, " is ", found, "; expected ",
                            kExpected[field.value.index()]));
 }
@@ -89,6 +88,11 @@ void check_utf8(const std::string& text, const std::string& source) {
                 "\", which TOML cannot hold; expected UTF-8");
 }
 
+[[noreturn]] void fail_choice(const Field& field, std::string_view found) {
+  throw ConfigError(
+      concat(field.key, " is \"", shown(found), "\"; expected one of ", join(field.allowed)));
+}
+
 void assign_text(const Field& field, const std::string& text, const std::string& source) {
   const bool fits = std::visit(Overloaded{[&](std::string* value) {
                                             check_utf8(text, source);
@@ -99,9 +103,13 @@ void assign_text(const Field& field, const std::string& text, const std::string&
                                             *value = text == "true";
                                             return *value || text == "false";
                                           },
+                                          [&](const NamedValue& value) {
+                                            if (!value.assign(text)) fail_choice(field, text);
+                                            return true;
+                                          },
                                           [&](auto* value) { return parse_number(text, *value); }},
                                field.value);
-  if (!fits) fail_type(source, field, "\"" + shown(text) + "\"");
+  if (!fits) fail_type(source, field, concat("\"", shown(text), "\""));
 }
 
 // The value as TOML writes it, on one line and cut.
@@ -148,10 +156,15 @@ void assign_table(std::vector<Field>& fields, const toml::table& table, const st
     for (const auto& [name, node] : *content.as_table()) {
       const Field& field = find_field(fields, concat(section.str(), ".", name.str()), source);
       const std::string where = concat(source, ":", node.source().begin.line);
-      if (!std::visit([&, &node = node](auto* target) { return assign_node(target, node); },
-                      field.value)) {
-        fail_type(where, field, printed(node));
-      }
+      const bool fits = std::visit(
+          Overloaded{[&, &node = node](const NamedValue& value) {
+                       const auto name = node.value_exact<std::string>();
+                       if (name && !value.assign(*name)) fail_choice(field, *name);
+                       return name.has_value();
+                     },
+                     [&, &node = node](auto* target) { return assign_node(target, node); }},
+          field.value);
+      if (!fits) fail_type(where, field, printed(node));
     }
   }
 }
@@ -159,20 +172,20 @@ void assign_table(std::vector<Field>& fields, const toml::table& table, const st
 constexpr size_t kMaxTextBytes = 4096;  // as a path
 
 void check_field(const Field& field) {
-  std::visit(Overloaded{[&](const std::string* value) {
-                          TRIREME_CHECK(value->size() <= kMaxTextBytes, field.key, " has ",
-                                        value->size(), " bytes; expected at most ", kMaxTextBytes);
-                          TRIREME_CHECK(
-                              field.allowed.empty() || std::ranges::count(field.allowed, *value),
-                              field.key, " is \"", shown(*value), "\"; expected one of ",
-                              join(field.allowed));
-                        },
-                        [](const bool*) {},
-                        [&](const auto* value) {
-                          TRIREME_CHECK(field.range.contains(*value), field.key, " is ", *value,
-                                        "; expected ", to_text(field.range));
-                        }},
-             field.value);
+  std::visit(
+      Overloaded{[&](const std::string* value) {
+                   TRIREME_CHECK(value->size() <= kMaxTextBytes, field.key, " has ", value->size(),
+                                 " bytes; expected at most ", kMaxTextBytes);
+                   if (!field.allowed.empty() && !std::ranges::count(field.allowed, *value)) {
+                     fail_choice(field, *value);
+                   }
+                 },
+                 [](const bool*) {}, [](const NamedValue&) {},
+                 [&](const auto* value) {
+                   TRIREME_CHECK(field.range.contains(*value), field.key, " is ", *value,
+                                 "; expected ", to_text(field.range));
+                 }},
+      field.value);
 }
 
 void check_allowed(std::vector<Field>& fields, const ResumeConfig& resume) {
@@ -181,89 +194,16 @@ void check_allowed(std::vector<Field>& fields, const ResumeConfig& resume) {
   }
 }
 
-// What later versions bring; refused here rather than ignored.
-void check_supported(const RunConfig& config) {
-  TRIREME_CHECK(config.parallel.expert == 1, "parallel.expert is ", config.parallel.expert,
-                "; this version has no experts: set it to 1");
-}
-
-void check_precision(const TrainConfig& train) {
-  const bool needs_masters = train.precision == "fp16";
-  TRIREME_CHECK(
-      train.master_weights || !needs_masters,
-      "train.master_weights is false with fp16, whose weights lose every small update; set "
-      "it to true, or train.precision = \"bf16\" with train.stochastic_rounding = true");
-  TRIREME_CHECK(
-      !train.stochastic_rounding || (train.precision == "bf16" && !train.master_weights),
-      "train.stochastic_rounding is for bf16 weights without masters: set train.precision "
-      "= \"bf16\" and train.master_weights = false, or leave it out");
-}
-
-// The tree over microbatches is the same for every number of ranks if all its subtrees are full.
-void check_reproducible(const RunConfig& config) {
-  const auto is_power = [](int64_t n) { return std::has_single_bit(static_cast<uint64_t>(n)); };
-  const int64_t ranks = config.parallel.data, microbatches = config.microbatches_per_step();
-  TRIREME_CHECK(!config.train.reproducible || (is_power(ranks) && is_power(microbatches)),
-                "train.reproducible has ", ranks, " data ranks with ", microbatches,
-                " microbatches each; both must be powers of two: choose train.global_batch and "
-                "train.micro_batch so");
-}
-
-// Fills parallel.data and parallel.shard in.
-void resolve_ranks(ParallelConfig& parallel, int num_ranks) {
-  const int64_t others = parallel.tensor * parallel.pipeline * parallel.context;
-  if (parallel.data == 0) {
-    TRIREME_CHECK(num_ranks % others == 0, "parallel: tensor * pipeline * context is ", others,
-                  ", which does not divide ", num_ranks, " ranks");
-    parallel.data = num_ranks / others;
-  }
-  TRIREME_CHECK(parallel.data * others == num_ranks,
-                "parallel: data * tensor * pipeline * context is ", parallel.data * others,
-                " but there are ", num_ranks,
-                " ranks; set parallel.data = 0 or start with --ranks ", parallel.data * others);
-  if (parallel.zero == 0) {
-    TRIREME_CHECK(parallel.shard <= 1, "parallel.shard is ", parallel.shard,
-                  " with parallel.zero = 0, which shares nothing out; set zero to 1, 2 or 3, or "
-                  "shard to 0");
-    parallel.shard = 1;
-  }
-  if (parallel.shard == 0) parallel.shard = parallel.data;
-  TRIREME_CHECK(parallel.data % parallel.shard == 0, "parallel.shard is ", parallel.shard,
-                "; expected a divisor of the ", parallel.data, " data ranks, or 0 for all");
-}
-
-// After resolve_ranks().
-void check_compression(const TrainConfig& train, const ParallelConfig& parallel) {
-  if (train.compression == "none") return;
-  TRIREME_CHECK(!train.reproducible, "train.compression is \"", train.compression,
-                "\" with train.reproducible, which sums in another order; set one of them to its "
-                "default");
-  TRIREME_CHECK(parallel.zero == 0 || parallel.shard == parallel.data, "train.compression is \"",
-                train.compression, "\" with parallel.shard = ", parallel.shard, " of ",
-                parallel.data,
-                " data ranks; it sums over all of them at once: set parallel.shard = 0");
-  const bool has_residual = train.compression == "powersgd" || train.compression == "topk";
-  TRIREME_CHECK(!has_residual || train.precision != "fp16", "train.compression is \"",
-                train.compression,
-                "\" with train.precision = \"fp16\", whose loss scale changes what a residual "
-                "means; use bf16");
-  TRIREME_CHECK(!has_residual || train.skip_bad_steps == 0, "train.compression is \"",
-                train.compression,
-                "\" with train.skip_bad_steps; a residual takes up the gradient of a step that is "
-                "skipped: set one of them to its default");
-  TRIREME_CHECK(!has_residual || !train.measure_noise, "train.compression is \"", train.compression,
-                "\" with train.measure_noise, which compares gradients with their sum; measure "
-                "without compression");
-}
-
 bool is_number(const Field& field) {
-  return !std::holds_alternative<bool*>(field.value) &&
-         !std::holds_alternative<std::string*>(field.value);
+  return std::holds_alternative<int64_t*>(field.value) ||
+         std::holds_alternative<uint64_t*>(field.value) ||
+         std::holds_alternative<double*>(field.value);
 }
 
 std::string format_value(const Field& field) {
   return std::visit(
       Overloaded{[](const std::string* value) { return quoted(*value); },
+                 [](const NamedValue& value) { return quoted(value.name()); },
                  [](const bool* value) { return std::string(*value ? "true" : "false"); },
                  [](const double* value) {
                    char digits[32];
@@ -277,16 +217,14 @@ std::string format_value(const Field& field) {
 
 }  // namespace
 
-c10::ScalarType RunConfig::dtype() const {
-  for (const auto& [name, type] : kPrecisions) {
-    if (train.precision == name) return type;
-  }
-  throw InternalError("train.precision " + train.precision);
+std::vector<std::string> train_transports() {
+  return {"auto", "shm", "gloo", "hierarchical", "mpi"};
 }
 
 c10::ScalarType RunConfig::gradient_dtype() const {
-  return train.reduce_dtype == "fp32" ? c10::promoteTypes(dtype(), c10::ScalarType::Float)
-                                      : dtype();
+  return train.reduce_dtype == ReduceDtype::kFp32
+             ? c10::promoteTypes(dtype(), c10::ScalarType::Float)
+             : dtype();
 }
 
 int64_t RunConfig::held_gradients() const {
@@ -351,38 +289,6 @@ RunConfig load_config(const std::filesystem::path& path, std::span<const Overrid
   TRIREME_CHECK(std::filesystem::is_regular_file(path), "config ", path.string(),
                 " does not exist; examples/demo.toml is one to start from");
   return parse_config(read_file(path, kMaxTomlBytes), path.string(), overrides);
-}
-
-void resolve(RunConfig& config, int num_ranks) {
-  check_supported(config);
-  auto& [model, data, train, optimizer, parallel, offload, checkpoint, output, resume] = config;
-  check_precision(train);
-  resolve_ranks(parallel, num_ranks);
-  check_compression(train, parallel);
-  model::recompute_plan(train.recompute, train.recompute_modules);
-  const int64_t per_forward = config.sequences_per_forward();
-  const bool is_even = config.is_even();
-  TRIREME_CHECK(is_even || train.uneven_batches, "train.global_batch is ", train.global_batch,
-                "; expected a multiple of train.micro_batch * data ranks = ", train.micro_batch,
-                " * ", parallel.data, " = ", per_forward, ", such as ",
-                (train.global_batch / per_forward + 1) * per_forward,
-                ", or --train.uneven_batches=true, and some ranks have less to do");
-  TRIREME_CHECK(
-      !train.measure_noise || is_even,
-      "train.measure_noise compares microbatches of one size; set train.global_batch to a "
-      "multiple of train.micro_batch * data ranks = ",
-      per_forward);
-  TRIREME_CHECK(!train.measure_noise || train.global_batch > train.micro_batch,
-                "train.measure_noise compares the gradients of a step's microbatches, and there is "
-                "one; lower train.micro_batch, which is ",
-                train.micro_batch);
-  check_reproducible(config);
-  TRIREME_CHECK(train.spike_factor == 0 || train.spike_factor > 1, "train.spike_factor is ",
-                train.spike_factor, "; expected 0 (never) or above 1, such as 3");
-  parse_parameter_groups(optimizer.groups);
-  model::ModelConfig shape = model;
-  if (shape.vocab_size == 0) shape.vocab_size = 1;  // the tokenizer's, known once the data is open
-  model::validate(shape);
 }
 
 std::vector<Override> settings(const RunConfig& config) {

@@ -1,6 +1,6 @@
 // A run's whole configuration: typed, with its defaults, and checked whole before the first
 // allocation or connection. Reads TOML and --section.key=value overrides; writes the resolved TOML
-// back.
+// back. Each section is a struct of keys (base/key.h), in the header of what it configures.
 #pragma once
 
 #include <cstdint>
@@ -12,98 +12,49 @@
 
 #include <c10/core/ScalarType.h>
 
-#include "trireme/base/choice.h"
+#include "trireme/base/bounds.h"
+#include "trireme/base/key.h"
 #include "trireme/model/config.h"
+#include "trireme/train/config/parallel_config.h"
+#include "trireme/train/config/train_config.h"
+#include "trireme/train/offload/offload_config.h"
 #include "trireme/train/optimizer/optimizer_config.h"
 
 namespace trireme::train {
 
 struct DataConfig {
-  std::string path = "data/python";  // prefix of .bin/.idx
-  uint64_t seed = 1;                 // order of the sequences
-  bool separate_documents = false;   // a token reads those of its own document alone
-};
-
-struct TrainConfig {
-  int64_t steps = 200;
-  int64_t global_batch = 16;  // sequences a step over all ranks
-  int64_t micro_batch = 4;    // sequences a forward
-  std::string precision = "fp32";
-  uint64_t seed = 42;                     // initial weights, dropout, stochastic rounding
-  double gradient_clip = 1.0;             // largest global norm; 0: none
-  bool master_weights = true;             // bf16, fp16: the optimizer keeps weights in fp32
-  bool stochastic_rounding = false;       // bf16 without masters
-  std::string reduce_dtype = "gradient";  // bf16, fp16: sum gradients so, or in "fp32"
-  double loss_scale = 65536;              // fp16: at first
-  int64_t loss_scale_interval = 1000;     // fp16: good steps before it doubles
-  std::string recompute = "none";
-  std::string recompute_modules = "attention_core";  // selective: which
-  bool reproducible = false;
-  bool uneven_batches = false;          // the last ranks' microbatches may be smaller or empty
-  bool measure_noise = false;           // the gradient noise scale
-  int64_t skip_bad_steps = 0;           // in a row; 0: a bad step ends the run
-  double spike_factor = 0;              // a norm so many times its mean is bad; 0: never
-  int64_t check_replicas_interval = 0;  // steps between comparisons of the replicas; 0: never
-  int64_t evaluate_interval = 0;        // steps between evaluations; 0: never
-  int64_t evaluate_sequences = 64;
-  int64_t bucket_bytes = 4 << 20;
-  bool overlap = true;
-  bool symmetric_memory = true;
-  std::string compression = "none";  // of gradients on the wire
-  int64_t compression_rank = 4;      // powersgd
-  double compression_ratio = 0.01;   // topk: of each parameter's elements
-  int64_t compression_warmup = 0;    // steps without
-};
-
-struct ParallelConfig {
-  int64_t data = 0;  // 0: what the other axes leave
-  int64_t zero = 0;
-  int64_t shard = 0;           // zero: ranks that share one copy; 0: all data ranks
-  int64_t gathered_units = 3;  // zero = 3: units whose parameters are whole at one time
-  int64_t tensor = 1;
-  bool sequence_parallel = false;     // tensor: between the layers each rank has its own tokens
-  std::string async_tensor = "auto";  // tensor: communicate while multiplying
-  int64_t pipeline = 1;
-  std::string schedule = "1f1b";
-  int64_t stages_per_rank = 0;       // 0: what the schedule asks for
-  std::string stage_layers = "";     // "3,3": layers of each stage; empty: as even as it goes
-  int64_t stage_memory = 0;          // bytes that a rank's stages may take; 0: no limit
-  int64_t rebalance_interval = 0;    // steps between looks at the stages' times; 0: never
-  double rebalance_threshold = 0.1;  // of the slowest stage's time that a move must save
-  int64_t context = 1;
-  std::string context_form = "ring";
-  int64_t expert = 1;
-  std::string transport = "auto";
-  int64_t timeout_seconds = 300;  // that a rank waits for another before it gives up
-  int64_t heap_bytes = 0;         // symmetric memory that a rank may allocate; 0: what the host has
-};
-
-struct OffloadConfig {
-  std::string optimizer = "none";   // where its states are: with the parameters, "host" or "disk"
-  std::string folder = "";          // disk; empty: <output.folder>/offload
-  int64_t buffer_bytes = 64 << 20;  // disk: of each buffer that states pass through
+  TRIREME_KEYS_BEGIN(DataConfig)
+  TRIREME_KEY(std::string, path, "data/python", kMustStay,
+              "prefix that `trireme data prepare --output` wrote")
+  TRIREME_KEY(uint64_t, seed, 1, kMustStay, "order of the sequences", Range{0, kMaxSeed})
+  TRIREME_KEY(bool, separate_documents, false, kMustStay,
+              "attention only within documents, where a sequence holds parts of several")
+  TRIREME_KEYS_END()
 };
 
 struct CheckpointConfig {
-  int64_t interval = 50;  // steps; 0: only at the end
-  int64_t keep = 3;
+  TRIREME_KEYS_BEGIN(CheckpointConfig)
+  TRIREME_KEY(int64_t, interval, 50, kMayChange, "save every N steps; 0 = only at the end",
+              Range{0, kMaxSteps})
+  TRIREME_KEY(int64_t, keep, 3, kMayChange, "newest checkpoints that stay", Range{1, 1e6})
+  TRIREME_KEYS_END()
 };
 
 struct OutputConfig {
-  std::string folder = "runs/demo";
+  TRIREME_KEYS_BEGIN(OutputConfig)
+  TRIREME_KEY(std::string, folder, "runs/demo", kMayChange,
+              "metrics, events and checkpoints of the run")
+  TRIREME_KEYS_END()
 };
 
+// See resume.h. Never written back: a permission is for the start it is given to.
 struct ResumeConfig {
-  // Keys that must stay as they were and may change this once, see resume.h. Never written back: a
-  // permission is for the start that it is given to.
-  std::string allow = "";
+  TRIREME_KEYS_BEGIN(ResumeConfig)
+  TRIREME_KEY(std::string, allow, "", kNotKept,
+              "keys of the checkpoint's run that may change this once, such as "
+              "data.path,model.dropout")
+  TRIREME_KEYS_END()
 };
-
-// The values of train.precision.
-inline constexpr Choice<c10::ScalarType> kPrecisions[] = {{"fp64", c10::ScalarType::Double},
-                                                          {"fp32", c10::ScalarType::Float},
-                                                          {"bf16", c10::ScalarType::BFloat16},
-                                                          {"fp16", c10::ScalarType::Half}};
 
 struct RunConfig {
   model::ModelConfig model;
@@ -128,7 +79,7 @@ struct RunConfig {
   // train.reproducible's tree has one for each of its levels.
   int64_t held_gradients() const;
   // Of weights and activations.
-  c10::ScalarType dtype() const;
+  c10::ScalarType dtype() const { return train.precision; }
   // Of gradients.
   c10::ScalarType gradient_dtype() const;
 };

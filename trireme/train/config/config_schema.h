@@ -1,53 +1,54 @@
-// The one table of a config's keys: name, where the value lives, what it may be and what it means.
-// Parsing, overrides, printing and --help all walk it. Every number has its range here; what
-// depends on other keys or on the machine is checked by resolve(), check_layout() and
-// check_memory().
+// A config's keys as one list, each with a pointer to its value, made from the keys of its sections.
+// Parsing, overrides, printing and --help pass over it. What depends on other keys or on the machine
+// is checked by resolve(), check_layout() and check_memory().
 #pragma once
 
 #include <cstdint>
-#include <limits>
+#include <functional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
+#include "trireme/base/key.h"
 #include "trireme/train/config/config.h"
 
 namespace trireme::train {
 
-// The numbers from `minimum` to `maximum`, without an end that is marked. long double holds every
-// integer of 64 bits exactly.
-struct Range {
-  long double minimum = std::numeric_limits<double>::lowest();
-  long double maximum = std::numeric_limits<double>::max();
-  bool above_minimum = false;
-  bool below_maximum = false;
+// An enum of the config, by the names of its table.
+class NamedValue {
+ public:
+  template <typename Value>
+  NamedValue(Value* value, std::span<const Choice<Value>> choices)
+      : name_([=] { return name_of(choices, *value); }), assign_([=](std::string_view name) {
+          for (const Choice<Value>& choice : choices) {
+            if (choice.name != name) continue;
+            *value = choice.value;
+            return true;
+          }
+          return false;
+        }) {}
 
-  bool contains(long double value) const;  // never NaN
-};
-static_assert(std::numeric_limits<long double>::digits >= 64);
+  std::string name() const { return name_(); }
+  // Whether there is such a name.
+  bool assign(std::string_view name) const { return assign_(name); }
 
-// "at least 1 and at most 100", "above 0 and below 1".
-std::string to_text(const Range& range);
-
-// What a run that resumes from a checkpoint may do with a key.
-enum class OnResume {
-  kMustStay,   // it decides what is computed, or from which data: another value is another run
-  kMayChange,  // it decides how, how long, or what is written
-  kNotKept,    // it is of one start
+ private:
+  std::function<std::string()> name_;
+  std::function<bool(std::string_view)> assign_;
 };
 
 struct Field {
   std::string key;  // "train.steps"
-  std::variant<int64_t*, uint64_t*, double*, bool*, std::string*> value;
+  std::variant<int64_t*, uint64_t*, double*, bool*, std::string*, NamedValue> value;
   std::string meaning;
   Range range{};                       // numbers
-  std::vector<std::string> allowed{};  // strings; empty: any
+  std::vector<std::string> allowed{};  // texts and enums; empty: any
   OnResume on_resume = OnResume::kMustStay;
 };
 
-// The fields of `config`, section by section, in the order of the documentation. A new key of
-// [model] must stay on a resume; any other belongs in one of the lists of config_schema.cc.
-// Throws: InternalError when it is in none
+// The fields of `config`, section by section, in the order of the documentation.
 std::vector<Field> schema(RunConfig& config);
 
 }  // namespace trireme::train

@@ -9,6 +9,7 @@
 #include <protozero/pbf_writer.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/seconds.h"
 
 namespace trireme::train {
 namespace {
@@ -39,9 +40,7 @@ uint32_t masked_crc(std::string_view data) {
   return ((crc >> 15) | (crc << 17)) + 0xA282EAD8u;
 }
 
-double wall_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
+double wall_time() { return in_seconds(std::chrono::system_clock::now().time_since_epoch()); }
 
 std::filesystem::path new_file(const std::filesystem::path& folder) {
   make_folders(folder);

@@ -20,11 +20,10 @@ int64_t StateTensor::num_bytes() const {
 }
 
 std::unique_ptr<StateStore> make_state_store(const OffloadOptions& options, StatePlan plan) {
-  if (options.place == OffloadOptions::Place::kDisk) {
+  if (options.place == OffloadPlace::kDisk) {
     return std::make_unique<DiskStore>(options, std::move(plan));
   }
-  const at::Device home =
-      options.place == OffloadOptions::Place::kHost ? at::Device(at::kCPU) : plan.device;
+  const at::Device home = options.place == OffloadPlace::kHost ? at::Device(at::kCPU) : plan.device;
   return std::make_unique<MemoryStore>(std::move(plan), home);
 }
 

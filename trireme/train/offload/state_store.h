@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/checkpoint/checkpoint.h"
+#include "trireme/train/offload/offload_config.h"
 
 namespace trireme::train {
 
@@ -57,8 +58,7 @@ class StateStore {
 };
 
 struct OffloadOptions {
-  enum class Place { kNone, kHost, kDisk };
-  Place place = Place::kNone;
+  OffloadPlace place = OffloadPlace::kNone;
   // kDisk:
   std::filesystem::path folder{};
   int64_t buffer_bytes = 64 << 20;  // the most that a chunk may have, where tensors can be cut

@@ -116,7 +116,7 @@ StatePlan Optimizer::plan_states(const OffloadOptions& offload) {
     plan.device = shard.weights.device();
   }
   ChunkLimits limits{.elements = kElementsAtATime, .may_cut = !rule_->needs_whole_parameters()};
-  if (offload.place == OffloadOptions::Place::kDisk) limits.bytes = offload.buffer_bytes;
+  if (offload.place == OffloadPlace::kDisk) limits.bytes = offload.buffer_bytes;
   chunks_ = cut_into_chunks(sizes, limits);
   for (const UpdateChunk& chunk : chunks_) {
     std::vector<StatePiece>& pieces = plan.chunks.emplace_back();

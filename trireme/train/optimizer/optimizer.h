@@ -20,9 +20,6 @@
 
 namespace trireme::train {
 
-// What optimizer.name may be.
-std::vector<std::string> optimizer_names();
-
 // The rule that `config.name` names.
 // Throws: ConfigError when there is none
 std::unique_ptr<const UpdateRule> make_update_rule(const OptimizerConfig& config);

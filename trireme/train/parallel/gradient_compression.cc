@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 
+#include "trireme/base/error.h"
 #include "trireme/checkpoint/agreement.h"
 #include "trireme/parallel/data/compression/cast_hook.h"
 #include "trireme/parallel/data/compression/int8_hook.h"
@@ -17,14 +18,18 @@ namespace trireme::train {
 namespace {
 
 std::shared_ptr<parallel::GradientHook> make_rule(const TrainConfig& train) {
-  if (train.compression == "bf16") return std::make_shared<parallel::CastHook>(at::kBFloat16);
-  if (train.compression == "fp16") return std::make_shared<parallel::CastHook>(at::kHalf);
-  if (train.compression == "int8") return std::make_shared<parallel::Int8Hook>();
-  if (train.compression == "topk") {
-    return std::make_shared<parallel::TopKHook>(train.compression_ratio);
+  using parallel::Compression;
+  switch (train.compression) {
+    case Compression::kNone: return nullptr;
+    case Compression::kBf16: return std::make_shared<parallel::CastHook>(at::kBFloat16);
+    case Compression::kFp16: return std::make_shared<parallel::CastHook>(at::kHalf);
+    case Compression::kInt8: return std::make_shared<parallel::Int8Hook>();
+    case Compression::kPowerSgd:
+      return std::make_shared<parallel::PowerSgdHook>(
+          parallel::PowerSgdOptions{.rank = train.compression_rank, .seed = train.seed});
+    case Compression::kTopK: return std::make_shared<parallel::TopKHook>(train.compression_ratio);
   }
-  return std::make_shared<parallel::PowerSgdHook>(
-      parallel::PowerSgdOptions{.rank = train.compression_rank, .seed = train.seed});
+  throw InternalError("unknown Compression");
 }
 
 bool is_same(const checkpoint::Summary& saved, std::span<const checkpoint::Entry> entries) {
@@ -42,9 +47,8 @@ bool is_same(const checkpoint::Summary& saved, std::span<const checkpoint::Entry
 }  // namespace
 
 std::shared_ptr<parallel::GradientHook> make_gradient_hook(const TrainConfig& train) {
-  if (train.compression == "none") return nullptr;
   std::shared_ptr<parallel::GradientHook> rule = make_rule(train);
-  if (train.compression_warmup == 0) return rule;
+  if (rule == nullptr || train.compression_warmup == 0) return rule;
   return std::make_shared<parallel::WarmUpHook>(std::move(rule), train.compression_warmup);
 }
 

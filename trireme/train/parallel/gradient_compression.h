@@ -15,7 +15,7 @@
 
 namespace trireme::train {
 
-// The hook of train.compression, after its warm-up; null for "none".
+// The hook of train.compression, after its warm-up; null without compression.
 std::shared_ptr<parallel::GradientHook> make_gradient_hook(const TrainConfig& train);
 
 inline constexpr const char* kCompressionPrefix = "compression.";

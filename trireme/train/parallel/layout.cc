@@ -15,14 +15,9 @@
 namespace trireme::train {
 namespace {
 
-parallel::ContextForm context_form(const ParallelConfig& config) {
-  return config.context_form == "ring" ? parallel::ContextForm::kRing
-                                       : parallel::ContextForm::kAllToAll;
-}
-
 bool keeps_compression_state(const TrainConfig& train) {
-  return train.compression == "powersgd" || train.compression == "topk" ||
-         (train.compression != "none" && train.compression_warmup > 0);
+  return parallel::keeps_residual(train.compression) ||
+         (train.compression != parallel::Compression::kNone && train.compression_warmup > 0);
 }
 
 std::vector<int> parse_counts(std::string_view text) {
@@ -114,7 +109,7 @@ model::ModelAxes model_axes(const RunConfig& config, const mesh::DeviceMesh& mes
                      .overlap = std::move(overlap),
                      .symmetric = config.train.symmetric_memory},
           .context = mesh.size("context") > 1 ? &mesh.group("context") : nullptr,
-          .context_form = context_form(config.parallel),
+          .context_form = config.parallel.context_form,
           .ring = {.overlap = config.train.overlap, .symmetric = config.train.symmetric_memory}};
 }
 
@@ -154,7 +149,8 @@ std::string describe_layout(const RunConfig& config) {
                    parallel.sequence_parallel ? " (sequence parallel)" : "");
   }
   if (parallel.context > 1) {
-    text += concat(" x context ", parallel.context, " (", parallel.context_form, ")");
+    text += concat(" x context ", parallel.context, " (",
+                   name_of(parallel::kContextForms, parallel.context_form), ")");
   }
   if (parallel.pipeline == 1) return text;
   text += concat(" x pipeline ", parallel.pipeline, " (", parallel.schedule, ", layers ");
@@ -211,7 +207,7 @@ void check_layout(const RunConfig& config) {
   for (int rank = 0; rank < cuts.ranks; ++rank) {
     const int64_t heads = cuts.heads_of(rank).size;
     try {
-      parallel::check_context(context_form(axes), heads, static_cast<int>(axes.context));
+      parallel::check_context(axes.context_form, heads, static_cast<int>(axes.context));
     } catch (const ConfigError& error) {
       throw ConfigError(concat("parallel.context is ", axes.context, " and a tensor rank has ",
                                heads, " heads: ", error.what(),

@@ -19,15 +19,15 @@ constexpr size_t kNumbers = 3;  // seconds of the step, CommunicationTimes so fa
 
 }  // namespace
 
-OverlapChoice::OverlapChoice(const std::string& mode, comm::Communicator& world,
+OverlapChoice::OverlapChoice(AsyncTensor mode, comm::Communicator& world,
                              HiddenCommunication hidden, Clock clock)
     : world_(world),
       hidden_(std::move(hidden)),
-      flag_(std::make_shared<bool>(mode == "on")),
-      is_decided_(mode != "auto"),
+      flag_(std::make_shared<bool>(mode == AsyncTensor::kOn)),
+      is_decided_(mode != AsyncTensor::kAuto),
       clock_(std::move(clock)) {
-  if (mode == "auto") last_step_ = kFirstTrial + 2 * kTrials - 1;
-  if (mode == "on") last_step_ = kFirstTrial + kTrials - 1;
+  if (mode == AsyncTensor::kAuto) last_step_ = kFirstTrial + 2 * kTrials - 1;
+  if (mode == AsyncTensor::kOn) last_step_ = kFirstTrial + kTrials - 1;
 }
 
 bool OverlapChoice::measures() const { return step_ >= kFirstTrial && step_ <= last_step_; }

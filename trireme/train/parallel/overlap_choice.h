@@ -14,6 +14,7 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/comm/communicator.h"
+#include "trireme/train/config/parallel_config.h"
 #include "trireme/train/parallel/hidden_communication.h"
 
 namespace trireme::train {
@@ -29,8 +30,8 @@ class OverlapChoice {
  public:
   using Clock = std::function<int64_t()>;  // nanoseconds
 
-  // mode: "on", "off" or "auto". `world` outlives it.
-  OverlapChoice(const std::string& mode, comm::Communicator& world, HiddenCommunication hidden,
+  // `world` outlives it.
+  OverlapChoice(AsyncTensor mode, comm::Communicator& world, HiddenCommunication hidden,
                 Clock clock = monotonic_ns);
 
   // What layers read: constant during a step.
@@ -38,7 +39,7 @@ class OverlapChoice {
 
   void begin_step();
   // "decided asynchronous tensor parallel on: 31.2 ms a step with it, 33.0 without; it hides 63 %
-  // of its communication" in the step that decides, or of "on" has been measured. Without the last
+  // of its communication" in the step that decides, or of kOn has been measured. Without the last
   // part where calls are not recorded.
   // Comm:       24 bytes from every rank to all, while it tries or measures
   // Collective: every rank of the world

@@ -50,7 +50,7 @@ parallel::DdpOptions ddp_options(const RunConfig& config, const model::LanguageM
           .overlap = config.train.overlap,
           .symmetric = config.train.symmetric_memory,
           .reproducible = config.train.reproducible,
-          .reduce_in_fp32 = config.train.reduce_dtype == "fp32",
+          .reduce_in_fp32 = config.train.reduce_dtype == ReduceDtype::kFp32,
           .whole_parameters = needs_whole_parameters(config.optimizer),
           .hook = std::move(hook),
           .outer_layout =

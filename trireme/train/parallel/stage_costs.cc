@@ -77,7 +77,7 @@ double bytes_of_head(const RunConfig& config, double norm_input, double rows) {
                         static_cast<double>(config.parallel.tensor) * D;
   const bool comes_from_another_rank = config.model.has_tied_head() &&
                                        config.parallel.pipeline > 1 &&
-                                       config.parallel.schedule != "zero-bubble-v";
+                                       !parallel::ends_where_it_begins(config.parallel.schedule);
   return norm_input * D * rows + wide_itemsize(config) * (D * rows + weight) +
          (comes_from_another_rank ? itemsize(config) * weight : 0);
 }
@@ -122,7 +122,7 @@ double state_bytes_per_parameter(const RunConfig& config) {
   const double item = itemsize(config);
   const bool has_masters = item < 4 && config.train.master_weights;
   const double states =
-      config.offload.optimizer == "disk"
+      config.offload.optimizer == OffloadPlace::kDisk
           ? 0
           : wide_itemsize(config) * (elements_kept_per_parameter(config) + (has_masters ? 1 : 0));
   const int64_t zero = config.parallel.zero;

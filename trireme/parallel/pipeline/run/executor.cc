@@ -48,6 +48,7 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/seconds.h"
 #include "trireme/comm/objects.h"
 #include "trireme/parallel/pipeline/run/stage_exchange.h"
 #include "trireme/parallel/pipeline/run/stage_runner.h"
@@ -57,10 +58,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Key = std::pair<int, int>;  // stage, microbatch
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 }  // namespace
 

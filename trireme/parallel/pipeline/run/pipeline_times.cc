@@ -1,6 +1,7 @@
 #include "trireme/parallel/pipeline/run/pipeline_times.h"
 
 #include "trireme/base/error.h"
+#include "trireme/base/seconds.h"
 #include "trireme/parallel/pipeline/schedule/timeline.h"
 
 namespace trireme::parallel {
@@ -43,7 +44,7 @@ PipelineTimes pipeline_times(const Schedule& schedule,
     times.step += share * timeline.cost();
     times.bubble += share * timeline.bubble();
     for (size_t rank = 0; rank < num_ranks; ++rank) {
-      times.waiting[rank] += share * std::chrono::duration<double>(ranks[rank].waiting).count();
+      times.waiting[rank] += share * in_seconds(ranks[rank].waiting);
       times.bytes_sent[rank] += ranks[rank].bytes_sent;
     }
     for (size_t stage = 0; stage < num_stages; ++stage) {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include "trireme/base/seconds.h"
 #include "trireme/comm/objects.h"
 
 namespace trireme::parallel {
@@ -64,7 +65,7 @@ Timeline measured_timeline(const std::vector<PipelineProfile>& profiles) {
   const auto first = std::ranges::min(profiles, {}, &PipelineProfile::begin).begin;
   Timeline timeline;
   for (const PipelineProfile& profile : profiles) {
-    const double offset = std::chrono::duration<double>(profile.begin - first).count();
+    const double offset = in_seconds(profile.begin - first);
     timeline.ranks.emplace_back();
     for (TimedAction timed : profile.actions) {
       timed.start += offset;

@@ -11,28 +11,66 @@
 namespace trireme::parallel {
 namespace {
 
+// One row per schedule: how many stages a rank has, how it is built, what bubble its paper states.
 struct Builder {
-  const char* name;
+  std::string_view name;
   int default_chunks;
   int min_chunks;
   int max_chunks;
+  bool ends_where_it_begins;  // the first and the last stage are on one rank
   std::function<Schedule(const ScheduleOptions&)> build;
+  double (*bubble)(const ScheduleOptions&);
 };
 
 constexpr int kMaxChunks = 1 << 10;
+constexpr double kNoFormula = -1;
+
+double ramp(const ScheduleOptions& options) { return options.num_ranks - 1; }
+
+double bubble_of_any(const ScheduleOptions& options) {
+  return ramp(options) * options.costs.of(0).total();
+}
+
+double bubble_of_multiples(const ScheduleOptions& options) {
+  return options.num_microbatches % options.num_ranks == 0 ? bubble_of_any(options) : kNoFormula;
+}
+
+double bubble_when_full(const ScheduleOptions& options) {
+  return options.num_microbatches >= options.num_ranks ? bubble_of_any(options) : kNoFormula;
+}
+
+// ZB-H1; with more memory (ZB-H2 and beyond) the heuristic has no formula.
+double bubble_of_h1(const ScheduleOptions& options) {
+  const StageCosts& costs = options.costs.of(0);
+  const bool is_h1 = options.memory_limit == 0 || options.memory_limit == options.num_ranks;
+  const bool is_full = options.num_microbatches >= options.num_ranks;
+  if (!is_h1 || !is_full || costs.backward_weight > costs.backward_input) return kNoFormula;
+  return ramp(options) * (costs.forward + costs.backward_input - costs.backward_weight);
+}
+
+double bubble_of_v(const ScheduleOptions& options) {
+  const StageCosts& costs = options.costs.of(0);
+  const bool is_even =
+      costs.forward == costs.backward_input && costs.forward == costs.backward_weight;
+  return is_even && options.num_microbatches >= 2 * options.num_ranks ? 0 : kNoFormula;
+}
 
 const std::vector<Builder>& builders() {
   using O = const ScheduleOptions&;
   static const std::vector<Builder> all = {
-      {"gpipe", 1, 1, 1, [](O o) { return gpipe(o.num_ranks, o.num_microbatches); }},
-      {"1f1b", 1, 1, 1,
-       [](O o) { return one_forward_one_backward(o.num_ranks, o.num_microbatches); }},
-      {"interleaved", 2, 1, kMaxChunks,
-       [](O o) { return interleaved(o.num_ranks, o.num_chunks, o.num_microbatches); }},
-      {"zero-bubble", 1, 1, 1, zero_bubble},
-      {"zero-bubble-v", 2, 2, 2, zero_bubble_v},
-      {"breadth-first", 2, 1, kMaxChunks,
-       [](O o) { return breadth_first(o.num_ranks, o.num_chunks, o.num_microbatches); }},
+      {"gpipe", 1, 1, 1, false, [](O o) { return gpipe(o.num_ranks, o.num_microbatches); },
+       bubble_of_any},
+      {"1f1b", 1, 1, 1, false,
+       [](O o) { return one_forward_one_backward(o.num_ranks, o.num_microbatches); },
+       bubble_of_any},
+      {"interleaved", 2, 1, kMaxChunks, false,
+       [](O o) { return interleaved(o.num_ranks, o.num_chunks, o.num_microbatches); },
+       bubble_of_multiples},
+      {"zero-bubble", 1, 1, 1, false, zero_bubble, bubble_of_h1},
+      {"zero-bubble-v", 2, 2, 2, true, zero_bubble_v, bubble_of_v},
+      {"breadth-first", 2, 1, kMaxChunks, false,
+       [](O o) { return breadth_first(o.num_ranks, o.num_chunks, o.num_microbatches); },
+       bubble_when_full},
   };
   return all;
 }
@@ -133,12 +171,9 @@ double duration_of(const Action& action, const PipelineCosts& costs) {
   }
 }
 
-const std::vector<std::string>& schedule_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    for (const Builder& builder : builders()) all.emplace_back(builder.name);
-    return all;
-  }();
+std::vector<std::string> schedule_names() {
+  std::vector<std::string> names;
+  for (const Builder& builder : builders()) names.emplace_back(builder.name);
   return names;
 }
 
@@ -165,28 +200,12 @@ std::vector<int> round_robin(int num_ranks, int num_chunks) {
   return ranks;
 }
 
-double bubble_formula(std::string_view name, const ScheduleOptions& given) {
-  constexpr double kNone = -1;
-  const ScheduleOptions options = complete(builder_of(name), given);
-  const StageCosts& costs = options.costs.of(0);
-  const double ramp = options.num_ranks - 1;
-  const bool is_full = options.num_microbatches >= options.num_ranks;
-  if (options.costs.stages.size() > 1 || options.costs.communication != 0) return kNone;
-  if (name == "gpipe" || name == "1f1b") return ramp * costs.total();
-  if (name == "breadth-first") return is_full ? ramp * costs.total() : kNone;
-  if (name == "interleaved") {
-    return options.num_microbatches % options.num_ranks == 0 ? ramp * costs.total() : kNone;
-  }
-  if (name == "zero-bubble") {
-    // ZB-H1; with more memory (ZB-H2 and beyond) the heuristic has no formula.
-    const bool is_h1 = options.memory_limit == 0 || options.memory_limit == options.num_ranks;
-    const double bubble = costs.forward + costs.backward_input - costs.backward_weight;
-    return is_full && is_h1 && costs.backward_weight <= costs.backward_input ? ramp * bubble
-                                                                             : kNone;
-  }
-  const bool is_even =
-      costs.forward == costs.backward_input && costs.forward == costs.backward_weight;
-  return is_even && options.num_microbatches >= 2 * options.num_ranks ? 0 : kNone;
+bool ends_where_it_begins(std::string_view name) { return builder_of(name).ends_where_it_begins; }
+
+double bubble_formula(std::string_view name, const ScheduleOptions& options) {
+  if (options.costs.stages.size() > 1 || options.costs.communication != 0) return kNoFormula;
+  const Builder& builder = builder_of(name);
+  return builder.bubble(complete(builder, options));
 }
 
 }  // namespace trireme::parallel

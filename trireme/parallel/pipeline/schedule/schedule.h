@@ -89,9 +89,12 @@ struct ScheduleOptions {
 };
 
 // The names that a config may use.
-const std::vector<std::string>& schedule_names();
+std::vector<std::string> schedule_names();
 // options.num_chunks, or the schedule's own where that is 0. Throws as make_schedule().
 int num_chunks_of(std::string_view name, const ScheduleOptions& options);
+// Whether its first and last stage are on one rank, as in a V.
+// Throws: ConfigError when the name is unknown, as what follows
+bool ends_where_it_begins(std::string_view name);
 // The schedule of that name, with its sends and recvs.
 // Throws: ConfigError when the name is unknown or a number is out of the schedule's range
 Schedule make_schedule(std::string_view name, const ScheduleOptions& options);

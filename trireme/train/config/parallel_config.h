@@ -1,0 +1,74 @@
+// Section [parallel] of a config.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/base/bounds.h"
+#include "trireme/base/key.h"
+#include "trireme/parallel/context/context_form.h"
+#include "trireme/parallel/pipeline/schedule/schedule.h"
+
+namespace trireme::train {
+
+enum class AsyncTensor { kAuto, kOn, kOff };
+inline constexpr Choice<AsyncTensor> kAsyncTensors[] = {
+    {"auto", AsyncTensor::kAuto}, {"on", AsyncTensor::kOn}, {"off", AsyncTensor::kOff}};
+
+// The transports of comm/rendezvous that a training run uses.
+std::vector<std::string> train_transports();
+
+struct ParallelConfig {
+  TRIREME_KEYS_BEGIN(ParallelConfig)
+  TRIREME_KEY(int64_t, data, 0, kMayChange, "data-parallel ranks; 0 = what the other axes leave",
+              Range{0, kMaxRanks})
+  TRIREME_KEY(int64_t, zero, 0, kMayChange, "0 DDP, 1, 2, 3: what is sharded over the data ranks",
+              Range{0, 3})
+  TRIREME_KEY(int64_t, shard, 0, kMayChange, "zero: ranks that shard one copy; 0 = all data ranks",
+              Range{0, kMaxRanks})
+  TRIREME_KEY(int64_t, gathered_units, 3, kMayChange,
+              "zero = 3: gather the next block ahead while fewer than this many are gathered",
+              Range{1, kMaxLayers})
+  TRIREME_KEY(int64_t, tensor, 1, kMayChange, "tensor-parallel ranks", Range{1, kMaxRanks})
+  TRIREME_KEY(bool, sequence_parallel, false, kMayChange,
+              "tensor: norms and residuals hold only this rank's tokens, which saves memory")
+  TRIREME_KEY(AsyncTensor, async_tensor, AsyncTensor::kAuto, kMayChange,
+              "tensor: communicate while multiplying; auto = what the first steps show to be "
+              "faster",
+              kAsyncTensors)
+  TRIREME_KEY(int64_t, pipeline, 1, kMayChange, "pipeline ranks", Range{1, kMaxRanks})
+  TRIREME_KEY(std::string, schedule, "1f1b", kMayChange, "pipeline schedule",
+              parallel::schedule_names)
+  TRIREME_KEY(int64_t, stages_per_rank, 0, kMayChange,
+              "pipeline stages per rank; 0 = what the schedule asks for, 1 or 2",
+              Range{0, kMaxLayers})
+  TRIREME_KEY(std::string, stage_layers, "", kMayChange,
+              "layers of each stage, such as 3,3; empty = as even as their cost allows")
+  TRIREME_KEY(int64_t, stage_memory, 0, kMayChange,
+              "limit on a rank's estimated states and activations, in bytes, when layers are split "
+              "by cost; 0 = no limit",
+              Range{0, kMaxMemory})
+  TRIREME_KEY(int64_t, rebalance_interval, 0, kMayChange,
+              "measure the stages every N steps, and move layers if that pays; 0 = never",
+              Range{0, kMaxSteps})
+  TRIREME_KEY(double, rebalance_threshold, 0.1, kMayChange,
+              "a move must save this share of the slowest stage's time", Range{0, 1})
+  TRIREME_KEY(int64_t, context, 1, kMayChange, "context-parallel ranks", Range{1, kMaxRanks})
+  TRIREME_KEY(parallel::ContextForm, context_form, parallel::ContextForm::kRing, kMayChange,
+              "context: pass keys and values round a ring, or exchange heads (Ulysses)",
+              parallel::kContextForms)
+  TRIREME_KEY(int64_t, expert, 1, kMayChange, "expert-parallel ranks", Range{1, kMaxRanks})
+  TRIREME_KEY(std::string, transport, "auto", kMayChange,
+              "how ranks communicate (mpi: started by mpirun)", train_transports)
+  TRIREME_KEY(int64_t, timeout_seconds, 300, kMayChange,
+              "how long a rank waits for another before the run ends with that rank's name",
+              Range{1, kMaxSeconds})
+  TRIREME_KEY(int64_t, heap_bytes, 0, kMayChange,
+              "limit on a rank's shared memory for gradients and activations; 0 = what /dev/shm "
+              "has, at most 2 TiB divided by the host's ranks",
+              Range{0, kMaxMemory})
+  TRIREME_KEYS_END()
+};
+
+}  // namespace trireme::train

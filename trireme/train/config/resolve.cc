@@ -1,0 +1,133 @@
+// What a config's keys must be together, section by section.
+#include <bit>
+
+#include "trireme/base/error.h"
+#include "trireme/model/recompute.h"
+#include "trireme/train/config/config.h"
+#include "trireme/train/optimizer/parameter_groups.h"
+
+namespace trireme::train {
+namespace {
+
+// What later versions bring; refused here rather than ignored.
+void check_supported(const RunConfig& config) {
+  TRIREME_CHECK(config.parallel.expert == 1, "parallel.expert is ", config.parallel.expert,
+                "; this version has no experts: set it to 1");
+}
+
+void check_precision(const TrainConfig& train) {
+  const bool needs_masters = train.precision == c10::kHalf;
+  TRIREME_CHECK(
+      train.master_weights || !needs_masters,
+      "train.master_weights is false with fp16, whose weights lose every small update; set "
+      "it to true, or train.precision = \"bf16\" with train.stochastic_rounding = true");
+  TRIREME_CHECK(
+      !train.stochastic_rounding || (train.precision == c10::kBFloat16 && !train.master_weights),
+      "train.stochastic_rounding is for bf16 weights without masters: set train.precision "
+      "= \"bf16\" and train.master_weights = false, or leave it out");
+}
+
+// The tree over microbatches is the same for every number of ranks if all its subtrees are full.
+void check_reproducible(const RunConfig& config) {
+  const auto is_power = [](int64_t n) { return std::has_single_bit(static_cast<uint64_t>(n)); };
+  const int64_t ranks = config.parallel.data, microbatches = config.microbatches_per_step();
+  TRIREME_CHECK(!config.train.reproducible || (is_power(ranks) && is_power(microbatches)),
+                "train.reproducible has ", ranks, " data ranks with ", microbatches,
+                " microbatches each; both must be powers of two: choose train.global_batch and "
+                "train.micro_batch so");
+}
+
+// Fills parallel.data and parallel.shard in.
+void resolve_ranks(ParallelConfig& parallel, int num_ranks) {
+  const int64_t others = parallel.tensor * parallel.pipeline * parallel.context;
+  if (parallel.data == 0) {
+    TRIREME_CHECK(num_ranks % others == 0, "parallel: tensor * pipeline * context is ", others,
+                  ", which does not divide ", num_ranks, " ranks");
+    parallel.data = num_ranks / others;
+  }
+  TRIREME_CHECK(parallel.data * others == num_ranks,
+                "parallel: data * tensor * pipeline * context is ", parallel.data * others,
+                " but there are ", num_ranks,
+                " ranks; set parallel.data = 0 or start with --ranks ", parallel.data * others);
+  if (parallel.zero == 0) {
+    TRIREME_CHECK(parallel.shard <= 1, "parallel.shard is ", parallel.shard,
+                  " with parallel.zero = 0, which shares nothing out; set zero to 1, 2 or 3, or "
+                  "shard to 0");
+    parallel.shard = 1;
+  }
+  if (parallel.shard == 0) parallel.shard = parallel.data;
+  TRIREME_CHECK(parallel.data % parallel.shard == 0, "parallel.shard is ", parallel.shard,
+                "; expected a divisor of the ", parallel.data, " data ranks, or 0 for all");
+}
+
+// After resolve_ranks().
+void check_compression(const TrainConfig& train, const ParallelConfig& parallel) {
+  if (train.compression == parallel::Compression::kNone) return;
+  const std::string compression = name_of(parallel::kCompressions, train.compression);
+  TRIREME_CHECK(!train.reproducible, "train.compression is \"", compression,
+                "\" with train.reproducible, which sums in another order; set one of them to its "
+                "default");
+  TRIREME_CHECK(parallel.zero == 0 || parallel.shard == parallel.data, "train.compression is \"",
+                compression, "\" with parallel.shard = ", parallel.shard, " of ", parallel.data,
+                " data ranks; it sums over all of them at once: set parallel.shard = 0");
+  const bool has_residual = parallel::keeps_residual(train.compression);
+  TRIREME_CHECK(!has_residual || train.precision != c10::kHalf, "train.compression is \"",
+                compression,
+                "\" with train.precision = \"fp16\", whose loss scale changes what a residual "
+                "means; use bf16");
+  TRIREME_CHECK(!has_residual || train.skip_bad_steps == 0, "train.compression is \"", compression,
+                "\" with train.skip_bad_steps; a residual takes up the gradient of a step that is "
+                "skipped: set one of them to its default");
+  TRIREME_CHECK(!has_residual || !train.measure_noise, "train.compression is \"", compression,
+                "\" with train.measure_noise, which compares gradients with their sum; measure "
+                "without compression");
+}
+
+// The batch of a step, after resolve_ranks().
+void check_batch(const RunConfig& config) {
+  const TrainConfig& train = config.train;
+  const int64_t per_forward = config.sequences_per_forward();
+  const bool is_even = config.is_even();
+  TRIREME_CHECK(is_even || train.uneven_batches, "train.global_batch is ", train.global_batch,
+                "; expected a multiple of train.micro_batch * data ranks = ", train.micro_batch,
+                " * ", config.parallel.data, " = ", per_forward, ", such as ",
+                (train.global_batch / per_forward + 1) * per_forward,
+                ", or --train.uneven_batches=true, and some ranks have less to do");
+  TRIREME_CHECK(
+      !train.measure_noise || is_even,
+      "train.measure_noise compares microbatches of one size; set train.global_batch to a "
+      "multiple of train.micro_batch * data ranks = ",
+      per_forward);
+  TRIREME_CHECK(!train.measure_noise || train.global_batch > train.micro_batch,
+                "train.measure_noise compares the gradients of a step's microbatches, and there is "
+                "one; lower train.micro_batch, which is ",
+                train.micro_batch);
+}
+
+void check_train(const RunConfig& config) {
+  const TrainConfig& train = config.train;
+  check_precision(train);
+  check_compression(train, config.parallel);
+  model::recompute_plan(train.recompute, train.recompute_modules);
+  check_batch(config);
+  check_reproducible(config);
+  TRIREME_CHECK(train.spike_factor == 0 || train.spike_factor > 1, "train.spike_factor is ",
+                train.spike_factor, "; expected 0 (never) or above 1, such as 3");
+}
+
+void check_model(model::ModelConfig model) {
+  if (model.vocab_size == 0) model.vocab_size = 1;  // the tokenizer's, known once the data is open
+  model::validate(model);
+}
+
+}  // namespace
+
+void resolve(RunConfig& config, int num_ranks) {
+  check_supported(config);
+  resolve_ranks(config.parallel, num_ranks);
+  check_train(config);
+  parse_parameter_groups(config.optimizer.groups);
+  check_model(config.model);
+}
+
+}  // namespace trireme::train
