@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include "trireme/base/error.h"
 
@@ -19,6 +20,16 @@ void check_cpu_tensor(const char* operation, const at::Tensor& tensor) {
 void check_rank(const char* operation, const Communicator& group, int root) {
   TRIREME_CHECK(root >= 0 && root < group.size(), operation, ": rank ", root, " is not in group ",
                 group.name(), " of ", group.size(), " ranks");
+}
+
+void check_peer(const char* operation, const Communicator& group, int peer) {
+  check_rank(operation, group, peer);
+  TRIREME_CHECK(peer != group.rank(), operation, ": rank ", peer,
+                " is this rank; expected another");
+}
+
+void check_source(const char* operation, const Communicator& group, int peer) {
+  if (peer != kAnySource) check_peer(operation, group, peer);
 }
 
 void check_one_a_rank(const char* operation, const Communicator& group,
@@ -61,18 +72,28 @@ int64_t total_elements(const std::vector<at::Tensor>& tensors) {
   return total;
 }
 
-FlatTensor::FlatTensor(at::Tensor tensor)
-    : tensor_(tensor.detach()), contiguous_(tensor_.contiguous()), flat_(contiguous_.view({-1})) {}
-
 void FlatTensor::commit() const {
-  if (!contiguous_.is_same(tensor_)) tensor_.copy_(contiguous_);
+  if (contiguous_.is_same(tensor_)) return;
+  const c10::NoGradGuard no_grad;
+  tensor_.copy_(contiguous_);
 }
 
-FlatTensors::FlatTensors(const std::vector<at::Tensor>& tensors) {
-  for (const at::Tensor& tensor : tensors) {
-    items_.emplace_back(tensor);
-    flat_.push_back(items_.back().flat());
-  }
+Few<std::span<std::byte>> FlatTensors::bytes() const {
+  Few<std::span<std::byte>> spans;
+  for (const FlatTensor& item : items_) spans.push_back(item.bytes());
+  return spans;
+}
+
+Few<std::span<const std::byte>> FlatTensors::const_bytes() const {
+  Few<std::span<const std::byte>> spans;
+  for (const FlatTensor& item : items_) spans.push_back(item.const_bytes());
+  return spans;
+}
+
+std::vector<at::Tensor> FlatTensors::flat() const {
+  std::vector<at::Tensor> flat;
+  for (const FlatTensor& item : items_) flat.push_back(item.flat());
+  return flat;
 }
 
 void FlatTensors::commit() const {

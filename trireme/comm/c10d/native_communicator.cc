@@ -256,18 +256,16 @@ class NativeCommunicator : public RecordedCommunicator {
     return exchange(moving("scatter", output, -1, root), output, from, to, options);
   }
   WorkPtr send(at::Tensor data, int peer, Options options) override {
-    check_rank("send", *this, peer);
+    check_peer("send", *this, peer);
     check("send", data);
-    TRIREME_CHECK(peer != rank(), "send: rank ", peer, " is this rank; expected another");
     Tensors tensors = {flat_of(data)};
     return run(
         "send", record_message("send", data, peer, options), options,
         [&] { return C10dWorks{backend_->send(tensors, peer, options.tag)}; }, [tensors] {});
   }
   WorkPtr recv(at::Tensor data, int peer, Options options) override {
-    if (peer != kAnySource) check_rank("recv", *this, peer);
+    check_source("recv", *this, peer);
     check("recv", data);
-    TRIREME_CHECK(peer != rank(), "recv: rank ", peer, " is this rank; expected another");
     const FlatTensor target(data);
     Tensors tensors = {target.flat()};
     return run(

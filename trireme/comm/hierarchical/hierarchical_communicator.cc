@@ -221,9 +221,8 @@ WorkPtr HierarchicalCommunicator::scatter(at::Tensor output, std::vector<at::Ten
 }
 
 WorkPtr HierarchicalCommunicator::send(at::Tensor data, int peer, Options options) {
-  check_rank("send", *this, peer);
+  check_peer("send", *this, peer);
   const Call call = call_of("send", data, data.numel());
-  TRIREME_CHECK(peer != rank(), "send: rank ", peer, " is this rank; expected another");
   TRIREME_CHECK(options.tag >= 0 && options.tag <= kMostTag, "send: tag ", options.tag,
                 "; expected 0 to ", kMostTag);
   uint64_t sequence;
@@ -262,8 +261,7 @@ WorkPtr HierarchicalCommunicator::send(at::Tensor data, int peer, Options option
 }
 
 WorkPtr HierarchicalCommunicator::recv(at::Tensor data, int peer, Options options) {
-  if (peer != kAnySource) check_rank("recv", *this, peer);
-  TRIREME_CHECK(peer != rank(), "recv: rank ", peer, " is this rank; expected another");
+  check_source("recv", *this, peer);
   TRIREME_CHECK(options.tag >= 0 && options.tag <= kMostTag, "recv: tag ", options.tag,
                 "; expected 0 to ", kMostTag);
   const at::Tensor announcement = at::empty({kAnnouncementLength}, at::kLong);

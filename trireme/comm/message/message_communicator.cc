@@ -252,9 +252,8 @@ WorkPtr MessageCommunicator::scatter(at::Tensor output, std::vector<at::Tensor> 
 }
 
 WorkPtr MessageCommunicator::send(at::Tensor data, int peer, Options options) {
-  check_rank("send", *this, peer);
+  check_peer("send", *this, peer);
   check_cpu_tensor("send", data);
-  TRIREME_CHECK(peer != rank(), "send: rank ", peer, " is this rank; expected another");
   TRIREME_CHECK(options.tag >= 0 && options.tag <= kMostTag, "send: tag ", options.tag,
                 "; expected 0 to ", kMostTag);
   const Call call = call_of("send", data, data.numel());
@@ -272,9 +271,8 @@ WorkPtr MessageCommunicator::send(at::Tensor data, int peer, Options options) {
 }
 
 WorkPtr MessageCommunicator::recv(at::Tensor data, int peer, Options options) {
-  if (peer != kAnySource) check_rank("recv", *this, peer);
+  check_source("recv", *this, peer);
   check_cpu_tensor("recv", data);
-  TRIREME_CHECK(peer != rank(), "recv: rank ", peer, " is this rank; expected another");
   TRIREME_CHECK(options.tag >= 0 && options.tag <= kMostTag, "recv: tag ", options.tag,
                 "; expected 0 to ", kMostTag);
   const Call call = call_of("recv", data, data.numel());

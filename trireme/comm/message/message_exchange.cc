@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/seconds.h"
 #include "trireme/base/shown.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/reduce_kernel.h"
@@ -63,12 +64,6 @@ void make_printable(Note& note) {
   note.operation[kMost] = '\0';
   const std::string text = shown(note.operation, kMost);
   std::memcpy(note.operation, text.data(), text.size());
-}
-
-double seconds(Clock::duration duration) {
-  return static_cast<double>(
-             std::chrono::duration_cast<std::chrono::milliseconds>(duration).count()) /
-         1000;
 }
 
 }  // namespace
@@ -163,14 +158,14 @@ void MessageExchange::wait(const Scope& scope, ChannelMessage& message, int peer
     if (const std::string reason = done(); !reason.empty()) {
       throw CommError(where(scope) + reason);
     }
-    const auto elapsed = Clock::now() - scope.start;
+    const auto elapsed = std::chrono::floor<std::chrono::milliseconds>(Clock::now() - scope.start);
     if (const std::string word = channel_->word_left(); !word.empty()) {
       fail(scope, concat("a peer gave up: ", word));
     }
     if (elapsed >= scope.timeout) {
-      fail(scope, concat("timed out after ", seconds(elapsed), " s waiting for ", who));
+      fail(scope, concat("timed out after ", in_seconds(elapsed), " s waiting for ", who));
     }
-    fail(scope, concat("lost ", who, " after ", seconds(elapsed), " s: ", channel_->transport(),
+    fail(scope, concat("lost ", who, " after ", in_seconds(elapsed), " s: ", channel_->transport(),
                        " says: ", words_of(error)));
   }
 }

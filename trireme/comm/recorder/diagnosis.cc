@@ -11,6 +11,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/seconds.h"
 #include "trireme/comm/reduce_kernel.h"
 
 namespace trireme::comm {
@@ -34,7 +35,7 @@ std::string time_text(WallTime time) {
 }
 
 std::string duration_text(nanoseconds duration) {
-  const double seconds = std::max(0.0, std::chrono::duration<double>(duration).count());
+  const double seconds = std::max(0.0, in_seconds(duration));
   char text[40];
   std::snprintf(text, sizeof(text), seconds < 10 ? "%.2f s" : "%.0f s", seconds);
   return text;
@@ -340,7 +341,7 @@ void Diagnosis::report_health() {
     const auto is_done = [](const Record& record) { return record.state == CallState::kDone; };
     const auto num_done = static_cast<size_t>(std::ranges::count_if(own.records, is_done));
     const WallTime first = own.records.empty() ? own.created : own.records.front().issued;
-    const double seconds = std::chrono::duration<double>(run_.now() - first).count();
+    const double seconds = in_seconds(run_.now() - first);
     const double rate = static_cast<double>(num_done) / std::max(seconds, 1e-9);
     slowest_rate = all.empty() ? rate : std::min(slowest_rate, rate);
     for (const RecordedGroup& group : own.groups) {

@@ -9,6 +9,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/random/entropy.h"
+#include "trireme/base/seconds.h"
 #include "trireme/comm/rendezvous/store_server.h"
 #include "trireme/comm/rendezvous/token.h"
 
@@ -37,10 +38,6 @@ const std::array<char, 32>& process_name() {
   if (owner != getpid()) std::memcpy(name.data(), unique_name().data(), name.size());
   owner = getpid();
   return name;
-}
-
-double seconds(std::chrono::milliseconds duration) {
-  return static_cast<double>(duration.count()) / 1000;
 }
 
 FrameWriter writer_of(Request request) { return FrameWriter(static_cast<uint8_t>(request)); }
@@ -127,7 +124,7 @@ Descriptor StoreClient::join(std::chrono::milliseconds timeout) const {
   } while (Clock::now() < deadline);
   throw CommError(concat("rank ", options_.rank, " of ", options_.size, ": no store at ",
                          options_.address.host, ":", options_.address.port, " within ",
-                         seconds(timeout), " s: ", problem, "; rank 0 serves it"));
+                         in_seconds(timeout), " s: ", problem, "; rank 0 serves it"));
 }
 
 void StoreClient::fail_lost(const char* how) {
@@ -174,7 +171,7 @@ Bytes StoreClient::ask(FrameWriter& request, std::chrono::milliseconds patience)
   FrameReader reader(message);
   const auto reply = static_cast<wire::Reply>(reader.what());
   if (reply == wire::Reply::kLate) {
-    C10_THROW_ERROR(DistStoreError, concat("timed out after ", seconds(patience),
+    C10_THROW_ERROR(DistStoreError, concat("timed out after ", in_seconds(patience),
                                            " s waiting for keys of the "
                                            "store:",
                                            reader.text()));

@@ -41,65 +41,6 @@ std::vector<CoreSet> meet_at_first(Exchange& exchange, std::chrono::milliseconds
   return sets;
 }
 
-// One entry per rank; few ranks need no allocation.
-template <typename T>
-using Few = c10::SmallVector<T, 8>;
-
-collectives::Bytes bytes_of(const at::Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
-}
-
-collectives::ConstBytes const_bytes_of(const at::Tensor& tensor) {
-  return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
-}
-
-// Tensors that an operation writes, as contiguous memory: the tensor itself, or a copy that goes
-// back at the end.
-class Destination {
- public:
-  explicit Destination(at::Tensor tensor)
-      : tensor_(std::move(tensor)), flat_(tensor_.contiguous()) {}
-  collectives::Bytes bytes() const { return bytes_of(flat_); }
-  const at::Tensor& flat() const { return flat_; }
-  void commit() const {
-    if (!flat_.is_same(tensor_)) tensor_.copy_(flat_);
-  }
-
- private:
-  at::Tensor tensor_;
-  at::Tensor flat_;
-};
-
-class Destinations {
- public:
-  explicit Destinations(const std::vector<at::Tensor>& tensors) {
-    for (const at::Tensor& tensor : tensors) items_.emplace_back(tensor);
-  }
-  Few<collectives::Bytes> bytes() const {
-    Few<collectives::Bytes> spans;
-    for (const Destination& item : items_) spans.push_back(item.bytes());
-    return spans;
-  }
-  void commit() const {
-    for (const Destination& item : items_) item.commit();
-  }
-
- private:
-  Few<Destination> items_;
-};
-
-// Contiguous versions of tensors that an operation reads.
-struct Sources {
-  explicit Sources(const std::vector<at::Tensor>& tensors) {
-    for (const at::Tensor& tensor : tensors) {
-      flat.push_back(tensor.contiguous());
-      bytes.push_back(const_bytes_of(flat.back()));
-    }
-  }
-  Few<at::Tensor> flat;
-  Few<collectives::ConstBytes> bytes;
-};
-
 std::vector<int> world_ranks_of(const GroupOptions& options, int size) {
   std::vector<int> ranks = options.world_ranks;
   for (int rank = static_cast<int>(ranks.size()); rank < size; ++rank) ranks.push_back(rank);
@@ -225,7 +166,7 @@ WorkPtr SharedCommunicator::issue(const Call& call, const at::Tensor& tensor,
 WorkPtr SharedCommunicator::all_reduce(at::Tensor data, Options options) {
   const Call call = reduce_call("all_reduce", data, data.numel(), options.operation);
   return issue(call, data, options, [this, data, operation = options.operation] {
-    const Destination destination(data);
+    const FlatTensor destination(data);
     collectives::all_reduce(shared(), destination.bytes(), {data.scalar_type(), operation});
     destination.commit();
   });
@@ -235,7 +176,7 @@ WorkPtr SharedCommunicator::reduce(at::Tensor data, int root, Options options) {
   check_rank("reduce", *this, root);
   const Call call = reduce_call("reduce", data, data.numel(), options.operation, root);
   return issue(call, data, options, [this, data, root, operation = options.operation] {
-    const Destination destination(data);
+    const FlatTensor destination(data);
     collectives::all_reduce(shared(), destination.bytes(), {data.scalar_type(), operation}, root);
     if (rank() == root) destination.commit();
   });
@@ -245,7 +186,7 @@ WorkPtr SharedCommunicator::broadcast(at::Tensor data, int root, Options options
   check_rank("broadcast", *this, root);
   const Call call = call_of("broadcast", data, data.numel(), root);
   return issue(call, data, options, [this, data, root] {
-    const Destination destination(data);
+    const FlatTensor destination(data);
     const bool is_root = rank() == root;
     Few<collectives::Bytes> outputs(is_root ? 0 : size());
     if (!is_root) outputs[root] = destination.bytes();
@@ -261,9 +202,9 @@ WorkPtr SharedCommunicator::all_gather(std::vector<at::Tensor> outputs, at::Tens
   check_own_block("all_gather", *this, outputs, input);
   const Call call = in_blocks(call_of("all_gather", input, total_elements(outputs)), outputs);
   return issue(call, input, options, [this, outputs = std::move(outputs), input] {
-    const Destinations destinations(outputs);
-    const at::Tensor source = input.contiguous();
-    collectives::share(shared(), destinations.bytes(), const_bytes_of(source));
+    const FlatTensors destinations(outputs);
+    const FlatTensor source(input);
+    collectives::share(shared(), destinations.bytes(), source.const_bytes());
     destinations.commit();
   });
 }
@@ -276,9 +217,9 @@ WorkPtr SharedCommunicator::reduce_scatter(at::Tensor output, std::vector<at::Te
       reduce_call("reduce_scatter", output, total_elements(inputs), options.operation), inputs);
   return issue(call, output, options,
                [this, output, inputs = std::move(inputs), operation = options.operation] {
-                 const Destination destination(output);
-                 const Sources sources(inputs);
-                 collectives::reduce_scatter(shared(), destination.bytes(), sources.bytes,
+                 const FlatTensor destination(output);
+                 const FlatTensors sources(inputs);
+                 collectives::reduce_scatter(shared(), destination.bytes(), sources.const_bytes(),
                                              {output.scalar_type(), operation});
                  destination.commit();
                });
@@ -293,9 +234,9 @@ WorkPtr SharedCommunicator::all_to_all(std::vector<at::Tensor> outputs,
   check_dtypes("all_to_all", inputs, first);
   return issue(call_of("all_to_all", first), first, options,
                [this, outputs = std::move(outputs), inputs = std::move(inputs)] {
-                 const Destinations destinations(outputs);
-                 const Sources sources(inputs);
-                 collectives::all_to_all(shared(), destinations.bytes(), sources.bytes);
+                 const FlatTensors destinations(outputs);
+                 const FlatTensors sources(inputs);
+                 collectives::all_to_all(shared(), destinations.bytes(), sources.const_bytes());
                  destinations.commit();
                });
 }
@@ -308,9 +249,9 @@ WorkPtr SharedCommunicator::gather(std::vector<at::Tensor> outputs, at::Tensor i
   check_dtypes("gather", outputs, input);
   return issue(call_of("gather", input, -1, root), input, options,
                [this, outputs = std::move(outputs), input] {
-                 const Destinations destinations(outputs);
-                 const at::Tensor source = input.contiguous();
-                 collectives::share(shared(), destinations.bytes(), const_bytes_of(source),
+                 const FlatTensors destinations(outputs);
+                 const FlatTensor source(input);
+                 collectives::share(shared(), destinations.bytes(), source.const_bytes(),
                                     /*confirm=*/true);
                  destinations.commit();
                });
@@ -324,11 +265,11 @@ WorkPtr SharedCommunicator::scatter(at::Tensor output, std::vector<at::Tensor> i
   check_dtypes("scatter", inputs, output);
   return issue(call_of("scatter", output, -1, root), output, options,
                [this, output, inputs = std::move(inputs), root] {
-                 const Destination destination(output);
-                 const Sources sources(inputs);
+                 const FlatTensor destination(output);
+                 const FlatTensors sources(inputs);
                  Few<collectives::Bytes> to(size());
                  to[root] = destination.bytes();
-                 Few<collectives::ConstBytes> from = sources.bytes;
+                 Few<collectives::ConstBytes> from = sources.const_bytes();
                  from.resize(size());
                  collectives::all_to_all(shared(), to, from);
                  destination.commit();
@@ -336,19 +277,18 @@ WorkPtr SharedCommunicator::scatter(at::Tensor output, std::vector<at::Tensor> i
 }
 
 WorkPtr SharedCommunicator::send(at::Tensor data, int peer, Options options) {
-  check_rank("send", *this, peer);
+  check_peer("send", *this, peer);
   return transfer("send", data, peer, options);
 }
 
 WorkPtr SharedCommunicator::recv(at::Tensor data, int peer, Options options) {
-  if (peer != kAnySource) check_rank("recv", *this, peer);
+  check_source("recv", *this, peer);
   return transfer("recv", data, peer, options);
 }
 
 LoanPtr SharedCommunicator::borrow(at::IntArrayRef sizes, at::TensorOptions dtype, int peer,
                                    Options options) {
-  if (peer != kAnySource) check_rank("borrow", *this, peer);
-  TRIREME_CHECK(peer != rank(), "borrow: rank ", peer, " is this rank; expected another");
+  check_source("borrow", *this, peer);
   TRIREME_CHECK(dtype.device().is_cpu(), "borrow: the device is ", dtype.device(),
                 "; expected the CPU");
   const auto borrowed = std::make_shared<Borrowed>(Borrowed{sizes.vec(), dtype});
@@ -370,16 +310,15 @@ LoanPtr SharedCommunicator::borrow(at::IntArrayRef sizes, at::TensorOptions dtyp
 
 WorkPtr SharedCommunicator::transfer(const char* operation, const at::Tensor& data, int peer,
                                      const Options& options) {
-  TRIREME_CHECK(peer != rank(), operation, ": rank ", peer, " is this rank; expected another");
   const Call call = call_of(operation, data, data.numel());
   const auto entry = recorder_.issue_message(call, peer, data.sizes(), options);
   const c10::NoGradGuard no_grad;
-  const Destination tensor(data.detach());
+  const FlatTensor tensor(data.detach());
   Message message{.is_send = std::string_view(operation) == "send",
                   .data = tensor.bytes(),
                   .peer = peer,
                   .dtype = call.dtype};
-  if (message.is_send) message.memory = tensor.flat();
+  if (message.is_send) message.memory = tensor.contiguous();
   // Holds the tensor until then; a recv's goes back to where it belongs.
   message.on_end = [tensor, is_send = message.is_send, entry](bool succeeded) {
     if (!succeeded) return entry.finish(false);
