@@ -1,5 +1,6 @@
 #include "trireme/comm/shared/exchange.h"
 
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <thread>
@@ -217,6 +218,40 @@ TEST(Exchange, MemoryOfAnotherNumberOfRanksIsRefused) {
       make_thread_segments()->create("x", 0, {Exchange::segment_bytes(3, kOptions)});
   const Exchange exchange(segment, 0, 3, kOptions);
   EXPECT_ERROR(ConfigError, Exchange(segment, 1, 2, kOptions), "is not one of this version");
+}
+
+// Rank 1 is still at work on rank 0's memory when rank 0 gives up: rank 0 may not throw, and free
+// that memory, before rank 1 has come to the meet too.
+TEST(Exchange, ARankThatLendsItsMemoryThrowsOnlyWhenItsPeersHaveFinished) {
+  std::atomic<bool> is_finished = false;
+  const auto errors = run(2, [&](Exchange& exchange) {
+    exchange.begin({"use"}, milliseconds(20));
+    if (exchange.rank() == 0) exchange.lend();
+    exchange.meet();
+    if (exchange.rank() == 1) {
+      std::this_thread::sleep_for(milliseconds(400));
+      is_finished = true;
+    }
+    try {
+      exchange.meet();
+    } catch (const CommError&) {
+      EXPECT_TRUE(is_finished);
+      throw;
+    }
+  });
+  EXPECT_PRED2(contains, errors[0], "timed out");
+}
+
+// A peer that has left meanwhile will not come.
+TEST(Exchange, ARankThatLendsItsMemoryDoesNotWaitForOneThatHasLeft) {
+  const auto errors = run(3, [&](Exchange& exchange) {
+    exchange.begin({"use"}, {});
+    exchange.lend();
+    exchange.meet();
+    if (exchange.rank() == 2) return;
+    exchange.meet();
+  });
+  for (const int rank : {0, 1}) EXPECT_PRED2(contains, errors[rank], "rank 2 has left");
 }
 
 }  // namespace

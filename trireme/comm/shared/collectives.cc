@@ -234,10 +234,12 @@ class Table {
 };
 
 // The place to post for a block: kOrdinary when it is ordinary or too small to use in place.
+// What this rank posts of a block of its own; one that peers use in place is lent to them.
 uint64_t place_of(const Shared& shared, ConstBytes block) {
-  return shared.zero_copy && block.size() > kCopyBytes
-             ? shared.heap.place_of(block.data(), block.size())
-             : Heap::kOrdinary;
+  if (!shared.zero_copy || block.size() <= kCopyBytes) return Heap::kOrdinary;
+  const uint64_t place = shared.heap.place_of(block.data(), block.size());
+  if (place != Heap::kOrdinary) shared.exchange.lend();
+  return place;
 }
 
 // Where a block lies that `rank` has posted, checked; null when it is staged.

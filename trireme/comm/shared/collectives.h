@@ -26,7 +26,8 @@
 //
 // Failure: meet() throws, or a peer's post cannot be true (peer_memory.h). The group is aborted
 // then, and outputs may be partly written. A peer that is between two meets does not notice before
-// the next one. Until then it may read this rank's symmetric operands or write results into them.
+// the next one, and may use this rank's symmetric operands until then. So a rank that lends one
+// (Exchange::lend()) throws from meet() only when its peers have come to theirs.
 //
 // Costs are per rank for n bytes of data, p ranks and slots of s bytes; bytes read and written are
 // those in memory. n/s is rounded up, at least 1. A symmetric operand of up to 1 KiB counts as

@@ -69,6 +69,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/round_up.h"
+#include "trireme/base/seconds.h"
 #include "trireme/comm/shared/peer_memory.h"
 
 namespace trireme::comm {
@@ -78,6 +79,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kMagic = 0x32656d6572697254;         // "Trireme2"
 constexpr auto kSlice = std::chrono::milliseconds(50);  // longest sleep before a look at the peers
+constexpr auto kGrace = std::chrono::seconds(5);        // for peers that use memory in place
 // With a core per rank a peer usually arrives soon: sleeping would cost more than it saves.
 constexpr int kSpins = 2000;
 // With fewer cores a peer may be waiting for this one.
@@ -174,6 +176,7 @@ void Exchange::begin(const Call& call, std::chrono::milliseconds timeout) {
   signature_ = signature_of(call, sequence_);
   timeout_ = timeout.count() > 0 ? timeout : options_.timeout;
   start_ = {};
+  is_lent_ = false;
   Rank& self = peer(rank_);
   std::strncpy(self.operation, call.operation, sizeof(self.operation) - 1);
   self.dtype = call.dtype;
@@ -193,9 +196,30 @@ void Exchange::meet(const LossOf& loss_of) {
   // least one rank rings. Earlier posters see a gap and save the system call.
   Bell& bell = header().bell;
   if (bell.sleepers.load() != 0 && all_posted<std::memory_order_seq_cst>(target)) bell.ring();
+  try {
+    wait_for_posts(target, loss_of);
+  } catch (...) {
+    if (is_lent_) let_peers_finish(target);
+    throw;
+  }
+}
+
+void Exchange::wait_for_posts(uint32_t target, const LossOf& loss_of) {
   if (!spin(target)) sleep(target, loss_of);
   for (int other = 0; other < size_; ++other) {
     if (line(other, target - 1).signature != signature_) report_difference(other);
+  }
+}
+
+// A peer that has not posted `target` is between this meet and the one before, where it may use this
+// rank's memory.
+void Exchange::let_peers_finish(uint32_t target) const {
+  const auto end = Clock::now() + kGrace;
+  for (int other = 0; other < size_; ++other) {
+    const auto uses = [&] {
+      return line(other, target - 1).phase.load() != target && absence_of(other).empty();
+    };
+    while (uses() && Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
@@ -262,6 +286,7 @@ void Exchange::time_out(uint32_t target) {
     late += concat(late.empty() ? "" : ", ", title_of(other),
                    has_joined(other) ? "" : ", which never joined");
   }
+  if (late.empty()) return;  // the last one has posted since
   fail(concat("timed out after ", static_cast<double>(timeout_.count()) / 1000, " s waiting for ",
               late));
 }
@@ -284,13 +309,15 @@ std::string Exchange::loss_of(int peer) const {
 
 std::string Exchange::absence_of(int other) const {
   if (peer(other).left.load() != 0) return title_of(other) + " has left the group";
-  const bool died = has_joined(other) && !segment_->is_alive(other);
-  return died ? title_of(other) + " died" : "";
+  if (!has_joined(other) || segment_->is_alive(other)) return "";
+  // Once more: a peer that leaves says so before its lock goes.
+  if (peer(other).left.load() != 0) return title_of(other) + " has left the group";
+  return title_of(other) + " died";
 }
 
 void Exchange::fail(const std::string& reason) {
   const auto start = start_ == Clock::time_point() ? Clock::now() : start_;
-  const double elapsed = std::chrono::duration<double>(Clock::now() - start).count();
+  const double elapsed = seconds_since(start);
   char seconds[32];
   std::snprintf(seconds, sizeof(seconds), "%.1f", elapsed);
   fail(concat(call_.operation, " #", sequence_), concat("after ", seconds, " s: ", reason));

@@ -71,6 +71,9 @@ class Exchange {
   //             was aborted; it is aborted afterwards
   using LossOf = std::function<std::string(int rank)>;
   void meet(const LossOf& loss_of = {});
+  // Peers use this rank's memory in place until the operation ends. If a meet fails, it throws only
+  // when they have come to theirs, or after five seconds: the caller may then free that memory.
+  void lend() { is_lent_ = true; }
   // What `rank` posted for the last meet(). Valid until this rank calls the next meet().
   const Note& note_of(int rank) const { return line(rank, phase_ - 1).note; }
   const std::byte* posted(int rank) const { return slot(rank, phase_ - 1); }
@@ -115,10 +118,12 @@ class Exchange {
   }
   template <std::memory_order order>
   bool all_posted(uint32_t target) const;
+  void wait_for_posts(uint32_t target, const LossOf& loss_of);
+  void let_peers_finish(uint32_t target) const;
   bool spin(uint32_t target) const;
   void sleep(uint32_t target, const LossOf& loss_of);
   std::string loss_before(uint32_t target, const LossOf& loss_of) const;
-  [[noreturn]] void time_out(uint32_t target);
+  void time_out(uint32_t target);
   [[noreturn]] void report_difference(int other);
   std::string abort_reason() const;
 
@@ -134,6 +139,7 @@ class Exchange {
   Call call_;
   uint64_t signature_ = 0;
   uint64_t sequence_ = 0;  // number of the operation, from 1
+  bool is_lent_ = false;   // in this operation
   std::chrono::milliseconds timeout_{};
   std::chrono::steady_clock::time_point start_;  // of this operation's first sleep; zero before
   std::function<void()> wake_others_;
