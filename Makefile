@@ -4,10 +4,10 @@ SHELL := /bin/bash
 PRESET ?= release
 DEMO_STEPS ?= 300
 
-.PHONY: help setup build test demo check format bench clean
+.PHONY: help setup build test test-all sanitize demo check tidy format bench clean
 
 help:            ## list the targets
-	@grep -E '^[a-z]+: .*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*## /|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+: .*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*## /|/' | awk -F'|' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 setup:           ## install Debian packages and libtorch where they are missing
 	@tools/setup.sh
@@ -15,16 +15,27 @@ setup:           ## install Debian packages and libtorch where they are missing
 build: setup     ## build build/$(PRESET)/bin/trireme
 	@tools/build.sh $(PRESET) trireme_cli
 
-test:            ## build everything and run every test
+test:            ## build everything and run the tests
 	@tools/setup.sh test
 	@tools/build.sh $(PRESET) all
 	@tools/test.sh $(PRESET)
+
+test-all:        ## the same with the long tests
+	@tools/setup.sh test
+	@tools/build.sh $(PRESET) all
+	@tools/test.sh $(PRESET) --all
+
+sanitize: setup  ## tests of memory and threads under the address and the thread sanitizer
+	@tools/sanitize.sh
 
 demo: build      ## train a small Llama on real text on two ranks and print a sample
 	@tools/demo.sh build/$(PRESET)/bin/trireme $(DEMO_STEPS)
 
 check: setup     ## layers, mirror, file length, links, clang-format
 	@tools/check.sh
+
+tidy: setup      ## clang-tidy on every source of the library
+	@tools/check.sh --tidy all
 
 format: setup    ## clang-format every source
 	@tools/format.sh

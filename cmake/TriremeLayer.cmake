@@ -33,8 +33,9 @@ endfunction()
 
 # trireme_add_test(comm SOURCES a_test.cc DEPS comm): one program for a layer's tests, one ctest entry per test.
 # PRECOMPILED aten or nn: its sources see tensors or modules (TriremePrecompile.cmake).
+# LONG filter: these tests run in `make test-all` only (label long).
 function(trireme_add_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT;PRECOMPILED" "SOURCES;DEPS;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;PRECOMPILED;LONG" "SOURCES;DEPS;LINK;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
@@ -46,7 +47,13 @@ function(trireme_add_test name)
   if(ARG_PRECOMPILED)
     trireme_precompiled_test(${name}_test ${ARG_PRECOMPILED})
   endif()
-  gtest_discover_tests(${name}_test DISCOVERY_TIMEOUT 60
+  set(short)
+  if(ARG_LONG)
+    set(short TEST_FILTER "-${ARG_LONG}")
+    gtest_discover_tests(${name}_test DISCOVERY_TIMEOUT 60 TEST_FILTER "${ARG_LONG}" TEST_LIST ${name}_long_tests
+      PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${name};long;${ARG_LABELS}")
+  endif()
+  gtest_discover_tests(${name}_test DISCOVERY_TIMEOUT 60 ${short}
     PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${name};${ARG_LABELS}")
 endfunction()
 
