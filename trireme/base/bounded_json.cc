@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kShownBytes = 60;  // of a key or a value, in a message
+constexpr size_t kShownBytes = 60;  // of a key or a value in a message
 
 std::string described(const json& value) {
   if (value.is_object()) return concat("an object of ", value.size());
@@ -20,7 +20,7 @@ std::string described(const json& value) {
   return value.dump();
 }
 
-// ".name", or ."a name" where it is not a plain word.
+// ".name", or ."a name" when the key is not a plain word.
 std::string step_to(const std::string& key) {
   const bool plain =
       !key.empty() && key.size() <= kShownBytes && std::ranges::all_of(key, [](unsigned char c) {
@@ -30,8 +30,8 @@ std::string step_to(const std::string& key) {
   return "." + (plain ? key : in_quotes(key, kShownBytes));
 }
 
-// The way from `value` to `target`, which is within it, as text. Searched, because only a message
-// needs it. Recurses no deeper than parse_json() lets a value be.
+// The path from `value` to `target` inside it, as text. Found by search, because only error
+// messages need it. Recurses no deeper than parse_json() allows.
 std::optional<std::string> path_to(const json& value, const json* target) {
   if (&value == target) return "";
   if (value.is_object()) {
@@ -48,7 +48,7 @@ std::optional<std::string> path_to(const json& value, const json* target) {
   return std::nullopt;
 }
 
-// Builds the value as the parser meets its parts, and stops at the first that is too much.
+// Builds the value from the parser's events and stops when a limit is exceeded.
 class Builder : public json::json_sax_t {
  public:
   Builder(std::string_view text, const std::string& source, const JsonLimits& limits)
@@ -136,10 +136,10 @@ class Builder : public json::json_sax_t {
   const std::string& source_;
   const JsonLimits& limits_;
   json root_;
-  // Those that what follows is added to, outermost first. An array grows only while it is the last
-  // of them, so what these point to stays where it is.
+  // The open arrays and objects, outermost first. An array grows only while it is the last of them,
+  // so these pointers stay valid.
   std::vector<json*> open_;
-  json* member_ = nullptr;  // of the last of them, an object: what its last key stands for
+  json* member_ = nullptr;  // value of the last key, when open_.back() is an object
   size_t num_values_ = 0;
 };
 
@@ -156,7 +156,7 @@ nlohmann::json parse_json(std::string_view text, const std::string& source,
                           const JsonLimits& limits) {
   TRIREME_CHECK(text.size() <= limits.max_bytes, source, ": the text has ", text.size(),
                 " bytes; expected at most ", limits.max_bytes);
-  // The parser takes a NUL for the end and would not look at what follows.
+  // The parser would stop at a NUL and ignore the rest.
   TRIREME_CHECK(text.find('\0') == std::string_view::npos, source,
                 ": the text is not valid JSON: it has a zero at byte ", text.find('\0'));
   Builder builder(text, source, limits);
@@ -209,7 +209,7 @@ std::vector<JsonView> JsonView::elements() const {
 }
 
 int64_t JsonView::integer(int64_t minimum, int64_t maximum) const {
-  // Beyond 2^63 the parser's numbers are unsigned, beyond 2^64 floating.
+  // The parser makes numbers above 2^63 unsigned, and above 2^64 floating.
   const bool fits = value_->is_number_integer() &&
                     (!value_->is_number_unsigned() ||
                      value_->get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()});

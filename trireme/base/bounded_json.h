@@ -1,7 +1,7 @@
-// The one way to read JSON that someone else may have written: bounded in size, count and depth
-// before anything is built, and every value is asked for by type and range.
-// Needs nlohmann-json, which the plug-in for torch.distributed builds without: base has this unit
-// only where the package is found.
+// Reads JSON that someone else may have written. Size, number of values and depth are bounded
+// before anything is built. Callers ask for every value by type and range.
+// Needs nlohmann-json. base has this unit only if that package is found; the plug-in for
+// torch.distributed builds without it.
 #pragma once
 
 #include <cstddef>
@@ -21,19 +21,19 @@ namespace trireme {
 
 struct JsonLimits {
   size_t max_bytes = size_t{64} << 20;  // of the text
-  size_t max_values = size_t{4} << 20;  // objects, arrays, strings, numbers and words together
-  size_t max_depth = 32;                // arrays and objects inside one another
+  size_t max_values = size_t{4} << 20;  // in total: objects, arrays, strings, numbers, literals
+  size_t max_depth = 32;                // of nested arrays and objects
 };
 
-// The value of `text`, which is one JSON value of well-formed UTF-8. Memory is bounded by the
-// limits; whatever is done with the result (copy, dump, destructor) recurses at most `max_depth`
-// deep. `source`, a path say, opens every message.
-// Throws: ConfigError, one line, for a text that is no JSON or goes beyond a limit, and for a key
-// that an object has twice
+// Parses `text`, one JSON value in well-formed UTF-8. The limits bound memory. Later operations on
+// the result (copy, dump, destructor) recurse at most `max_depth` deep. Every message begins with
+// `source`, for example a path.
+// Throws: ConfigError, one line, when the text is not JSON, exceeds a limit, or has a key twice in
+//         one object
 nlohmann::json parse_json(std::string_view text, const std::string& source,
                           const JsonLimits& limits = {});
 
-// `text` for a message, as JSON writes it: in quotes, ASCII alone, and cut after `max_bytes`.
+// Quotes `text` for a message as JSON would, in ASCII only, and cuts it after `max_bytes`.
 std::string in_quotes(std::string_view text, size_t max_bytes = 200);
 
 // A value within a parsed text. A message names it by its path from `root`:
@@ -43,24 +43,24 @@ class JsonView {
  public:
   JsonView(const nlohmann::json& root, const std::string& source);
 
-  // An object's member; nothing, when it has none of this name.
-  // Throws: ConfigError when this is no object; at() also when the member is missing
+  // A member of this object. find() returns nothing when there is no such member.
+  // Throws: ConfigError when this is not an object; at() also when the member is missing
   JsonView at(std::string_view key) const;
   std::optional<JsonView> find(std::string_view key) const;
 
-  // Throws: ConfigError when this is no object (members) or no array (elements)
+  // Throws: ConfigError when this is not an object (members) or not an array (elements)
   std::vector<std::pair<std::string, JsonView>> members() const;
   std::vector<JsonView> elements() const;
 
-  // Throws: ConfigError when this is of another type or outside the range. A number with a point
-  // or an exponent is no integer; an integer is a number.
+  // Throws: ConfigError when this has another type or is outside the range. A number with a point
+  //         or an exponent is not an integer; every integer is a number.
   int64_t integer(int64_t minimum, int64_t maximum) const;
   std::vector<int64_t> integers(int64_t minimum, int64_t maximum) const;
   double number(double minimum = std::numeric_limits<double>::lowest(),
                 double maximum = std::numeric_limits<double>::max()) const;
   bool boolean() const;
   const std::string& text() const;
-  // A text that may be kept and quoted (base/shown.h): no control characters, not too long.
+  // A string that may be stored and quoted (base/shown.h): no control characters, not too long.
   const std::string& word(size_t max_bytes = kMaxWordBytes) const;
 
   const nlohmann::json& value() const { return *value_; }

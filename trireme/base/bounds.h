@@ -1,5 +1,5 @@
-// The largest numbers of a config. They end where nothing sensible is left and every product of
-// counts still fits 64 bits: steps * global_batch, the product of the axes, the parameters of the
+// The largest numbers that a config may contain. They exceed any sensible value, and products of
+// counts still fit 64 bits: steps * global_batch, the product of the axes, the parameters of the
 // largest model (config_test counts them).
 #pragma once
 
@@ -18,11 +18,11 @@ inline constexpr int64_t kMaxWidth = 1 << 20;
 inline constexpr int64_t kMaxFfnWidth = 1 << 22;
 inline constexpr int64_t kMaxSequence = 1 << 24;
 inline constexpr int64_t kMaxVocabulary = 1 << 26;
-inline constexpr int64_t kMaxSeed = std::numeric_limits<int64_t>::max();  // TOML has no more
+inline constexpr int64_t kMaxSeed = std::numeric_limits<int64_t>::max();  // TOML's largest integer
 inline constexpr int64_t kMaxBuffer = int64_t{1} << 40;
 inline constexpr int64_t kMaxMemory = int64_t{1} << 50;
 inline constexpr int64_t kMaxSeconds = 365 * 24 * 3600;
-inline constexpr double kMaxRate = 1e30;  // no size: a rate too large diverges, and the run says so
+inline constexpr double kMaxRate = 1e30;  // no size; a rate too large diverges, and the run says so
 // The decay of a moving average.
 inline constexpr Range kDecay{.minimum = 0, .maximum = 1, .below_maximum = true};
 

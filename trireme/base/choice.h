@@ -1,5 +1,5 @@
-// A choice by name. One table of (name, value) says what a config may name, what `--help` lists and
-// what is made of it.
+// A choice by name. One table of (name, value) defines the names a config may use, the list that
+// `--help` prints, and the value of each name.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +37,7 @@ inline std::string in_words(const std::vector<std::string>& names) {
   return words;
 }
 
-// The name of `value`, which the table has.
+// The name of `value`, which must be in the table.
 template <typename Table, typename Value>
 std::string name_of(const Table& table, const Value& value) {
   const auto found =
@@ -46,7 +46,7 @@ std::string name_of(const Table& table, const Value& value) {
   return std::string(found->name);
 }
 
-// The value of `name`. what: who asks, such as "model.family".
+// The value that belongs to `name`. `what` names the setting in the error, such as "model.family".
 // Throws: ConfigError with `what`, `name` and all names of the table
 template <typename Table>
 const auto& choose(const Table& table, std::string_view what, std::string_view name) {

@@ -1,4 +1,4 @@
-// The clock that the flight recorder and profiles read: what they say can be laid side by side.
+// The clock of the flight recorder and of profiles, so that their times can be compared.
 #pragma once
 
 #include <chrono>
@@ -6,7 +6,7 @@
 
 namespace trireme {
 
-// Nanoseconds since some instant before this host started; the same for all of its processes.
+// Nanoseconds since a fixed instant before this host started, the same for all its processes.
 inline int64_t monotonic_ns() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }

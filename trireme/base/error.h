@@ -1,5 +1,5 @@
-// The five exception types of the project and the checks that throw them.
-// The library never prints, exits or aborts; every failure is one of these, one line long.
+// The five exception types of the project and the checks that throw them. The library never prints,
+// exits or aborts. Every failure is one of these types, and its message is one line.
 #pragma once
 
 #include <sstream>
@@ -14,25 +14,26 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The user can fix it: a config value, an argument, a data file. Says value found, expected, how.
+// The user can fix it: a config value, an argument, a data file. The message gives the value found,
+// the value expected and the fix.
 class ConfigError : public Error {
  public:
   using Error::Error;
 };
 
-// A peer is lost, late, or called something else. The communicator is dead after it.
+// A peer is lost, is late or called something else. The communicator is dead afterwards.
 class CommError : public Error {
  public:
   using Error::Error;
 };
 
-// A checkpoint cannot be used: path, what differed.
+// A checkpoint cannot be used. The message gives the path and what differed.
 class CheckpointError : public Error {
  public:
   using Error::Error;
 };
 
-// A bug of ours.
+// A bug in Trireme.
 class InternalError : public Error {
  public:
   using Error::Error;
@@ -53,15 +54,16 @@ namespace internal {
 }  // namespace internal
 }  // namespace trireme
 
-// Throws ConfigError(message...) unless `condition` holds. The message says value, expected, how to
-// fix.
+// Throws ConfigError(message...) unless `condition` holds. The message gives the value found, the
+// value expected and the fix.
 #define TRIREME_CHECK(condition, ...)                               \
   do {                                                              \
     if (!(condition)) [[unlikely]]                                  \
       throw ::trireme::ConfigError(::trireme::concat(__VA_ARGS__)); \
   } while (false)
 
-// Throws InternalError unless `condition` holds; the text names the condition and the place.
+// Throws InternalError unless `condition` holds. The message names the condition and the source
+// line.
 #define TRIREME_ASSERT(condition, ...)                                          \
   do {                                                                          \
     if (!(condition)) [[unlikely]]                                              \
@@ -69,7 +71,7 @@ namespace internal {
                                                ::trireme::concat(__VA_ARGS__)); \
   } while (false)
 
-// As TRIREME_CHECK for `a op b`, and appends both operands: "... (3 vs 4)".
+// Like TRIREME_CHECK for `a op b`; appends both operands: "... (3 vs 4)".
 #define TRIREME_CHECK_OP(a, op, b, ...)                                                        \
   do {                                                                                         \
     const auto& trireme_a = (a);                                                               \

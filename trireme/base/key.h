@@ -1,15 +1,15 @@
-// The keys of a config, each written once: where its value lives.
+// The keys of a config. Each is written once, where its value lives.
 //
 //   struct TrainConfig {
 //     TRIREME_KEYS_BEGIN(TrainConfig)
-//     TRIREME_KEY(int64_t, steps, 200, kMayChange, "optimizer steps of the run", Range{1, kMaxSteps})
+//     TRIREME_KEY(int64_t, steps, 200, kMayChange, "optimizer steps", Range{1, kMaxSteps})
 //     TRIREME_KEY(bool, overlap, true, kMayChange, "reduce gradients behind backward")
 //     TRIREME_KEYS_END()
 //   };
 //
 // declares plain members `steps` and `overlap` with these defaults. TrainConfig stays an aggregate.
-// visit_keys<TrainConfig>() passes over the keys in this order; parsing, printing and `--help` are
-// made of that.
+// visit_keys<TrainConfig>() visits the keys in this order. Parsing, printing and `--help` are built
+// on it.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@
 
 namespace trireme {
 
-// The numbers from `minimum` to `maximum`, without an end that is marked. long double holds every
-// integer of 64 bits exactly.
+// The numbers from `minimum` to `maximum`, each included unless marked. long double holds every
+// 64-bit integer exactly.
 struct Range {
   long double minimum = std::numeric_limits<double>::lowest();
   long double maximum = std::numeric_limits<double>::max();
@@ -41,18 +41,18 @@ static_assert(std::numeric_limits<long double>::digits >= 64);
 // "at least 1 and at most 100", "above 0 and below 1".
 std::string to_text(const Range& range);
 
-// What a run that resumes from a checkpoint may do with a key.
+// Whether a run that resumes from a checkpoint may change a key.
 enum class OnResume {
-  kMustStay,   // it decides what is computed, or from which data: another value is another run
-  kMayChange,  // it decides how, how long, or what is written
-  kNotKept,    // it belongs to one start
+  kMustStay,   // decides what is computed or from which data: another value is another run
+  kMayChange,  // decides how it is computed, how long, or what is written
+  kNotKept,    // belongs to a single start
 };
 
-// The names a text key may have, where they are known only at run time.
+// The allowed names of a text key, when they are known only at run time.
 using NamesFunction = std::vector<std::string> (*)();
 
-// A key of struct Section with a value of type Value: a number with its range, a bool, a text, or an
-// enum with the table of its names.
+// A key of struct Section whose value has type Value: a number with its range, a bool, a text, or
+// an enum with the table of its names.
 template <typename Section, typename Value>
 struct Key {
   static constexpr bool kIsNumber = std::is_arithmetic_v<Value> && !std::is_same_v<Value, bool>;
@@ -89,7 +89,8 @@ struct KeyOfLine {};
   static constexpr int kFirstKeyLine = __LINE__;
 #define TRIREME_KEYS_END() static constexpr int kLastKeyLine = __LINE__;
 
-// on_resume: an enumerator of OnResume. After the meaning: what Key's constructor wants.
+// on_resume: an enumerator of OnResume. The arguments after the meaning are those of Key's
+// constructor.
 #define TRIREME_KEY(Type, name, initial, on_resume, ...)                                        \
   Type name = initial;                                                                          \
   static auto key_at(::trireme::KeyOfLine<__LINE__>) {                                          \
@@ -97,7 +98,7 @@ struct KeyOfLine {};
                                          __VA_ARGS__);                                          \
   }
 
-// Calls visit(key) for every key of Section, in the order of their lines.
+// Calls visit(key) for every key of Section, in source order.
 template <typename Section, typename Visit>
 void visit_keys(const Visit& visit) {
   const auto visit_line = [&]<int kLine>(std::integral_constant<int, kLine>) {

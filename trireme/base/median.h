@@ -7,7 +7,7 @@
 
 namespace trireme {
 
-// Of an even number the mean of the two in the middle; 0 of none.
+// For an even count the mean of the middle two; 0 for none.
 template <typename Number>
 Number median(std::vector<Number> numbers) {
   if (numbers.empty()) return 0;

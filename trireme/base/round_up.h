@@ -1,4 +1,4 @@
-// Sizes in whole units.
+// Rounding up to whole units.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Durations as numbers, for texts and metrics.
+// Durations as numbers of seconds, for messages and metrics.
 #pragma once
 
 #include <chrono>

@@ -54,7 +54,8 @@ void compress(State& state, const uint8_t* block) {
 }  // namespace
 
 Digest sha256(std::string_view message) {
-  // A one bit, zeros to 56 bytes past a block, and the message's bits as 64 bits.
+  // Padding: a one bit, zeros up to 8 bytes before the end of a block, the length in bits as 64
+  // bits.
   std::string padded(message);
   padded += '\x80';
   padded.resize((padded.size() + 8 + 63) / 64 * 64 - 8, '\0');

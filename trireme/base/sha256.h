@@ -1,4 +1,4 @@
-// SHA-256 and HMAC-SHA-256: how ranks prove that they know a token without sending it.
+// SHA-256 and HMAC-SHA-256. With them ranks prove that they know a token without sending it.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ Digest sha256(std::string_view message);
 // Source: RFC 2104
 Digest hmac_sha256(std::string_view key, std::string_view message);
 
-// Takes as long wherever the two differ, so that its time tells nothing of a secret.
+// Takes the same time wherever the two differ, so its duration reveals nothing about a secret.
 bool is_same_digest(const Digest& a, const Digest& b);
 
 }  // namespace trireme

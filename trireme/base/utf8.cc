@@ -7,7 +7,7 @@ namespace {
 
 bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-// Bytes that the first one announces; 0 when no character begins so.
+// The length that the first byte announces; 0 when no character begins with it.
 size_t announced_bytes(unsigned first) {
   if (first < 0x80) return 1;
   if (first >= 0xC2 && first < 0xE0) return 2;
@@ -15,7 +15,7 @@ size_t announced_bytes(unsigned first) {
   return first >= 0xF0 && first < 0xF5 ? 4 : 0;
 }
 
-// What follows the first byte, as far as it is there.
+// Whether the bytes after the first, as far as they are there, can belong to a character.
 bool has_possible_rest(std::string_view text) {
   if (!std::ranges::all_of(text.substr(1), is_continuation)) return false;
   if (text.size() == 1) return true;

@@ -1,4 +1,4 @@
-// UTF-8 as in RFC 3629.
+// UTF-8 as defined in RFC 3629.
 #pragma once
 
 #include <cstddef>
@@ -6,10 +6,10 @@
 
 namespace trireme {
 
-// Bytes of the well-formed character at the start of `text`; 0 when there is none.
+// Number of bytes of the well-formed character at the start of `text`; 0 if there is none.
 size_t utf8_character_bytes(std::string_view text);
 
-// Whether `text` may become a well-formed character when more bytes come.
+// Whether `text` can become a well-formed character when more bytes follow.
 bool is_utf8_beginning(std::string_view text);
 
 }  // namespace trireme

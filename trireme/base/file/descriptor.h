@@ -1,4 +1,4 @@
-// A file descriptor with an owner.
+// An owned file descriptor.
 #pragma once
 
 #include <utility>
@@ -7,7 +7,7 @@
 
 namespace trireme {
 
-// Closed by the destructor; a negative one is none.
+// The destructor closes it. A negative descriptor means none.
 class Descriptor {
  public:
   explicit Descriptor(int fd = -1) : fd_(fd) {}
@@ -20,9 +20,10 @@ class Descriptor {
 
   int get() const { return fd_; }
   bool is_open() const { return fd_ >= 0; }
-  // Whoever calls closes it.
+  // The caller closes it.
   int release() { return std::exchange(fd_, -1); }
-  // Returns what ::close() does: what the kernel held back until now may fail. 0 for none.
+  // Returns what ::close() returns, because writes that the kernel delayed may fail here. Returns 0
+  // when there is none.
   int close() { return is_open() ? ::close(release()) : 0; }
 
  private:

@@ -26,7 +26,7 @@ namespace {
   throw Error(concat(what, " ", path.string(), ": ", std::strerror(code)));
 }
 
-// Throws unless `fd` has a regular file open.
+// Throws unless `fd` is a regular file.
 void check_regular(int fd, std::string_view what, const std::filesystem::path& path) {
   struct stat status {};
   const bool is_known = ::fstat(fd, &status) == 0;
@@ -95,7 +95,7 @@ void OutputFile::close() {
 }
 
 Descriptor open_regular_file(const std::filesystem::path& path) {
-  // Without waiting for a pipe's writer or a line's carrier.
+  // Do not wait for the writer of a pipe or the carrier of a line.
   Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!file.is_open()) fail("cannot read", path);
   check_regular(file.get(), "cannot read", path);
@@ -146,7 +146,7 @@ std::string read_file(const std::filesystem::path& path, uint64_t max_bytes) {
   const Descriptor file = open_regular_file(path);
   std::string text(size_of(file.get(), path, max_bytes) + 1, '\0');
   size_t num_bytes = 0;
-  // To the end, wherever that is now: the size was a moment ago, and in /proc it is none.
+  // Read to the current end. The size may have changed since, and files in /proc have size 0.
   for (;;) {
     if (num_bytes == text.size()) text.resize(text.size() + std::max<size_t>(4096, num_bytes / 8));
     const ssize_t count =
@@ -168,7 +168,7 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view c
     file.close();
     if (::rename(temporary.c_str(), path.c_str()) != 0) fail("cannot rename to", path);
   } catch (...) {
-    ::unlink(temporary.c_str());  // a failure, a full disk say, leaves no half of a file behind
+    ::unlink(temporary.c_str());  // leave no partial file after a failure such as a full disk
     throw;
   }
   sync_folder(path.has_parent_path() ? path.parent_path() : ".");
@@ -183,7 +183,7 @@ int reserve_space(int fd, int64_t offset, int64_t num_bytes) {
 }
 
 void make_folders(const std::filesystem::path& folder) {
-  // No path at all is that of a relative name's parent.
+  // The parent of a relative name may be an empty path.
   std::filesystem::path path =
       std::filesystem::absolute(folder.empty() ? "." : folder).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();  // a slash at the end
@@ -193,7 +193,7 @@ void make_folders(const std::filesystem::path& folder) {
   if (::mkdir(path.c_str(), 0777) != 0 && !std::filesystem::is_directory(path, ignored)) {
     fail("cannot make the folder", path);
   }
-  // A parent may hold new names and yet not be ours to open.
+  // The parent may contain new names although this user may not open it.
   if (::access(parent.c_str(), R_OK) == 0) sync_folder(parent);
 }
 

@@ -28,7 +28,7 @@ std::filesystem::path place_of(int descriptor) {
   std::error_code failure;
   const std::filesystem::path path =
       std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(descriptor), failure);
-  // The kernel writes " (deleted)" behind the old path.
+  // The kernel appends " (deleted)" to the old path.
   const bool is_there = !failure && identity_of(path) == identity_of(descriptor);
   return is_there ? path : std::filesystem::path();
 }

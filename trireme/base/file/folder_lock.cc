@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kSlice(20);
 
-// False: another has it.
+// False when another holder has the lock.
 bool lock(int folder) { return ::flock(folder, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; }
 
 }  // namespace
@@ -40,7 +40,7 @@ bool FolderLock::is_in_place() const {
   errno = 0;
   const auto found = identity_of(path_);
   if (found) return found == identity_of(folder_.get());
-  return errno != ENOENT && errno != ENOTDIR;  // else it may be found again in a moment
+  return errno != ENOENT && errno != ENOTDIR;  // on other errors the path may be back in a moment
 }
 
 std::filesystem::path FolderLock::place() const { return place_of(folder_.get()); }

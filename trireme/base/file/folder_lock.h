@@ -1,4 +1,4 @@
-// One writer at a time for a folder, among all processes of the hosts that see it.
+// Allows one writer at a time in a folder, among all processes on all hosts that see it.
 #pragma once
 
 #include <chrono>
@@ -8,18 +8,18 @@
 
 namespace trireme {
 
-// Not thread safe. Ends with the object and with the process, `kill -9` included. A file system
-// without locks goes without.
+// Not thread safe. The lock ends with the object or the process, even after `kill -9`. On a file
+// system without locks it has no effect.
 class FolderLock {
  public:
-  // patience: how long to wait for a lock that another holder is about to release.
-  // Throws: ConfigError when another FolderLock of `folder` lives, or when it cannot be opened
+  // Waits up to `patience` for the holder to release it.
+  // Throws: ConfigError when another FolderLock holds `folder` or when it cannot be opened
   explicit FolderLock(const std::filesystem::path& folder,
                       std::chrono::milliseconds patience = std::chrono::milliseconds(0));
 
-  // Whether the path still names the folder that is locked. Costs one stat.
+  // Whether the path still leads to the locked folder. Costs one stat.
   bool is_in_place() const;
-  // Where that folder is by now, absolute; empty when it has been removed.
+  // The current absolute path of that folder; empty when it was removed.
   std::filesystem::path place() const;
 
  private:

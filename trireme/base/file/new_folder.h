@@ -1,5 +1,5 @@
-// A folder that appears whole or not at all: written under another name beside its place, and
-// renamed when it is complete.
+// A folder that appears complete or not at all. It is written under a temporary name beside its
+// target and renamed when complete.
 #pragma once
 
 #include <filesystem>
@@ -9,21 +9,20 @@
 
 namespace trireme {
 
-// Not thread safe. An object that is gone without commit() has removed what it wrote; a kill leaves
-// ".<name>.tmp" beside `target`, which the next one for the same target removes.
+// Not thread safe. Without commit() the destructor removes what was written. A killed process
+// leaves ".<name>.tmp" beside `target`; the next NewFolder with that target removes it.
 class NewFolder {
  public:
-  // Throws: ConfigError when `target` is neither new nor an empty folder, when its place cannot be
-  //         written, or while another NewFolder for it lives, in any process
+  // Throws: ConfigError when `target` exists and is not an empty folder, when the temporary folder
+  //         cannot be written, or while another NewFolder of any process has the same target
   explicit NewFolder(const std::filesystem::path& target);
   NewFolder(const NewFolder&) = delete;
   NewFolder& operator=(const NewFolder&) = delete;
   ~NewFolder();
 
-  // Where to write what shall be in it.
+  // Where to write the content.
   const std::filesystem::path& path() const { return temporary_; }
-  // Renames it to `target`; both are on the disk afterwards. The files in it are the caller's to
-  // sync.
+  // Renames it to `target` and syncs both folders. The caller syncs the files in it.
   // Throws: ConfigError when something lies at `target` by now
   void commit();
 

@@ -19,7 +19,7 @@ CoreSet allowed_cores() {
 
 int num_cores() { return static_cast<int>(allowed_cores().count()); }
 
-// A matching of threads to cores: a thread takes a free core, or one whose owner can take another.
+// Matches threads to cores. A thread takes a free core, or one whose owner can take another.
 bool have_core_each(std::span<const CoreSet> sets) {
   std::vector<int> owners(CoreSet().size(), -1);
   CoreSet tried;

@@ -1,4 +1,4 @@
-// What the machine gives a process.
+// The processor cores that a process may use.
 #pragma once
 
 #include <bitset>
@@ -6,13 +6,13 @@
 
 namespace trireme {
 
-using CoreSet = std::bitset<1024>;  // 128 bytes that another process of the host can read
+using CoreSet = std::bitset<1024>;  // 128 bytes, readable by other processes of the host
 
 // The cores this thread may run on; at least one.
 CoreSet allowed_cores();
 int num_cores();
 
-// Whether threads that may run on `sets` can all run at once, each on a core of its own.
+// Whether threads restricted to `sets` can all run at once, each on its own core.
 bool have_core_each(std::span<const CoreSet> sets);
 
 }  // namespace trireme

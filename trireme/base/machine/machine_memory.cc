@@ -25,7 +25,7 @@ std::string read_or_nothing(const fs::path& path) {
   }
 }
 
-// The number that `text` begins with, after spaces; none: "max", say.
+// The number that `text` begins with, after spaces. Empty when there is none, as for "max".
 std::optional<int64_t> number_in(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
   int64_t number = 0;
@@ -42,8 +42,8 @@ std::optional<int64_t> bytes_in(const std::string& meminfo, const std::string& n
   return *kilobytes * 1024;
 }
 
-// The least that the group at `path` and those it is in allow. A container may see only its own
-// group, as the root of all.
+// The lowest limit of the group at `path` and of its parents. A container may see only its own
+// group, mounted as the root.
 int64_t least_limit(const fs::path& root, fs::path path, const char* file) {
   int64_t limit = kUnlimited;
   for (path = path.relative_path();; path = path.parent_path()) {

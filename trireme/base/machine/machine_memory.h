@@ -1,4 +1,4 @@
-// How much memory there is for a process at all, however much of it others use.
+// The most memory that a process can get on this machine, whatever others use of it.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 
 namespace trireme {
 
-// Bytes of memory and swap of this machine; less where a control group of this process (v1 or v2,
-// as containers and batch systems set them) allows less. The largest number where nothing is
-// known. `root` has proc/ and sys/.
+// Bytes of memory and swap of this machine, or less where a control group of this process (v1 or
+// v2, as containers and batch systems set them) allows less. The largest int64_t where neither is
+// known. `root` contains proc/ and sys/.
 int64_t machine_memory_bytes(const std::filesystem::path& root = "/");
 
 }  // namespace trireme

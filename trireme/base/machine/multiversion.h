@@ -1,5 +1,5 @@
-// Compilation of a hand-written loop once per x86-64 level; the best is chosen at load time. Values
-// must not depend on it: nothing is contracted, and sums have a fixed order in the source.
+// Compiles a hand-written loop once per x86-64 level; the loader chooses the best. The results must
+// not depend on the level: no operations are contracted, and the source fixes the order of sums.
 #pragma once
 
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && \
@@ -10,5 +10,5 @@
 #define TRIREME_MULTIVERSION
 #endif
 
-// The body of a multiversioned function, shared by its dtypes: must be part of each version.
+// For helpers of a multiversioned function: each of its versions must inline them.
 #define TRIREME_INLINE inline __attribute__((always_inline))

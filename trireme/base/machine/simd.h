@@ -1,6 +1,6 @@
-// What the few hand-written loops share: sums in fixed lanes and an exponential the compiler can
-// vectorise. Bits agree between the instruction sets: lanes are apart in the source and nothing is
-// contracted.
+// Shared by the hand-written loops: sums in fixed lanes, and an exponential that the compiler can
+// vectorise. The bits are the same for every instruction set, because the source separates the
+// lanes and no operations are contracted.
 #pragma once
 
 #include <bit>
@@ -13,8 +13,8 @@ namespace trireme::internal {
 
 inline constexpr int kLanes = 32;
 
-// Sum of term(0) .. term(n - 1): lane j takes every kLanes-th term, then lanes fold in halves. The
-// order is the same for every instruction set.
+// Sum of term(0) .. term(n - 1). Lane j takes every kLanes-th term, then the lanes fold in halves.
+// The order is the same for every instruction set.
 template <typename scalar, typename Term>
 TRIREME_INLINE scalar lane_sum(int64_t n, const Term& term) {
   scalar lanes[kLanes] = {};

@@ -1,5 +1,5 @@
-// Random bytes of the kernel, for names that nobody else makes and secrets that nobody guesses.
-// Never for numbers that a run must draw again (random.h).
+// Random bytes from the kernel, for unique names and for secrets. Never for numbers that a run must
+// reproduce (random.h).
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace trireme {
 // Throws: Error when the kernel gives none
 void fill_with_entropy(std::span<uint8_t> bytes);
 
-// 128 random bits as 32 hexadecimal digits: unlike every other name, on any host, ever.
+// 128 random bits as 32 hexadecimal digits: a name that no process on any host makes twice.
 std::string unique_name();
 
 }  // namespace trireme

@@ -1,5 +1,6 @@
-// Counter-based random numbers: a value is a pure function of (key, index), so every layout, every
-// rank and every resume draws the same ones. No state, no order of calls.
+// Counter-based random numbers. A value is a pure function of (key, index), so it is the same in
+// every layout, on every rank and after every resume. There is no state, and the order of calls
+// does not matter.
 #pragma once
 
 #include <array>
@@ -8,8 +9,8 @@
 
 namespace trireme {
 
-// The key of one stream: derived from a seed and a name (a parameter's name, "data", "dropout/3").
-// Streams of different names are independent.
+// The key of one stream, derived from a seed and a name (a parameter's name, "data", "dropout/3").
+// Streams with different names are independent.
 struct RandomKey {
   uint64_t value = 0;
 };
@@ -25,10 +26,10 @@ double random_uniform(RandomKey key, uint64_t index);
 // Standard normal (Box-Muller on the 128 bits of one index).
 double random_normal(RandomKey key, uint64_t index);
 
-// Where `index` goes in a permutation of [0, size) chosen by `key`. O(1) memory, O(1) expected
+// The position of `index` in a permutation of [0, size) chosen by `key`. O(1) memory, O(1) expected
 // time.
-// Source: Luby & Rackoff 1988 (Feistel network), with cycle walking for sizes that are no power of
-//         4
+// Source: Luby & Rackoff 1988 (Feistel network), with cycle walking for sizes that are not powers
+//         of 4
 uint64_t random_permutation(RandomKey key, uint64_t index, uint64_t size);
 
 }  // namespace trireme

@@ -7,8 +7,8 @@
 namespace trireme {
 namespace {
 
-// Philox4x32-10 of `blocks` indices in a row. at::Philox4_32, which random_bits() uses, has the
-// index in the upper half of its counter.
+// Philox4x32-10 of `blocks` consecutive indices. at::Philox4_32, which random_bits() uses, keeps
+// the index in the upper half of its counter.
 TRIREME_MULTIVERSION void fill_blocks(uint64_t key, uint64_t first_index, uint32_t* words,
                                       int64_t blocks) {
 #pragma GCC ivdep

@@ -1,5 +1,5 @@
-// random_bits() for many neighbouring indices at once, by the vector units: the same numbers in
-// less than half the time.
+// random_bits() for many consecutive indices at once, with vector instructions. The numbers are the
+// same and take less than half the time.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,7 @@
 
 namespace trireme {
 
-// words[4 i + k] = random_bits(key, first_index + i)[k], for all of them; the last index may have
-// fewer than its four.
+// words[4 i + k] = random_bits(key, first_index + i)[k]. The last index may give fewer than four.
 void fill_random_words(RandomKey key, uint64_t first_index, std::span<uint32_t> words);
 
 }  // namespace trireme
