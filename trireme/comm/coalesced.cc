@@ -16,8 +16,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// One call a dtype; the packed results go back to their tensors in the first wait() that sees all
-// of them done.
+// One call per dtype. The first wait() that finds all of them done copies the packed results to
+// their tensors.
 class PackedWork : public Work {
  public:
   void add(WorkPtr work, std::function<void()> unpack) {
@@ -72,14 +72,14 @@ void unpack_into(const std::vector<at::Tensor>& tensors, const at::Tensor& flat)
   }
 }
 
-// Room for what pack() would make of them.
+// Memory for the result of pack().
 at::Tensor empty_packed(const std::vector<at::Tensor>& tensors) {
   int64_t elements = 0;
   for (const at::Tensor& tensor : tensors) elements += tensor.numel();
   return at::empty({elements}, tensors.front().options().requires_grad(false));
 }
 
-// The indices of the tensors of each dtype, by first appearance: the same on every rank.
+// Groups the indices of tensors by dtype, in order of first appearance. The same on every rank.
 std::vector<std::vector<size_t>> by_dtype(const std::vector<at::Tensor>& tensors) {
   std::vector<std::vector<size_t>> groups;
   for (size_t i = 0; i < tensors.size(); ++i) {

@@ -1,5 +1,5 @@
-// Many small tensors in one operation: packed back to back, one call for each dtype. The values are
-// those of one call a tensor, on every transport.
+// Many small tensors in one operation: packed back to back, with one call per dtype. On every
+// transport the values are the same as with one call per tensor.
 #pragma once
 
 #include <vector>
@@ -8,9 +8,9 @@
 
 namespace trireme::comm {
 
-// data: any number of tensors, the same shapes everywhere; in place. The tensors hold the result
-// after the returned work's wait().
-// Comm:       2(p-1)/p * n bytes, n the sum of all
+// Reduces any number of tensors in place. Their shapes must be the same on every rank. The tensors
+// hold the result after the returned work's wait().
+// Comm:       2(p-1)/p * n bytes, n the total size
 // Collective: every rank
 [[nodiscard]] WorkPtr all_reduce_coalesced(Communicator& group, std::vector<at::Tensor> data,
                                            Options options = {});
@@ -22,8 +22,8 @@ namespace trireme::comm {
                                            std::vector<std::vector<at::Tensor>> outputs,
                                            std::vector<at::Tensor> inputs, Options options = {});
 
-// inputs[i][r]: what goes into rank r's outputs[i]; shapes may differ by i and by r.
-// Comm:       (p-1)/p * n bytes, n the sum of all inputs
+// inputs[i][r]: this rank's contribution to rank r's outputs[i]; shapes may differ by i and by r.
+// Comm:       (p-1)/p * n bytes, n the total size of the inputs
 // Collective: every rank
 [[nodiscard]] WorkPtr reduce_scatter_coalesced(Communicator& group, std::vector<at::Tensor> outputs,
                                                std::vector<std::vector<at::Tensor>> inputs,

@@ -1,4 +1,4 @@
-// What whoever makes a group chooses; a transport ignores what it has no use for.
+// Options for making a group. A transport ignores those it has no use for.
 #pragma once
 
 #include <chrono>
@@ -15,16 +15,16 @@ class Recorder;
 
 struct GroupOptions {
   std::string name = "world";                           // in errors
-  std::chrono::milliseconds timeout = kDefaultTimeout;  // of operations that give none
-  // Through which ordinary tensors go, two a rank: larger ones need fewer synchronisations, smaller
-  // ones stay in cache.
+  std::chrono::milliseconds timeout = kDefaultTimeout;  // for operations that set none
+  // Size of the two staging buffers that a rank has for ordinary tensors. Larger ones need fewer
+  // synchronisations; smaller ones stay in cache.
   size_t slot_bytes = 512 << 10;
-  // How much symmetric memory a rank may allocate; 0: what the host has, at most 2 TiB / its ranks,
-  // and half of what limits allow (ulimit -v, -f). Only what is allocated takes memory.
+  // Limit on a rank's symmetric memory. 0: the host's shared memory, at most the rank's share of 2
+  // TiB and of half the process limits (ulimit -v, -f). Only what is allocated takes memory.
   size_t heap_bytes = 0;
-  // false: stages every tensor, symmetric or not. The results do not change.
+  // false: stages every tensor, even symmetric ones. The results do not change.
   bool zero_copy = true;
-  // Where this rank's calls are recorded, in its sub-groups too; null: nowhere.
+  // Records the calls of this rank, including those of its sub-groups; null: nothing is recorded.
   std::shared_ptr<Recorder> recorder = nullptr;
   std::vector<int> world_ranks =
       {};  // of the members, for errors and the recorder; empty: 0, 1, ...

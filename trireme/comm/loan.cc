@@ -4,7 +4,7 @@
 
 namespace trireme::comm {
 
-// Without memory in common: a copy.
+// Without shared memory: a copy.
 LoanPtr Communicator::borrow(at::IntArrayRef sizes, at::TensorOptions dtype, int peer,
                              Options options) {
   const auto data = std::make_shared<const at::Tensor>(at::empty(sizes, dtype));

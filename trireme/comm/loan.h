@@ -1,4 +1,4 @@
-// The loan of a message that some other work receives.
+// The loan of a message that another work receives.
 #pragma once
 
 #include <memory>
@@ -10,10 +10,10 @@
 
 namespace trireme::comm {
 
-// Thread safety: as its work.
+// Thread safety: that of its work.
 class ReceivedLoan : public Loan {
  public:
-  // `data` is set when `work` is done, and nobody else's then.
+  // `data` must be set when `work` is done, and must not be shared with anyone then.
   ReceivedLoan(WorkPtr work, std::shared_ptr<const at::Tensor> data)
       : work_(std::move(work)), data_(std::move(data)) {}
 

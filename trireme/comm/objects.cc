@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kMostBytes = int64_t{1} << 30;
 
-// A length that `rank` has told, before memory is taken for it.
+// Checks a length announced by `rank` before memory is allocated for it.
 void check_length(Communicator& group, int rank, int64_t length) {
   if (length >= 0 && length <= kMostBytes) return;
   const std::string reason =

@@ -1,4 +1,5 @@
-// Numbers and text between ranks, by way of tensors; text of 1 GiB at most, or all throw CommError.
+// Exchanges numbers and text between ranks, as tensors. A text over 1 GiB is a CommError on every
+// rank.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +12,17 @@
 namespace trireme::comm {
 
 // Every rank's number, in rank order.
-// Comm:       8 bytes a rank to all
+// Comm:       8 bytes from each rank to all
 // Collective: every rank
 std::vector<int64_t> all_gather_numbers(Communicator& group, int64_t number);
 
 // Every rank's text, in rank order; lengths may differ.
-// Comm:       8 bytes a rank, then every rank's text to all
+// Comm:       8 bytes from each rank to all, then every rank's text to all
 // Collective: every rank
 std::vector<std::string> all_gather_strings(Communicator& group, std::string_view text);
 
-// On the root every rank's text, in rank order; lengths may differ. Empty elsewhere.
-// Comm:       8 bytes a rank to all, then every rank's text to the root
+// On the root, every rank's text in rank order; lengths may differ. Empty on other ranks.
+// Comm:       8 bytes from each rank to all, then every rank's text to the root
 // Collective: every rank
 std::vector<std::string> gather_strings(Communicator& group, std::string_view text, int root);
 

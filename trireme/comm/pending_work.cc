@@ -53,7 +53,7 @@ int PendingWork::source() const {
 }
 
 WorkPtr done_work() {
-  // Stateless; each thread's own, so that ranks that are threads share no reference count.
+  // Stateless. One per thread, so that ranks that are threads share no reference count.
   thread_local const WorkPtr work = std::make_shared<DoneWork>();
   return work;
 }

@@ -1,4 +1,4 @@
-// Work that another thread finishes, and work that is done already.
+// Work that another thread finishes, and work that is already done.
 #pragma once
 
 #include <condition_variable>
@@ -11,7 +11,7 @@
 
 namespace trireme::comm {
 
-// How work gives its group up; works may outlive the group. Thread safe.
+// Lets work abort its group. Work may outlive the group. Thread safe.
 class AbortSwitch {
  public:
   explicit AbortSwitch(std::function<void()> abort) : abort_(std::move(abort)) {}
@@ -19,7 +19,7 @@ class AbortSwitch {
     const std::lock_guard lock(mutex_);
     if (abort_) abort_();
   }
-  // The group goes: from now on abort() does nothing. Waits for one that runs.
+  // Call when the group ends: afterwards abort() does nothing. Waits for one that runs.
   void disconnect() {
     const std::lock_guard lock(mutex_);
     abort_ = nullptr;
@@ -30,21 +30,21 @@ class AbortSwitch {
   std::function<void()> abort_;
 };
 
-// A group's member that goes after everything that may abort it: work that outlives the group can
-// no longer reach it.
+// Declare it in a group before everything that may abort the group, so that it is destroyed last.
+// Work that outlives the group can then no longer abort it.
 struct AbortGuard {
   std::shared_ptr<AbortSwitch> abort;
   ~AbortGuard() { abort->disconnect(); }
 };
 
-// What a thread that waits for its peers is seen to do in a profile of libtorch's.
+// The event that libtorch's profiler shows while a thread waits for its peers.
 inline constexpr char kWaitEvent[] = "trireme::wait";
 
 class PendingWork : public Work {
  public:
   explicit PendingWork(std::shared_ptr<AbortSwitch> abort) : abort_(std::move(abort)) {}
 
-  // Once; null for success.
+  // Call once. A null error means success.
   void finish(std::exception_ptr error, int source = -1);
 
   void wait() override;
@@ -62,7 +62,7 @@ class PendingWork : public Work {
   std::exception_ptr error_;
 };
 
-// What a foreground call that succeeded returns.
+// Returned by foreground calls that succeed.
 WorkPtr done_work();
 
 }  // namespace trireme::comm

@@ -49,9 +49,10 @@ void Progress::loop() {
     } catch (...) {
       error = std::current_exception();
     }
-    task.operation = nullptr;  // lets go of the tensors
+    task.operation = nullptr;  // releases the tensors
     lock.lock();
-    // Before the work is done: who waits for it may destroy the group, which is no abort then.
+    // Before the work is done, because its waiter may destroy the group. That must not count as an
+    // abort.
     --num_pending_;
     changed_.notify_all();
     task.work->finish(error);

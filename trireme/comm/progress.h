@@ -1,5 +1,5 @@
-// Runs a group's background collectives in the order they were issued, on a thread of its own that
-// starts with the first of them.
+// Runs a group's background collectives in the order they were issued, on its own thread. The first
+// of them starts the thread.
 #pragma once
 
 #include <atomic>
@@ -18,16 +18,18 @@ namespace trireme::comm {
 // Thread safety: run() and run_in_background() from one thread at a time.
 class Progress {
  public:
-  // `abort` makes a running operation throw soon.
+  // `abort` must make a running operation throw soon.
   explicit Progress(std::shared_ptr<AbortSwitch> abort) : abort_(std::move(abort)) {}
-  // Aborts what still runs and joins.
+  // Aborts running operations and joins the thread.
   ~Progress();
 
-  // Returns when all background work has run: what follows may run in the calling thread.
+  // Returns when all background work is done. The next operation may then run in the calling
+  // thread.
   void drain() {
     if (num_pending_.load(std::memory_order_acquire) != 0) wait_until_empty();
   }
-  // Runs it here, after all background work, and returns done work. What it throws is thrown.
+  // Runs `operation` in the calling thread, after all background work, and returns done work. Its
+  // exceptions are passed on.
   template <typename Operation>
   WorkPtr run(const Operation& operation) {
     drain();

@@ -19,7 +19,7 @@ constexpr bool kIsSmallFloat = std::is_same_v<T, c10::Half> || std::is_same_v<T,
 template <typename T>
 using Accumulator = std::conditional_t<kIsSmallFloat<T>, float, T>;
 
-// What a sum is divided by: a real number for complex ones too, which divides their parts exactly.
+// The type of a sum's divisor. For complex numbers it is real, so both parts are divided exactly.
 template <typename T>
 struct RealOf {
   using Type = T;
@@ -37,7 +37,7 @@ constexpr auto wide(T value) {
   return static_cast<std::common_type_t<unsigned, std::make_unsigned_t<T>>>(value);
 }
 
-// One functor an operation; NaN wins minimum and maximum.
+// One functor per operation. Minimum and maximum return NaN if any term is NaN.
 struct Sum {
   template <typename T>
   TRIREME_INLINE T operator()(T a, T b) const {
@@ -85,15 +85,15 @@ struct BitXor {
   }
 };
 
-// What a reduction works on. An element's values are all read before it is written, so outs may be
-// inputs.
+// The operands of a reduction. All values of an element are read before it is written, so outs may
+// be inputs.
 struct Operands {
   std::span<void* const> outs;
   std::span<const void* const> inputs;
   int64_t count;
 };
 
-// Two ranks, no division: one pass, up to a third faster than by blocks.
+// Two ranks, no division: a single pass, up to a third faster than blocks.
 template <typename T, typename Operation>
 TRIREME_INLINE void reduce_two(const Operands& operands, Operation operation) {
   using A = Accumulator<T>;
@@ -101,7 +101,7 @@ TRIREME_INLINE void reduce_two(const Operands& operands, Operation operation) {
   const T* second = static_cast<const T*>(operands.inputs[1]);
   T* out = static_cast<T*>(operands.outs[0]);
   T* copy = static_cast<T*>(operands.outs.back());
-  // Outs are inputs as a whole or not at all, so no element waits for another.
+  // An out is an input as a whole or not at all, so elements are independent.
 #pragma GCC ivdep
   for (int64_t i = 0; i < operands.count; ++i) {
     const T value = static_cast<T>(operation(static_cast<A>(first[i]), static_cast<A>(second[i])));
@@ -166,7 +166,7 @@ TRIREME_INLINE void reduce_as(const Operands& operands, ReduceOp operation) {
   throw InternalError("operation was not checked");
 }
 
-// What training reduces most is compiled for each instruction set.
+// The types that training reduces most are compiled for each instruction set.
 TRIREME_MULTIVERSION void reduce_float(const Operands& operands, ReduceOp operation) {
   reduce_as<float>(operands, operation);
 }
@@ -202,7 +202,7 @@ void divide_elements(void* data, int64_t count, c10::ScalarType dtype, int divis
 const char* name_of(ReduceOp operation) {
   static constexpr const char* kNames[] = {"sum",     "product",     "min",        "max",
                                            "average", "bitwise and", "bitwise or", "bitwise xor"};
-  // It may be another process's word.
+  // The value may come from another process.
   const auto index = static_cast<size_t>(operation);
   return index < std::size(kNames) ? kNames[index] : "unknown operation";
 }

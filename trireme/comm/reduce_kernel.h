@@ -1,5 +1,5 @@
-// The arithmetic of a reduction: outs[i] = op over ranks of inputs[r][i], always in rank order,
-// whatever the block it is called on. 16-bit floats accumulate in fp32 and round once.
+// The arithmetic of a reduction: outs[i] = op over ranks of inputs[r][i], always in rank order and
+// independent of the block size. 16-bit floats accumulate in fp32 and round once.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@
 namespace trireme::comm {
 
 // Throws: ConfigError when `operation` is not defined on `dtype` (bitwise on floats, average on
-// integers)
+//         integers)
 void check_reducible(c10::ScalarType dtype, ReduceOp operation);
 
-// inputs: one pointer a rank, each to `count` elements. The result goes to each of `outs`, which
-// may be inputs too.
+// inputs: one pointer per rank, each to `count` elements. Writes the result to each of `outs`,
+// which may also be inputs.
 void reduce_in_rank_order(std::span<void* const> outs, std::span<const void* const> inputs,
                           int64_t count, c10::ScalarType dtype, ReduceOp operation);
 
-// What an average does to its sum: of float, double or complex numbers, in place, part by part.
+// Divides the sum to get an average, in place. For floats, doubles and complex numbers (by parts).
 void divide_elements(void* data, int64_t count, c10::ScalarType dtype, int divisor);
 
 const char* name_of(ReduceOp operation);

@@ -12,7 +12,7 @@
 namespace trireme::comm {
 namespace {
 
-// How many values each rank has.
+// The number of values on each rank.
 std::vector<int64_t> gather_counts(Communicator& group, const at::Tensor& own, Options options) {
   std::vector<int64_t> shape = {own._nnz(), own.sparse_dim()};
   shape.insert(shape.end(), own.sizes().begin(), own.sizes().end());
@@ -28,7 +28,7 @@ std::vector<int64_t> gather_counts(Communicator& group, const at::Tensor& own, O
         at::equal(shapes[rank].narrow(0, 1, mine.numel() - 1), mine.narrow(0, 1, mine.numel() - 1)),
         "all_reduce of sparse tensors: ranks ", group.rank(), " and ", rank, " of group ",
         group.name(), " have other shapes or sparse dims; expected the same");
-    // A coalesced tensor has each place once.
+    // A coalesced tensor has each index at most once.
     const int64_t count = shapes[rank].const_data_ptr<int64_t>()[0];
     TRIREME_CHECK(count >= 0 && count <= most, "all_reduce of sparse tensors: rank ", rank,
                   " of group ", group.name(), " says that it has ", count,

@@ -1,5 +1,5 @@
-// What transports check of a call's tensors before anything is sent, and the contiguous memory
-// behind them. Never communicates.
+// Checks of a call's tensors, made before anything is sent, and the contiguous memory behind them.
+// Never communicates, except for members_of_split().
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ void check_cpu_tensor(const char* operation, const at::Tensor& tensor);
 void check_rank(const char* operation, const Communicator& group, int root);
 // Throws: ConfigError unless `peer` is another rank of `group`
 void check_peer(const char* operation, const Communicator& group, int peer);
-// The same, but for kAnySource, which is fine.
+// The same, but accepts kAnySource.
 void check_source(const char* operation, const Communicator& group, int peer);
 // Throws: ConfigError unless there is one tensor for each rank of `group`, all on the CPU
 void check_one_a_rank(const char* operation, const Communicator& group,
@@ -30,17 +30,18 @@ void check_one_a_rank(const char* operation, const Communicator& group,
 void check_dtypes(const char* operation, const std::vector<at::Tensor>& tensors,
                   const at::Tensor& like);
 
-// blocks: one per rank. own: what this rank gives or takes.
-// Throws: ConfigError unless all blocks have the dtype of `own`, and this rank's block its bytes
+// blocks: one per rank. own: this rank's input or output.
+// Throws: ConfigError unless all blocks have the dtype of `own`, and this rank's block its size in
+//         bytes
 void check_own_block(const char* operation, const Communicator& group,
                      const std::vector<at::Tensor>& blocks, const at::Tensor& own);
 
-// For calls whose ranks must agree on each block's size, not only on the sum; never 0.
+// For calls whose ranks must agree on each block's size, not just on the sum. Never 0.
 uint64_t hash_of_sizes(const std::vector<at::Tensor>& tensors);
 int64_t total_elements(const std::vector<at::Tensor>& tensors);
 
-// Contiguous memory for a tensor that an operation reads or writes: the tensor itself, or a copy
-// that commit() puts back.
+// Contiguous memory for a tensor that an operation reads or writes: the tensor itself, or a copy.
+// commit() writes the copy back.
 class FlatTensor {
  public:
   explicit FlatTensor(at::Tensor tensor)
@@ -60,7 +61,7 @@ class FlatTensor {
   at::Tensor contiguous_;
 };
 
-// One entry per rank; few ranks need no allocation.
+// One entry per rank. A few ranks need no allocation.
 template <typename T>
 using Few = c10::SmallVector<T, 8>;
 
@@ -78,17 +79,19 @@ class FlatTensors {
   Few<FlatTensor> items_;
 };
 
-// Contiguous versions, [numel] each, of tensors that an operation reads.
+// Contiguous versions, each [numel], of tensors that an operation only reads.
 at::Tensor flat_of(const at::Tensor& tensor);
 std::vector<at::Tensor> flat_of(const std::vector<at::Tensor>& tensors);
 
-// The ranks of `group` that gave split() this rank's `color`, by (key, rank); for a negative color
-// those that gave it too. Every rank's color and key go to all, so no rank leads.
-// Collective: all ranks; 16 bytes each, on `device`
+// The ranks of `group` that called split() with this rank's `color`, ordered by (key, rank). For a
+// negative color, all ranks with that color. Every rank sends its color and key to all; there is no
+// leader.
+// Comm:       16 bytes per rank, on `device`
+// Collective: every rank
 std::vector<int> members_of_split(Communicator& group, int color, int key,
                                   c10::DeviceType device = c10::DeviceType::CPU);
 
-// flat [n] cut into `count` blocks whose lengths differ by one at most, longer ones first; views.
+// Views of flat [n] as `count` blocks. Their lengths differ by at most one; longer ones come first.
 std::vector<at::Tensor> view_even_blocks(const at::Tensor& flat, int count);
 
 }  // namespace trireme::comm

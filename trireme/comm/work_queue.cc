@@ -12,7 +12,7 @@ WorkQueue::~WorkQueue() {
   bool is_busy = false;
   {
     const std::lock_guard lock(mutex_);
-    // Finished work may still be among the running; leaving after it is no abort.
+    // Finished work may still be in running_. Ending after it is not an abort.
     is_busy = !tasks_.empty() ||
               std::ranges::any_of(running_, [](const auto& work) { return !work->poll(); });
     stop_ = true;
@@ -23,7 +23,7 @@ WorkQueue::~WorkQueue() {
 }
 
 WorkPtr WorkQueue::run_in_order(std::function<void()> operation, bool background) {
-  // Autograd has no say in what is communicated, on whichever thread it runs.
+  // Communication is never recorded by autograd, whatever thread it runs on.
   auto without_grad = [operation = std::move(operation)] {
     const c10::NoGradGuard no_grad;
     operation();
@@ -67,7 +67,7 @@ void WorkQueue::loop() {
     } catch (...) {
       error = std::current_exception();
     }
-    task.operation = nullptr;  // lets go of the tensors
+    task.operation = nullptr;  // releases the tensors
     task.work->finish(error, source);
     lock.lock();
     std::erase(running_, task.work);

@@ -1,5 +1,6 @@
-// Runs the operations of a group whose transport blocks: background collectives one after another
-// (progress.h), background sends and recvs side by side on threads that are kept for the next.
+// Runs the operations of a group whose transport blocks. Background collectives run one after
+// another (progress.h). Background sends and recvs run in parallel, on threads that are kept for
+// reuse.
 #pragma once
 
 #include <condition_variable>
@@ -19,17 +20,17 @@ namespace trireme::comm {
 // Thread safety: run_in_order() from one thread at a time, run_beside() from any.
 class WorkQueue {
  public:
-  // `abort` makes running operations throw soon; called from any thread.
+  // `abort` must make running operations throw soon. Any thread may call it.
   explicit WorkQueue(std::function<void()> abort)
       : abort_(std::make_shared<AbortSwitch>(std::move(abort))), guard_{abort_}, ordered_(abort_) {}
-  // Aborts what still runs and joins. Works that outlive it can no longer abort.
+  // Aborts running operations and joins the threads. Works that outlive it can no longer abort.
   ~WorkQueue();
 
-  // A collective: here, after all background collectives, or in the background after those before
-  // it. In the foreground, what it throws is thrown.
+  // Runs a collective after all background collectives issued before it, in this thread or in the
+  // background. In the foreground its exceptions are passed on.
   WorkPtr run_in_order(std::function<void()> operation, bool background);
-  // A send or recv: here and now, or on a thread of its own. Returns the rank its data came from,
-  // or -1.
+  // Runs a send or recv, in this thread or on another. The operation returns the rank its data came
+  // from, or -1.
   WorkPtr run_beside(std::function<int()> operation, bool background);
 
  private:
@@ -40,10 +41,10 @@ class WorkQueue {
   void loop();
 
   std::shared_ptr<AbortSwitch> abort_;
-  AbortGuard guard_;  // goes after everything that may abort
+  AbortGuard guard_;  // destroyed after everything that may abort
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Task> tasks_;  // that no thread has taken yet
+  std::deque<Task> tasks_;  // not yet taken by a thread
   std::vector<std::shared_ptr<PendingWork>> running_;
   bool stop_ = false;
   std::vector<std::thread> threads_;

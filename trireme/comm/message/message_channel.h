@@ -1,5 +1,5 @@
-// What a transport of messages must be able to do so that MessageCommunicator can make a
-// Communicator of it: send and receive blocks of bytes, matched by tag. It knows no tensors.
+// What a transport must provide for MessageCommunicator: sending and receiving blocks of bytes,
+// matched by tag. It knows nothing of tensors.
 #pragma once
 
 #include <chrono>
@@ -10,46 +10,49 @@
 
 namespace trireme::comm {
 
-// One block on its way. Its memory must live until the message is waited for or destroyed.
+// A block being sent or received. Its memory must live until wait() returns or the message is
+// destroyed.
 class ChannelMessage {
  public:
   virtual ~ChannelMessage() = default;
-  // Blocks until the memory may be reused (a send) or is filled (a recv); called once.
-  // Throws: std::exception with the transport's own words: peer lost, cancelled, or `timeout`
-  //         passed
+  // Blocks until the memory may be reused (send) or is filled (recv). Call once.
+  // Throws: std::exception in the transport's words: peer lost, cancelled, or `timeout` passed
   virtual void wait(std::chrono::milliseconds timeout) = 0;
-  // Makes a wait in another thread, or a later one, throw soon.
+  // Makes a current or later wait() throw soon. May be called from another thread.
   virtual void cancel() = 0;
   // The rank a received message came from; after wait().
   virtual int source() const = 0;
 };
 using ChannelMessagePtr = std::unique_ptr<ChannelMessage>;
 
-// Messages between two ranks with one tag arrive in the order of the calls, and both sides give the
-// same size. Thread safety: calls may come from several threads.
+// Messages between two ranks with the same tag arrive in the order of the calls. Both sides give
+// the same size. Thread safety: any thread.
 class MessageChannel {
  public:
   virtual ~MessageChannel() = default;
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // What errors call it: "gloo over eth0 (10.0.0.1)".
+  // The transport's name in errors: "gloo over eth0 (10.0.0.1)".
   virtual const std::string& transport() const = 0;
 
-  // Start at once and never wait. 0 <= tag < 2^31; num_bytes > 0; peer is another rank, and of a
-  // recv may be kAnySource. Throws: std::exception when the channel is broken
+  // Both start at once and never wait. 0 <= tag < 2^31; num_bytes > 0; peer is another rank, or
+  // kAnySource for a recv.
+  // Throws: std::exception when the channel is broken
   virtual ChannelMessagePtr send(const void* data, size_t num_bytes, int peer, int tag) = 0;
   virtual ChannelMessagePtr recv(void* data, size_t num_bytes, int peer, int tag) = 0;
 
-  // Leaves word for the peers of why this group failed, and reads what a peer left; the first word
-  // stays. Empty when there is none. Never throw, never wait long.
+  // leave_word() tells the peers why this group failed; word_left() returns what a peer left, or
+  // "". The first word stays. Neither throws or waits long.
   virtual void leave_word(const std::string& reason) noexcept = 0;
   virtual std::string word_left() noexcept = 0;
-  // Breaks the connections, once the last message is gone: the peers' messages then fail.
+  // Closes the channel. When its last message is gone, the connections break and the peers'
+  // messages fail.
   virtual void close() noexcept = 0;
 
-  // A channel between `members`, ranks of this one in the order they get there; this rank is one.
-  // `uid` is unique among this channel's splits. Collective: the members.
+  // A channel between `members`. They are ranks of this channel, in the order of their new ranks,
+  // and include this rank. `uid` is unique among this channel's splits.
+  // Collective: the members
   virtual std::unique_ptr<MessageChannel> split(const std::string& uid,
                                                 const std::vector<int>& members,
                                                 std::chrono::milliseconds timeout) = 0;

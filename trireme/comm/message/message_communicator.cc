@@ -28,7 +28,7 @@ std::vector<ConstBlock> const_blocks_of(const std::vector<at::Tensor>& flat) {
   return blocks;
 }
 
-// out = the reduction of one flat tensor a rank; out may be one of them.
+// out = the reduction of `inputs`, one flat tensor per rank. out may be one of them.
 void reduce_into(const at::Tensor& out, const std::vector<at::Tensor>& inputs, ReduceOp operation) {
   std::vector<const void*> data;
   for (const at::Tensor& input : inputs) data.push_back(input.const_data_ptr());
@@ -63,7 +63,7 @@ std::vector<at::Tensor> MessageCommunicator::with_room(const at::Tensor& mine) {
   at::Tensor room = scratch_;
   if (!room.defined() || room.numel() < num_bytes) {
     room = at::empty({num_bytes}, at::kByte);
-    // Fresh memory costs more than the sum over it, so it is kept.
+    // Kept, because fresh memory costs more than the sum over it.
     if (num_bytes <= kMostScratchBytes) scratch_ = room;
   }
   std::vector<at::Tensor> blocks(size());
@@ -88,7 +88,7 @@ void MessageCommunicator::gather_blocks(const Scope& scope, const std::vector<at
   exchange_.exchange(scope, to, blocks_of(blocks));
 }
 
-// Everyone gets everything: more bytes, one round less.
+// Every rank gets everything: more bytes, but one round less.
 void MessageCommunicator::reduce_small(const Scope& scope, const at::Tensor& data,
                                        ReduceOp operation) {
   const auto all = with_room(data);
@@ -119,7 +119,7 @@ WorkPtr MessageCommunicator::reduce(at::Tensor data, int root, Options options) 
     const FlatTensor target(data);
     const Scope scope = exchange_.meet(call, options.timeout);
     const auto blocks = view_blocks(target.flat());
-    // The result may stand in this rank's data only on the root.
+    // Only the root's data may be overwritten with the result.
     const at::Tensor mine = rank() == root ? blocks[rank()] : at::empty_like(blocks[rank()]);
     reduce_blocks(scope, mine, blocks, options.operation);
     std::vector<ConstBlock> to(size());
@@ -141,7 +141,7 @@ WorkPtr MessageCommunicator::broadcast(at::Tensor data, int root, Options option
     if (size() == 2 || static_cast<int64_t>(data.nbytes()) <= kSmallBytes) {
       if (!is_root) from[root] = block_of(target.flat());
       exchange_.exchange(scope, to, from);
-    } else {  // a block to each rank, which hands it on to all
+    } else {  // a block to each rank, which sends it on to all
       const auto blocks = view_blocks(target.flat());
       if (is_root) to = const_blocks_of(blocks);
       if (!is_root) from[root] = block_of(blocks[rank()]);

@@ -1,17 +1,17 @@
-// The Communicator of ranks that exchange messages: gloo is this class over a MessageChannel. The
-// transport moves bytes only; sums are ours, in rank order and with 16-bit floats accumulated in
-// fp32, so every supported (operation, dtype) gives the bits of `shm` and `thread`, whatever the
-// transport's own reductions can do.
+// The Communicator over a MessageChannel; gloo is one. The transport only moves bytes. Sums are
+// computed here, in rank order, with 16-bit floats accumulated in fp32. Every supported (operation,
+// dtype) therefore gives the same bits as `shm` and `thread`, whatever reductions the transport
+// offers.
 //
-// Cost per rank for p ranks and n bytes, in rounds of messages (a round is one message each way
-// between any two ranks that have something to say):
-//   every collective  1 round of 96 bytes first (message_exchange.h); a barrier is nothing else
+// Cost per rank for p ranks and n bytes, in rounds of messages (in a round, two ranks exchange at
+// most one message each way):
+//   every collective  first 1 round of 96 bytes (message_exchange.h); a barrier has no other
 //   all_reduce        up to kSmallBytes: 1 round, (p-1) n; above: 2 rounds, 2(p-1)/p n
 //   reduce_scatter    1 round, (p-1)/p n, and as much scratch memory
 //   reduce            2 rounds, (p-1)/p n, n more at the root
 //   broadcast         up to kSmallBytes, or 2 ranks: 1 round; above: 2 rounds, 2(p-1)/p n
-//   all_gather, all_to_all, gather, scatter   1 round, as communicator.h states; uneven blocks cost
-//                     their own bytes, nothing is padded
+//   all_gather, all_to_all, gather, scatter   1 round, bytes as in communicator.h; uneven blocks
+//                     are not padded
 //   send, recv        a message of 96 bytes before the data
 #pragma once
 
@@ -62,23 +62,23 @@ class MessageCommunicator : public RecordedCommunicator {
  private:
   using Scope = MessageExchange::Scope;
 
-  // Records `call` on `tensor` and runs `operation`, here or behind.
+  // Records `call` on `tensor` and runs `operation`, here or in the background.
   template <typename Operation>
   WorkPtr issue(const Call& call, const at::Tensor& tensor, const Options& options,
                 Operation operation);
-  // Moves blocks[r] of every rank to rank r and reduces there: `out` is block rank()'s result.
+  // Moves blocks[r] of every rank to rank r and reduces there. `out` gets block rank()'s result.
   void reduce_blocks(const Scope& scope, const at::Tensor& out,
                      const std::vector<at::Tensor>& blocks, ReduceOp operation);
   void gather_blocks(const Scope& scope, const std::vector<at::Tensor>& blocks);
   void reduce_small(const Scope& scope, const at::Tensor& data, ReduceOp operation);
   std::vector<at::Tensor> view_blocks(const at::Tensor& flat) const;
-  // Every rank's block: this one's own, and room for the others', which are like it.
+  // One block per rank: `mine`, and memory of the same size for each other rank.
   std::vector<at::Tensor> with_room(const at::Tensor& mine);
 
   MessageExchange exchange_;
   int num_splits_ = 0;
-  at::Tensor scratch_;  // of with_room(); collectives run one at a time
-  WorkQueue queue_;     // last: its threads stop before the exchange goes
+  at::Tensor scratch_;  // for with_room(); collectives run one at a time
+  WorkQueue queue_;     // last: its threads stop before exchange_ is destroyed
 };
 
 }  // namespace trireme::comm

@@ -17,19 +17,19 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Tags: collectives use two; the rest says whether a message announces a send or carries its data.
+// Tags. Collectives use two. The other bits tell a message's head from its data.
 constexpr int kMeetTag = 0;
 constexpr int kDataTag = 1;
 constexpr int kHeadTag = 1 << 29;
 constexpr int kBodyTag = 1 << 30;
 
-// What travels before data.
+// Sent before data.
 struct Note {
   char operation[24];
   uint64_t sequence;
   int64_t elements;
   uint64_t block_sizes;
-  uint64_t num_bytes;  // that follow for the reader
+  uint64_t num_bytes;  // of the data that follows for the reader
   int32_t dtype, reduce_op, root, has_bytes;
   uint64_t reserved[3];
 };
@@ -53,12 +53,12 @@ bool is_same_call(const Note& a, const Note& b) {
          a.root == b.root;
 }
 
-// Of the operation's text it keeps a pointer.
+// The result points to the note's operation text.
 Call call_of(const Note& note) {
   return {note.operation, note.dtype, note.reduce_op, note.root, note.elements, note.block_sizes};
 }
 
-// Of what a peer has sent: its text may have no end and hold what a terminal obeys.
+// For a note from a peer: its text may lack an end and contain control characters.
 void make_printable(Note& note) {
   constexpr size_t kMost = sizeof(note.operation) - 1;
   note.operation[kMost] = '\0';
@@ -108,7 +108,7 @@ void MessageExchange::abort(const std::string& reason) noexcept {
     if (!failure_.empty()) return;
     failure_ = reason;
   }
-  // The word first: whoever sees the connections break finds it.
+  // The word comes first, so that a peer that sees the connections break finds it.
   channel_->leave_word(reason);
   {
     const std::lock_guard lock(mutex_);
@@ -148,7 +148,7 @@ void MessageExchange::wait(const Scope& scope, ChannelMessage& message, int peer
     in_flight_.erase(&message);
     return failure_;
   };
-  // Rounded up: a wait that ends is past the timeout.
+  // Rounded up, so that a wait that ends is past the timeout.
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(scope.start + scope.timeout - Clock::now());
   try {
@@ -217,7 +217,7 @@ void MessageExchange::exchange(const Scope& scope, std::span<const ConstBlock> t
                                std::span<const Block> from) {
   const int rank = channel_->rank();
   std::vector<std::pair<int, ChannelMessagePtr>> messages;
-  // Nearest neighbours first, so that not all ranks begin with the same peer.
+  // Nearest neighbours first, so that the ranks do not all begin with the same peer.
   for (int step = 1; step < channel_->size(); ++step) {
     const int source = (rank + channel_->size() - step) % channel_->size();
     const int target = (rank + step) % channel_->size();

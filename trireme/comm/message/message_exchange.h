@@ -1,6 +1,6 @@
-// Calls checked, blocks moved, failures told: what lies between MessageCommunicator's algorithms
-// and a MessageChannel. Every collective starts with one small message between each two ranks that
-// says what is called, so that a mismatch is an error that names both sides before data moves.
+// Checks calls, moves blocks and reports failures, between MessageCommunicator's algorithms and a
+// MessageChannel. Every collective starts with a small message between each two ranks that
+// describes the call. A mismatch is therefore an error that names both sides, before data moves.
 #pragma once
 
 #include <chrono>
@@ -28,13 +28,13 @@ struct ConstBlock {
   size_t num_bytes = 0;
 };
 
-// What a library said, on one line and without libtorch's stack trace.
+// A library's error text, on one line and without libtorch's stack trace.
 std::string words_of(const std::exception& error);
 
 // Thread safety: one collective at a time; sends, recvs and abort() from any thread.
 class MessageExchange {
  public:
-  // The text before every error of one operation, and how long it may take.
+  // The error prefix and the time limit of one operation.
   struct Scope {
     std::string what;  // "all_reduce(Float, 3 elements, sum) #7"
     std::chrono::steady_clock::time_point start;
@@ -48,20 +48,21 @@ class MessageExchange {
   const std::string& name() const { return name_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
 
-  // Begins a collective: tells every peer the call and the bytes it will get, and compares theirs.
-  // to[r], from[r]: what this rank sends to and expects of rank r; empty when all sizes follow from
-  // the call. Comm: 2(p-1) messages of 96 bytes.
+  // Begins a collective: tells every peer the call and the bytes to expect, and compares theirs.
+  // to[r], from[r]: the blocks this rank sends to and expects from rank r; empty when all sizes
+  // follow from the call.
+  // Comm:   2(p-1) messages of 96 bytes
   // Throws: CommError when a peer is lost, late, or calls something else
   Scope meet(const Call& call, std::chrono::milliseconds timeout,
              std::span<const ConstBlock> to = {}, std::span<const Block> from = {});
-  // Moves to[r] to rank r and from[r] from rank r, all at once; one entry a rank, empty blocks and
-  // this rank's own are left alone.
+  // Sends to[r] to rank r and receives from[r] from rank r, all at once. One entry per rank;
+  // ignores empty blocks and this rank's own.
   void exchange(const Scope& scope, std::span<const ConstBlock> to, std::span<const Block> from);
 
-  // Point to point, in two steps so that the order of messages is the order of begin_ calls.
+  // Point to point, in two steps, so that messages have the order of the begin_ calls.
   struct Pending {
     Scope scope;
-    std::shared_ptr<void> note;  // the head's memory: outlives it
+    std::shared_ptr<void> note;  // the head's memory; must outlive it
     ChannelMessagePtr head;
     ChannelMessagePtr body;
     int peer = -1;
@@ -74,7 +75,8 @@ class MessageExchange {
   // Returns the rank that sent.
   int finish_recv(Pending& pending, const Call& call, Block data);
 
-  // From now on every call throws CommError with `reason`, here and on the peers. The first stays.
+  // From now on every call throws CommError with `reason`, here and on the peers. The first reason
+  // stays.
   void abort(const std::string& reason) noexcept;
 
  private:

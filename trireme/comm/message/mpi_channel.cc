@@ -19,12 +19,12 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-// Tags on the control communicator; from kFirstSplitTag on, who is ready for which split.
+// Tags on the control communicator. Those from kFirstSplitTag on tell who is ready for which split.
 constexpr int kWordTag = 0;
 constexpr int kClosedTag = 1;
 constexpr int kFirstSplitTag = 2;
-constexpr size_t kMaxWord = 1000;  // below every transport's eager limit: never waits
-// After a peer has left, what it sent before may still be on its way.
+constexpr size_t kMaxWord = 1000;  // below every transport's eager limit, so sending never waits
+// After a peer has left, its earlier messages may still be on the way.
 constexpr auto kGrace = std::chrono::milliseconds(200);
 constexpr auto kLastChance = std::chrono::milliseconds(200);
 
@@ -36,7 +36,7 @@ std::string library_version() {
   return "mpi (" + version.substr(0, version.find_first_of(",\n")) + ")";
 }
 
-// `num_bytes` bytes as one item, however many: MPI counts in int.
+// Any number of bytes as one item, because MPI counts in int.
 class ByteType {
  public:
   explicit ByteType(size_t num_bytes) {
@@ -53,7 +53,7 @@ class ByteType {
     MPI_Type_free(&parts[0]);
     MPI_Type_free(&page);
   }
-  ~ByteType() { MPI_Type_free(&type_); }  // a message on its way keeps it
+  ~ByteType() { MPI_Type_free(&type_); }  // a message on its way keeps it alive
   ByteType(const ByteType&) = delete;
   ByteType& operator=(const ByteType&) = delete;
   MPI_Datatype get() const { return type_; }
@@ -74,7 +74,7 @@ void check_mpi(int code) {
   throw std::runtime_error(std::string(text, static_cast<size_t>(length)));
 }
 
-// One rank's end of a group: the communicators, and what peers have let it know.
+// One rank's end of a group: the communicators and the notices from peers.
 struct MpiConnections {
   MpiConnections(MPI_Comm data_comm, MPI_Comm control_comm, bool core_each)
       : data(data_comm), control(control_comm), has_core_each(core_each) {
@@ -85,7 +85,7 @@ struct MpiConnections {
     check_mpi(MPI_Comm_size(data, &size));
     left_at.resize(size);
   }
-  // Notices that no one took in: their memory stays.
+  // Notices that were not received yet keep their memory.
   ~MpiConnections() {
     for (auto& [text, request] : notices) {
       int done = 0;
@@ -107,17 +107,17 @@ struct MpiConnections {
     }
   }
 
-  // Throws when a peer has left word, so that a rank that comes late learns of it.
+  // Throws when a peer has left word, so that a late rank learns of it.
   void check_word() {
     int found = 0;
-    // Twice: a probe that finds nothing takes in what has arrived, and then the next finds it.
+    // Probe twice: a probe that finds nothing receives what has arrived, and the next one finds it.
     for (int turn = 0; turn < 2 && found == 0; ++turn) {
       check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, kWordTag, control, &found, MPI_STATUS_IGNORE));
     }
     if (found != 0) throw std::runtime_error("a peer gave up");
   }
 
-  // Takes in what peers told.
+  // Receives the peers' notices.
   void listen() {
     const std::lock_guard lock(mutex);
     for (const int tag : {kWordTag, kClosedTag}) {
@@ -137,7 +137,7 @@ struct MpiConnections {
     }
   }
 
-  // Throws when `peer` (or, for kAnySource, every peer) can send and take no more.
+  // Throws when a peer gave up, or when `peer` (for kAnySource: every peer) has left.
   void check_peer(int peer) {
     listen();
     const std::lock_guard lock(mutex);
@@ -164,14 +164,14 @@ struct MpiConnections {
   std::atomic<bool> closed = false;
 
   std::mutex mutex;
-  std::string word;                        // the first that a peer left
+  std::string word;                        // the first one that a peer left
   std::vector<Clock::time_point> left_at;  // [size]; the epoch: still there
   std::vector<std::pair<std::unique_ptr<std::string>, MPI_Request>> notices;
 };
 
 namespace {
 
-// Waits ever longer between two looks: spins, gives its core away, sleeps.
+// Waits longer and longer between two polls: spins, yields, sleeps.
 class Patience {
  public:
   explicit Patience(bool has_core_each) : num_spins_(has_core_each ? 10000 : 20) {}
@@ -197,7 +197,7 @@ class MpiMessage : public ChannelMessage {
       : connections_(std::move(connections)), peer_(peer), is_recv_(is_recv) {}
   ~MpiMessage() override {
     if (request == MPI_REQUEST_NULL) return;
-    // Given up: a recv no one has sent to is taken back, what is under way may finish.
+    // Given up. A recv that nobody has sent to is cancelled; a message under way may finish.
     if (is_recv_) MPI_Cancel(&request);
     const auto deadline = Clock::now() + kLastChance;
     int done = 0;
@@ -208,7 +208,7 @@ class MpiMessage : public ChannelMessage {
   }
 
   void wait(std::chrono::milliseconds timeout) override {
-    // Never early: a caller tells a timeout by its own clock.
+    // Never early, because callers detect a timeout by their own clock.
     const auto deadline = Clock::now() + timeout + std::chrono::milliseconds(1);
     MPI_Status status;
     int done = 0;
@@ -280,7 +280,7 @@ ChannelMessagePtr MpiChannel::recv(void* data, size_t num_bytes, int peer, int t
 void MpiChannel::leave_word(const std::string& reason) noexcept {
   try {
     connections_->tell_all(kWordTag, reason);
-  } catch (const std::exception&) {  // the peers find out by their timeouts
+  } catch (const std::exception&) {  // the peers notice by their timeouts
   }
 }
 
@@ -308,7 +308,7 @@ std::unique_ptr<MessageChannel> MpiChannel::split(const std::string& uid,
   MpiConnections& mine = *connections_;
   const int tag =
       kFirstSplitTag + static_cast<int>(std::hash<std::string>()(uid) % (size_t{1} << 29));
-  // MPI_Comm_create_group waits without bound, so the members make sure that all are there.
+  // MPI_Comm_create_group waits without bound, so the members first make sure that all are there.
   char ready = 1;
   std::vector<char> others(members.size());
   std::vector<std::unique_ptr<MpiMessage>> messages;

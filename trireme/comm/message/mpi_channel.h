@@ -1,5 +1,5 @@
-// Messages over MPI point to point: what MessageCommunicator makes the transport `mpi` of.
-// Compiled only where the build found MPI.
+// Messages over MPI point to point, for the transport `mpi`. Compiled only when the build found
+// MPI.
 #pragma once
 
 #include <memory>
@@ -14,13 +14,13 @@ namespace trireme::comm {
 
 struct MpiConnections;
 
-// Thread safety: MPI runs with MPI_THREAD_MULTIPLE; every method, from any thread.
+// Thread safety: MPI runs with MPI_THREAD_MULTIPLE; any thread may call any method.
 class MpiChannel : public MessageChannel {
  public:
-  // Both communicators have the same ranks and belong to this channel alone: data goes through one,
-  // word between the ranks through the other. They are not freed (MPI_Comm_free is collective, and
-  // ranks leave groups in any order); MPI_Finalize takes them. `has_core_each`: whether this
-  // host's ranks can all run at once; without, they yield while they wait.
+  // Both communicators have the same ranks and are used by this channel only. `data` carries the
+  // blocks, `control` the words between ranks. They are never freed, because MPI_Comm_free is
+  // collective and ranks leave groups in any order; MPI_Finalize frees them. `has_core_each`:
+  // whether all ranks of this host can run at once. If not, they yield while they wait.
   MpiChannel(MPI_Comm data, MPI_Comm control, bool has_core_each);
   ~MpiChannel() override;
 
@@ -41,7 +41,7 @@ class MpiChannel : public MessageChannel {
   std::shared_ptr<MpiConnections> connections_;  // messages may outlive the channel
 };
 
-// Throws: std::runtime_error with MPI's words unless `code` is MPI_SUCCESS
+// Throws: std::runtime_error with MPI's text unless `code` is MPI_SUCCESS
 void check_mpi(int code);
 
 }  // namespace trireme::comm

@@ -27,8 +27,8 @@ const char* name_of_level(int level) {
   }
 }
 
-// MPI_Finalize waits for all ranks: after a failure they may never come, and not finalising makes
-// mpirun end the job.
+// MPI_Finalize waits for all ranks, and after a failure they may never come. Without finalising,
+// mpirun ends the job.
 void finalize_at_success(int exit_code, void*) {
   int is_finalized = 0;
   MPI_Finalized(&is_finalized);
@@ -36,7 +36,7 @@ void finalize_at_success(int exit_code, void*) {
 }
 
 void initialize() {
-  static std::mutex mutex;  // MPI is the process's
+  static std::mutex mutex;  // MPI belongs to the process
   const std::lock_guard lock(mutex);
   int is_finalized = 0;
   int is_initialized = 0;
