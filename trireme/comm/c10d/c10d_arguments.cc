@@ -77,7 +77,7 @@ Reduction reduction_of(const c10d::ReduceOp& op) {
     case c10d::ReduceOp::BOR: return {ReduceOp::kBitOr, {}};
     case c10d::ReduceOp::BXOR: return {ReduceOp::kBitXor, {}};
     case c10d::ReduceOp::PREMUL_SUM: {
-      // The name that all of torch 2.11 to 2.14 have.
+      // The name used by torch 2.11 to 2.14.
       const auto* premul = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
       TRIREME_CHECK(premul != nullptr,
                     "PREMUL_SUM has no factor; make it with "

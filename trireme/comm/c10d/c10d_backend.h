@@ -1,6 +1,5 @@
-// A Communicator as a c10d::Backend: what torch.distributed's collectives, DDP, FSDP2 and DTensor
-// call. It only translates: every byte goes through the communicator, so results are reduced in
-// rank order.
+// A Communicator as a c10d::Backend, for torch.distributed's collectives, DDP, FSDP2 and DTensor.
+// It only translates. Every byte goes through the communicator, so reductions are in rank order.
 #pragma once
 
 #include <chrono>
@@ -18,13 +17,13 @@
 
 namespace trireme::comm {
 
-// Semantics are those of torch/csrc/distributed/c10d/Backend.hpp, for CPU tensors. Calls that torch
-// marks synchronous run in the calling thread; sends and recvs, which it does not mark, never do.
-// Thread safety: calls may come from several threads; the group's order is that of their arrival.
-//         A collective waits for a synchronous one of another thread; messages never do.
+// Behaves as torch/csrc/distributed/c10d/Backend.hpp specifies, for CPU tensors. Calls that torch
+// marks synchronous run in the calling thread. Sends and recvs, which have no mark, never do.
+// Thread safety: calls may come from several threads; the group's order is that of their arrival. A
+// collective waits for another thread's synchronous one. Messages never wait.
 // Throws: ConfigError for arguments that cannot work, before anything is sent;
 //         c10::DistBackendError when a peer died, is late or called something else; the group is
-//         dead then
+//         dead afterwards
 class C10dBackend : public c10d::Backend {
  public:
   using Tensors = std::vector<at::Tensor>;
@@ -33,7 +32,7 @@ class C10dBackend : public c10d::Backend {
 
   static constexpr const char* kName = "trireme";
 
-  // timeout: of calls that give none.
+  // timeout: for calls that set none.
   C10dBackend(std::unique_ptr<Communicator> group, std::chrono::milliseconds timeout);
   ~C10dBackend() override;
 
@@ -45,7 +44,7 @@ class C10dBackend : public c10d::Backend {
   c10d::ErrorType getError() override;
 
   Result allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
-  // Of sparse tensors too, summed or averaged; allreduce takes those as well.
+  // Sums or averages sparse tensors. allreduce takes them too.
   Result allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
   Result allreduce_coalesced(Tensors& tensors,
                              const c10d::AllreduceCoalescedOptions& opts) override;
@@ -79,21 +78,21 @@ class C10dBackend : public c10d::Backend {
   // See c10d_monitored_barrier.h.
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
-  // From the communicator's symmetric memory, whose collectives are the fastest; from ordinary
-  // memory once that is full.
+  // Allocates symmetric memory, on which collectives are fastest; ordinary memory once that is
+  // full.
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   bool supportsTensorAlloc(c10::DeviceIndex index) override;
 
-  // Fails everything that is pending, here and on the peers; later calls throw.
+  // Fails all pending calls, here and on the peers. Later calls throw.
   void abort() override;
-  // Leaves the group after its pending collectives; later calls throw.
+  // Leaves the group after its pending collectives. Later calls throw.
   void shutdown() override;
 
  private:
   // How an operation appears to torch.
   struct Call {
     c10d::OpType type;
-    const char* title;  // of the profiler's event
+    const char* title;  // name of the profiler's event
     Tensors inputs;
     Tensors outputs;
     std::function<void()> epilogue = {};
@@ -101,11 +100,11 @@ class C10dBackend : public c10d::Backend {
     bool is_collective = true;
   };
   Result issue(const Call& call, const std::function<WorkPtr(Communicator&)>& operation);
-  // The number of a call that may be made.
-  // Throws: ConfigError after shutdown(), and the error that killed the group
+  // Admits a call and returns its number.
+  // Throws: ConfigError after shutdown(); the error that killed the group
   uint64_t admit(const char* title, bool is_collective);
   std::shared_ptr<Communicator> current_group() const;  // null after shutdown()
-  // What it throws is what killed the group.
+  // Keeps an exception of `operation` as the error that killed the group.
   void run_and_keep_error(const std::function<void()>& operation);
   comm::Options options_of(std::chrono::milliseconds timeout, bool is_async) const;
   Result receive(c10d::OpType type, const Tensors& tensors, int peer, int tag);
@@ -114,13 +113,13 @@ class C10dBackend : public c10d::Backend {
   std::mutex messages_;                   // issues sends and recvs; never held for long
   std::shared_ptr<Communicator> group_;   // changed under both, and state_
   std::shared_ptr<C10dWatcher> watcher_;  // changed under both
-  std::vector<WorkPtr> pending_;          // background collectives, whoever else has dropped them;
+  std::vector<WorkPtr> pending_;          // background collectives, even if others dropped them;
                                           // guarded by collectives_
 
   mutable std::mutex state_;  // guards the next three; never held for long
   std::chrono::milliseconds timeout_;
   uint64_t sequence_ = 0;
-  std::exception_ptr error_;  // the first that killed the group
+  std::exception_ptr error_;  // the first error that killed the group
 
   const std::string group_name_;
 };

@@ -1,5 +1,5 @@
-// The part of C10dBackend that reduces nothing: how calls are issued, all-to-all, gather, scatter,
-// point to point, barriers, and the group's life.
+// The part of C10dBackend that reduces nothing: issuing calls, all-to-all, gather, scatter, point
+// to point, barriers, and the life of the group.
 #include <algorithm>
 #include <utility>
 
@@ -34,7 +34,7 @@ C10dBackend::~C10dBackend() = default;
 comm::Options C10dBackend::options_of(std::chrono::milliseconds timeout, bool is_async) const {
   const std::lock_guard lock(state_);
   comm::Options options;
-  // A deadline further off than the clock reaches would have passed.
+  // A deadline beyond the clock's range would count as passed.
   options.timeout = std::min(timeout.count() > 0 ? timeout : timeout_, kLongest);
   options.background = is_async;
   return options;
@@ -60,8 +60,7 @@ void C10dBackend::run_and_keep_error(const std::function<void()>& operation) {
 
 C10dBackend::Result C10dBackend::issue(const Call& call,
                                        const std::function<WorkPtr(Communicator&)>& operation) {
-  std::vector<WorkPtr>
-      finished;  // let go of without the lock: their tensors' end may need Python's
+  std::vector<WorkPtr> finished;  // freed without the lock: freeing their tensors may need Python's
   const std::lock_guard issuing(call.is_collective ? collectives_ : messages_);
   C10dWork::Description description{call.type, call.title, call.inputs, call.outputs};
   description.sequence = admit(call.title, call.is_collective);
@@ -180,7 +179,7 @@ void C10dBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_a
     admit("monitored_barrier", true);
     group = group_;
   }
-  std::chrono::milliseconds limit = opts.timeout;  // 0: whoever is not here already is late
+  std::chrono::milliseconds limit = opts.timeout;  // 0: every rank that is not here yet is late
   if (limit < std::chrono::milliseconds(0)) limit = options_of(limit, false).timeout;
   run_and_keep_error([&] {
     comm::monitored_barrier(*group, messages_, std::min(limit, kLongest), wait_all_ranks);
@@ -218,7 +217,7 @@ at::Tensor C10dBackend::allocateTensor(long size, at::TensorOptions options) {
   try {
     return group->symmetric_empty({size}, dtype);
   } catch (const ConfigError&) {
-    // The heap is full: the same results, more slowly.
+    // The heap is full. Ordinary memory gives the same results more slowly.
     return at::empty({size}, options);
   }
 }
@@ -239,12 +238,12 @@ void C10dBackend::shutdown() {
   std::vector<WorkPtr> finished;
   const std::scoped_lock issuing(collectives_, messages_);
   finished.swap(pending_);
-  // Whoever dropped a work still expects its result on the peers.
+  // Peers still expect results of works that their owners have dropped.
   for (const WorkPtr& work : finished) {
     try {
       work->wait();
     } catch (const Error&) {
-      // Its owner hears of it.
+      // Reported to its owner.
     }
   }
   std::shared_ptr<Communicator> group;

@@ -26,7 +26,7 @@ using StorePtr = c10::intrusive_ptr<c10d::Store>;
 using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 
 constexpr const char* kFailureKey = "failure";
-// A store whose server is stopped answers never.
+// A store whose server is stopped never answers.
 constexpr auto kStorePatience = std::chrono::milliseconds(500);
 
 class C10dMessage : public ChannelMessage {
@@ -42,14 +42,14 @@ class C10dMessage : public ChannelMessage {
   c10::intrusive_ptr<c10d::Work> work_;
 };
 
-// Runs `ask` on a thread that is left behind when it takes too long.
+// Runs `ask` on a thread that is abandoned if it takes too long.
 std::string ask_store(const std::function<std::string()>& ask) {
   auto answer = std::make_shared<std::promise<std::string>>();
   auto future = answer->get_future();
   std::thread([answer, ask] {
     try {
       answer->set_value(ask());
-    } catch (...) {  // a store that is gone has no word
+    } catch (...) {  // the store is gone and has no word
       answer->set_value("");
     }
   }).detach();
@@ -92,7 +92,7 @@ class C10dChannel : public MessageChannel {
         if (!store->check({kFailureKey})) store->set(kFailureKey, reason);
         return std::string();
       });
-    } catch (...) {  // no thread could start: the peers see broken connections only
+    } catch (...) {  // no thread could start: the peers only see broken connections
     }
   }
   std::string word_left() noexcept override {

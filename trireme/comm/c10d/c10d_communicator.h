@@ -1,8 +1,8 @@
-// Makes any backend of c10d (gloo, or one of a plug-in) a Communicator of CPU tensors. Of the
-// backend only send, recv and recvAnysource of bytes are used: they are right for every size, while
-// reductions differ from backend to backend (Gloo's reduce_scatter gives the sum when asked for the
-// average, has no 16-bit types everywhere and promises no order). What is promised instead stands
-// in message_communicator.h.
+// Makes any c10d backend (gloo, or that of a plug-in) a Communicator of CPU tensors. It uses only
+// the backend's send, recv and recvAnysource of bytes, which are right for every size. Reductions
+// differ between backends: Gloo's reduce_scatter gives the sum when asked for the average, lacks
+// 16-bit types in places and promises no order. message_communicator.h states what this one
+// promises.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ class Store;
 
 namespace trireme::comm {
 
-// Makes one rank's end of a backend; `store` is that group's alone.
+// Makes one rank's end of a backend. `store` is used by that group only.
 using C10dBackendMaker = std::function<c10::intrusive_ptr<c10d::Backend>(
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
     std::chrono::milliseconds timeout)>;
@@ -30,13 +30,13 @@ using C10dBackendMaker = std::function<c10::intrusive_ptr<c10d::Backend>(
 struct C10dOptions {
   std::string name = "world";                           // in errors
   std::string transport = "c10d";                       // in errors and transport_of()
-  std::chrono::milliseconds timeout = kDefaultTimeout;  // of operations that give none
-  GroupRecorder recorder = {};                          // where this rank's calls are recorded
+  std::chrono::milliseconds timeout = kDefaultTimeout;  // for operations that set none
+  GroupRecorder recorder = {};                          // records this rank's calls
 };
 
-// A group over `make_backend`'s backend, and the same for every split of it. `store` is where the
-// ranks of new groups find each other and where a failing rank leaves word; it lives as long as the
-// group.
+// A group over the backend of `make_backend`, which also makes the backends of its splits. `store`
+// must live as long as the group: the ranks of new groups meet there, and a failing rank leaves
+// word.
 // Collective: all `size` ranks
 // Throws:     CommError when the ranks do not find each other, in the backend's words
 std::unique_ptr<Communicator> make_c10d_group(const C10dBackendMaker& make_backend,

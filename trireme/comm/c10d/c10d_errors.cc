@@ -16,7 +16,8 @@ struct Sign {
   FailureKind kind;
 };
 
-// The first that a text has decides: what a peer gave up for stands behind that it gave up.
+// The first entry found in the text decides. The text says that a peer gave up, and then why; the
+// reason decides.
 constexpr std::array<Sign, 7> kSigns{{
     {"call different operations", FailureKind::kMismatch},
     {" expects ", FailureKind::kMismatch},
@@ -27,7 +28,7 @@ constexpr std::array<Sign, 7> kSigns{{
     {"was aborted", FailureKind::kAborted},
 }};
 
-// Null when the text has none of them.
+// Null when the text has none of the phrases.
 const Sign* sign_of(std::string_view failure) {
   for (const Sign& sign : kSigns) {
     if (failure.find(sign.phrase) != std::string_view::npos) return &sign;
@@ -35,7 +36,7 @@ const Sign* sign_of(std::string_view failure) {
   return nullptr;
 }
 
-// " 1500ms" of a text in which "1.5 s" follows the sign's phrase.
+// " 1500ms" for a text in which "1.5 s" follows the sign's phrase.
 std::string milliseconds_in(std::string_view failure, const Sign& sign) {
   const std::string_view rest = failure.substr(failure.find(sign.phrase) + sign.phrase.size());
   double seconds = 0;
@@ -59,7 +60,7 @@ std::string in_words_of_gloo(const std::string& failure) {
     case FailureKind::kTimedOut: return say("Timed out waiting" + milliseconds_in(failure, *sign));
     case FailureKind::kNeverCame:
       return say("wait timeout after" + milliseconds_in(failure, *sign));
-    // Gloo itself notices none; these are the words of torch's checks in debug mode.
+    // Gloo itself never detects a mismatch. These are the words of torch's checks in debug mode.
     case FailureKind::kMismatch: return say("Detected mismatch between collectives on ranks");
     case FailureKind::kAborted: return failure;
     case FailureKind::kPeerLost: break;

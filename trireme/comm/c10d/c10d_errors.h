@@ -1,5 +1,5 @@
-// A group's failures as torch.distributed's own type, in the words that programs written for Gloo
-// look for: the known phrase, then ours. Texts elsewhere stay as they are.
+// Turns a group's failures into torch.distributed's error type. Their text begins with the phrase
+// that programs written for Gloo look for, followed by our own text.
 #pragma once
 
 #include <functional>
@@ -16,14 +16,14 @@ enum class FailureKind {
   kAborted,    // by a rank that asked for it
 };
 
-// What a CommError's text tells of. A failure travels between ranks as its text, on every
-// transport, so a rank that hears of it from a peer has nothing else to know it by.
+// The kind of failure that a CommError's text describes. On every transport failures travel between
+// ranks as text, so a rank that hears of one from a peer has only the text.
 FailureKind kind_of(std::string_view failure);
 
 // "[trireme] Connection closed by peer: all_reduce #2 of group 0 (3 ranks), ...: rank 2 died"
 std::string in_words_of_gloo(const std::string& failure);
 
-// Runs `operation`; a CommError comes out as c10::DistBackendError, in Gloo's words and ours.
+// Runs `operation`. Turns a CommError into a c10::DistBackendError with Gloo's words and ours.
 void as_c10d_errors(const std::function<void()>& operation);
 
 }  // namespace trireme::comm

@@ -15,11 +15,12 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-// The last that a group between hosts takes, where a program's own messages are not expected.
+// The last tag of a group between hosts, which programs are not expected to use.
 constexpr int kTag = (1 << 26) - 1;
-// How much later than rank 0 the others give up.
+// How much longer than rank 0 the others wait.
 constexpr milliseconds kVerdict = std::chrono::seconds(2);
-// Of messages, whose waits end before: a message that timed out would be the group's verdict.
+// The messages' own timeout. The waits end earlier, because a message that timed out would kill the
+// group.
 constexpr milliseconds kNoEnd = std::chrono::hours(24 * 365);
 
 std::string text_of(const std::vector<int>& ranks, const char* before_each) {
@@ -87,7 +88,7 @@ class MonitoredBarrier {
   milliseconds left() const {
     return std::max(std::chrono::ceil<milliseconds>(end_ - Clock::now()), milliseconds(0));
   }
-  // False after `limit`, and when the group is dead: `failure` says why then.
+  // False after `limit`, and when the group is dead; then `failure` has the reason.
   static bool is_done(Work& work, milliseconds limit, std::string& failure) {
     try {
       return work.wait_for(limit);

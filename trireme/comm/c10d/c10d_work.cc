@@ -17,13 +17,13 @@
 namespace trireme::comm {
 namespace {
 
-// Point-to-point works may finish in any order, so the watcher looks at all of them this often
-// while it sleeps on the oldest. Collectives finish in the order of their calls and wake it
+// While it sleeps on the oldest work, the watcher polls all others this often, because
+// point-to-point works may finish in any order. Collectives finish in call order and wake it
 // themselves.
 constexpr std::chrono::milliseconds kSlice(2);
 constexpr std::chrono::seconds kLongestFarewell(2);
 
-// "gloo:all_reduce" of "trireme:all_reduce". Gloo has one name for the forms of a collective.
+// "gloo:all_reduce" for "trireme:all_reduce". Gloo has one name for all forms of a collective.
 std::string title_of_gloo(std::string_view title) {
   title.remove_prefix(title.find(':') + 1);
   if (title == "_all_gather_base") title = "all_gather";
@@ -85,7 +85,7 @@ bool C10dWork::wait(std::chrono::milliseconds timeout) {
         work_->wait();
       }
     } catch (const std::exception&) {
-      // settle() keeps it.
+      // settle() reports it.
     }
     if (!is_done) {
       C10_THROW_ERROR(DistBackendError,
@@ -121,11 +121,11 @@ void C10dWork::wait_briefly(std::chrono::milliseconds limit) noexcept {
   try {
     static_cast<void>(work_->wait_for(limit));
   } catch (const std::exception&) {
-    // settle() keeps it.
+    // settle() reports it.
   }
 }
 
-// Of a finished work: its outcome becomes visible.
+// Makes the outcome of a finished work visible.
 void C10dWork::settle() {
   std::exception_ptr error;
   try {
@@ -175,7 +175,7 @@ void C10dWork::complete(c10::ivalue::Future& future) const {
 struct C10dWatcher::State {
   std::mutex mutex;
   std::condition_variable changed;
-  std::vector<c10::intrusive_ptr<C10dWork>> works;  // by age
+  std::vector<c10::intrusive_ptr<C10dWork>> works;  // oldest first
   bool stop = false;
   bool ended = false;
   std::thread thread;
@@ -202,8 +202,8 @@ struct C10dWatcher::State {
       pending.insert(pending.end(), works.begin() + static_cast<std::ptrdiff_t>(num_looked_at),
                      works.end());
       std::swap(works, pending);
-      // The last hold on a tensor may wait for what a caller of watch() has: Python's interpreter
-      // lock.
+      // Freeing the last reference to a tensor may wait for a lock that a caller of watch() holds,
+      // such as Python's interpreter lock.
       lock.unlock();
       looked_at.clear();
       pending.clear();

@@ -1,5 +1,5 @@
-// comm::Work as a c10d::Work, which is what torch.distributed waits on, and the thread that
-// completes the futures of those that nobody waits on. Neither ever issues an operation.
+// A comm::Work as the c10d::Work that torch.distributed waits on, and a thread that completes the
+// futures of works that nobody waits on. Neither ever issues an operation.
 #pragma once
 
 #include <chrono>
@@ -20,23 +20,23 @@ namespace trireme::comm {
 
 class C10dWatcher;
 
-// Thread safe. May outlive its backend, whose end makes it fail.
+// Thread safe. May outlive its backend; when the backend ends, it fails.
 class C10dWork : public c10d::Work {
  public:
   struct Description {
     c10d::OpType type = c10d::OpType::UNKNOWN;
-    const char* title = nullptr;     // of the profiler's event: "trireme:all_reduce"
+    const char* title = nullptr;     // the profiler's event: "trireme:all_reduce"
     std::vector<at::Tensor> inputs;  // for the profiler
     std::vector<at::Tensor> outputs;
     uint64_t sequence = 0;
   };
 
-  // The profiler's events begin here: one under the title, and one under Gloo's name for it,
-  // "gloo:all_reduce", which is what tools read. Without a profiler they cost nothing.
+  // Begins the profiler's events: one with the title, and one with Gloo's name for it, such as
+  // "gloo:all_reduce", which tools look for. Without a profiler they cost nothing.
   C10dWork(int rank, Description description, std::weak_ptr<C10dWatcher> watcher);
 
-  // `work`: the issued operation. `epilogue`, when given, runs once in success, before anyone sees
-  // this completed. Call once, before the work is handed out.
+  // `work` is the issued operation. `epilogue`, if set, runs once on success, before anyone sees
+  // this completed. Call start() once, before the work is handed out.
   void start(WorkPtr work, std::function<void()> epilogue);
 
   bool isCompleted() override;
@@ -44,14 +44,15 @@ class C10dWork : public c10d::Work {
   int sourceRank() const override;
   std::vector<at::Tensor> result() override { return description_.outputs; }
   void synchronize() override {}
-  // Throws: c10::DistBackendError when a peer died, or after `timeout`; the operation goes on then
+  // Throws: c10::DistBackendError when a peer died, or after `timeout`; the operation then
+  //         continues
   bool wait(std::chrono::milliseconds timeout) override;
   void abort() override;
   // Completes with the list of outputs.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   uint64_t getSequencenumber() const override { return description_.sequence; }
 
-  // Blocks for `limit` at most, or until done in success or failure.
+  // Blocks at most `limit`, or until done in success or failure.
   void wait_briefly(std::chrono::milliseconds limit) noexcept;
   // Fails it with `reason` unless it is done.
   void abandon(const std::string& reason);
@@ -71,12 +72,12 @@ class C10dWork : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-// Completes the futures of the works given to it, on a thread of its own that starts with the
-// first.
+// Completes the futures of the works given to it, on its own thread. The first work starts the
+// thread.
 class C10dWatcher {
  public:
   C10dWatcher();
-  // Fails what is not done. Waits for callbacks that still run, but not without bound.
+  // Fails works that are not done. Waits for running callbacks, but not without bound.
   ~C10dWatcher();
   C10dWatcher(const C10dWatcher&) = delete;
   C10dWatcher& operator=(const C10dWatcher&) = delete;

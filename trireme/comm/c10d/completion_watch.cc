@@ -13,9 +13,9 @@
 namespace trireme::comm {
 namespace {
 
-// Short beside a step, long beside a look.
+// Short compared with a step, long compared with a poll.
 constexpr std::chrono::milliseconds kSlice(5);
-// For works that end as the watch does.
+// For works that are still running when the watch ends.
 constexpr std::chrono::milliseconds kLastPatience(50);
 
 c10::Device current_device(c10::DeviceType type) {
@@ -45,7 +45,7 @@ void CompletionWatch::add(Works works, std::function<void(bool)> on_end) {
   changed_.notify_all();
 }
 
-// Whether it was: then its on_end has been called.
+// Returns whether the works are done, after calling on_end.
 bool CompletionWatch::end_if_done(const Watched& watched) {
   bool succeeded = false;
   try {
@@ -54,7 +54,7 @@ bool CompletionWatch::end_if_done(const Watched& watched) {
     const auto has_failed = [](const auto& work) { return work->exception() != nullptr; };
     succeeded = std::ranges::none_of(watched.works, has_failed);
   } catch (const std::exception&) {
-    // The device's error reaches whoever waits for the work.
+    // The device's error is reported to the work's waiter.
   }
   watched.on_end(succeeded);
   return true;
@@ -62,10 +62,10 @@ bool CompletionWatch::end_if_done(const Watched& watched) {
 
 void CompletionWatch::loop() {
   try {
-    // Otherwise the first look would make a context on the first GPU.
+    // Without this, the first poll would make a context on the first GPU.
     if (!device_.is_cpu()) c10::impl::VirtualGuardImpl(device_.type()).setDevice(device_);
   } catch (const std::exception&) {
-    // A device that has failed: each work says so.
+    // If the device has failed, each work reports it.
   }
   std::vector<Watched> watched;
   std::optional<std::chrono::steady_clock::time_point> end;

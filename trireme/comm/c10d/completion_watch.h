@@ -1,6 +1,6 @@
 // Notices when works of a c10d backend are done. On a GPU their wait() orders a stream and returns
-// at once, and nobody calls back: a thread looks at them every few milliseconds, and sleeps while
-// there are none.
+// at once, and there is no callback. A thread therefore polls them every few milliseconds, and
+// sleeps while there are none.
 #pragma once
 
 #include <condition_variable>
@@ -18,20 +18,20 @@ class Work;
 
 namespace trireme::comm {
 
-// Thread safe. Its works' isCompleted() may be asked from any thread.
+// Thread safe. The watch calls its works' isCompleted() from its own thread.
 class CompletionWatch {
  public:
   using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
 
-  // For works on the current device of that type, of the thread that makes the watch.
+  // For works on the calling thread's current device of that type.
   explicit CompletionWatch(c10::DeviceType device);
-  // Joins. What is not done within a moment is given up.
+  // Joins the thread. Gives up works that are not done within a moment.
   ~CompletionWatch();
   CompletionWatch(const CompletionWatch&) = delete;
   CompletionWatch& operator=(const CompletionWatch&) = delete;
 
   // Calls on_end(succeeded) once, on the watch's thread, when all of `works` are done. A work that
-  // cannot be asked, because its device has failed, has failed.
+  // cannot be polled because its device has failed counts as failed.
   void add(Works works, std::function<void(bool)> on_end);
 
  private:

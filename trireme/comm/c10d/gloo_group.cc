@@ -16,14 +16,14 @@ bool has_gloo() { return true; }
 
 std::unique_ptr<Communicator> make_gloo_group(const c10::intrusive_ptr<c10d::Store>& store,
                                               int rank, int size, const GlooOptions& options) {
-  // libgloo-dev's headers are older than the Gloo inside libtorch: its objects are only ever made
-  // and used there, and here held by pointer.
+  // libgloo-dev's headers are older than the Gloo inside libtorch. Gloo's objects are therefore
+  // made and used only there; this code just holds pointers.
   const auto make_backend =
       [interface = options.interface](
           const c10::intrusive_ptr<c10d::Store>& group_store, int group_rank, int group_size,
           std::chrono::milliseconds timeout) -> c10::intrusive_ptr<c10d::Backend> {
     auto gloo = c10d::ProcessGroupGloo::Options::create(timeout);
-    gloo->threads = 1;  // no collectives of its own run
+    gloo->threads = 1;  // it runs no collectives
     try {
       gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(interface.address));
     } catch (const std::exception& error) {

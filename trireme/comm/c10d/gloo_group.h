@@ -18,9 +18,9 @@ namespace trireme::comm {
 
 struct GlooOptions {
   std::string name = "world";                           // in errors
-  std::chrono::milliseconds timeout = kDefaultTimeout;  // of operations that give none
+  std::chrono::milliseconds timeout = kDefaultTimeout;  // for operations that set none
   NetworkInterface interface;                           // what peers connect to
-  GroupRecorder recorder = {};                          // where this rank's calls are recorded
+  GroupRecorder recorder = {};                          // records this rank's calls
 };
 
 // False when this build has no Gloo (TRIREME_WITH_GLOO, which needs libgloo-dev's headers).

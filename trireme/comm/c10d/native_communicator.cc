@@ -39,10 +39,10 @@ bool is_even(const Tensors& tensors) {
                              [&](const auto& each) { return each.numel() == tensors[0].numel(); });
 }
 
-// A recorded call, which whoever first knows how it went ends: its waiter or the watch.
+// Ends a recorded call once, from its waiter or from the watch, whichever comes first.
 class RecordedEnd {
  public:
-  // recorder: kept while the entry may be written.
+  // recorder: kept alive while the entry may be written.
   RecordedEnd(GroupRecorder recorder, Recorder::Entry entry)
       : recorder_(std::move(recorder)), entry_(entry) {}
   void finish(bool succeeded) {
@@ -55,11 +55,11 @@ class RecordedEnd {
   std::atomic<bool> is_finished_ = false;
 };
 
-// Calls of the backend that make up one operation, and what is left to do when they are done.
+// The backend's calls for one operation, and what remains to do when they are done.
 class NativeWork : public Work {
  public:
-  // end: null when the call is not recorded. waits: whether the backend's wait() returns when its
-  // work is done, and not before.
+  // end: null when the call is not recorded. waits: whether the backend's wait() blocks until its
+  // work is done.
   NativeWork(std::string where, BackendPtr backend, C10dWorks works, std::function<void()> finish,
              std::chrono::milliseconds timeout, std::shared_ptr<RecordedEnd> end, bool waits)
       : where_(std::move(where)),
@@ -131,7 +131,7 @@ class NativeCommunicator : public RecordedCommunicator {
     }
   }
 
-  ~NativeCommunicator() override { options_.watch.reset(); }  // before the backend goes
+  ~NativeCommunicator() override { options_.watch.reset(); }  // before the backend is destroyed
 
   int rank() const override { return backend_->getRank(); }
   int size() const override { return backend_->getSize(); }
@@ -152,7 +152,7 @@ class NativeCommunicator : public RecordedCommunicator {
   WorkPtr reduce(at::Tensor data, int root, Options options) override {
     check_rank("reduce", *this, root);
     check_reduces("reduce", data, options.operation);
-    // Backends use the other ranks' tensors as scratch.
+    // The backend may use the other ranks' tensors as scratch memory.
     const at::Tensor copy = flat_of(data).clone();
     const bool is_root = rank() == root;
     return issue(
@@ -280,7 +280,7 @@ class NativeCommunicator : public RecordedCommunicator {
     return issue(
         {"barrier"}, {}, options, [&] { return C10dWorks{backend_->barrier()}; }, nullptr);
   }
-  void abort(const std::string&) override { backend_->abort(); }  // its errors have its own words
+  void abort(const std::string&) override { backend_->abort(); }  // gives its own reason
   at::Tensor symmetric_empty(at::IntArrayRef sizes, c10::ScalarType dtype) override {
     return at::empty(sizes, at::TensorOptions().dtype(dtype).device(options_.device));
   }
@@ -341,7 +341,7 @@ class NativeCommunicator : public RecordedCommunicator {
   // inputs[r] goes to rank r, outputs[r] comes from rank r; recorded as `call` on `tensor`.
   WorkPtr exchange(const Call& call, const at::Tensor& tensor, const Tensors& outputs,
                    const Tensors& inputs, const Options& options) {
-    // Packed: backends take lists of one size only.
+    // Packed, because backends only take lists of one size.
     const FlatTensors targets(outputs);
     at::Tensor to = at::cat(flat_of(inputs));
     at::Tensor from = at::empty({total_elements(outputs)}, to.options());
@@ -358,7 +358,7 @@ class NativeCommunicator : public RecordedCommunicator {
         });
   }
 
-  // What is recorded of a call: no check of CPU tensors here.
+  // The call to record. Unlike call_of() it does not require a CPU tensor.
   static Call moving(const char* operation, const at::Tensor& tensor, int64_t elements = -1,
                      int root = -1) {
     return {operation, static_cast<int>(tensor.scalar_type()), -1, root, elements};
@@ -379,7 +379,7 @@ class NativeCommunicator : public RecordedCommunicator {
     return run(call.operation, recorder_.issue(call, tensor, options), options, start,
                std::move(finish));
   }
-  // Starts the backend's calls; in the foreground waits for them too.
+  // Starts the backend's calls. In the foreground also waits for them.
   WorkPtr run(const char* operation, const Recorder::Entry& entry, const Options& options,
               const std::function<C10dWorks()>& start, std::function<void()> finish) {
     const c10::NoGradGuard no_grad;

@@ -1,4 +1,4 @@
-// Ranks with a GPU each: libtorch's NCCL. What it promises stands in native_communicator.h.
+// Ranks with one GPU each, over libtorch's NCCL. native_communicator.h states what it promises.
 #pragma once
 
 #include <memory>
@@ -17,15 +17,15 @@ namespace trireme::comm {
 
 struct NcclOptions {
   std::string name = "world";                           // in errors
-  std::chrono::milliseconds timeout = kDefaultTimeout;  // of operations that give none
-  GroupRecorder recorder = {};                          // where this rank's calls are recorded
+  std::chrono::milliseconds timeout = kDefaultTimeout;  // for operations that set none
+  GroupRecorder recorder = {};                          // records this rank's calls
 };
 
 // False when this build has no NCCL (TRIREME_WITH_NCCL, which needs a libtorch with CUDA).
 bool has_nccl();
 
-// On the current CUDA device, which is another for each rank. All operations but sum, product, min,
-// max and average, 16-bit integers, and a recv from any rank are refused.
+// Uses the current CUDA device, which must differ between ranks. Refuses all operations but sum,
+// product, min, max and average, 16-bit integers, and a recv from any rank.
 // Collective: all `size` ranks
 // Throws:     ConfigError without NCCL; CommError when the ranks do not find each other
 std::unique_ptr<Communicator> make_nccl_group(const c10::intrusive_ptr<c10d::Store>& store,

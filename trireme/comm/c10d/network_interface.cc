@@ -24,7 +24,7 @@ std::string numeric(const sockaddr* address) {
   return text;
 }
 
-// Every interface that is up, once for each of its addresses; IPv4 ones first.
+// All addresses of all interfaces that are up, IPv4 first.
 std::vector<NetworkInterface> list_interfaces() {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) throw Error(concat("getifaddrs: ", std::strerror(errno)));
@@ -41,7 +41,7 @@ std::vector<NetworkInterface> list_interfaces() {
   return found;
 }
 
-// The address that packets to `target` leave from; empty when there is no route.
+// The source address of packets to `target`; empty when there is no route.
 std::string address_towards(const addrinfo& target) {
   const Descriptor probe(socket(target.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!probe.is_open()) return "";

@@ -1,4 +1,4 @@
-// Which of this host's network interfaces a connection should use.
+// Finds the network interface that a connection should use.
 #pragma once
 
 #include <string>
@@ -14,12 +14,12 @@ struct NetworkInterface {
 // "eth0 (10.0.0.1)"
 std::string to_string(const NetworkInterface& interface);
 
-// The interface that packets to `host` (a name or an address) leave by. Sends nothing.
+// The interface through which packets to `host` (a name or an address) leave. Sends nothing.
 // Throws: ConfigError when `host` does not resolve or has no route
 NetworkInterface find_interface_to(const std::string& host);
 
-// The interface called `name`, with its first IPv4 address, or else its first IPv6 address.
-// Throws: ConfigError, naming those that exist
+// The interface with that name, with its first IPv4 address, or else its first IPv6 address.
+// Throws: ConfigError with the names that exist
 NetworkInterface find_interface(const std::string& name);
 
 }  // namespace trireme::comm

@@ -16,7 +16,8 @@ NoPipeSignal::NoPipeSignal() {
 
 NoPipeSignal::~NoPipeSignal() {
   const timespec now{};
-  // Takes the one that came; a signal of the program's own, pending before, is left to it.
+  // Consumes the signal that this write raised. One that was already pending is left to the
+  // program.
   while (!was_pending_ && sigtimedwait(&pipe_, nullptr, &now) < 0 && errno == EINTR) {
   }
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);

@@ -1,13 +1,13 @@
-// Keeps a peer's death from being this process's: Gloo writes to sockets without MSG_NOSIGNAL, so
-// that writing to one whose other end is gone raises SIGPIPE, which by default kills.
+// Prevents SIGPIPE from killing this process when a peer dies. Gloo writes to sockets without
+// MSG_NOSIGNAL, so a write after the peer is gone raises it.
 #pragma once
 
 #include <csignal>
 
 namespace trireme::comm {
 
-// While it lives, such a write of this thread, or of a thread that it starts meanwhile, is an error
-// like any other. What the program does about SIGPIPE elsewhere stays as it is.
+// While this lives, such a write returns an error, on this thread and on threads it starts
+// meanwhile. The program's handling of SIGPIPE elsewhere does not change.
 class NoPipeSignal {
  public:
   NoPipeSignal();

@@ -26,8 +26,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-// Whether the file is empty or all of it is libtorch's: 32-bit lengths and their bytes, keys and
-// values in turn, the first key its own. Any other file it would wait for, and write to.
+// Whether the file is empty or a complete store of libtorch's: keys and values in turn, each a
+// 32-bit length and its bytes, and a known first key. libtorch would wait for any other file, and
+// write to it.
 bool is_store(int fd, int64_t num_bytes) {
   constexpr std::string_view kFirstKey = "refcount/";
   char first[kFirstKey.size()];
@@ -47,7 +48,7 @@ bool is_store(int fd, int64_t num_bytes) {
   return at == num_bytes && num_fields % 2 == 0;
 }
 
-// Everything that libtorch would wait for, follow or spoil is refused before it opens the file.
+// Refuses every file that libtorch would wait for, follow or spoil, before libtorch opens it.
 void check_store_file(const std::string& path) {
   const Descriptor file(
       open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, 0600));
@@ -62,7 +63,7 @@ void check_store_file(const std::string& path) {
                 "\", which is no ordinary file; expected a new file that all ranks see");
   TRIREME_CHECK(status.st_uid == geteuid(), "TRIREME_STORE is \"file:", path,
                 "\", which belongs to user ", status.st_uid, "; expected this user's, ", geteuid());
-  // Ranks that are here already write under this lock. The size may have grown since.
+  // Ranks that are already here write under this lock. The size may have grown since.
   flock(file.get(), LOCK_SH);
   fstat(file.get(), &status);
   TRIREME_CHECK(is_store(file.get(), status.st_size), "TRIREME_STORE is \"file:", path,
@@ -83,7 +84,8 @@ StorePtr open_file_store(const WorldInfo& info, std::chrono::milliseconds timeou
   }
 }
 
-// libtorch's client logs a page for each attempt that fails: it is called when the agent is there.
+// libtorch's client logs a page for each failed attempt, so it is called only when the agent
+// answers.
 StorePtr join_agents_store(const WorldInfo& info, const TcpAddress& address,
                            std::chrono::milliseconds timeout) {
   const std::vector<Endpoint> endpoints = resolve(address);
@@ -113,7 +115,8 @@ StorePtr join_agents_store(const WorldInfo& info, const TcpAddress& address,
 JobStore join_own_store(const WorldInfo& info, const TcpAddress& address,
                         std::chrono::milliseconds timeout,
                         const std::function<void(const std::string&)>& on_refused) {
-  // Rank 0 reaches its own store where it listens; the others where it is said to be.
+  // Rank 0 connects to its own store at the address it listens on, the others at the store's
+  // address.
   const bool is_server = info.rank == 0;
   const bool has_own = is_server && !info.listen.empty();
   const TcpAddress here{has_own ? info.listen : address.host, address.port};
@@ -128,7 +131,7 @@ JobStore join_own_store(const WorldInfo& info, const TcpAddress& address,
   if (is_server) {
     StoreServerOptions options{
         .token = token, .job = info.job, .size = info.size, .on_refused = on_refused};
-    // All ranks may come at once.
+    // All ranks may connect at once.
     options.max_strangers += static_cast<size_t>(info.size);
     joined.server = std::make_shared<StoreServer>(listen_on(endpoints, here), std::move(options));
   }
@@ -161,7 +164,7 @@ JobStore join_job_store(const WorldInfo& info, std::chrono::milliseconds timeout
       joined = join_own_store(info, address, timeout, on_refused);
     }
   }
-  // Several jobs may share an agent's store, and one job's restarts.
+  // Several jobs, and restarts of one job, may share an agent's store.
   joined.store = c10::make_intrusive<c10d::PrefixStore>("trireme/" + info.job, joined.store);
   return joined;
 }

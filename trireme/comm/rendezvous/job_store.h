@@ -19,8 +19,8 @@ namespace trireme::comm {
 class StoreServer;
 
 struct JobStore {
-  c10::intrusive_ptr<c10d::Store> store;  // keys are this job's alone
-  std::shared_ptr<StoreServer> server;    // null where this process serves none
+  c10::intrusive_ptr<c10d::Store> store;  // the keys are used by this job only
+  std::shared_ptr<StoreServer> server;    // null when this process serves no store
   std::string host;                       // of a TCP store
 };
 

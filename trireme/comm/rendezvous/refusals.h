@@ -1,4 +1,4 @@
-// Which connections a server refused, from where and why: counted within bounds.
+// Counts, within bounds, which connections a server refused, from where and why.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ class Refusals {
  public:
   using Listener = std::function<void(const std::string& line)>;
 
-  // `listener` hears of the 1st, 10th, 100th ... of each address and reason.
+  // `listener` gets the 1st, 10th, 100th, ... refusal of each address and reason.
   explicit Refusals(Listener listener = nullptr) : listener_(std::move(listener)) {}
   void add(const std::string& address, const std::string& reason);
-  // "3 connections were refused: 2 from 10.0.0.7 (wrong token), ..."; empty when none was.
+  // "3 connections were refused: 2 from 10.0.0.7 (wrong token), ..."; "" when there were none.
   std::string to_string() const;
 
  private:

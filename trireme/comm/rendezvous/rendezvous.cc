@@ -72,7 +72,7 @@ class Rendezvous::State {
     return true;
   }
 
-  // A rank that did not come may have been refused.
+  // The store may have refused a rank that did not come.
   template <typename Function>
   std::invoke_result_t<Function> with_refusals(const Function& function) {
     try {

@@ -1,4 +1,4 @@
-// How the ranks of a job find each other, and with that the world's communicator.
+// How the ranks of a job find each other and make the world's communicator.
 #pragma once
 
 #include <functional>
@@ -19,34 +19,35 @@ namespace trireme::comm {
 
 struct RendezvousOptions {
   std::chrono::milliseconds timeout = kDefaultTimeout;
-  // Hears on rank 0 which connections the store that it serves has refused: one line, from another
-  // thread, and few however many there are (store_server.h).
+  // Gets a line about connections that rank 0's store has refused. Called from another thread, and
+  // rarely even when there are many refusals (store_server.h).
   std::function<void(const std::string& line)> on_refused = nullptr;
 };
 
-// The job's store and what the ranks agree on over it. A TCP store is served by rank 0 on the
-// store's own address alone (store_server.h): ranks prove that they have its token, which is
-// required when more than this host can reach it (token.h). A launcher that serves the store
-// itself, as torchrun's agent does, serves libtorch's, which knows no token.
+// The job's store, and what the ranks agree on through it. Rank 0 serves a TCP store, on the
+// store's own address only (store_server.h). Ranks prove that they know its token, which is
+// required when other hosts can reach the store (token.h). If the launcher serves the store, as
+// torchrun's agent does, it is libtorch's store, which has no token.
 class Rendezvous {
  public:
   explicit Rendezvous(WorldInfo info, RendezvousOptions options = {});
   ~Rendezvous();
   Rendezvous(Rendezvous&&) noexcept;
 
-  // Joined at the first call.
+  // Joins the store at the first call.
   // Collective: all ranks of the job; the others wait for rank 0
-  // Throws:     ConfigError (no store known, an address or a file that cannot be used, no token or
-  //             a wrong one, port in use), CommError (it never answered)
+  // Throws:     ConfigError (no store known, unusable address or file, missing or wrong token, port
+  //             in use), CommError (the store never answered)
   c10::intrusive_ptr<c10d::Store> store();
 
-  // A name that all ranks get and no other job has: random, but for transport mpi, whose ranks meet
-  // without a store and take mpirun's.
+  // A name that all ranks get and that no other job has. It is random, except with transport mpi:
+  // its ranks meet without a store and use mpirun's name.
   // Collective: all ranks of the job
   // Throws:     as store()
   std::string job(const std::string& transport);
 
-  // The world's group over `transport`, as connect_world makes it; one, or one after the other.
+  // The world's group over `transport`, as connect_world makes it. Make the next one only after the
+  // last is complete.
   std::unique_ptr<Communicator> connect(const std::string& transport,
                                         const GroupOptions& options = {});
 
@@ -60,18 +61,18 @@ class Rendezvous {
 //   shm           all ranks share a host
 //   gloo          TCP between all ranks, on any hosts
 //   hierarchical  shm within each host, gloo across them
-//   nccl          the ranks' current CUDA devices, whose tensors alone it takes (nccl_group.h)
+//   nccl          the ranks' current CUDA devices; takes only their tensors (nccl_group.h)
 //   mpi           all ranks were started by mpirun (mpi_group.h)
-// Who shares a host is found by exchanging identities over the store (host_identity.h), and their
-// memory gets a random name there. Without a store, or when this program started all ranks here
-// under a random name, auto and shm need none.
+// Ranks find out who shares a host by exchanging identities over the store (host_identity.h). It
+// also gives their shared memory a random name. auto and shm need no store when there is none, or
+// when this program started all ranks under a random name.
 // Collective: all ranks of the job
 // Throws:     ConfigError when the transport is unknown or cannot connect these ranks; CommError
 //             when a rank never comes; what Rendezvous::store throws
 std::unique_ptr<Communicator> connect_world(const WorldInfo& info, const std::string& transport,
                                             const GroupOptions& options = {});
 
-// What a group runs on, for people: "shared memory", "gloo over eth0 (10.0.0.1)",
+// What a group communicates over, for people: "shared memory", "gloo over eth0 (10.0.0.1)",
 // "hierarchical(shared memory, gloo over eth0 (10.0.0.1))".
 std::string transport_of(const Communicator& group);
 

@@ -35,8 +35,8 @@ std::string first_of(std::initializer_list<const char*> names) {
   return "";
 }
 
-// A port above those that services use and below those that clients get, the same for all ranks of
-// a job and rarely that of another.
+// A port above those of services and below those given to clients. The same for all ranks of a job,
+// and rarely that of another job.
 std::string port_of(const std::string& job_number) {
   uint32_t hash = 2166136261;
   for (const char c : job_number) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619;
@@ -58,7 +58,7 @@ std::string first_host(const std::string& list) {
          list.substr(close + 1, suffix);
 }
 
-// "2(x3),1" is 2, 2, 2, 1; the entry of node `index`.
+// "2(x3),1" means 2, 2, 2, 1. Returns the entry of node `index`.
 int tasks_of_node(const std::string& text, int index) {
   std::vector<int> counts;
   const char* at = text.c_str();
@@ -88,7 +88,7 @@ struct Address {
   std::string port;
 };
 
-// MASTER_ADDR and MASTER_PORT where they are set.
+// Replaces what MASTER_ADDR and MASTER_PORT set.
 Address overridden(Address address) {
   if (const std::string host = variable("MASTER_ADDR"); !host.empty()) address.host = host;
   if (!variable("MASTER_PORT").empty()) {
@@ -105,7 +105,7 @@ Address read_torchrun(WorldInfo& info) {
   info.local_size = number("LOCAL_WORLD_SIZE", 1, kSetter);
   info.launcher_serves_store = variable("TORCHELASTIC_USE_AGENT_STORE") == "True";
   if (const std::string run = variable("TORCHELASTIC_RUN_ID"); !run.empty()) {
-    // Its agent keeps the store when it starts the ranks again.
+    // torchrun's agent keeps the store when it restarts the ranks.
     const std::string restarts = variable("TORCHELASTIC_RESTART_COUNT");
     info.job = concat("torchrun-", run, "-", restarts.empty() ? "0" : restarts);
   }
@@ -161,15 +161,15 @@ Address read_launcher(WorldInfo& info) {
   return read_torchrun(info);  // names what is missing
 }
 
-// TRIREME_JOB is the random name of a launch of this program's, whose ranks inherit it. torchrun,
-// started from one of them, makes ranks of its own.
+// Whether this program launched the ranks. TRIREME_JOB is then the launch's random name, which the
+// ranks inherit. If a rank starts torchrun, that makes its own ranks.
 bool is_own_launch() {
   const std::string job = variable("TRIREME_JOB");
   return !job.empty() && variable("TRIREME_LAUNCH") == job &&
          variable("TORCHELASTIC_RUN_ID").empty();
 }
 
-// What is only another launch's, inherited.
+// Whether `store` was inherited from another launch.
 bool is_inherited(const std::string& store) {
   const std::string launch = variable("TRIREME_LAUNCH");
   return !launch.empty() && !is_own_launch() && store.find(launch) != std::string::npos;

@@ -17,7 +17,7 @@ namespace {
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 using Clock = std::chrono::steady_clock;
 
-const std::string kArrived = "arrived";  // arrived/RANK: the number that the rank drew last
+const std::string kArrived = "arrived";  // arrived/RANK: the last number that the rank has drawn
 
 std::string arrived(int rank) { return concat(kArrived, "/", rank); }
 std::string welcome(const std::string& number) { return "welcome/" + number; }
@@ -25,13 +25,13 @@ std::string joined(const std::string& session, int rank) {
   return concat("joined/", session, "/", rank);
 }
 
-// A key that may not be there.
+// The value of a key; "" when it does not exist.
 std::string look_up(const StorePtr& store, const std::string& key) {
   return store->check({key}) ? store->get_to_str(key) : "";
 }
 
-// Rank 0: welcomes every number it sees until each rank has answered to one. A number that an
-// earlier job left is welcomed too, and nobody answers.
+// On rank 0: welcomes every number it sees until each rank has answered one. Numbers left by an
+// earlier job are welcomed too, and nobody answers.
 void gather(const StorePtr& store, const std::string& session, int size,
             std::chrono::milliseconds timeout) {
   const Clock::time_point deadline = Clock::now() + timeout;

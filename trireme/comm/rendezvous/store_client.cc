@@ -22,14 +22,14 @@ using wire::FrameReader;
 using wire::FrameWriter;
 using wire::Request;
 
-// Between looks for a server that is not there yet.
+// Pause between attempts to reach a server that is not there yet.
 constexpr std::chrono::milliseconds kRetryDelay{50};
-// A server that has answered once is there, or gone.
+// A server that has answered once is either there or gone.
 constexpr std::chrono::milliseconds kSecondConnectionPatience{10'000};
-// What a server may take to answer that need not wait for anything.
+// Time for the server to answer a request that need not wait.
 constexpr std::chrono::seconds kAnswerPatience{30};
 
-// The same in all connections of this process, and after a fork another.
+// The same in all connections of this process. Changes after a fork.
 const std::array<char, 32>& process_name() {
   static pid_t owner = 0;
   static std::array<char, 32> name;
@@ -47,7 +47,7 @@ std::chrono::milliseconds patience_of(std::chrono::milliseconds timeout) {
   return timeout.count() <= 0 || timeout > kYear ? kYear : timeout;
 }
 
-// The server's word, which ends the search for it.
+// Throws unless the server has admitted this rank.
 void check_verdict(wire::Verdict verdict, const StoreClientOptions& options,
                    const std::string& where) {
   using wire::Verdict;
@@ -67,12 +67,12 @@ void check_verdict(wire::Verdict verdict, const StoreClientOptions& options,
                 static_cast<uint32_t>(verdict), ", which this version does not know");
 }
 
-// False when the connection broke, which a server that ends or is busy may do.
+// False when the connection broke, as happens when the server ends or is busy.
 bool introduce(int fd, const StoreClientOptions& options, const std::string& where,
                Clock::time_point deadline) {
   wire::Greeting greeting;
   wire::Answer answer;
-  // A garbled beginning is told at once, whatever follows.
+  // A wrong beginning is reported at once, whatever follows.
   if (!recv_all(fd, &greeting.magic, sizeof(greeting.magic), deadline)) return false;
   TRIREME_CHECK(greeting.magic == wire::kMagic, where,
                 " is no store of this version of Trireme; set MASTER_PORT to a free port on all "
@@ -133,9 +133,9 @@ void StoreClient::fail_lost(const char* how) {
                                            options_.address.port, how));
 }
 
-// A connection that no call uses, or one more.
+// An idle connection, or a new one.
 Descriptor StoreClient::take_connection() {
-  // Whoever listens there by now serves another job.
+  // A server at that address now would serve another job.
   if (is_lost_) fail_lost(" is gone");
   {
     const std::lock_guard lock(mutex_);

@@ -1,4 +1,4 @@
-// The job's store as libtorch knows stores: a connection to the StoreServer of rank 0.
+// The job's store as a c10d::Store: a connection to rank 0's StoreServer.
 #pragma once
 
 #include <atomic>
@@ -24,27 +24,26 @@ struct StoreClientOptions {
   std::string job = {};
   int rank = 0;
   int size = 1;
-  // How long to wait for the server, and for keys by default.
+  // How long to wait for the server, and by default for keys.
   std::chrono::milliseconds timeout{300'000};
 };
 
-// Thread safe: a call that waits for a key delays no other, since each has a connection of its own
-// while it runs; one that is free is used again.
+// Thread safe. A call that waits for a key delays no other, because each call uses its own
+// connection while it runs. Idle connections are reused.
 class StoreClient : public c10d::Store {
  public:
-  // `server`: lives as long as this client, when this process serves the store itself.
+  // `server`: given when this process serves the store; kept alive by this client.
   // Throws: ConfigError (the host does not resolve; the token, the job or its size differ; the rank
-  //         is taken; what listens there is no such store), CommError (nobody answered in time)
+  //         is taken; another kind of server listens there), CommError (nobody answered in time)
   explicit StoreClient(StoreClientOptions options, std::shared_ptr<StoreServer> server = nullptr);
   ~StoreClient() override;
 
   const std::string& host() const { return options_.address.host; }
-  // Connections that the server in this process has refused (StoreServer::refusals); empty when
-  // this process serves none.
+  // Connections refused by this process's server (StoreServer::refusals); "" when it has none.
   std::string refusals() const;
 
-  // As c10d::TCPStore does them. Throw c10::DistStoreError when keys do not come in time and
-  // c10::DistNetworkError when the server is gone.
+  // These behave as in c10d::TCPStore. They throw c10::DistStoreError when keys do not come in time
+  // and c10::DistNetworkError when the server is gone.
   using c10d::Store::compareSet;
   using c10d::Store::set;
   c10::intrusive_ptr<c10d::Store> clone() override;
@@ -69,7 +68,7 @@ class StoreClient : public c10d::Store {
   Descriptor join(std::chrono::milliseconds timeout) const;
   Descriptor take_connection();
   [[noreturn]] void fail_lost(const char* how);
-  // The fields of the reply.
+  // Returns the fields of the reply.
   wire::Bytes ask(wire::FrameWriter& request, std::chrono::milliseconds patience);
   wire::Bytes ask_for(wire::Request request, const std::vector<std::string>& keys,
                       std::chrono::milliseconds timeout);
@@ -77,7 +76,7 @@ class StoreClient : public c10d::Store {
   const StoreClientOptions options_;
   const std::vector<Endpoint> endpoints_;
   const std::shared_ptr<StoreServer> server_;
-  std::atomic<bool> is_lost_ = false;  // for good: a server that has gone takes its keys along
+  std::atomic<bool> is_lost_ = false;  // for good: the keys are lost with the server
   std::mutex mutex_;
   std::vector<Descriptor> idle_;
 };

@@ -18,7 +18,7 @@ namespace {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-// What one rank knows of the group it is joining.
+// What a rank knows of the group it is joining.
 struct Meeting {
   StorePtr store;
   int rank;
@@ -45,7 +45,7 @@ NetworkInterface interface_of(StorePtr store, const StoreGroupOptions& how, cons
   return find_interface_to(tcp->getHost());
 }
 
-// Throws the same on every rank when one of them cannot be reached.
+// If any rank cannot be reached, throws the same error on every rank.
 NetworkInterface agree_on_interface(const Meeting& meeting, const StoreGroupOptions& how,
                                     const HostMap& hosts) {
   NetworkInterface mine;
@@ -113,7 +113,7 @@ std::unique_ptr<Communicator> make_store_group(const StorePtr& store, int rank, 
   };
   const GroupRecorder recorder = new_recorder();
   if (how.transport == "gloo") return make_gloo(recorder);
-  // Calls of the two groups are part of the whole's, which alone are recorded.
+  // Only the whole group's calls are recorded. The calls of the two groups are part of them.
   return recorder.join([&] {
     auto outer = make_gloo({});
     return make_hierarchical_group(make_shm(nullptr), std::move(outer), hosts, options.name,

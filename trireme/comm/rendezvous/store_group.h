@@ -1,5 +1,5 @@
-// The group of the ranks that meet at a c10d::Store: who they are and which memory they share is
-// found by asking, never from the group's size or the environment.
+// The group of the ranks that meet at a c10d::Store. The ranks find out who shares memory by asking
+// each other, never from the group's size or the environment.
 #pragma once
 
 #include <functional>
@@ -20,20 +20,20 @@ namespace trireme::comm {
 
 struct StoreGroupOptions {
   std::string transport = "auto";  // auto, shm, gloo, hierarchical or nccl: rendezvous.h
-  // What the other hosts connect to; empty: the interface that routes to `host`.
+  // The interface that other hosts connect to; empty: the one that routes to `host`.
   std::string interface = {};
-  // Where the store is; empty: as a c10d::TCPStore says.
+  // The store's host; empty: taken from the c10d::TCPStore.
   std::string host = {};
-  // Makes the group across hosts; null: make_gloo_group, where the build has it.
+  // Makes the group across hosts; null: make_gloo_group, if this build has it.
   std::function<std::unique_ptr<Communicator>(const c10::intrusive_ptr<c10d::Store>& store,
                                               int rank, int size, const GlooOptions& options)>
       make_gloo = nullptr;
 };
 
-// One group a store, or one after the other: a later one must not begin before the former is
-// joined. What other jobs or earlier groups left in the store changes nothing (session.h), and its
-// memory has a name that no other group has.
-// Comm:       through the store: a few keys a rank, read by all
+// A store serves one group at a time: the next call must not begin before the group is joined. What
+// other jobs or earlier groups left in the store has no effect (session.h). The group's memory gets
+// a name that no other group has.
+// Comm:       through the store: a few keys per rank, read by all
 // Collective: all `size` ranks
 // Throws:     ConfigError when the transport cannot connect these ranks; CommError when a rank
 //             never came; what `store` throws

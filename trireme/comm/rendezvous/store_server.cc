@@ -33,16 +33,16 @@ struct Connection {
   std::string from;
   Clock::time_point opened;
   wire::Greeting greeting;
-  bool is_rank = false;    // has shown that it is
-  bool is_ending = false;  // once `out` has left
+  bool is_rank = false;    // has proved it
+  bool is_ending = false;  // closed once `out` is sent
   uint32_t rank = 0;
-  Bytes in;   // not yet taken
-  Bytes out;  // [sent, size) has not left yet
+  Bytes in;   // received, not yet processed
+  Bytes out;  // [sent, size) is not sent yet
   size_t sent = 0;
   std::optional<StoreTable::Waiting> waiting;
 };
 
-// Who is a rank: the process that said so first, for as long as it has a connection.
+// The process that first claimed a rank, as long as it has a connection.
 struct Claim {
   std::array<char, 32> process{};
   int num_connections = 0;
@@ -73,7 +73,7 @@ class StoreServer::Loop {
       watch(listeners_[i].get(), 1 + i, EPOLLIN, EPOLL_CTL_ADD);
     }
     next_id_ = 1 + listeners_.size();
-    // Signals are the rank's.
+    // Signals are for the rank's own threads.
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
@@ -128,7 +128,7 @@ class StoreServer::Loop {
   }
 
   void accept_from(const Descriptor& listener) {
-    // A few at a time: ranks are served in between.
+    // A few at a time, so that ranks are served in between.
     for (int i = 0; i < 16; ++i) {
       Endpoint peer;
       peer.length = sizeof(peer.address);
@@ -138,7 +138,7 @@ class StoreServer::Loop {
         refuse(*strangers_.begin(), "was cut off for lack of descriptors");
         continue;
       }
-      // Out of descriptors, and nobody to cut off: not at full speed.
+      // Out of descriptors, with no stranger to cut off. Do not retry at full speed.
       if (!socket.is_open() && errno != EAGAIN) std::this_thread::sleep_for(kTick);
       if (!socket.is_open()) return;
       if (strangers_.size() >= options_.max_strangers) {
@@ -166,13 +166,14 @@ class StoreServer::Loop {
   }
 
   void refuse(uint64_t id, const std::string& reason) {
-    // One that is ending was counted with its answer.
+    // A connection that is ending was counted when it was answered.
     const Connection& connection = connections_.at(id);
     if (!connection.is_ending) refusals_.add(connection.from, reason);
     drop(id);
   }
 
-  // Reads what has come, answers what is complete, sends what fits. The connection may be gone.
+  // Reads what has arrived, answers complete requests and sends what fits. May close the
+  // connection.
   void serve(uint64_t id) {
     const auto found = connections_.find(id);
     if (found == connections_.end()) return;
@@ -183,7 +184,7 @@ class StoreServer::Loop {
     flush(id, connection);
   }
 
-  // False when the peer has gone or said too much.
+  // False when the peer is gone or sent too much.
   bool receive(uint64_t id, Connection& connection) {
     std::array<uint8_t, 65536> buffer;
     const size_t most = connection.is_rank ? 4 + wire::kMaxFrameBytes : sizeof(wire::Hello);
@@ -242,7 +243,7 @@ class StoreServer::Loop {
     return true;
   }
 
-  // One at a time: the next when the former's answer has left.
+  // One at a time: the next request is taken when the last answer has been sent.
   bool take_request(uint64_t id, Connection& connection) {
     const auto length = wire::frame_length(connection.in);
     const bool is_busy = connection.waiting || !connection.out.empty();
@@ -296,7 +297,7 @@ class StoreServer::Loop {
     if (is_sent && connection.is_ending) return drop(id);
     if (is_sent) connection.out = {};
     if (is_sent) connection.sent = 0;
-    // What one says that is told to leave is not waited for.
+    // Ignore further input from a connection that is ending.
     const uint32_t reads = connection.is_ending ? 0u : EPOLLIN;
     watch(connection.socket.get(), id, is_sent ? reads : reads | EPOLLOUT, EPOLL_CTL_MOD);
   }
@@ -308,7 +309,7 @@ class StoreServer::Loop {
   const Descriptor epoll_;
   const Descriptor wake_;
   std::atomic<bool> is_ending_ = false;
-  // Of the thread alone.
+  // Used only by the thread.
   StoreTable table_;
   std::map<uint64_t, Connection> connections_;
   std::set<uint64_t> strangers_;  // oldest first

@@ -30,7 +30,7 @@ std::vector<std::string> read_keys(FrameReader& reader) {
 
 Bytes copy_of(std::span<const uint8_t> bytes) { return {bytes.begin(), bytes.end()}; }
 
-// What counts of a key beside its letters.
+// Bytes counted for a key besides its letters.
 constexpr size_t kKeyOverhead = 64;
 
 }  // namespace
@@ -53,7 +53,7 @@ std::string StoreTable::store(const std::string& key, Bytes value) {
   return "";
 }
 
-// All of them or, when the message is cut, none.
+// Sets all pairs, or none when the message is cut short.
 Bytes StoreTable::set(FrameReader& reader) {
   std::vector<std::pair<std::string, Bytes>> pairs;
   while (reader.ok() && !reader.at_end()) {
@@ -87,14 +87,14 @@ Bytes StoreTable::add(FrameReader& reader) {
     const std::string text(old->begin(), old->end());
     std::from_chars(text.data(), text.data() + text.size(), sum);
   }
-  // Wraps, since a peer chooses both.
+  // Wraps around, because a peer chooses both numbers.
   sum = static_cast<int64_t>(static_cast<uint64_t>(sum) + static_cast<uint64_t>(amount));
   const std::string text = std::to_string(sum);
   const std::string problem = store(key, Bytes(text.begin(), text.end()));
   return problem.empty() ? done(sum) : refused(problem);
 }
 
-// As c10d::TCPStore: a missing key takes the value only when none is expected.
+// As in c10d::TCPStore: a missing key takes the value only if the expected value is empty.
 Bytes StoreTable::compare_set(FrameReader& reader) {
   const std::string key = reader.text();
   const Bytes expected = copy_of(reader.bytes());
@@ -126,7 +126,7 @@ Bytes StoreTable::check(FrameReader& reader) const {
 StoreTable::Outcome StoreTable::wait(FrameReader& reader, bool wants_values) {
   using std::chrono::milliseconds;
   const auto now = Clock::now();
-  // Bounded, so that its sum with now is a time.
+  // Bounded, so that adding it to the current time does not overflow.
   const milliseconds patience(
       std::clamp<int64_t>(reader.number(), 0, milliseconds(std::chrono::hours(24 * 365)).count()));
   Waiting waiting{
@@ -165,7 +165,7 @@ std::optional<Bytes> StoreTable::retry(Waiting& waiting, Clock::time_point now) 
     return waiting.next == keys.size();
   };
   if (advance()) {
-    waiting.next = 0;  // one may have been deleted since it was seen
+    waiting.next = 0;  // one may have been deleted meanwhile
     if (advance()) return waiting.wants_values ? values_of(waiting) : done();
   }
   if (now < waiting.deadline) return std::nullopt;

@@ -1,4 +1,5 @@
-// Keys and values of the job's store and what is asked of them (store_wire.h); knows no network.
+// The keys and values of the job's store, and the requests on them (store_wire.h). Knows no
+// network.
 #pragma once
 
 #include <chrono>
@@ -15,25 +16,25 @@ class StoreTable {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // A request that is answered when all its keys exist.
+  // A request that is answered once all its keys exist.
   struct Waiting {
     std::vector<std::string> keys;
-    size_t next = 0;  // those before it have been seen
+    size_t next = 0;  // the keys before it have been seen
     bool wants_values = false;
     Clock::time_point deadline;
   };
-  // Exactly one of them; neither for a message that no rank sends.
+  // Exactly one is set. Neither is set for a message that no rank sends.
   struct Outcome {
     std::optional<wire::Bytes> reply;
     std::optional<Waiting> waiting;
   };
 
   Outcome apply(std::span<const uint8_t> message);
-  // The reply, when all keys exist now or `now` is past the deadline.
+  // The reply, if all keys exist now or `now` is past the deadline.
   std::optional<wire::Bytes> retry(Waiting& waiting, Clock::time_point now);
 
  private:
-  // Requests that are answered at once; what is not all there is noticed by the caller.
+  // Requests that are answered at once. The caller detects messages that are cut short.
   wire::Bytes set(wire::FrameReader& reader);
   wire::Bytes append(wire::FrameReader& reader);
   wire::Bytes add(wire::FrameReader& reader);
@@ -43,7 +44,7 @@ class StoreTable {
   Outcome wait(wire::FrameReader& reader, bool wants_values);
 
   const wire::Bytes* find(const std::string& key) const;
-  // Empty, or why the value cannot be stored.
+  // Stores the value. Returns why it cannot, or "".
   std::string store(const std::string& key, wire::Bytes value);
   wire::Bytes values_of(const Waiting& waiting) const;
 

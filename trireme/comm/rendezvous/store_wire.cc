@@ -15,7 +15,7 @@ std::string_view view_of(const T& value) {
   return {reinterpret_cast<const char*>(&value), sizeof(value)};
 }
 
-// Everything that is said before the proof, so that none of it can be another's.
+// Covers everything sent before the proof, so that no part can come from another connection.
 Digest proof(std::string_view token, std::string_view side, const Greeting& greeting,
              const Hello& hello) {
   std::string said(side);

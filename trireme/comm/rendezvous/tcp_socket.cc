@@ -20,9 +20,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A name service that is out is asked again for so long.
+// How long to retry when the name service fails.
 constexpr std::chrono::seconds kResolvePatience{2};
-// An address that swallows packets does not keep a name's next one from its turn.
+// Limit per address, so that one that drops packets does not block the name's other addresses.
 constexpr std::chrono::seconds kConnectPatience{5};
 
 // Waits until `fd` is ready for `events`, has failed, or `deadline` has passed.
@@ -133,11 +133,11 @@ std::vector<Descriptor> listen_on(const std::vector<Endpoint>& endpoints,
   int problem = EADDRNOTAVAIL;
   for (auto each = endpoints.begin(); each != endpoints.end(); ++each) {
     const Endpoint& endpoint = *each;
-    // A name may have an address twice, by two lines of /etc/hosts say.
+    // A name may have an address twice, for example in two lines of /etc/hosts.
     if (std::find(endpoints.begin(), each, endpoint) != each) continue;
     Descriptor socket = new_socket(endpoint);
-    if (!socket.is_open()) continue;  // a family that this host is without
-    // A job may follow another at once; two that live never share a port.
+    if (!socket.is_open()) continue;  // this host lacks the address family
+    // A job may start right after another. Two live jobs never share a port.
     set_option(socket, SOL_SOCKET, SO_REUSEADDR);
     if (endpoint.address.ss_family == AF_INET6) set_option(socket, IPPROTO_IPV6, IPV6_V6ONLY);
     if (bind(socket.get(), address_of(endpoint), endpoint.length) == 0 &&

@@ -1,4 +1,4 @@
-// The sockets of the job's store: where rank 0 listens, and how the others reach it.
+// The sockets of the job's store: rank 0 listens, and the other ranks connect.
 #pragma once
 
 #include <chrono>
@@ -29,22 +29,22 @@ struct Endpoint {
   bool operator==(const Endpoint& other) const;
 };
 
-// What the host's name stands for; asks again for a moment where the name service fails.
+// The addresses of the host's name. Retries for a moment when the name service fails.
 // Throws: ConfigError when the name does not resolve
 std::vector<Endpoint> resolve(const TcpAddress& address);
 
-// Listens on those of `endpoints` that are this host's, and on no other of its addresses.
-// Non-blocking. `address` is for errors.
-// Throws: ConfigError when none is this host's or the port is in use
+// Listens on those of `endpoints` that belong to this host, and on no other address. Non-blocking.
+// `address` is for errors.
+// Throws: ConfigError when none belongs to this host or the port is in use
 std::vector<Descriptor> listen_on(const std::vector<Endpoint>& endpoints,
                                   const TcpAddress& address);
 
-// The first of `endpoints` that takes the connection, non-blocking. Does not retry. Returns a
-// closed descriptor on failure, and puts the reason into `problem`.
+// Connects to the first of `endpoints` that accepts, non-blocking. Does not retry. On failure
+// returns a closed descriptor and writes the reason to `problem`.
 Descriptor connect_to(const std::vector<Endpoint>& endpoints,
                       std::chrono::steady_clock::time_point deadline, std::string& problem);
 
-// All of it before `deadline`: false when the peer is gone or late.
+// Sends or receives all bytes before `deadline`. False when the peer is gone or late.
 bool send_all(int fd, const void* data, size_t num_bytes,
               std::chrono::steady_clock::time_point deadline);
 bool recv_all(int fd, void* data, size_t num_bytes, std::chrono::steady_clock::time_point deadline);

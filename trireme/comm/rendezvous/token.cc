@@ -26,7 +26,7 @@ std::string trimmed(const std::string& text) {
 }
 
 std::string read_token_file(const std::string& path) {
-  // A FIFO would be waited for.
+  // Do not wait for the writer of a FIFO.
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   TRIREME_CHECK(file.is_open(), "TRIREME_TOKEN_FILE is \"", path,
                 "\", which cannot be read: ", std::strerror(errno), "; ", kTokenAdvice);
