@@ -16,16 +16,16 @@ namespace trireme::comm {
 namespace {
 
 constexpr int64_t kCallBytes = 256;
-// Long enough that a message costs little beside its bytes, short enough that hosts overlap.
+// Long enough that a message costs little compared with its bytes, short enough that hosts overlap.
 constexpr int64_t kChunkBytes = 1 << 20;
-// Messages under way at once on one stream.
+// Messages in flight at once on a stream.
 constexpr size_t kWindow = 4;
 
 at::ScalarType accumulator_of(at::ScalarType dtype) {
   return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
 }
 
-// The reduction of `inputs` in their order, in the accumulator's dtype.
+// Reduces `inputs` in their order, in the accumulator's dtype.
 at::Tensor fold(const std::vector<at::Tensor>& inputs, ReduceOp operation) {
   const at::ScalarType dtype = accumulator_of(inputs.back().scalar_type());
   std::vector<at::Tensor> wide;
@@ -36,7 +36,7 @@ at::Tensor fold(const std::vector<at::Tensor>& inputs, ReduceOp operation) {
   }
   const at::Tensor out = at::empty({inputs.back().numel()}, dtype);
   void* const outs[] = {out.data_ptr()};
-  // An average is a sum until all have been added.
+  // For an average, sum first and divide at the end.
   const ReduceOp step = operation == ReduceOp::kAverage ? ReduceOp::kSum : operation;
   reduce_in_rank_order(outs, data, out.numel(), dtype, step);
   return out;
@@ -63,7 +63,7 @@ void HierarchicalCollectives::agree(const std::string& call, std::chrono::millis
   std::vector<at::Tensor> local;
   for (int i = 0; i < inner_.size(); ++i) local.push_back(at::empty_like(mine));
   inner_.all_gather(local, mine, here)->wait();
-  // What each host calls: its first rank, and a rank that differs from that one.
+  // The calls of each host: its first rank's, and one that differs from it.
   const int num_hosts = hosts_.num_hosts();
   at::Tensor calls = at::zeros({num_hosts, 2, kCallBytes}, at::kByte);
   if (inner_.rank() == 0) {
@@ -86,7 +86,7 @@ void HierarchicalCollectives::agree(const std::string& call, std::chrono::millis
   }
 }
 
-// rows[h] of the first rank of each host h, to all of them.
+// Exchanges rows[h] between the first ranks of all hosts h.
 void HierarchicalCollectives::exchange_with_leaders(const at::Tensor& rows) {
   std::vector<WorkPtr> works;
   for (int other = 0; other < hosts_.num_hosts(); ++other) {
@@ -98,14 +98,14 @@ void HierarchicalCollectives::exchange_with_leaders(const at::Tensor& rows) {
   wait_all(works);
 }
 
-// Every rank sees the same mismatch; who throws first ends the groups, so that the others must have
+// Every rank sees the same mismatch. The first to throw kills the groups, so all others must have
 // read the calls by then.
 void HierarchicalCollectives::await_readers() {
   try {
     inner_.barrier({.timeout = timeout_})->wait();
     if (inner_.rank() == 0) exchange_with_leaders(at::zeros({hosts_.num_hosts(), 1}));
     inner_.barrier({.timeout = timeout_})->wait();
-  } catch (const CommError&) {  // some rank threw: all have read
+  } catch (const CommError&) {  // some rank threw, so all have read
   }
 }
 
@@ -117,7 +117,7 @@ std::vector<int> HierarchicalCollectives::ranks_in_my_care() const {
   return ranks;
 }
 
-// What each rank of this host adds to the blocks in this rank's care, one tensor a rank.
+// The contributions of this host's ranks to the blocks in this rank's care, one tensor per rank.
 std::vector<at::Tensor> HierarchicalCollectives::gather_contributions(
     const std::vector<at::Tensor>& blocks) {
   std::vector<at::Tensor> to, from;
@@ -155,8 +155,8 @@ void HierarchicalCollectives::reduce_blocks(const at::Tensor& out,
   wait_all(arriving);
 }
 
-// One block's stop at this host: the partial sum of the hosts before, plus this host's ranks, goes
-// on to the next host, or, from the last one, to the rank whose block it is.
+// Processes one block at this host: adds this host's ranks to the partial sum of the hosts before.
+// Sends the result to the next host or, from the last host, to the rank that owns the block.
 void HierarchicalCollectives::reduce_block(const at::Tensor& out, int target,
                                            const std::vector<at::Tensor>& inputs,
                                            ReduceOp operation, std::vector<Outgoing>& outgoing) {
@@ -202,7 +202,7 @@ void HierarchicalCollectives::reduce_block(const at::Tensor& out, int target,
 }
 
 void HierarchicalCollectives::all_gather_blocks(const std::vector<at::Tensor>& blocks) {
-  // A copy, as the gather within the host writes this block while it is still being sent.
+  // A copy, because the gather within the host writes this block while it is still being sent.
   const at::Tensor mine = blocks[rank()].clone();
   std::vector<WorkPtr> works;
   for (int other = 0; other < hosts_.num_hosts(); ++other) {
@@ -218,7 +218,7 @@ void HierarchicalCollectives::all_gather_blocks(const std::vector<at::Tensor>& b
   inner_.all_gather(local, mine, {.timeout = timeout_})->wait();
   wait_all(works);
   if (inner_.size() == 1) return;
-  // What each rank received from the other hosts, to all of this one.
+  // Passes what each rank received from other hosts to all ranks of this one.
   std::vector<std::vector<int>> in_care(inner_.size());
   std::vector<at::Tensor> packs;
   for (int other = 0; other < outer_.size(); ++other) {
@@ -275,7 +275,7 @@ void HierarchicalCollectives::exchange(const std::vector<at::Tensor>& to,
   std::vector<WorkPtr> works;
   for (int peer = 0; peer < outer_.size(); ++peer) {
     if (hosts_.host_of(peer) == host()) continue;
-    // Empty ones too: the other side may expect more, and is told.
+    // Empty ones too: the other side may expect more, and must be told.
     if (from[peer].defined()) works.push_back(outer_.recv(from[peer], peer, wire()));
     if (to[peer].defined()) works.push_back(outer_.send(to[peer], peer, wire()));
   }

@@ -1,5 +1,5 @@
-// How collectives go through two levels: within a host over one group, across hosts over messages
-// of another. Sums visit the hosts in turn, so that they keep rank order.
+// Collectives on two levels: over one group within a host, and over messages of another group
+// across hosts. Sums visit the hosts in turn, which keeps rank order.
 #pragma once
 
 #include <chrono>
@@ -13,35 +13,36 @@
 
 namespace trireme::comm {
 
-// One rank's view. All tensors below are flat and on the CPU; a list has one for each rank.
+// One rank's view. All tensors below are flat and on the CPU. A list has one tensor per rank.
 class HierarchicalCollectives {
  public:
-  // inner: this host's ranks in rank order; outer: all ranks, of which only messages with the tags
-  // kDataTag and kCallTag are used. Both outlive this.
+  // inner: this host's ranks in rank order. outer: all ranks; only messages with the tags kDataTag
+  // and kCallTag use it. Both must outlive this.
   HierarchicalCollectives(Communicator& inner, Communicator& outer, const HostMap& hosts)
       : inner_(inner), outer_(outer), hosts_(hosts) {}
 
   static constexpr int kDataTag = 2;
   static constexpr int kCallTag = 3;
 
-  // Begins every collective: waits for all ranks and compares what they call.
-  // Comm: within a host 1 KiB a rank; between two hosts one message of 512 bytes each way
+  // Begins every collective: waits for all ranks and compares their calls.
+  // Comm:   within a host 1 KiB per rank; between two hosts one message of 512 bytes each way
   // Throws: CommError that names both calls
   void agree(const std::string& call, std::chrono::milliseconds timeout);
 
-  // out: the reduction, in rank order when hosts_.is_contiguous(), of every rank's blocks[rank].
-  // A block's partial sum goes from host to host, each adding its ranks; 16-bit floats travel as
-  // fp32 and are rounded once. out may not be one of the blocks.
+  // out = the reduction of every rank's blocks[rank], in rank order when hosts_.is_contiguous(). A
+  // block's partial sum goes from host to host, and each host adds its ranks. 16-bit floats travel
+  // as fp32 and are rounded once. out may not be one of the blocks.
   // Comm: within a host (l-1)/l n; across n out of each host but the last, in chunks on l streams
   void reduce_blocks(const at::Tensor& out, const std::vector<at::Tensor>& blocks,
                      ReduceOp operation);
-  // blocks[rank()] ends up in that place on every rank.
+  // Copies blocks[rank()] to the same place on every rank.
   // Comm: each block crosses once to each other host, then goes round within it
   void all_gather_blocks(const std::vector<at::Tensor>& blocks);
-  // Comm: a chain of hosts, in chunks; then a broadcast within each
+  // Comm: along a chain of hosts, in chunks; then a broadcast within each host
   void broadcast(const at::Tensor& data, int root);
-  // from[r] -> rank r, to[r] <- rank r; undefined tensors are left out. Within a host through
-  // inner's all_to_all, across directly. Comm: the others' bytes.
+  // Sends to[r] to rank r and receives from[r] from rank r. Undefined tensors are left out. Uses
+  // inner's all_to_all within a host and messages across hosts.
+  // Comm: the other ranks' bytes
   void exchange(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
                 c10::ScalarType dtype);
 

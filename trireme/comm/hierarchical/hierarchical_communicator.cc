@@ -13,17 +13,17 @@
 namespace trireme::comm {
 namespace {
 
-// Tags on both groups: user's announcements, data of messages, and those of the collectives.
+// Tags on both groups: of the user's announcements, of message data, and of the collectives.
 constexpr int kMostTag = (1 << 26) - 1;
 constexpr int announcement_tag(int tag) { return 4 * tag; }
 constexpr int data_tag(uint64_t sequence) {
   return static_cast<int>(4 * (sequence & kMostTag) + 1);
 }
 
-// What announces a message: its number, dtype and bytes.
+// A message's announcement: number, dtype and bytes.
 constexpr int kAnnouncementLength = 3;
 
-// On one host a group is the group within it.
+// On one host the group within it is the whole group.
 std::unique_ptr<Communicator> recorded(std::unique_ptr<Communicator> inner,
                                        GroupRecorder recorder) {
   if (auto* group = dynamic_cast<RecordedCommunicator*>(inner.get())) {
@@ -77,7 +77,7 @@ int HierarchicalCommunicator::rank_on_path(int peer) const {
   return &path_to(peer) == inner_.get() ? hosts_.local_rank_of(peer) : peer;
 }
 
-// What fails on one of the two groups must fail on the other, or its ranks would wait.
+// A failure on one of the two groups must also fail the other, or its ranks would wait.
 template <typename Operation>
 auto HierarchicalCommunicator::guarded(const std::string& what, Operation&& operation) {
   try {
@@ -237,7 +237,7 @@ WorkPtr HierarchicalCommunicator::send(at::Tensor data, int peer, Options option
                   static_cast<int64_t>(data.nbytes())},
                  at::kLong);
   Options part{.timeout = options.timeout, .background = true};
-  // Both begin here, so that messages are sent in the order of the calls.
+  // Both start here, so that messages are sent in the order of the calls.
   auto works = run_or_fail(entry, [&] {
     return guarded(what, [&] {
       std::vector<WorkPtr> begun;
@@ -270,7 +270,7 @@ WorkPtr HierarchicalCommunicator::recv(at::Tensor data, int peer, Options option
   const Call call = call_of("recv", data, data.numel());
   const std::string what = to_string(call);
   const auto entry = recorder_.issue_message(call, peer, data.sizes(), options);
-  // Asked for here, so that messages are taken in the order of the calls.
+  // Posted here, so that messages are taken in the order of the calls.
   const WorkPtr announced = run_or_fail(
       entry, [&] { return guarded(what, [&] { return outer_->recv(announcement, peer, part); }); });
   return queue_.run_beside(
@@ -313,7 +313,7 @@ std::unique_ptr<Communicator> HierarchicalCommunicator::split(int color, int key
   const GroupRecorder recorder = color < 0 ? GroupRecorder() : recorder_.split(name, members);
   const auto make = [&]() -> std::unique_ptr<Communicator> {
     auto inner = inner_->split(color, key, name);
-    // A group within one host needs no connections across.
+    // A group within one host needs no connections to other hosts.
     const bool is_across = color >= 0 && hosts.num_hosts() > 1;
     auto outer = outer_->split(is_across ? color : -1, key, name);
     if (!is_across) return recorded(std::move(inner), recorder);

@@ -1,23 +1,23 @@
 // A group of ranks on several hosts, made of two groups: `inner` within this host (shm) and `outer`
-// between all ranks (gloo). Data goes within a host through inner and crosses once to each other
-// host.
+// between all ranks (gloo). Within a host, data goes through inner. Across hosts, it is sent once
+// to each other host.
 //
-// Numerics: a sum is taken host by host, within a host rank by rank, in one running sum that the
-// hosts pass on; 16-bit floats are summed in fp32 and rounded once. When the ranks of each host
-// follow one another, as launchers place them, that is rank order: the bits of `shm`, `thread` and
-// `gloo`, however the ranks are spread over hosts. Otherwise the order is still fixed, by
-// placement.
+// Numerics: a sum is taken host by host, and within a host rank by rank. It is one running sum that
+// the hosts pass on. 16-bit floats are summed in fp32 and rounded once. When the ranks of each host
+// are consecutive, as launchers place them, this is rank order. The bits are then those of `shm`,
+// `thread` and `gloo`, however the ranks are spread over hosts. Otherwise the placement fixes the
+// order.
 //
-// Cost for h hosts of l ranks, n bytes of data: per host and direction across
+// Cost for h hosts of l ranks and n bytes of data, across hosts, per host and direction:
 //   all_reduce      n partial sums (2n for 16-bit floats) and (h-1)/h n results; 2h-2 messages deep
 //   reduce_scatter  n partial sums; h messages deep        all_gather  (h-1)/h n
 //   broadcast       n, h-1 messages deep                   the rest    what crosses, directly
-// and within a host what inner's all_to_all and all_gather cost. Every collective first compares
-// calls: one message of 512 bytes each way between hosts. A message within a host is announced over
-// outer, so that a recv may take it from any rank.
+// Within a host it is the cost of inner's all_to_all and all_gather. Every collective first
+// compares calls: one message of 512 bytes each way between hosts. A message within a host is
+// announced over outer, so that a recv may take it from any rank.
 //
-// The flight recorder gets the calls of this group, under its name. What they do on inner and outer
-// is part of them and not recorded: these two are made without a recorder.
+// The flight recorder records this group's calls under its name. Their calls on inner and outer are
+// not recorded: those two groups are made without a recorder.
 #pragma once
 
 #include <memory>
@@ -35,8 +35,8 @@
 namespace trireme::comm {
 
 // inner: the ranks of this host, in rank order. outer: all ranks, in rank order. Both must let
-// several threads send and recv, as all of ours do. On one host it is `inner` itself, which then
-// records in `recorder`.
+// several threads send and recv, as all our transports do. On one host the result is `inner`
+// itself, which then records in `recorder`.
 // Collective: all ranks
 // Throws:     ConfigError when the groups do not fit `hosts`
 std::unique_ptr<Communicator> make_hierarchical_group(std::unique_ptr<Communicator> inner,
@@ -78,7 +78,7 @@ class HierarchicalCommunicator : public RecordedCommunicator {
   std::unique_ptr<Communicator> split(int color, int key, const std::string& name) override;
 
  private:
-  // Records `call` on `tensor` and runs `operation`, here or behind.
+  // Records `call` on `tensor` and runs `operation`, here or in the background.
   template <typename Operation>
   WorkPtr issue(const Call& call, const at::Tensor& tensor, const Options& options,
                 Operation operation);
@@ -95,7 +95,7 @@ class HierarchicalCommunicator : public RecordedCommunicator {
   std::mutex mutex_;
   uint64_t sequence_ = 0;       // of collectives
   std::vector<uint64_t> sent_;  // messages to each peer
-  WorkQueue queue_;             // last: its threads stop before the groups go
+  WorkQueue queue_;             // last: its threads stop before the groups are destroyed
 };
 
 }  // namespace trireme::comm

@@ -26,7 +26,7 @@ std::string boot_id() {
 
 std::string key_of(const std::string& key, int rank) { return concat(key, "/", rank); }
 
-// A rank that was killed while it read is not waited for any longer.
+// Limit on the wait for the last reader, which may have been killed.
 constexpr std::chrono::milliseconds kLastReader{5000};
 
 }  // namespace
@@ -66,7 +66,7 @@ CommError error_of_absence(const c10::intrusive_ptr<c10d::Store>& store, const s
     for (int peer = 0; peer < size; ++peer) {
       if (!store->check({key_of(key, peer)})) missing += concat(" ", peer);
     }
-  } catch (const std::exception&) {  // the store is gone: its first words say so
+  } catch (const std::exception&) {  // the store is gone; `error` says so
     return CommError(concat("rank ", rank, " of ", size, " lost the store: ", words_of(error)));
   }
   if (missing.empty()) {
@@ -95,7 +95,7 @@ std::vector<std::string> all_gather_over_store(const c10::intrusive_ptr<c10d::St
   try {
     if (store->add(key + "/readers", 1) == size) store->set(last, std::string("1"));
     if (rank == 0) store->wait({last}, std::min(timeout, kLastReader));
-  } catch (const std::exception&) {  // what was asked for is here
+  } catch (const std::exception&) {  // the answers are already here
   }
   return all;
 }

@@ -1,5 +1,5 @@
-// Which ranks share a host, and so may share memory. Found by exchanging what each rank's kernel
-// says of itself, never from environment variables or from the size of a group.
+// Finds out which ranks share a host, and so may share memory. Ranks exchange what their kernels
+// report. Environment variables and the group's size are never used.
 #pragma once
 
 #include <chrono>
@@ -17,25 +17,24 @@ class Store;
 
 namespace trireme::comm {
 
-// Equal for two processes exactly when they run on one kernel (its boot id), see one /dev/shm (its
-// device number, which every container has its own of unless it is shared) and share
-// a namespace of process ids.
+// Equal for two processes exactly when they run on the same kernel (boot id), see the same /dev/shm
+// (device number; each container has its own unless it is shared) and share a process id namespace.
 // Throws: ConfigError when /proc or /dev/shm cannot be read
 std::string host_identity();
 
 // Hosts are numbered by their lowest rank.
 class HostMap {
  public:
-  // identities[r]: of rank r.
+  // identities[r]: the identity of rank r.
   explicit HostMap(const std::vector<std::string>& identities);
 
   int num_hosts() const { return static_cast<int>(ranks_.size()); }
   int host_of(int rank) const { return host_of_[rank]; }
-  // Its rank among those of its host.
+  // The rank's number among those of its host.
   int local_rank_of(int rank) const { return local_rank_of_[rank]; }
-  // In rising order.
+  // In ascending order.
   const std::vector<int>& ranks_of(int host) const { return ranks_[host]; }
-  // Whether the ranks of each host follow one another.
+  // Whether the ranks of each host are consecutive.
   bool is_contiguous() const;
 
  private:
@@ -44,16 +43,16 @@ class HostMap {
   std::vector<std::vector<int>> ranks_;
 };
 
-// Every rank's text, in rank order. Rank 0, which may serve the store, leaves after all have read.
+// Every rank's text, in rank order. Rank 0, which may serve the store, returns after all have read.
 // Collective: all `size` ranks
-// Throws:     CommError that names the ranks that did not come within `timeout`
+// Throws:     CommError with the ranks that did not come within `timeout`
 std::vector<std::string> all_gather_over_store(const c10::intrusive_ptr<c10d::Store>& store,
                                                const std::string& key, const std::string& mine,
                                                int rank, int size,
                                                std::chrono::milliseconds timeout);
 
-// Why the wait for "<key>/<rank>" of all ranks ended with `error`: which of them did not come, or
-// that the store is gone.
+// Explains why the wait for "<key>/<rank>" of all ranks ended with `error`: some ranks did not
+// come, or the store is gone.
 CommError error_of_absence(const c10::intrusive_ptr<c10d::Store>& store, const std::string& key,
                            int rank, int size, std::chrono::milliseconds timeout,
                            const std::exception& error);

@@ -188,7 +188,7 @@ void Diagnosis::blame_processes() {
   for (const auto& [rank, observed] : run_.ranks()) {
     if (run_.is_dead(rank) || run_.is_stopped(rank)) order.push_back(rank);
   }
-  // Those that others waited for first, then those that were heard of least recently.
+  // Those that others waited for first, then those with the oldest last event.
   std::ranges::stable_sort(order, {}, [this](int rank) {
     return std::pair(first_wait_for(rank) == nullptr, run_.last_event(rank));
   });
@@ -207,7 +207,7 @@ void Diagnosis::blame_processes() {
   }
 }
 
-// A rank that others wait for may itself have been waiting at that time, for somebody else.
+// Whether a rank that others wait for was itself waiting for another one at that time.
 bool Diagnosis::is_victim(int rank, const Wait& of) const {
   return std::ranges::any_of(waits_, [&](const Wait& wait) {
     return &wait != &of && wait.since <= of.gave_up && !wait.absent.empty() &&
@@ -233,7 +233,7 @@ void Diagnosis::blame_absent_ranks() {
   }
 }
 
-// In a run that has ended: while it goes on, a rank may yet come.
+// Only when the run has ended: otherwise a rank may still come.
 void Diagnosis::blame_missing_ranks() {
   const auto& ranks = run_.ranks();
   const bool has_ended =
@@ -245,8 +245,8 @@ void Diagnosis::blame_missing_ranks() {
       concat(missing_text(missing), "; all others of the run have ended"));
 }
 
-// A rank's groups go a moment before its recorder, so its peers may have failed before it closed;
-// but a rank that was merely late fails too when it comes.
+// A rank's groups are destroyed a moment before its recorder, so its peers may have failed before
+// it closed. But a rank that was merely late fails too when it comes.
 bool Diagnosis::has_left(int rank, const Wait& wait) const {
   const Ring& ring = run_.ring(rank);
   const bool has_failed = std::ranges::any_of(
@@ -270,7 +270,7 @@ void Diagnosis::blame_absent_rank(int rank, const Wait& wait) {
   }
 }
 
-// Everyone who is waited for waits: the chains come back to where they began.
+// All ranks that are waited for wait themselves: the chains are circular.
 void Diagnosis::report_deadlock() {
   std::set<int> ranks;
   std::string chain;
@@ -283,7 +283,7 @@ void Diagnosis::report_deadlock() {
       concat(ranks_text(sorted), " wait for each other: ", chain));
 }
 
-// Waits that no finding names yet: the consequences of a finding, or calls that nobody is late in.
+// Reports the remaining waits: consequences of a finding, or calls that no rank is late in.
 void Diagnosis::report_the_rest() {
   const bool is_explained = !findings_.empty();
   if (!is_explained &&
@@ -308,7 +308,7 @@ void Diagnosis::report_the_rest() {
   }
 }
 
-// Nobody has left a call: what cannot be seen is not called healthy.
+// No rank has recorded a call. Without evidence a run is not called healthy.
 void Diagnosis::report_silence() {
   const std::vector<int> missing = run_.missing();
   std::vector<int> all;

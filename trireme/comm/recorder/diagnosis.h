@@ -1,5 +1,5 @@
-// What the rings of a run say about it, in plain words: who is late, dead or stopped, whose call
-// differs, who waits for whom. Pure: it looks at its arguments and at nothing else.
+// Explains a run from its rings, in plain words: who is late, dead or stopped, whose call differs,
+// who waits for whom. A pure function of its arguments.
 #pragma once
 
 #include <chrono>
@@ -19,37 +19,37 @@ struct DiagnosisOptions {
 
 // One line about the run.
 struct Finding {
-  // The order is that of the findings: the most likely cause first.
+  // In the order of the findings: the most likely cause first.
   enum class Kind {
     kMismatch,    // ranks made different calls at one place of a group's sequence
-    kDied,        // the process is gone and did not leave by itself
+    kDied,        // the process is gone and did not close its ring
     kStopped,     // the process is stopped, by SIGSTOP or a debugger
     kMissing,     // the rank has no ring
-    kLeft,        // the rank ended by itself while others needed it
+    kLeft,        // the rank ended normally while others needed it
     kLate,        // the rank runs and has not made the call that others wait in
     kDeadlock,    // ranks wait for each other
-    kStuck,       // all have made the call and it does not end
+    kStuck,       // all ranks have made the call and it does not end
     kFailed,      // a call failed for none of the reasons above
-    kWaiting,     // a consequence: who waits for whom
-    kUnrecorded,  // no rank has recorded a call: nothing can be said
-    kProgress,    // nothing is wrong: the run goes on
-    kFinished,    // nothing is wrong: every rank has ended by itself
+    kWaiting,     // a consequence: shows who waits for whom
+    kUnrecorded,  // no rank has recorded a call, so nothing can be said
+    kProgress,    // nothing is wrong; the run is in progress
+    kFinished,    // nothing is wrong; every rank has ended normally
   };
   Kind kind;
-  std::vector<int> ranks;  // of the world: those to look at
-  // The call it is about; an empty operation: none.
+  std::vector<int> ranks;  // world ranks to look at
+  // The call in question; an empty operation: none.
   std::string group{};
   uint64_t sequence = 0;
   std::string operation{};
-  std::chrono::nanoseconds waited{};  // how long others have waited, or waited until they gave up
+  std::chrono::nanoseconds waited{};  // how long others have waited, or did wait
   std::string text{};
 };
 
 // "mismatch", "died", ...
 const char* name_of(Finding::Kind kind);
 
-// The findings, the most likely culprit first. Never empty: a healthy run has one that says so.
-// ranks: at least one, those of one job.
+// The findings, most likely cause first. Never empty: a healthy run has one that says so.
+// ranks: at least one, all of one job.
 std::vector<Finding> diagnose(const std::vector<ObservedRank>& ranks,
                               const DiagnosisOptions& options = {});
 

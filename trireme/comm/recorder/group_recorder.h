@@ -1,5 +1,5 @@
-// One group's calls in its rank's flight recorder: every transport writes there through this, so
-// that the same program leaves the same records whatever moves its bytes.
+// Records one group's calls in its rank's flight recorder. Every transport records through it, so a
+// program leaves the same records on all of them.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@
 
 namespace trireme::comm {
 
-// Runs `function`; an exception ends the call of `entry` as failed.
+// Runs `function`. An exception ends the call of `entry` as failed.
 template <typename Function>
 decltype(auto) run_or_fail(const Recorder::Entry& entry, Function&& function) {
   try {
@@ -27,7 +27,7 @@ decltype(auto) run_or_fail(const Recorder::Entry& entry, Function&& function) {
   }
 }
 
-// Runs `function`, and says in `entry` how it ended.
+// Runs `function` and records in `entry` how it ended.
 template <typename Function>
 auto run_recorded(const Recorder::Entry& entry, Function&& function) {
   if constexpr (std::is_void_v<decltype(function())>) {
@@ -40,26 +40,28 @@ auto run_recorded(const Recorder::Entry& entry, Function&& function) {
   }
 }
 
-// Holds the recorder; copies record in the same group. Thread safety: Recorder's.
+// Holds the recorder. Copies record in the same group. Thread safety: that of Recorder.
 class GroupRecorder {
  public:
   GroupRecorder() = default;  // records nothing
-  // Adds a group of `size` ranks to `recorder`; null records nothing. world_ranks: its members;
-  // empty: 0, 1, ...
+  // Adds a group of `size` ranks to `recorder`; null: records nothing. world_ranks: the group's
+  // members; empty: 0, 1, ...
   GroupRecorder(std::shared_ptr<Recorder> recorder, const std::string& name, int size,
                 std::vector<int> world_ranks = {});
 
-  // Adds the sub-group of `members`, ranks of this group.
+  // Adds the sub-group of `members`, given as ranks of this group.
   GroupRecorder split(const std::string& name, const std::vector<int>& members) const;
-  // Null: nothing is recorded.
+  // Null when nothing is recorded.
   const std::shared_ptr<Recorder>& recorder() const { return recorder_; }
 
-  // A collective begins, or is queued. tensor: whose shape and dtype are kept; undefined: none.
+  // Records that a collective begins or is queued. Keeps the shape and dtype of `tensor`;
+  // undefined: none.
   Recorder::Entry issue(const Call& call, const at::Tensor& tensor, const Options& options) const;
-  // A send to `peer`, or a recv from it, of a tensor of `sizes` begins.
+  // Records that a send to `peer` or a recv from it begins, of a tensor of `sizes`.
   Recorder::Entry issue_message(const Call& call, int peer, at::IntArrayRef sizes,
                                 const Options& options) const;
-  // As issue(). Returns `operation` as a function that writes down when it begins and how it ends.
+  // Like issue(). Returns a function that runs `operation` and records when it begins and how it
+  // ends.
   template <typename Operation>
   auto issue(const Call& call, const at::Tensor& tensor, const Options& options,
              Operation operation) const {
@@ -69,7 +71,7 @@ class GroupRecorder {
       run_recorded(entry, operation);
     };
   }
-  // Runs `meet`, in which the group's ranks find each other: its first call, "join".
+  // Runs `meet`, in which the group's ranks find each other, as the group's first call, "join".
   template <typename Meet>
   auto join(Meet&& meet) const {
     const auto entry =
@@ -83,10 +85,11 @@ class GroupRecorder {
   std::vector<int> world_ranks_;
 };
 
-// A Communicator whose calls are recorded: every transport of ours.
+// A Communicator whose calls are recorded. All our transports are.
 class RecordedCommunicator : public Communicator {
  public:
-  // Calls from now on are recorded there. Before the first call that others may have to see.
+  // Records all later calls in `recorder`. Call it before the first call that others may need to
+  // see.
   void record_in(GroupRecorder recorder) { recorder_ = std::move(recorder); }
 
  protected:

@@ -28,13 +28,13 @@ using internal::store;
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-// Cut to fit, always ended by a zero; what follows stays zero.
+// Cuts the text to fit and ends it with a zero. The bytes behind it stay zero.
 template <size_t size>
 void copy_text(char (&to)[size], std::string_view text) {
   std::memcpy(to, text.data(), std::min(size - 1, text.size()));
 }
 
-// Over what never changes again.
+// Signs the fields that never change again.
 void sign(RingHeader& header) {
   const auto fixed = std::as_bytes(std::span(&header, 1)).first(offsetof(RingHeader, checksum));
   std::memcpy(header.checksum, checksum(fixed).data(), sizeof(header.checksum));
@@ -46,7 +46,7 @@ RingHeader make_header(const RecorderOptions& options) {
   header.version = internal::kRingVersion;
   header.header_bytes = internal::kRingHeaderBytes;
   header.max_groups = 256;
-  // Whole pages; every rank is in a handful of groups of each size.
+  // In whole pages. Every rank is in a few groups of each size.
   header.max_members = static_cast<uint32_t>((options.world_size * 16 + 16384) / 1024 * 1024);
   header.max_records = static_cast<uint32_t>(
       std::bit_ceil(std::clamp<size_t>(options.num_records, 8, internal::kMostRecords)));
@@ -73,11 +73,11 @@ RingHeader make_header(const RecorderOptions& options) {
 }
 
 void* map(size_t num_bytes, int flags, int fd) {
-  // Populated: no call pays for a page's first touch.
+  // Populated now, so that no call pays for the first touch of a page.
   return mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, flags | MAP_POPULATE, fd, 0);
 }
 
-// Makes what is missing above `ring`. Returns what was missing, innermost first.
+// Makes the missing folders above `ring`. Returns them, innermost first.
 std::vector<std::filesystem::path> make_folders_of(const std::filesystem::path& ring) {
   const std::filesystem::path folder = ring.parent_path();
   std::vector<std::filesystem::path> missing;
@@ -90,12 +90,12 @@ std::vector<std::filesystem::path> make_folders_of(const std::filesystem::path& 
   return missing;
 }
 
-// Made as `name`, to be `path` once it is published. The space is taken now: a full disk is an
-// error here, no SIGBUS later.
+// Makes the file as `name`; publish() renames it to `path`. Allocates the space now, so that a full
+// disk is an error here and not a SIGBUS later.
 void* map_file(const std::filesystem::path& name, const std::filesystem::path& path,
                const RingHeader& header) {
   const size_t num_bytes = internal::ring_bytes(header);
-  ::unlink(name.c_str());  // left by a start of the same job that was killed
+  ::unlink(name.c_str());  // left by a killed start of the same job
   const Descriptor file(::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file.is_open()) fail(path, errno);
   const int code = reserve_space(file.get(), 0, static_cast<int64_t>(num_bytes));
@@ -148,7 +148,7 @@ class Recorder::Memory {
 Recorder::Recorder(const RecorderOptions& options) {
   if (!options.folder.empty()) {
     path_ = options.folder / ring_name(options.rank);
-    // Jobs that meet at one address one after the other may have one name.
+    // Jobs that use one address one after another may have the same name.
     const ProcessIdentity self = own_identity();
     const std::string starting =
         concat(options.job, " ", self.boot_id, " ", self.process_id, " ", self.process_start);
@@ -169,7 +169,7 @@ Recorder::~Recorder() {
   withdraw();
 }
 
-// A start that is refused leaves nothing. Folders that others use by now are not empty and stay.
+// A start that was refused leaves nothing. Folders that others use by now are not empty and stay.
 void Recorder::withdraw() noexcept {
   if (unpublished_.empty()) return;
   ::unlink(unpublished_.c_str());
@@ -183,7 +183,7 @@ void Recorder::name_job(std::string_view job) {
   sign(header);
 }
 
-// The ring that it replaces stays whole for a process that still writes it.
+// A process that still writes the replaced ring keeps a complete one.
 void Recorder::publish() {
   if (unpublished_.empty()) return;
   if (::rename(unpublished_.c_str(), path_.c_str()) != 0) fail(path_, errno);
@@ -208,9 +208,9 @@ int Recorder::add_group(std::string_view name, std::span<const int> world_ranks)
   return static_cast<int>(id);
 }
 
-// A slot that no other call uses, marked as being written; null when there is none. The slot's
-// stamp decides: it takes a number only in place of a smaller one. The header's next number only
-// says where to look first, so threads may overwrite each other's.
+// Claims a slot that no other call uses and marks it as being written; null when there is none. The
+// slot's stamp decides: a number only replaces a smaller one. The header's next number is just a
+// hint where to start, so threads may overwrite each other's.
 RecordSlot* Recorder::claim(uint64_t& number) noexcept {
   RingHeader& header = memory_->header();
   number = load(header.next_number, kRelaxed);
@@ -218,7 +218,7 @@ RecordSlot* Recorder::claim(uint64_t& number) noexcept {
     RecordSlot& record = memory_->records[number & memory_->mask];
     uint64_t stamp = load(record.stamp);
     if (stamp == internal::kWriting) continue;
-    if (stamp > number) {  // this thread slept while others went on: goes on after them
+    if (stamp > number) {  // this thread slept while others continued; continue after them
       number = stamp - 1;
       continue;
     }
@@ -246,7 +246,7 @@ Recorder::Entry Recorder::issue(int group, const RecordedCall& call) noexcept {
   uint64_t number = 0;
   RecordSlot* const record = claim(number);
   if (record == nullptr) return {};
-  // Each field is visible only after the stamp that says the record is being written.
+  // Each field becomes visible only after the stamp that says the record is being written.
   const int64_t now = monotonic_ns();
   store(record->sequence, sequence);
   store(record->issued_ns, now);

@@ -35,7 +35,7 @@ std::string text_of(const char (&text)[size]) {
 
 bool is_time(int64_t ns) { return ns >= 0 && ns < internal::kMostNs; }
 
-// The header's fixed part, checked.
+// Checks the fixed part of the header and returns it.
 const RingHeader& check_header(std::span<const std::byte> bytes, const std::string& source) {
   TRIREME_CHECK(bytes.size() >= internal::kRingHeaderBytes &&
                     std::memcmp(bytes.data(), internal::kRingMagic, 8) == 0,
@@ -59,7 +59,7 @@ const RingHeader& check_header(std::span<const std::byte> bytes, const std::stri
                         header.rank < header.world_size;
   TRIREME_CHECK(has_rank, source, " is corrupt: rank ", header.rank, " of ", header.world_size,
                 ", expected a rank below at most ", internal::kMostRanks);
-  // The wall clock is ahead of the monotonic one by the time of boot; sums of both stay in range.
+  // The wall clock is ahead of the monotonic clock by the boot time. Sums of the two stay in range.
   constexpr int64_t kMostOffset = 2 * internal::kMostNs;
   TRIREME_CHECK(is_time(header.created_ns) && header.wall_offset_ns >= -kMostOffset &&
                     header.wall_offset_ns <= kMostOffset,
@@ -68,7 +68,7 @@ const RingHeader& check_header(std::span<const std::byte> bytes, const std::stri
   return header;
 }
 
-// Turns the rank's monotonic times into wall-clock ones.
+// Converts the rank's monotonic times to wall-clock times.
 struct Clock {
   int64_t offset_ns;
   WallTime at(int64_t monotonic_ns) const {
@@ -77,18 +77,18 @@ struct Clock {
   }
 };
 
-// False for values that no writer writes: after a crash of the machine anything may be there.
+// False for values that no writer writes. After a machine crash the file may contain anything.
 bool is_possible(const RecordSlot& values, CallState state) {
   return state <= CallState::kFailed && values.group >= -1 && values.reduce_op < kNumReduceOps &&
          values.peer >= -1 && is_time(values.issued_ns) && is_time(values.started_ns) &&
          is_time(values.ended_ns);
 }
 
-// False when the slot is empty or its writer is busy with it.
+// False when the slot is empty or being written.
 bool read_record(const RecordSlot& slot, const Clock& clock, Record& record, uint64_t& num_torn) {
   const uint64_t stamp = load(slot.stamp);
   if (stamp == 0) return false;
-  // The state first: times that it promises are there.
+  // Load the state first, so that the times it promises are there.
   const auto state = static_cast<CallState>(load(slot.state));
   std::array<uint64_t, internal::kRecordWords> words;
   const auto* from = reinterpret_cast<const uint64_t*>(&slot);
@@ -132,7 +132,7 @@ std::vector<RecordedGroup> read_groups(std::span<const std::byte> bytes, const R
   std::vector<RecordedGroup> groups;
   uint32_t num_members = 0;
   for (const GroupSlot& slot : std::span(slots, num_groups)) {
-    // Each group's follow the ones of the group before.
+    // Each group's members follow those of the group before.
     TRIREME_CHECK(
         slot.first_member == num_members && slot.num_members <= header.max_members - num_members,
         source, " is corrupt: group ", groups.size(), " has members ", slot.first_member, " to ",
@@ -160,14 +160,14 @@ std::string first_line(const char* path) {
   return line;
 }
 
-// A process's state letter and start time out of /proc; nothing when there is no such process.
+// A process's state letter and start time from /proc; empty when there is no such process.
 struct ProcessStat {
   char state;
   uint64_t start;
 };
 std::optional<ProcessStat> process_stat(int64_t process_id) {
   const std::string line = first_line(concat("/proc/", process_id, "/stat").c_str());
-  const size_t name_end = line.rfind(')');  // the name may hold anything
+  const size_t name_end = line.rfind(')');  // the name may contain anything
   if (name_end == std::string::npos) return std::nullopt;
   std::istringstream fields(line.substr(name_end + 1));
   ProcessStat stat{};
@@ -197,7 +197,7 @@ std::vector<std::filesystem::path> paths_in(const std::filesystem::path& folder,
   return paths;
 }
 
-// Rings of runs that are starting; not those that are being made, published or given up just now.
+// Rings of runs that are starting. Skips those being made, published or withdrawn right now.
 std::vector<Ring> unpublished_rings(const std::filesystem::path& folder) {
   std::vector<Ring> rings;
   for (const std::filesystem::path& path : paths_in(folder, ".new")) {
@@ -238,7 +238,7 @@ Ring parse_ring(std::span<const std::byte> bytes, const std::string& source) {
     if (read_record(slot, clock, record, ring.num_torn)) ring.records.push_back(record);
   }
   std::ranges::sort(ring.records, {}, &Record::number);
-  // After the records: a group's counts are never behind them.
+  // Read after the records, so that a group's counts are never behind them.
   ring.groups = read_groups(bytes, header, source);
   std::erase_if(ring.records, [&](const Record& found) {
     return found.group >= static_cast<int>(ring.groups.size());
@@ -248,7 +248,7 @@ Ring parse_ring(std::span<const std::byte> bytes, const std::string& source) {
     TRIREME_CHECK(is_time(closed_ns), source, " is corrupt: it was closed at ", closed_ns, " ns");
     ring.closed = clock.at(closed_ns);
   }
-  // One host's ranks share a monotonic clock; others are met by the time of day.
+  // Ranks of one host share a monotonic clock. For others the time of day is used.
   const bool is_here = own_identity().boot_id == ring.boot_id;
   ring.now =
       is_here
@@ -272,7 +272,7 @@ std::vector<Ring> read_rings(const std::filesystem::path& folder) {
   std::error_code error;
   TRIREME_CHECK(std::filesystem::is_directory(folder, error), folder.string(),
                 " is no folder; expected a run's recorder/, which `trireme train` makes");
-  // First: one that is published meanwhile is among the others then.
+  // Read these first: a ring that is published meanwhile is then among the others.
   std::vector<Ring> starting = unpublished_rings(folder);
   std::vector<Ring> rings;
   for (const auto& path : paths_in(folder, ".ring")) rings.push_back(read_ring(path));
@@ -281,7 +281,7 @@ std::vector<Ring> read_rings(const std::filesystem::path& folder) {
   const bool is_over = newest == rings.end() || std::ranges::none_of(rings, [&](const Ring& ring) {
                          return ring.job == newest->job && !has_ended(ring);
                        });
-  // A run that is starting: the next one, unless that of the folder still runs.
+  // A starting run counts as the newest, unless the folder's run is still running.
   for (Ring& ring : starting) {
     const auto same = std::ranges::find_if(rings, same_run(ring));
     const bool is_published = std::ranges::any_of(
@@ -303,7 +303,7 @@ void remove_abandoned_rings(const std::filesystem::path& folder) {
     try {
       if (!has_ended(read_ring(path))) continue;
     } catch (const Error&) {
-      // One that is no ring is being made, which takes a moment, or its maker was killed then.
+      // Not a ring yet: it is being made, which takes a moment, or its maker was killed.
       const auto written = std::filesystem::last_write_time(path, error);
       const auto now = std::filesystem::file_time_type::clock::now();
       if (error || now - written < std::chrono::minutes(1)) continue;
@@ -345,7 +345,8 @@ std::vector<ObservedRank> observe_ranks(const std::filesystem::path& folder) {
   std::vector<ObservedRank> ranks;
   for (Ring& ring : read_rings(folder)) {
     const ProcessState process = process_state(ring);
-    // It may have closed its ring after that was read: what a gone process left is final.
+    // The rank may have closed its ring after it was read. Once its process is gone, the ring is
+    // final.
     const std::filesystem::path path = folder / ring_name(ring.rank);
     if (process == ProcessState::kGone && !ring.closed && std::filesystem::exists(path)) {
       Ring last = read_ring(path);

@@ -1,5 +1,5 @@
 // The bytes of a flight recorder's ring, shared by its writer (recorder.cc) and its reader
-// (ring.cc); docs/recorder-format.md says what each means.
+// (ring.cc). docs/recorder-format.md gives their meaning.
 #pragma once
 
 #include <atomic>
@@ -11,14 +11,14 @@ namespace trireme::comm::internal {
 inline constexpr char kRingMagic[8] = {'T', 'R', 'I', 'R', 'I', 'N', 'G', '\0'};
 inline constexpr uint32_t kRingVersion = 1;
 inline constexpr uint32_t kRingHeaderBytes = 4096;
-// What a reader takes in; no writer makes more.
+// Limits that readers accept. No writer exceeds them.
 inline constexpr uint32_t kMostGroups = 1 << 12;
 inline constexpr uint32_t kMostMembers = 1 << 23;
 inline constexpr uint32_t kMostRecords = 1 << 20;
 inline constexpr int32_t kMostRanks = 1 << 18;
 inline constexpr int64_t kMostNs = int64_t{1}
                                    << 60;           // 36 years: no time is further from its origin
-inline constexpr uint64_t kWriting = ~uint64_t{0};  // a record's stamp while it is filled in
+inline constexpr uint64_t kWriting = ~uint64_t{0};  // stamp of a record that is being filled in
 
 struct RingHeader {
   char magic[8];
@@ -34,17 +34,17 @@ struct RingHeader {
   uint64_t process_start;
   uint64_t pid_namespace;
   int64_t wall_offset_ns;  // wall clock minus monotonic clock
-  int64_t created_ns;      // monotonic, as every time below
+  int64_t created_ns;      // monotonic, like every time below
   char boot_id[40];
   char host[72];
   char job[128];
   char checksum[16];  // of all bytes before it
-  // From here on the writer changes it.
-  int64_t closed_ns;    // 0: open, or killed
+  // The writer changes the fields from here on.
+  int64_t closed_ns;    // 0: still open, or killed
   uint32_t num_groups;  // complete ones
   uint32_t num_members;
   char padding[32];
-  uint64_t next_number;  // on a cache line of its own
+  uint64_t next_number;  // on its own cache line
   uint64_t num_dropped;
 };
 static_assert(offsetof(RingHeader, boot_id) == 80 && offsetof(RingHeader, checksum) == 320);
@@ -74,7 +74,7 @@ struct RecordSlot {
   int8_t reduce_op;
   uint8_t flags;
   uint8_t num_dims;
-  uint32_t thread;     // that issued it; 0: not known
+  uint32_t thread;     // that issued it; 0: unknown
   char operation[24];  // ends in a zero
   int64_t shape[4];
   int64_t elements;
@@ -85,7 +85,7 @@ inline constexpr uint8_t kBackground = 1;
 inline constexpr uint8_t kPointToPoint = 2;
 inline constexpr size_t kRecordWords = sizeof(RecordSlot) / sizeof(uint64_t);
 
-// Sections follow one another: header, groups, members (int32), records.
+// The sections in order: header, groups, members (int32), records.
 inline constexpr size_t groups_offset() { return kRingHeaderBytes; }
 inline constexpr size_t members_offset(const RingHeader& header) {
   return groups_offset() + size_t{header.max_groups} * sizeof(GroupSlot);
@@ -100,7 +100,7 @@ inline constexpr size_t kMostRingBytes = kRingHeaderBytes + kMostGroups * sizeof
                                          kMostMembers * sizeof(int32_t) +
                                          kMostRecords * sizeof(RecordSlot);
 
-// Readers map the file read-only: a load that is one instruction, never a store.
+// Readers map the file read-only, so a load must be one instruction and never a store.
 static_assert(std::atomic_ref<uint64_t>::is_always_lock_free);
 template <typename T>
 T load(const T& word, std::memory_order order = std::memory_order_acquire) {

@@ -10,14 +10,14 @@
 namespace trireme::comm {
 namespace {
 
-// Where two ranks' records of one place must agree.
+// Whether two ranks' records of one place agree where they must.
 bool same_call(const Record& a, const Record& b) {
   const bool same_size = a.elements < 0 || b.elements < 0 || a.elements == b.elements;
   return same_size && std::tie(a.operation, a.dtype, a.reduce_op, a.peer) ==
                           std::tie(b.operation, b.dtype, b.reduce_op, b.peer);
 }
 
-// More than a rank that is in its right mind has open.
+// More channels than a sane rank has open.
 constexpr size_t kMostChannels = 64;
 
 class WaitFinder {
@@ -37,15 +37,15 @@ class WaitFinder {
 
  private:
   static bool is_done(const Record& record) { return record.state == CallState::kDone; }
-  // A call that was still open when its rank ended by itself has failed too.
+  // A call that was still open when its rank ended normally counts as failed.
   WallTime failure_of(int rank, const Record& record) const {
     if (record.state == CallState::kFailed) return record.ended;
     return run_.ring(rank).closed.value_or(WallTime::max());
   }
 
-  // The calls of one place of a group's sequence, by rank.
+  // The calls at one place of a group's sequence, by rank.
   using Calls = std::map<int, const Record*>;
-  // A rank's open sends to another, or recvs from it or from anyone (-1): rank, group, peer, tag.
+  // A rank's open sends to a peer, or recvs from it or from anyone (-1): rank, group, peer, tag.
   using Channel = std::tuple<int, const ObservedGroup*, int, int>;
 
   void sort_records();
@@ -82,7 +82,7 @@ void WaitFinder::sort_records() {
 }
 
 void WaitFinder::find_collective_waits(const ObservedGroup& group) {
-  std::set<int> held;  // by a wait that was found: their later calls are its consequence
+  std::set<int> held;  // in a wait found before; their later calls are its consequence
   for (const auto& [sequence, records] : calls_[&group]) {
     if (held.empty() && find_mismatch(group, sequence, records)) return;
     const auto open = std::ranges::find_if(records, [&](const auto& item) {
@@ -107,18 +107,18 @@ void WaitFinder::find_collective_waits(const ObservedGroup& group) {
       }
     }
     if (wait.waiting.empty()) add_the_dead(wait, records);
-    // Nobody: a rank died or was stopped on its way out of a call that its peers had finished.
+    // Nobody waits: a rank died or stopped on its way out of a call that its peers had finished.
     if (wait.waiting.empty()) continue;
     held.insert(wait.waiting.begin(), wait.waiting.end());
     held.insert(wait.absent.begin(), wait.absent.end());
     result_.waits.push_back(std::move(wait));
-    // Nobody is late in it: whoever has left it waits for those that have not.
+    // No rank is late: those that have left the call wait for those that have not.
     if (result_.waits.back().absent.empty()) return;
   }
 }
 
-// Where a launcher kills all when one has died (mpirun), those that died in the call had waited for
-// those that had not begun it.
+// When a launcher kills all ranks after one has died (mpirun), those that died in the call were
+// waiting for those that had not begun it.
 void WaitFinder::add_the_dead(Wait& wait, const Calls& records) const {
   const auto waited = [&](int rank) { return run_.is_dead(rank) && records.contains(rank); };
   const bool is_whole = std::ranges::all_of(wait.absent, waited);
@@ -136,7 +136,7 @@ void WaitFinder::add_the_dead(Wait& wait, const Calls& records) const {
 bool WaitFinder::is_absent(const ObservedGroup& group, int rank, uint64_t sequence,
                            const Record* record, WallTime gave_up) const {
   if (!run_.has_ring(rank) || !group.index_of.contains(rank)) return true;
-  // Without a record: not called yet, or so long ago that the ring has forgotten it.
+  // No record: the call has not been made, or the ring has overwritten it.
   if (record == nullptr) {
     return run_.ring(rank).groups[group.index_of.at(rank)].num_collectives < sequence;
   }
@@ -164,7 +164,7 @@ bool WaitFinder::find_mismatch(const ObservedGroup& group, uint64_t sequence,
   return true;
 }
 
-// A peer has made the other half of a message's call, and it is open there too.
+// Whether a peer has made the matching send or recv, and it is still open there.
 bool WaitFinder::has_match(int rank, const Record& record, int peer,
                            const ObservedGroup& group) const {
   return std::ranges::any_of(std::array{rank, -1}, [&](int its_peer) {
@@ -175,7 +175,7 @@ bool WaitFinder::has_match(int rank, const Record& record, int peer,
 }
 
 void WaitFinder::find_message_waits(int rank) {
-  std::set<std::tuple<int, std::string, int, int>> seen;  // the oldest of each channel
+  std::set<std::tuple<int, std::string, int, int>> seen;  // the oldest call of each channel
   for (const Record& record : run_.ring(rank).records) {
     if (!record.is_point_to_point || is_done(record) || run_.is_dead(rank) || run_.is_stopped(rank))
       continue;
@@ -203,7 +203,7 @@ void WaitFinder::find_message_waits(int rank) {
   }
 }
 
-// Waiting a little is what ranks do; these waits have a reason to be told.
+// Short waits are normal. These are worth reporting.
 bool WaitFinder::matters(const Wait& wait) const {
   return wait.has_given_up() || run_.now() - wait.since >= late_after_ ||
          std::ranges::any_of(wait.absent, [this](int rank) {
@@ -211,7 +211,7 @@ bool WaitFinder::matters(const Wait& wait) const {
          });
 }
 
-// A short wait matters too when it holds up a rank that others have waited for long.
+// A short wait also matters when it holds up a rank that others have waited for long.
 void WaitFinder::keep_what_matters() {
   std::set<int> awaited;
   std::vector<Wait> kept;
@@ -265,7 +265,7 @@ WallTime ObservedRun::last_event(int rank) const {
   return last;
 }
 
-// The k-th group of a name and members in one ring is the k-th of them in every ring.
+// The k-th group with a given name and members in one ring is the k-th of them in every ring.
 void ObservedRun::join_groups() {
   std::map<std::tuple<std::string, std::vector<int>, int>, ObservedGroup> joined;
   for (const auto& [rank, observed] : ranks_) {

@@ -1,5 +1,5 @@
-// Who waits for whom, out of the rings of a run. Pure: it looks at its arguments and at nothing
-// else; whose fault it is, and the words for it, are diagnosis.h's.
+// Finds out from a run's rings who waits for whom. A pure function of its arguments. diagnosis.h
+// decides whose fault it is and words it.
 #pragma once
 
 #include <chrono>
@@ -13,18 +13,18 @@
 
 namespace trireme::comm {
 
-// One group as its members see it. Rings know the group by an index of their own.
+// One group as its members see it. Each ring has its own index for it.
 struct ObservedGroup {
   std::string name;
   std::vector<int> members;     // world ranks
   std::map<int, int> index_of;  // world rank -> index in its ring's groups
 };
 
-// The rings of a run, by world rank. Lives no longer than the ranks it was made of. A question
-// takes no longer than the logarithm of what the rings hold: they may be anybody's.
+// The rings of a run, by world rank. The ranks it was made of must outlive it. A query takes at
+// most logarithmic time in the size of the rings, because anyone may have written them.
 class ObservedRun {
  public:
-  // ranks: of one job, each rank once.
+  // ranks: all of one job, each rank once.
   explicit ObservedRun(const std::vector<ObservedRank>& ranks);
 
   const std::map<int, const ObservedRank*>& ranks() const { return ranks_; }
@@ -32,13 +32,13 @@ class ObservedRun {
   const ObservedGroup* group_of(int rank, const Record& record) const;
 
   bool has_ring(int rank) const { return ranks_.contains(rank); }
-  std::vector<int> missing() const;  // ranks of the world that have no ring
+  std::vector<int> missing() const;  // world ranks without a ring
   const Ring& ring(int rank) const { return ranks_.at(rank)->ring; }
-  bool is_dead(int rank) const;     // gone without having closed its ring
+  bool is_dead(int rank) const;     // gone without closing its ring
   bool is_stopped(int rank) const;  // by a signal
   bool has_ended(int rank) const { return ring(rank).closed.has_value() || is_dead(rank); }
   WallTime last_event(int rank) const;
-  // When the rings were read; of a run that has ended, its last event.
+  // When the rings were read; for a run that has ended, its last event.
   WallTime now() const { return now_; }
 
  private:
@@ -46,20 +46,20 @@ class ObservedRun {
 
   std::map<int, const ObservedRank*> ranks_;
   std::vector<ObservedGroup> groups_;
-  std::map<std::pair<int, int>, size_t> group_of_;  // (rank, index in its ring) -> in groups_
+  std::map<std::pair<int, int>, size_t> group_of_;  // (rank, index in its ring) -> index in groups_
   WallTime now_{};
 };
 
-// Ranks that wait, or waited until they gave up, in one call for others that have not made it.
+// Ranks that wait, or did until they gave up, in one call for others that have not made it.
 struct Wait {
   std::string group;
   uint64_t sequence = 0;
   std::string operation;
   std::vector<int> waiting;  // world ranks
   std::vector<int> absent;
-  bool is_over = false;  // all of those waiting died in it
+  bool is_over = false;  // all of those waiting died in the call
   WallTime since = WallTime::max();
-  WallTime gave_up = WallTime::max();  // max: they still wait
+  WallTime gave_up = WallTime::max();  // max: still waiting
   bool has_given_up() const { return gave_up != WallTime::max(); }
 };
 
@@ -67,7 +67,7 @@ struct Wait {
 struct Mismatch {
   std::string group;
   uint64_t sequence = 0;
-  std::vector<std::pair<Record, std::vector<int>>> calls;  // with their ranks, the fewest first
+  std::vector<std::pair<Record, std::vector<int>>> calls;  // with their ranks, fewest first
 };
 
 struct Waits {
@@ -75,11 +75,10 @@ struct Waits {
   std::vector<Mismatch> mismatches;
 };
 
-// Of each group and member the first call that it has not finished: across hosts a rank may have
-// gone on from a call that holds others up. Of each channel the oldest open send and recv, of at
-// most 64 channels a rank. What follows these is a consequence. Waits shorter than
-// `late_after` are left out, unless they have failed, or wait for a rank that is dead, stopped or
-// has left.
+// Considers each member's first unfinished call in each group, and the oldest open send and recv of
+// each channel, for at most 64 channels per rank. Later calls are consequences of these. Members
+// may differ: across hosts, a rank may leave a call that still holds up others. Omits waits shorter
+// than `late_after`, unless they have failed or are for a rank that is dead, stopped or has left.
 Waits find_waits(const ObservedRun& run, std::chrono::milliseconds late_after);
 
 }  // namespace trireme::comm

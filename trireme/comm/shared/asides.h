@@ -1,6 +1,6 @@
-// Messages that have come and that no recv wants yet, moved out of a full ring into ordinary memory
-// of the receiver, so that those behind them can come. A message takes as much memory as has
-// arrived of it, whatever its envelope claims.
+// Messages that no recv wants yet. They are moved out of a full ring into ordinary memory of the
+// receiver, so that later messages can arrive. A message takes only as much memory as has arrived
+// of it, whatever its envelope claims.
 #pragma once
 
 #include <cstddef>
@@ -19,26 +19,26 @@ struct Aside {
   explicit Aside(const Letter& read) : letter(read) {}
 
   Letter letter;
-  std::vector<std::byte> data;  // what has come of it
+  std::vector<std::byte> data;  // what has arrived
   bool is_whole() const { return data.size() == letter.num_bytes; }
 };
 using AsidePtr = std::shared_ptr<Aside>;
 
-// One rank's. Thread safety: one thread at a time.
+// One rank's messages. Thread safety: one thread at a time.
 class Asides {
  public:
   explicit Asides(const MessageRings& rings) : rings_(rings) {}
 
-  // The whole message. What a source's ring holds is younger than all that was kept of it.
+  // Keeps a whole message. Messages in the ring are younger than those kept from the same source.
   void keep(int source, const Letter& letter, std::span<const std::byte> data);
-  // The message in `envelope`, which comes in pieces and is given back with the last of them.
+  // Keeps the message in `envelope`, which arrives in pieces. Gives it back with the last piece.
   void keep_arriving(int source, const Letter& letter, Envelope& envelope);
-  // Whether a message of the source is still arriving; one at a time may.
+  // Whether a message of the source is still arriving. Only one at a time may.
   bool is_arriving(int source) const { return arriving_.contains(source); }
-  // Takes the pieces that have come. True when there were any.
+  // Takes the pieces that have arrived. True when there were any.
   bool advance();
-  // The oldest message of the source with the tag, which is now the caller's, whole or arriving;
-  // null when there is none.
+  // Hands over the oldest message of the source with that tag, whole or arriving; null when there
+  // is none.
   AsidePtr take(int source, int tag);
   void clear();
 

@@ -1,5 +1,6 @@
-// A futex for processes that share memory: sleepers wait for a condition over shared words; whoever
-// changes one rings. Costs the ringer one load when nobody sleeps. All zero is its initial state.
+// A futex for processes that share memory. Sleepers wait for a condition on shared words; whoever
+// changes one of these rings the bell. With no sleepers, ringing costs one load. The initial state
+// is all zero.
 #pragma once
 
 #include <atomic>
@@ -8,7 +9,7 @@
 
 namespace trireme::comm {
 
-// A rank between two looks at a word that another is about to change.
+// Pauses a rank between two polls of a word that another rank is about to change.
 inline void spin_pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -17,18 +18,19 @@ inline void spin_pause() {
 #endif
 }
 
-// No lost wake-up: a sleeper counts itself before it looks at the condition, a ringer looks at the
-// count after it has changed the condition, and all four accesses are sequentially consistent.
+// No wake-up is lost: a sleeper counts itself before it checks the condition, and a ringer checks
+// the count after it has changed the condition. All four accesses are sequentially consistent.
 struct alignas(64) Bell {
   std::atomic<uint32_t> rings;
   std::atomic<uint32_t> sleepers;
 
-  // Wakes all who sleep here. The caller's change is a sequentially consistent store before it.
+  // Wakes all sleepers. The caller must change the condition first, by a sequentially consistent
+  // store.
   void ring() {
     if (sleepers.load() != 0) wake_all();
   }
-  // Sleeps until it is rung, at most for `slice`; returns at once when `done()`, whose loads are
-  // sequentially consistent. Returns done(), as it was last seen.
+  // Sleeps until the bell rings, at most for `slice`. Returns at once when `done()` holds; its
+  // loads must be sequentially consistent. Returns the last result of done().
   template <typename Done>
   bool sleep(const Done& done, std::chrono::nanoseconds slice) {
     sleepers.fetch_add(1);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint64_t kAlignment = 64;
 constexpr uint64_t kCommitBytes = 2 << 20;     // a huge page at a time
-constexpr uint64_t kMost = uint64_t{1} << 62;  // beyond any heap; sums of two do not overflow
+constexpr uint64_t kMost = uint64_t{1} << 62;  // beyond any heap; the sum of two does not overflow
 
 }  // namespace
 
@@ -44,7 +44,7 @@ at::Tensor Heap::empty(at::IntArrayRef sizes, c10::ScalarType dtype) {
     is_countable &= !__builtin_mul_overflow(num_bytes, static_cast<uint64_t>(size), &num_bytes);
   }
   const uint64_t place = allocate(is_countable ? num_bytes : ~uint64_t{0});
-  // The deleter's copy keeps the mapping: a tensor may outlive every group.
+  // The deleter's copy keeps the mapping alive, because a tensor may outlive every group.
   const auto give_back = [heap = shared_from_this(), place](void*) { heap->free(place); };
   return at::from_blob(at(place), sizes, give_back, at::TensorOptions().dtype(dtype));
 }

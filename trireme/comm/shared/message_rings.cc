@@ -37,11 +37,12 @@ Envelope* MessageRings::oldest(int source, std::optional<int> tag) const {
   const std::span<Envelope> ring = from(source);
   Envelope* best = nullptr;
   uint64_t best_number = 0;
-  // Twice: a message may have come behind the look that found a later one, but before that one.
+  // Search twice: an older message may have arrived in a slot already passed before a later one was
+  // found.
   for (int look = 0; look < 2; ++look) {
     for (Envelope& found : ring) {
-      // In this order: a lent one may be given back and used again meanwhile, and is free before it
-      // is ready.
+      // In this order: a lent envelope may be given back and reused meanwhile, and it is free
+      // before it is ready.
       if (found.taken.load() != Envelope::kFree || found.is_ready.load() == 0) continue;
       if (tag && read_once(found.tag) != *tag) continue;
       const uint64_t number = read_once(found.number);
@@ -77,7 +78,7 @@ std::span<std::byte> MessageRings::piece_to(int peer, const Envelope& envelope,
 std::span<const std::byte> MessageRings::next_piece(int source, const Envelope& envelope,
                                                     size_t offset, size_t num_bytes) const {
   const size_t number = offset / kPieceBytes;
-  // No sender is further ahead than its pieces: any other word says nothing of what has come.
+  // A sender is at most kPieces ahead. Any other value means that nothing has arrived.
   const uint32_t ahead = envelope.written.load() - static_cast<uint32_t>(number);
   if (offset >= num_bytes || ahead == 0 || ahead > kPieces) return {};
   const size_t begin = offset_of(source, rank_, envelope) + number % kPieces * kPieceBytes;

@@ -1,6 +1,6 @@
-// The rings of envelopes through which the ranks of a group send each other messages: one ring for
-// each pair and direction, in memory that all of them share. Knows where things lie and which
-// message is next; waits for nothing.
+// The rings of envelopes through which the ranks of a group send messages, one for each ordered
+// pair of ranks, in memory that all ranks share. Knows where everything lies and which message is
+// next. Never waits.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace trireme::comm {
 
-// Written by the sender while it is free, given back by the receiver.
+// The sender fills a free envelope; the receiver gives it back.
 struct alignas(64) Envelope {
   enum Taken : uint32_t { kFree, kTaken, kLent };
 
@@ -32,7 +32,7 @@ struct alignas(64) Envelope {
   int32_t dtype;
   std::atomic<uint32_t> taken;  // the receiver's mark
   // Among threads: holds the data. Whoever takes it out deletes it: the receiver, or a sender that
-  // gives up before it has come. Never read of a process.
+  // gives up before it is received. Never read among processes.
   std::atomic<at::Tensor*> memory;
 
   void give_back(Bell& bell_of_sender) {
@@ -42,7 +42,7 @@ struct alignas(64) Envelope {
   }
 };
 
-// What an envelope says, read once.
+// The content of an envelope, read once.
 struct Letter {
   uint64_t num_bytes = 0;
   uint64_t place = 0;
@@ -53,16 +53,16 @@ struct Letter {
   explicit Letter(const Envelope& envelope);
 };
 
-// One rank's view. Thread safety: as its memory's; a ring has one sender and one receiver.
+// One rank's view. Thread safety: a ring has one sender and one receiver.
 class MessageRings {
  public:
-  static constexpr int kEnvelopes = 8;  // messages of a pair that wait for their recvs, or are lent
-  static constexpr uint32_t kPieces = 2;  // of an envelope
+  static constexpr int kEnvelopes = 8;    // per pair: messages not yet received, or on loan
+  static constexpr uint32_t kPieces = 2;  // per envelope
   static constexpr size_t kPieceBytes = 32 << 10;
 
   static SegmentSize segment_size(int size);
 
-  // In `segment`'s memory from `committed` and from `reserved` on.
+  // Uses `segment`'s memory from the offsets `committed` and `reserved` on.
   MessageRings(std::shared_ptr<Segment> segment, size_t committed, size_t reserved, int rank,
                int size);
 
@@ -70,18 +70,18 @@ class MessageRings {
   std::span<Envelope> to(int peer) const { return ring(rank_, peer); }
   std::span<Envelope> from(int peer) const { return ring(peer, rank_); }
 
-  // The oldest message of `source` with the tag (empty: any) that nobody has taken; null when there
-  // is none.
+  // The oldest message of `source` with that tag (empty: any tag) that nobody has taken; null when
+  // there is none.
   Envelope* oldest(int source, std::optional<int> tag) const;
   static bool is_full(std::span<const Envelope> ring);
 
-  // Gives the pieces of an envelope to `peer` their memory.
+  // Allocates memory for the pieces of an envelope to `peer`.
   // Throws: ConfigError when the host's shared memory is full
   void commit_pieces(int peer, const Envelope& envelope);
-  // Where piece `number` of a message to `peer` goes.
+  // Where to write piece `number` of a message to `peer`.
   std::span<std::byte> piece_to(int peer, const Envelope& envelope, size_t number) const;
-  // The piece that follows the first `offset` of a message's `num_bytes`; empty when it has not
-  // come. Given back by next_piece_read().
+  // The piece at `offset` of a message of `num_bytes`; empty when it has not arrived. Give it back
+  // with next_piece_read().
   std::span<const std::byte> next_piece(int source, const Envelope& envelope, size_t offset,
                                         size_t num_bytes) const;
   static void next_piece_read(Envelope& envelope, size_t offset);

@@ -8,7 +8,7 @@
 namespace trireme::comm {
 
 std::string text_of_peer(std::span<const char> shared) {
-  // A copy first: what is looked at is what is returned.
+  // Copy first, so that the text that is checked is the text that is returned.
   std::string text(shared.begin(), shared.end());
   text.resize(strnlen(text.c_str(), text.size()));
   return shown(text, text.size());

@@ -48,7 +48,7 @@ class ThreadSegment : public Segment {
   }
   ~ThreadSegment() override { munmap(data_, size_.total()); }
   std::byte* data() const override { return data_; }
-  bool is_alive(int) const override { return true; }  // a thread does not die alone
+  bool is_alive(int) const override { return true; }  // a thread does not die without its process
   void commit(size_t, size_t) override {}
   void seal() override {}
   SegmentSize size() const { return size_; }
@@ -94,7 +94,7 @@ struct flock lock_of(short type, off_t start, off_t length) {
   return lock;
 }
 
-// Commits memory now: a full /dev/shm is an error here, not a SIGBUS later.
+// Commits memory now, so that a full /dev/shm is an error here, not a SIGBUS later.
 void reserve(int fd, size_t offset, size_t num_bytes) {
   const int code = reserve_space(fd, static_cast<int64_t>(offset), static_cast<int64_t>(num_bytes));
   if (code == 0) return;
@@ -108,10 +108,10 @@ void reserve(int fd, size_t offset, size_t num_bytes) {
       concat("cannot reserve ", num_bytes, " bytes in ", kFolder, ": ", std::strerror(code)));
 }
 
-// `file` opened once more, for locks that say that this process lives. A lock belongs to what was
-// opened, and both mappings and forked children keep that: so nothing is mapped through it, and a
-// child closes it before it does anything else. Otherwise a DataLoader's worker would hide that its
-// parent was killed.
+// Opens `file` again, for locks that show that this process lives. A lock belongs to an open file
+// description, which mappings and forked children keep alive. Nothing is therefore mapped through
+// this one, and a child closes it first. Otherwise a DataLoader's worker would hide that its parent
+// was killed.
 class LifeLine {
  public:
   explicit LifeLine(const Descriptor& file) {
@@ -140,10 +140,10 @@ class LifeLine {
                        of_process().mutex.unlock();
                      });
     }
-    std::mutex mutex;  // held by a thread that forks
+    std::mutex mutex;  // held while a thread forks
     std::set<LifeLine*> lines;
   };
-  static All& of_process() {          // one, as fork() is the process's
+  static All& of_process() {          // one per process, like fork()
     static All* const all = new All;  // segments may outlive static objects
     return *all;
   }
@@ -153,7 +153,7 @@ class LifeLine {
 
 class ShmSegment : public Segment {
  public:
-  // Takes `file` over and locks this rank's byte.
+  // Takes over `file` and locks this rank's byte.
   ShmSegment(Descriptor file, std::string path, int rank, SegmentSize size)
       : file_(std::move(file)), life_(file_), path_(std::move(path)), size_(size) {
     struct flock lock = lock_of(F_WRLCK, rank, 1);
@@ -172,11 +172,11 @@ class ShmSegment : public Segment {
       throw ConfigError(concat("cannot join ", path_, " as rank ", rank, ": ", reason));
     }
     base_ = static_cast<std::byte*>(base);
-    // Where the host gives them; elsewhere ordinary pages do.
+    // Where the host supports huge pages; ordinary ones work too.
     madvise(data() + size.committed, size.reserved, MADV_HUGEPAGE);
   }
   ~ShmSegment() override {
-    if (named_) seal();  // the group never came together
+    if (named_) seal();  // the group was never complete
     munmap(base_, kHeaderBytes + size_.total());
   }
   std::byte* data() const override { return base_ + kHeaderBytes; }
@@ -191,7 +191,7 @@ class ShmSegment : public Segment {
     unlink(path_.c_str());
     named_ = false;
   }
-  // Gives it its name, which goes with this segment unless it is sealed before.
+  // Gives the file its name. The destructor removes it unless it is sealed before.
   void publish() {
     *reinterpret_cast<FileHeader*>(base_) = {kMagic, size_.committed, size_.reserved};
     const std::string self = concat("/proc/self/fd/", file_.get());
@@ -218,7 +218,7 @@ bool has_header(int fd, FileHeader* header) {
   return pread(fd, header, sizeof(*header), 0) == sizeof(*header) && header->magic == kMagic;
 }
 
-// Why a file may have been written by another user; empty when it cannot have been.
+// Why another user may have written the file; "" when none can have.
 std::string distrust_of(const struct stat& status) {
   if (!S_ISREG(status.st_mode)) return "is not a regular file";
   if (status.st_uid != geteuid()) {
@@ -229,8 +229,8 @@ std::string distrust_of(const struct stat& status) {
                 ", expected 600)");
 }
 
-// Opens a file that no other user can have written; never opens, or waits for, anything else.
-// Negative when there is none: `distrust` says what there is instead, or is empty.
+// Opens a file that no other user can have written. Never opens, or waits for, anything else.
+// Negative when there is no such file; `distrust` then says what is there instead, or is empty.
 Descriptor open_own(const std::string& path, std::string* distrust) {
   struct stat status {};
   const bool exists = lstat(path.c_str(), &status) == 0;
@@ -241,7 +241,7 @@ Descriptor open_own(const std::string& path, std::string* distrust) {
     if (errno != ENOENT) *distrust = concat("cannot be opened: ", std::strerror(errno));
     return file;
   }
-  // It may have been replaced since the first look.
+  // The file may have been replaced since the first check.
   TRIREME_CHECK(fstat(file.get(), &status) == 0, "cannot read ", path, ": ", std::strerror(errno));
   *distrust = distrust_of(status);
   return distrust->empty() ? std::move(file) : Descriptor();
@@ -250,7 +250,8 @@ Descriptor open_own(const std::string& path, std::string* distrust) {
 class ShmSegments : public SegmentFactory {
  public:
   std::shared_ptr<Segment> create(const std::string& name, int rank, SegmentSize size) override {
-    // Nameless until it is complete and locked: no other process sees less, and no sweep takes it.
+    // Nameless until it is complete and locked, so that no process sees it incomplete and no sweep
+    // removes it.
     Descriptor file(::open(kFolder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
     TRIREME_CHECK(file.is_open(), "cannot make shared memory in ", kFolder, ": ",
                   std::strerror(errno));
@@ -269,8 +270,8 @@ class ShmSegments : public SegmentFactory {
     TRIREME_CHECK(distrust.empty(), path, " ", distrust,
                   "; run all ranks as one user, or choose another TRIREME_JOB");
     if (!file.is_open()) return nullptr;
-    // Its creator is dead: what is left of an earlier job. Not locked before this look, so that
-    // rank 0's sweep can still take it away.
+    // The creator is dead: this is left over from an earlier job. Do not lock it before this check,
+    // so that rank 0's sweep can still remove it.
     struct flock creator = lock_of(F_WRLCK, 0, 1);
     if (fcntl(file.get(), F_OFD_GETLK, &creator) == 0 && creator.l_type == F_UNLCK) return nullptr;
     FileHeader header{};
@@ -303,11 +304,11 @@ size_t shared_memory_bytes() {
 }
 
 size_t reservable_bytes() {
-  // Whoever has many groups has so much for each of them in 47 bits of addresses.
+  // A process with many groups reserves this much for each of them, out of 47 bits of addresses.
   rlim_t most = rlim_t{2} << 40;
   for (const auto resource : {RLIMIT_AS, RLIMIT_FSIZE}) {
     rlimit limit{};
-    // Half of it: the program, and what else it maps, needs some.
+    // Half of the limit; the program and its other mappings need the rest.
     if (getrlimit(resource, &limit) == 0) most = std::min(most, limit.rlim_cur / 2);
   }
   return most;

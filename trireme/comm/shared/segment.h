@@ -1,6 +1,6 @@
 // Memory that the ranks of one group share: ordinary memory of a process (ranks as threads) or a
-// file in /dev/shm that several processes map. Knows who still lives; knows nothing of what the
-// bytes mean.
+// file in /dev/shm that several processes map. Knows which ranks are alive, but not what the bytes
+// mean.
 #pragma once
 
 #include <chrono>
@@ -10,22 +10,22 @@
 
 namespace trireme::comm {
 
-// Unmapped by the destructor. Thread safe.
+// The destructor unmaps it. Thread safe.
 class Segment {
  public:
   virtual ~Segment() = default;
   virtual std::byte* data() const = 0;
-  // The first `num_bytes` from `offset` on, of the reserved part, may be used from now on.
-  // Throws: ConfigError when there is not enough memory, saying how much is needed
+  // Makes the first `num_bytes` from `offset` on usable, within the reserved part.
+  // Throws: ConfigError when there is not enough memory, with the amount needed
   virtual void commit(size_t offset, size_t num_bytes) = 0;
-  // False once the process of an attached rank has ended, however it ended. Never blocks.
+  // False once the process of an attached rank has ended in any way. Never blocks.
   virtual bool is_alive(int rank) const = 0;
-  // No further rank attaches: takes the name away, so that nothing is left behind whatever happens
-  // next.
+  // Call when all ranks have attached. Removes the name, so that nothing is left behind whatever
+  // happens next.
   virtual void seal() = 0;
 };
 
-// Committed memory is there from the start; the reserved part behind it is only address space until
+// Committed memory is there from the start. The reserved part behind it is only address space until
 // commit().
 struct SegmentSize {
   size_t committed = 0;
@@ -38,32 +38,32 @@ struct SegmentSize {
 class SegmentFactory {
  public:
   virtual ~SegmentFactory() = default;
-  // Zeroed memory; by rank 0, whose destructor takes the name away when seal() has not.
+  // Makes zeroed memory. Rank 0 calls this; its destructor removes the name unless seal() has.
   // Throws: ConfigError when the name is in use or there is not enough memory
   virtual std::shared_ptr<Segment> create(const std::string& name, int rank, SegmentSize size) = 0;
   // Null when there is no such segment (yet), or only one whose rank 0 has died.
-  // Throws: ConfigError when it is not one of this version, has another size, or another user may
-  // have made or written it
+  // Throws: ConfigError when it is of another version or size, or when another user may have made
+  //         or written it
   virtual std::shared_ptr<Segment> open(const std::string& name, int rank, SegmentSize size) = 0;
 };
 
-// For ranks that are threads: each factory is a namespace of its own, shared by the ranks.
+// For ranks that are threads. Each factory is its own namespace, which the ranks share.
 std::shared_ptr<SegmentFactory> make_thread_segments();
 
-// For processes of one host. Files are /dev/shm/trireme-<name>: a page that says whose and how
-// large they are, then the data. A rank holds an open-file-description lock on byte `rank` of the
-// file for as long as it lives: the kernel drops it at death, kill -9 included, so liveness needs
-// no process ids. Forked children share the memory and not the lock.
+// For processes of one host. The files are /dev/shm/trireme-<name>: a page with magic and sizes,
+// then the data. A rank holds an open-file-description lock on byte `rank` of the file while it
+// lives. The kernel drops the lock when the rank dies, even by kill -9, so no process ids are
+// needed. Forked children share the memory but not the lock.
 std::shared_ptr<SegmentFactory> make_shm_segments();
 
-// How large the host's shared memory may become, used or not.
+// The limit on the host's shared memory, used or not.
 size_t shared_memory_bytes();
-// How much address space one group may reserve in each of its processes: the same on all of them
-// where their limits (ulimit -v, -f) are the same.
+// How much address space a group may reserve in each of its processes. The same on all of them if
+// their limits (ulimit -v, -f) are.
 size_t reservable_bytes();
 
-// Removes this user's files of groups whose ranks have all died before they could seal. Opens and
-// removes nobody else's. Returns how many.
+// Removes this user's files of groups whose ranks all died before they could seal. Never opens or
+// removes other users' files. Returns how many it removed.
 int sweep_orphans();
 
 }  // namespace trireme::comm

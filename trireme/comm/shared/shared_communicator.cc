@@ -28,7 +28,7 @@ ExchangeOptions exchange_options(const GroupOptions& options) {
   return {options.name, options.slot_bytes, options.timeout, options.world_ranks};
 }
 
-// The first meeting of a group: each rank posts where it may run.
+// A group's first meeting. Each rank posts the cores that it may run on.
 std::vector<CoreSet> meet_at_first(Exchange& exchange, std::chrono::milliseconds timeout,
                                    const Exchange::LossOf& loss_of) {
   exchange.begin({"join"}, timeout);
@@ -49,8 +49,8 @@ std::vector<int> world_ranks_of(const GroupOptions& options, int size) {
 
 }  // namespace
 
-// A group's segment: the exchange and the envelopes of messages, then, reserved, the messages'
-// pieces and the host's heap.
+// Layout of a group's segment: the exchange and the messages' envelopes; then, reserved, the
+// messages' pieces and the host's heap.
 struct SharedCommunicator::Memory {
   SegmentSize size;
   size_t envelopes;
@@ -74,9 +74,9 @@ struct SharedCommunicator::Memory {
   static constexpr size_t kPage = 4096;
   static constexpr size_t kHugePage = 2 << 20;
   static constexpr size_t kMostHeap = size_t{1}
-                                      << 46;  // of all ranks: half of a process's addresses
+                                      << 46;  // of all ranks: half of a process's address space
 
-  // What each rank may allocate.
+  // Limit on each rank's allocations.
   static size_t heap_bytes(int num_ranks, const GroupOptions& options) {
     if (options.heap_bytes == 0) {
       return std::min(shared_memory_bytes(), reservable_bytes() / num_ranks);
@@ -155,7 +155,7 @@ WorkPtr SharedCommunicator::issue(const Call& call, const at::Tensor& tensor,
   auto run = recorder_.issue(
       call, tensor, options,
       [this, call, timeout = options.timeout, operation = std::move(operation)] {
-        const c10::NoGradGuard no_grad;  // autograd has no say in what is communicated
+        const c10::NoGradGuard no_grad;  // communication is never recorded by autograd
         exchange_.begin(call, timeout);
         operation();
       });
@@ -294,7 +294,7 @@ LoanPtr SharedCommunicator::borrow(at::IntArrayRef sizes, at::TensorOptions dtyp
   const auto borrowed = std::make_shared<Borrowed>(Borrowed{sizes.vec(), dtype});
   const int64_t elements = c10::multiply_integers(sizes);
   const int type = static_cast<int>(c10::typeMetaToScalarType(dtype.dtype()));
-  // For those who read the records it is a recv.
+  // In the records it is a recv.
   const auto entry =
       recorder_.issue_message({"recv", type, -1, -1, elements}, peer, sizes, options);
   const size_t num_bytes = static_cast<size_t>(elements) * dtype.dtype().itemsize();
@@ -319,7 +319,7 @@ WorkPtr SharedCommunicator::transfer(const char* operation, const at::Tensor& da
                   .peer = peer,
                   .dtype = call.dtype};
   if (message.is_send) message.memory = tensor.contiguous();
-  // Holds the tensor until then; a recv's goes back to where it belongs.
+  // Keeps the tensor until the message ends. A recv's data is then copied back to it.
   message.on_end = [tensor, is_send = message.is_send, entry](bool succeeded) {
     if (!succeeded) return entry.finish(false);
     run_recorded(entry, [&] {
@@ -358,7 +358,7 @@ std::unique_ptr<Communicator> SharedCommunicator::split(int color, int key,
   for (const int member : members) {
     options.world_ranks.push_back(world_ranks[member]);
   }
-  // A group of one exchanges nothing: small chunks cost it nothing either, and save shared memory.
+  // A group of one exchanges nothing, so small slots cost no time and save shared memory.
   if (members.size() == 1) options.slot_bytes = std::min<size_t>(options.slot_bytes, 64 << 10);
   try {
     return join(host_, uid, static_cast<int>(self - members.begin()),

@@ -1,6 +1,6 @@
-// The Communicator of ranks that share memory: `thread` and `shm` are this class over different
-// segments, so they give the same bits. Every collective is a few exchanges (exchange.h); symmetric
-// tensors are used where they lie, ordinary ones are staged (collectives.h).
+// The Communicator of ranks that share memory. `thread` and `shm` are this class over different
+// segments, so they give the same bits. Every collective is a few exchanges (exchange.h). Symmetric
+// tensors are used in place; ordinary ones are staged (collectives.h).
 #pragma once
 
 #include <functional>
@@ -22,20 +22,21 @@
 
 namespace trireme::comm {
 
-// What the groups of one host have in common.
+// Shared by all groups of a host.
 struct Host {
-  std::string job;  // begins the names of all segments
+  std::string job;  // prefix of the names of all segments
   std::shared_ptr<SegmentFactory> segments;
   std::shared_ptr<Heap> heap;  // null: the first group makes it in its segment
-  // Whether all ranks of the first group can run at once; it finds out, its sub-groups believe it.
+  // Whether all ranks of the first group can run at once. That group finds out; its sub-groups
+  // reuse it.
   std::optional<bool> has_core_each = std::nullopt;
 };
 
 class SharedCommunicator : public RecordedCommunicator {
  public:
-  // Joins group `uid` of the host's job: rank 0 creates the segment, the others wait for it to
-  // appear. While waiting, `loss_of`, when given, is asked why a rank will not come; empty text
-  // when it may.
+  // Joins group `uid` of the host's job: rank 0 creates the segment, and the others wait for it.
+  // Meanwhile `loss_of`, when given, is asked why a rank will not come; it returns "" when the rank
+  // may.
   // Collective: all `size` ranks
   // Throws:     ConfigError (name in use, memory), CommError (a rank never came)
   static std::unique_ptr<SharedCommunicator> join(Host host, const std::string& uid, int rank,
@@ -77,12 +78,13 @@ class SharedCommunicator : public RecordedCommunicator {
   static std::unique_ptr<SharedCommunicator> meet_first(Host host, const std::string& uid, int rank,
                                                         int size, const GroupOptions& options,
                                                         const Exchange::LossOf& loss_of);
-  // Records `call` on `tensor`, announces it to the exchange and runs `operation`, here or behind.
+  // Records `call` on `tensor`, announces it to the exchange and runs `operation`, here or in the
+  // background.
   template <typename Operation>
   WorkPtr issue(const Call& call, const at::Tensor& tensor, const Options& options,
                 Operation operation);
   WorkPtr transfer(const char* operation, const at::Tensor& data, int peer, const Options& options);
-  // Fills in of `message` what `options` say, and starts it.
+  // Completes `message` from `options`, and starts it.
   WorkPtr start(Message message, const Options& options);
   collectives::Shared shared() { return {exchange_, *host_.heap, options_.zero_copy}; }
 
@@ -91,7 +93,7 @@ class SharedCommunicator : public RecordedCommunicator {
   int num_splits_ = 0;
   Exchange exchange_;
   AbortGuard abort_;
-  // Last: their threads stop before the rest goes.
+  // Last: their threads stop before the rest is destroyed.
   PointToPoint point_to_point_;
   Progress progress_;
 };

@@ -17,7 +17,7 @@ std::vector<std::unique_ptr<Communicator>> make_thread_group(int size,
   std::vector<std::exception_ptr> errors(size);
   std::vector<std::atomic<bool>> failed(size);
   std::vector<std::thread> threads;
-  // Joining waits for all, so each rank joins on a thread of its own.
+  // Joining waits for all ranks, so each joins on its own thread.
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       try {

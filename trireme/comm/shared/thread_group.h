@@ -9,7 +9,7 @@
 
 namespace trireme::comm {
 
-// One communicator a rank, each for its own thread.
+// One communicator per rank. Use each on its own thread.
 std::vector<std::unique_ptr<Communicator>> make_thread_group(int size,
                                                              const GroupOptions& options = {});
 
