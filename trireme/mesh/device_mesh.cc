@@ -80,7 +80,7 @@ comm::Communicator& DeviceMesh::joined_group(std::span<const std::string_view> a
   }
   if (const auto found = groups_.find(name); found != groups_.end()) return *found->second;
 
-  // Ranks that share every other coordinate share the color.
+  // Ranks with the same other coordinates share a color.
   std::vector<int> others = coordinates_;
   for (size_t i = 0; i < axes_.size(); ++i) {
     if (std::ranges::find(axes, axes_[i].name) != axes.end()) others[i] = 0;

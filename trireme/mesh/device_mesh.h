@@ -1,5 +1,5 @@
-// Who is where: the world's ranks arranged along named axes. A mesh is passed as `const
-// DeviceMesh&`; there is no global one.
+// The world's ranks arranged along named axes. A mesh is passed as `const DeviceMesh&`; there is no
+// global one.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +20,20 @@ struct Axis {
   bool operator==(const Axis&) const = default;
 };
 
-// The axes a mesh may have, outermost first: neighbours on `tensor` are neighbours in world rank.
+// The axes a mesh may have, outermost first. Neighbours on `tensor` are neighbours in world rank.
 inline constexpr std::string_view kAxisOrder[] = {"pipeline", "data",   "shard",
                                                   "context",  "expert", "tensor"};
 
-// The coordinates of `rank` on `axes` (row-major: the last axis varies fastest), and back.
+// The coordinates of `rank` on `axes` (row-major: the last axis varies fastest), and the reverse.
 std::vector<int> coordinates_of(std::span<const Axis> axes, int rank);
 int rank_of(std::span<const Axis> axes, std::span<const int> coordinates);
 
 class DeviceMesh {
  public:
   // Makes one group per axis. `world` must outlive the mesh.
-  // Collective: every rank of `world`, with the same axes.
-  // Throws: ConfigError when a name is unknown, repeated or out of order, or the product of the
-  //         sizes is not the number of ranks
+  // Collective: every rank of `world`, with the same axes
+  // Throws:     ConfigError when a name is unknown, repeated or out of order, or the product of the
+  //             sizes is not the number of ranks
   DeviceMesh(comm::Communicator& world, std::vector<Axis> axes);
 
   const std::vector<Axis>& axes() const { return axes_; }
@@ -44,12 +44,12 @@ class DeviceMesh {
   int coordinate(std::string_view axis) const;
   const std::vector<int>& coordinates() const { return coordinates_; }
 
-  // The ranks that differ from this one on `axis` alone; every known axis has one, if only of one
-  // rank.
+  // The ranks that differ from this one only on `axis`. Every known axis has a group, possibly of
+  // one rank.
   comm::Communicator& group(std::string_view axis) const;
-  // The ranks that differ on any of `axes`, in world order: the gradient group is {"data", "shard",
+  // The ranks that differ on any of `axes`, in world order. The gradient group is {"data", "shard",
   // "context"}. Made on first use, then kept.
-  // Collective: every rank of the world on first use.
+  // Collective: every rank of the world, on first use
   // Throws:     ConfigError on an unknown axis
   comm::Communicator& joined_group(std::span<const std::string_view> axes) const;
 

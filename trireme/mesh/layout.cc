@@ -14,7 +14,7 @@ namespace trireme::mesh {
 
 namespace {
 
-// Reads a number of [text, end) and moves `text` past it; -1 when there is none.
+// Reads a number from [text, end) and moves `text` past it; -1 when there is none.
 int64_t parse_number(const char*& text, const char* end) {
   int64_t value = -1;
   const auto [rest, error] = std::from_chars(text, end, value);
@@ -23,7 +23,7 @@ int64_t parse_number(const char*& text, const char* end) {
   return value;
 }
 
-// "0 at 0,3,7"; false when it is anything else.
+// Parses "0 at 0,3,7". False for anything else.
 bool parse_split(std::string_view text, Placement& placement) {
   const char* at = text.data();
   const char* end = at + text.size();
@@ -100,7 +100,7 @@ Box intersect(const Box& a, const Box& b) {
 
 Range split_range(int64_t length, int parts, int index) {
   const int64_t base = length / parts;
-  const int64_t longer = length % parts;  // so many parts have one element more
+  const int64_t longer = length % parts;  // this many parts have one element more
   return {index * base + std::min<int64_t>(index, longer), base + (index < longer ? 1 : 0)};
 }
 

@@ -1,6 +1,6 @@
-// How one global tensor lies on a mesh: its shape, and per axis whether it is replicated, sharded
-// or a partial sum. Every parameter carries one; gradient norm, optimizer state, checkpoint and
-// comparison between layouts read it, and nothing ever guesses from a shard's shape.
+// How one global tensor lies on a mesh: its shape, and for each axis whether it is replicated,
+// sharded or a partial sum. Every parameter has a layout. Gradient norm, optimizer state,
+// checkpoint and comparison between layouts read it, so nothing ever guesses from a shard's shape.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Placement {
   Kind kind = Kind::kReplicated;
   int dim = 0;  // the tensor dimension that kSharded splits
   // Where kSharded splits: coordinate c of the axis holds [cuts[c], cuts[c + 1]) of the dimension.
-  // Empty: as evenly as it goes, see split_range().
+  // Empty: as evenly as possible, see split_range().
   std::vector<int64_t> cuts{};
 
   static Placement replicated() { return {}; }
@@ -30,12 +30,12 @@ struct Placement {
   bool operator==(const Placement&) const = default;
 };
 
-// "replicated", "sharded(0)", "sharded(0 at 0,3,7)" with its cuts, "partial"; and back (throws
-// ConfigError on anything else).
+// "replicated", "sharded(0)", "sharded(0 at 0,3,7)" with its cuts, "partial"; and the reverse.
+// Throws: ConfigError on any other text
 std::string to_string(const Placement& placement);
 Placement parse_placement(const std::string& text);
 
-// A block of a tensor: per dimension where it starts and how long it is. Sizes may be 0.
+// A block of a tensor: its start and length in each dimension. Sizes may be 0.
 struct Box {
   std::vector<int64_t> offset;
   std::vector<int64_t> size;
@@ -45,8 +45,8 @@ struct Box {
 };
 Box intersect(const Box& a, const Box& b);
 
-// The `index`-th of `parts` pieces of [0, length): lengths differ by at most one, longer ones
-// first, and are 0 when there are more parts than elements.
+// Piece number `index` when [0, length) is split into `parts`. Lengths differ by at most one;
+// longer pieces come first. With more parts than elements some are empty.
 struct Range {
   int64_t offset = 0;
   int64_t size = 0;
@@ -56,41 +56,41 @@ Range split_range(int64_t length, int parts, int index);
 
 class Layout {
  public:
-  // placements[i] belongs to axes[i]. Several axes may shard one dimension: the outer one splits
-  // first. A dimension with cuts of its own is split by one axis alone.
-  // Throws: ConfigError when a placement names a dimension the shape does not have, its cuts do not
-  //         go from 0 up to the dimension's length in one step a coordinate, a length is negative
-  //         or an axis has no rank
+  // placements[i] belongs to axes[i]. Several axes may shard one dimension; the outer one splits
+  // first. Only one axis may split a dimension that has cuts.
+  // Throws: ConfigError when a placement names a dimension that the shape lacks, when its cuts do
+  //         not rise from 0 to the dimension's length with one step per coordinate, when a length
+  //         is negative or an axis has no rank
   Layout(std::vector<int64_t> shape, std::vector<Axis> axes, std::vector<Placement> placements);
   // Replicated on every axis.
   Layout(std::vector<int64_t> shape, std::vector<Axis> axes);
 
-  // This layout, of a tensor that is itself the block of rank `outer_rank` of `outer`: a parameter
-  // split over the tensor axis whose block ZeRO shares out. What the axes of both do to it need not
-  // be a product: each block may be cut at places of its own.
+  // This layout for a tensor that is itself the block of rank `outer_rank` in `outer`, such as a
+  // parameter that is split over the tensor axis and whose blocks ZeRO shards. Each block may have
+  // its own cuts, so the two need not form a product.
   // Throws: ConfigError when the shape is not that block's
   Layout inside(const Layout& outer, int outer_rank) const;
 
-  // Of the tensor that the axes split; inside another layout: of the block.
+  // The shape of the tensor that the axes split; inside another layout, of that block.
   const std::vector<int64_t>& shape() const { return shape_; }
-  // Of the whole tensor.
+  // The shape of the whole tensor.
   const std::vector<int64_t>& whole_shape() const {
     return outer_ ? outer_->whole_shape() : shape_;
   }
-  // What it lies inside of; null: it is of the whole tensor.
+  // The layout that this one is inside of; null: this is the layout of the whole tensor.
   const Layout* outer() const { return outer_.get(); }
   int outer_rank() const { return outer_rank_; }
   const std::vector<Axis>& axes() const { return axes_; }
   const std::vector<Placement>& placements() const { return placements_; }
   int num_ranks() const;
 
-  // What `rank` (row-major over the axes) holds of the tensor of shape().
+  // The part of the tensor of shape() that `rank` (row-major over the axes) holds.
   Box local_box(int rank) const;
-  // The same of the whole tensor.
+  // The same in coordinates of the whole tensor.
   Box whole_box(int rank) const;
-  // The lowest rank that holds the same values, the one at 0 on every replicated axis: replicas of
+  // The lowest rank that holds the same values, which is at 0 on every replicated axis. Replicas of
   // a shard share an owner, and the owners' boxes cover the tensor once. Partial sums of one box
-  // are different values and have owners of their own.
+  // are different values, so each has its own owner.
   int owner(int rank) const;
   bool operator==(const Layout& other) const;
 

@@ -26,7 +26,7 @@ struct Share {
   int64_t size() const { return queries.size + 2 * kv.size; }
 };
 
-// Who computes which heads of which tokens.
+// Which rank computes which heads of which tokens.
 struct Route : torch::CustomClassHolder {
   Route(int64_t heads, int64_t kv_heads, const SequenceSplit& split, comm::Communicator& group)
       : heads(heads), kv_heads(kv_heads), split(split), group(group) {
@@ -60,7 +60,8 @@ at::Tensor to_heads(const Route& route, const Tensors& outgoing) {
   return route.split.assemble(incoming, 1);
 }
 
-// Back: whole [B, T, m, H] -> of each rank's num_heads[r] this rank's tokens, [B, t, m_r, H]
+// The reverse: whole [B, T, m, H] -> for each rank's num_heads[r], this rank's tokens [B, t, m_r,
+// H]
 Tensors to_tokens(const Route& route, const at::Tensor& whole,
                   const std::vector<int64_t>& num_heads) {
   Tensors outgoing;
@@ -141,7 +142,7 @@ class ToTokensFunction : public torch::autograd::Function<ToTokensFunction> {
   }
 };
 
-// Whether the share's query heads read its kv heads in equal runs, as grouped queries do.
+// Whether the share's query heads read its kv heads in runs of equal length, as grouped queries do.
 bool is_grouped(const Share& share, int64_t copies) {
   if (share.queries.size % share.kv.size != 0) return false;
   const int64_t run = share.queries.size / share.kv.size;
@@ -151,7 +152,7 @@ bool is_grouped(const Share& share, int64_t copies) {
   return true;
 }
 
-// For each query head of the share the kv head it reads.
+// The kv head that each query head of the share reads.
 at::Tensor kv_of_queries(const Share& share, int64_t copies, at::Device device) {
   const int64_t begin = share.queries.offset;
   const at::Tensor heads =

@@ -1,5 +1,6 @@
-// Causal attention of tokens that lie on different ranks: an all-to-all gives each rank the whole
-// sequence of some heads, attention there is plain, a second one brings the outputs back.
+// Causal attention of tokens that lie on different ranks. An all-to-all gives each rank the whole
+// sequence of some heads, attention there is plain, and a second all-to-all brings the outputs
+// back.
 // Source: Jacobs et al. 2023 (DeepSpeed-Ulysses), arXiv:2309.14509, section 3
 #pragma once
 
@@ -13,7 +14,7 @@
 
 namespace trireme::parallel {
 
-// Differentiable attention on whole sequences, of as many heads as it is given.
+// Differentiable attention on whole sequences, for any number of heads.
 // Shapes: q_BTD [B, T, heads * H], k_BTG and v_BTG [B, T, kv_heads * H] -> [B, T, heads * H]
 using LocalAttention =
     std::function<at::Tensor(const at::Tensor& q_BTD, const at::Tensor& k_BTG,
@@ -22,12 +23,12 @@ using LocalAttention =
 // Throws: ConfigError when a rank would have no query head
 void check_all_to_all(int64_t heads, int num_ranks);
 
-// As ring_attention(), with another way of the data: rank r computes the r-th of p even shares of
-// the query heads (mesh::split_range) with the kv heads they read; a kv head that several ranks
-// need travels to each, and its gradients are summed in rank order, in fp32 at least. Same
-// bits in every run.
+// Computes the same as ring_attention(), but moves the data another way. Rank r computes share r of
+// p even shares of the query heads (mesh::split_range), with the kv heads they read. A kv head that
+// several ranks need is sent to each; its gradients are summed in rank order, in fp32 at least. The
+// bits are the same in every run.
 // Shapes:     as ring_attention()
-// Comm:       an all-to-all of this rank's tokens, n = B * t * H * itemsize bytes a head: forward
+// Comm:       an all-to-all of this rank's tokens, n = B * t * H * itemsize bytes per head: forward
 //             (p-1)/p * n * (N + 2 K') out and (p-1)/p * B * T * H * itemsize * N/p back, where K'
 //             is the sum over ranks of the kv heads they need (K when p divides K); backward the
 //             same
@@ -37,7 +38,7 @@ at::Tensor all_to_all_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG
                                 const at::Tensor& v_BtG, int64_t heads, int64_t kv_heads,
                                 const SequenceSplit& split, comm::Communicator& group,
                                 const LocalAttention& attention);
-// The same with whole_attention(), within documents when they are given.
+// The same with whole_attention(); within documents, if given.
 at::Tensor all_to_all_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG,
                                 const at::Tensor& v_BtG, int64_t heads, int64_t kv_heads,
                                 const SequenceSplit& split, comm::Communicator& group,

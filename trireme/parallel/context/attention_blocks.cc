@@ -11,15 +11,15 @@
 namespace trireme::parallel {
 namespace {
 
-// libtorch's kernel computes the masked half of a causal block within its tiles too; halving blocks
-// down to this size leaves it little to waste.
+// libtorch's kernel also computes the masked half of a causal block within its tiles. Halving
+// blocks down to this size leaves little waste.
 constexpr int64_t kCausalTokens = 256;
 
 bool continues(const mesh::Range& range, const mesh::Range& next) {
   return range.offset + range.size == next.offset;
 }
 
-// Appends `block`, as part of the last one where the two are one rectangle.
+// Appends `block`; joins it with the last one if the two form one rectangle.
 void append(std::vector<AttentionBlock>& blocks, const AttentionBlock& block) {
   if (!blocks.empty() && !block.is_causal && !blocks.back().is_causal &&
       blocks.back().sequences == block.sequences) {
@@ -36,8 +36,8 @@ void append(std::vector<AttentionBlock>& blocks, const AttentionBlock& block) {
   blocks.push_back(block);
 }
 
-// Appends a causal block of `tokens` as a first half, a second one and what the second reads of the
-// first.
+// Appends a causal block of `tokens` as two causal halves and the block in which the second half
+// reads the first.
 void append_causal(std::vector<AttentionBlock>& blocks, const mesh::Range& sequences,
                    const mesh::Range& tokens) {
   if (tokens.size <= kCausalTokens) {
@@ -128,7 +128,7 @@ std::vector<AttentionBlock> AttentionMask::blocks(int query_rank, int key_rank) 
     std::vector<Segment> queries = segments(split_, query_rank, group);
     std::vector<Segment> all_keys = segments(split_, key_rank, group);
     if (query_rank == key_rank) {
-      // Among a rank's own tokens their order is all that counts, not how far apart they are.
+      // Among a rank's own tokens only their order counts, not their distance.
       join(queries);
       join(all_keys);
     }
@@ -137,7 +137,7 @@ std::vector<AttentionBlock> AttentionMask::blocks(int query_rank, int key_rank) 
     for (const Segment& query : queries) {
       for (const Segment& key : keys[query.document]) {
         if (key.position > query.position) break;
-        // Queries and keys are cut alike: they are equal or apart.
+        // Queries and keys have the same cuts, so they are equal or disjoint.
         if (key.position == query.position) {
           append_causal(result, group.sequences, query.local);
         } else {

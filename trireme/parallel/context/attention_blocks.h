@@ -1,6 +1,6 @@
-// Which parts of the score matrix a rank computes for one piece of keys: causal by token position,
-// within documents. Masked scores are in no block, so nothing is computed to be thrown away, and no
-// mask is ever made.
+// Chooses the parts of the score matrix that a rank computes for one piece of keys: causal by token
+// position, and within documents. No block contains a masked score, so no work is thrown away and
+// no mask is ever made.
 #pragma once
 
 #include <cstdint>
@@ -13,30 +13,30 @@
 
 namespace trireme::parallel {
 
-// A rectangle of scores: every query of it reads every key of it, or with is_causal, where queries
-// and keys are the same tokens, those up to itself. Queries and keys count the tokens that the
-// rank of each holds; none of the three is empty.
+// A rectangle of scores in which every query reads every key. With is_causal, queries and keys are
+// the same tokens, and a query reads the keys up to itself. Queries and keys are numbered among the
+// tokens on their own rank. None of the three ranges is empty.
 struct AttentionBlock {
-  mesh::Range sequences;  // of the B
+  mesh::Range sequences;  // of the B sequences
   mesh::Range queries;    // of the t tokens of the query's rank
   mesh::Range keys;       // of the s tokens of the keys' rank
   bool is_causal = false;
 
-  // Scores that are not masked, over all its sequences.
+  // The number of scores that are not masked, over all its sequences.
   int64_t num_scores() const;
   bool operator==(const AttentionBlock&) const = default;
 };
 
 class AttentionMask {
  public:
-  // documents_BT [B, T] int64: tokens read only tokens of the same number; the same on every rank.
-  // Undefined: each sequence is one document. Runs of one number are the unit of work, so it is
-  // cheap where documents are long, as packed ones are.
+  // documents_BT [B, T] int64: tokens only read tokens with the same number. The same on every
+  // rank. Undefined: each sequence is one document. The cost is per run of equal numbers, so long
+  // documents, as in packed sequences, are cheap.
   // Throws: ConfigError when the documents are not [batch, split.length()] of int64
   AttentionMask(const SequenceSplit& split, int64_t batch, const at::Tensor& documents_BT = {});
 
-  // What `query_rank` computes with the keys of `key_rank`. In a fixed order; blocks of a query
-  // stand in the order of their keys.
+  // The blocks that `query_rank` computes with the keys of `key_rank`, in a fixed order. A query's
+  // blocks are in the order of their keys.
   std::vector<AttentionBlock> blocks(int query_rank, int key_rank) const;
 
  private:
@@ -44,14 +44,14 @@ class AttentionMask {
     mesh::Range tokens;
     int64_t document;
   };
-  struct Segment;  // a run's tokens on one rank
-  // Sequences with one cut into documents.
+  struct Segment;  // the tokens of a run on one rank
+  // Sequences that are cut into documents at the same places.
   struct Group {
     mesh::Range sequences;
     std::vector<Run> runs;
   };
   static std::vector<Segment> segments(const SequenceSplit& split, int rank, const Group& group);
-  // Makes neighbours of one document one segment.
+  // Joins adjacent segments of one document.
   static void join(std::vector<Segment>& segments);
 
   SequenceSplit split_;

@@ -1,4 +1,4 @@
-// The one entry of models: attention of tokens split over the context axis, in either form.
+// The entry point for models: attention of tokens split over the context axis, in either form.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,18 @@
 
 namespace trireme::parallel {
 
-// Everything a layer needs to know to attend over the context axis; one serves all layers of a
-// step. `group` must outlive it.
+// What a layer needs to attend over the context axis. One object serves all layers of a step.
+// `group` must outlive it.
 struct ContextParallel {
   comm::Communicator& group;
   SequenceSplit split;
   ContextForm form = ContextForm::kRing;
   RingOptions ring{};
-  // Tokens read only tokens of their own document; undefined: of their sequence. [B, T] int64 of
+  // Tokens only read tokens of their own document; undefined: of their sequence. [B, T] int64, for
   // the whole sequences, the same on every rank.
   at::Tensor documents_BT{};
 
-  // This rank's part: what embeddings, targets and rotary tables are cut to.
+  // This rank's tokens, for cutting embeddings, targets and rotary tables.
   int64_t num_tokens() const { return split.num_tokens(group.rank()); }
   at::Tensor positions() const { return split.positions(group.rank()); }
   at::Tensor local(const at::Tensor& whole, int64_t dim) const {
@@ -31,11 +31,11 @@ struct ContextParallel {
   }
 };
 
-// Throws: ConfigError, before anything is communicated, when the form cannot do `heads` heads on
-//         this group: what a config is checked with
+// For checking a config, before anything is communicated.
+// Throws: ConfigError when the form cannot handle `heads` heads on this group
 void check_context(ContextForm form, int64_t heads, int num_ranks);
 
-// Shapes, Comm, Collective, Throws: as the form's own function
+// Shapes, Comm, Collective, Throws: those of the form's own function
 at::Tensor context_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG,
                              const at::Tensor& v_BtG, int64_t heads, int64_t kv_heads,
                              const ContextParallel& context);

@@ -6,7 +6,7 @@
 namespace trireme::parallel {
 
 enum class ContextForm {
-  kRing,      // ring_attention(): any number of ranks; traffic depends on the kv heads only
+  kRing,      // ring_attention(): any number of ranks; traffic depends only on the kv heads
   kAllToAll,  // all_to_all_attention() (Ulysses): at most one rank per query head; two messages
 };
 inline constexpr Choice<ContextForm> kContextForms[] = {{"ring", ContextForm::kRing},

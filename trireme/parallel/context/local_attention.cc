@@ -15,12 +15,12 @@ bool has_flash_kernel(const at::Tensor& q) {
                         dtype == at::kHalf);
 }
 
-// [B, N, t, ...] -> [B, K, N/K, t, ...]: the query heads of each kv head together.
+// [B, N, t, ...] -> [B, K, N/K, t, ...]: groups the query heads by kv head.
 at::Tensor view_groups(const at::Tensor& x, int64_t kv_heads) {
   return x.unflatten(1, {kv_heads, x.size(1) / kv_heads});
 }
 
-// q k^T / sqrt(H), masked to the past: [B, K, N/K, t, s].
+// q k^T / sqrt(H), causally masked: [B, K, N/K, t, s].
 at::Tensor scores(const at::Tensor& q, const at::Tensor& k, bool is_causal) {
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
   at::Tensor scores = at::matmul(q, k.transpose(-1, -2)).mul_(scale);
@@ -32,7 +32,7 @@ at::Tensor scores(const at::Tensor& q, const at::Tensor& k, bool is_causal) {
   return scores;
 }
 
-// [B, N, t, H] laid out [B, t, N, H], as the activations are.
+// [B, N, t, H] laid out [B, t, N, H], like the activations.
 at::Tensor empty(const std::vector<int64_t>& shape, const at::TensorOptions& options) {
   return at::empty({shape[0], shape[2], shape[1], shape[3]}, options).transpose(1, 2);
 }
@@ -138,7 +138,7 @@ bool OnlineSoftmax::move(const mesh::Range& sequences, const mesh::Range& querie
   });
 }
 
-// What no part has written.
+// Clears what no part has written.
 void OnlineSoftmax::fill() {
   allocate();
   move({0, shape_[0]}, {shape_[2], 0});

@@ -24,13 +24,13 @@ at::Tensor join_heads(const at::Tensor& x_BNtH, at::ScalarType dtype) {
   return x_BNtH.transpose(1, 2).flatten(2).to(dtype);
 }
 
-// Keys and values, or their gradients, of one rank.
+// One rank's keys and values, or their gradients.
 struct Pair {
   at::Tensor k_BKsH;
   at::Tensor v_BKsH;
 };
 
-// What forward and backward have in common.
+// Shared by forward and backward.
 struct Call : torch::CustomClassHolder {
   Call(int64_t heads, int64_t kv_heads, const SequenceSplit& split, AttentionMask mask,
        comm::Communicator* group, RingOptions options)
@@ -41,7 +41,7 @@ struct Call : torch::CustomClassHolder {
         group(group),
         options(options) {}
 
-  // What this rank computes with the keys that come in step `step`.
+  // The blocks that this rank computes with the keys of step `step`.
   std::vector<AttentionBlock> blocks(int step) const {
     const int rank = group == nullptr ? 0 : group->rank();
     const int p = split.num_ranks();
@@ -56,8 +56,8 @@ struct Call : torch::CustomClassHolder {
   RingOptions options;
 };
 
-// The keys and values, or their gradients, of all ranks on their way round the ring. The first
-// piece is that of the rank `lead` before this one.
+// All ranks' keys and values, or their gradients, on their way round the ring. The first piece
+// belongs to the rank `lead` before this one.
 class PairRing {
  public:
   PairRing(const Call& call, const at::Tensor& k_BtG, at::ScalarType dtype, int lead, int tag)
@@ -68,7 +68,7 @@ class PairRing {
 
   int size() const { return ring_.size(); }
 
-  // The piece in hand, and memory for another in its place: each of [B, K, s, H].
+  // The current piece, and memory for one that replaces it: each tensor is [B, K, s, H].
   Pair piece() const { return pair_of(ring_.piece()); }
   Pair room() { return pair_of(ring_.room()); }
   void start() { ring_.start(); }
@@ -83,7 +83,7 @@ class PairRing {
     const at::Tensor piece = flat.view(shape);
     return {piece.select(0, 0).transpose(1, 2), piece.select(0, 1).transpose(1, 2)};
   }
-  // Whose keys the piece that starts at `rank` belongs to.
+  // The owner of the keys in the piece that starts at `rank`.
   int keys_rank(int rank) const { return (rank - lead_ + split_.num_ranks()) % split_.num_ranks(); }
   int64_t per_token() const { return shape_[0] * shape_[1] * shape_[3] * shape_[4]; }
   std::vector<int64_t> sizes() const {
@@ -99,8 +99,8 @@ class PairRing {
   RingPass ring_;
 };
 
-// Calls work(step, keys of rank owner(step)) for each step, while the next keys come in. `work`
-// keeps none of them.
+// Calls work(step, keys of rank owner(step)) for each step, while the next keys arrive. `work` must
+// not keep them.
 template <typename Work>
 void for_each_piece(const Call& call, const at::Tensor& k_BtG, const at::Tensor& v_BtG,
                     const Work& work) {
@@ -152,10 +152,10 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
     const PartialAttention whole{split_heads(saved[3], call->heads), saved[4]};
     BlockSum grad_q(q);
 
-    // Gradients start one rank later than keys do, at the first that is not their own, and so come
-    // home with the last hop.
+    // Gradients start one rank later than keys, at the first rank that does not own them. The last
+    // hop therefore brings them home.
     PairRing ring(*call, k_BtG, accumulation_dtype(q.scalar_type()), /*lead=*/1, kGradientsTag);
-    Pair home;  // what this rank's queries give to its own keys
+    Pair home;  // the part from this rank's own queries
     for_each_piece(*call, k_BtG, saved[2], [&](int step, const Pair& keys) {
       const Pair first = step == 1 ? ring.room() : Pair{};
       BlockSum grad_k(keys.k_BKsH, first.k_BKsH);

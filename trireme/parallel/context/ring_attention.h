@@ -1,5 +1,5 @@
-// Causal attention of tokens that lie on different ranks: keys and values go round the ring while
-// each rank computes with those in hand.
+// Causal attention of tokens that lie on different ranks. Keys and values go round the ring while
+// each rank computes with those it has.
 // Source: Liu et al. 2023, arXiv:2310.01889, section 3; balance: Brandon et al. 2023,
 //         arXiv:2311.09431, section 3
 #pragma once
@@ -14,20 +14,20 @@
 
 namespace trireme::parallel {
 
-// softmax(q k^T / sqrt(H)) v per head over the whole sequence: a token reads those before it and
-// itself, with documents_BT those of its own document alone (the same on every rank; see
-// attention_blocks.h). Query head n reads kv head n / (N/K); kv heads travel unexpanded. Same bits
-// in every run: a query merges the pieces of ranks r, r - 1, r - 2, ... (mod p), and the gradients
-// of rank r's keys are summed in the order r + 1, r + 2, ..., r; in fp32 at least, whatever the
-// dtype. fp32 and fp64 differ from one rank's bits, as sums are cut elsewhere.
-// Shapes:     q_BtD [B, t, N * H], k_BtG and v_BtG [B, t, K * H], t this rank's tokens as `split`
-//             says, sharded on T -> [B, t, N * H]
-// Comm:       sent, with n = 2 * B * K * H * itemsize bytes of keys and values a token: forward
-//             n * (T - tokens of the next rank); backward as much, and n * (T - t) for gradients
-//             (bf16 and fp16: 2 n, they travel in fp32). Even split: (p-1)/p * T of each
-//             Within a host these bytes are read by the next rank where they lie, not copied
-// Collective: every rank of `group`, in forward and in backward: each one's loss depends on its
-//             output, empty ones included
+// softmax(q k^T / sqrt(H)) v per head over the whole sequence. A token reads itself and those
+// before it; with documents_BT, only within its own document (the same on every rank; see
+// attention_blocks.h). Query head n reads kv head n / (N/K); kv heads are sent unexpanded. The bits
+// are the same in every run: a query merges the pieces of ranks r, r - 1, r - 2, ... (mod p), and
+// the gradients of rank r's keys are summed in the order r + 1, r + 2, ..., r, in fp32 at least. In
+// fp32 and fp64 the bits differ from those on one rank, because sums are cut elsewhere.
+// Shapes:     q_BtD [B, t, N * H], k_BtG and v_BtG [B, t, K * H], sharded on T, t being this rank's
+//             tokens in `split` -> [B, t, N * H]
+// Comm:       sent, with n = 2 * B * K * H * itemsize bytes of keys and values per token: forward n
+//             * (T - tokens of the next rank); backward as much, and n * (T - t) for gradients
+//             (bf16 and fp16: 2 n, sent as fp32). Even split: (p-1)/p * T of each. Within a host
+//             the next rank reads these bytes in place, without a copy.
+// Collective: every rank of `group`, in forward and in backward: each rank's loss must depend on
+//             its output, even if that is empty
 // Throws:     ConfigError when shapes, heads, split and group do not fit together
 at::Tensor ring_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG, const at::Tensor& v_BtG,
                           int64_t heads, int64_t kv_heads, const SequenceSplit& split,

@@ -20,9 +20,9 @@ RingPass::~RingPass() {
     if (work->poll()) continue;
     work->abort();
     try {
-      work->wait();  // its memory goes with this
+      work->wait();  // its memory is freed next
     } catch (const std::exception&) {
-      // Whoever unwinds has an error of its own.
+      // The exception being unwound already reports an error.
     }
   }
 }

@@ -1,6 +1,6 @@
-// Which tokens of a sequence each rank of the context axis holds. Arithmetic alone: nothing here
+// Decides which tokens of a sequence each rank of the context axis holds. Pure arithmetic; never
 // communicates.
-// Source: zig-zag, so that causal attention is the same work on every rank: Brandon et al. 2023,
+// Source: zig-zag, which gives every rank the same work in causal attention: Brandon et al. 2023,
 //         arXiv:2311.09431, section 3
 #pragma once
 
@@ -18,37 +18,38 @@ enum class SequenceOrder {
   kZigZag,      // 2p chunks, rank r holds chunks r and 2p - 1 - r
 };
 
-// Chunks are cut as evenly as it goes, longer ones first; with fewer tokens than chunks some are
+// Chunks are as even as possible, longer ones first. With fewer tokens than chunks some chunks are
 // empty, and so may be a rank.
 class SequenceSplit {
  public:
-  // Throws: ConfigError on a negative length or without ranks
+  // Throws: ConfigError when the length is negative or there are no ranks
   SequenceSplit(int64_t length, int num_ranks, SequenceOrder order = SequenceOrder::kZigZag);
 
   int64_t length() const { return length_; }
   int num_ranks() const { return static_cast<int>(ranges_.size()); }
 
-  // The tokens of `rank`, in the order in which it holds them: ascending, apart, none empty.
+  // The tokens of `rank`, in the order in which it holds them. The ranges are ascending, disjoint
+  // and not empty.
   const std::vector<mesh::Range>& ranges(int rank) const { return ranges_[rank]; }
   int64_t num_tokens(int rank) const;  // t
-  // What rotary tables and position embeddings are read at.
+  // The indices for rotary tables and position embeddings.
   // Shapes: -> [t] int64
   at::Tensor positions(int rank) const;
 
-  // The tokens of `rank` out of a whole sequence; differentiable. A view where the rank has one
+  // Cuts the tokens of `rank` from a whole sequence; differentiable. A view if the rank has one
   // range.
   // Shapes: whole [..., T, ...] with T at `dim` -> [..., t, ...]
   // Throws: ConfigError when dim is not T long
   at::Tensor local(const at::Tensor& whole, int64_t dim, int rank) const;
-  // The whole sequence out of the parts of all ranks, which the caller has gathered; the inverse of
-  // local(), differentiable.
+  // Assembles the whole sequence from the parts of all ranks, which the caller has gathered. The
+  // inverse of local(); differentiable.
   // Shapes: parts[r] [..., t_r, ...] -> [..., T, ...]
   // Throws: ConfigError when there is not one part of the right length per rank
   at::Tensor assemble(const std::vector<at::Tensor>& parts, int64_t dim) const;
 
  private:
   int64_t length_;
-  std::vector<std::vector<mesh::Range>> ranges_;  // of each rank
+  std::vector<std::vector<mesh::Range>> ranges_;  // by rank
 };
 
 }  // namespace trireme::parallel

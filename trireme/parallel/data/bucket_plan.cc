@@ -23,7 +23,7 @@ void collect_parameters(const torch::nn::Module& module, BucketPlan& plan) {
   std::ranges::reverse(plan.parameters);
 }
 
-// One a parameter; kNoUnit outside units.
+// One unit per parameter; kNoUnit outside units.
 std::vector<size_t> units_of_parameters(const BucketPlan& plan, std::span<const Unit> units) {
   std::vector<size_t> unit_of(plan.parameters.size(), kNoUnit);
   for (size_t unit = 0; unit < units.size(); ++unit) {

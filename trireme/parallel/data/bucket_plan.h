@@ -1,6 +1,6 @@
-// Which parameters of a module travel together, and who holds what of them: its parameters in the
-// order in which backward meets them, in buckets that are cut among ranks. A plan alone: holds no
-// memory, no group, communicates nothing.
+// Plans which parameters of a module are communicated together and which rank holds what.
+// Parameters are in the order in which backward meets them, in buckets that are cut among ranks.
+// Only a plan: owns no memory and no group, and never communicates.
 #pragma once
 
 #include <cstdint>
@@ -23,24 +23,26 @@ namespace trireme::parallel {
 inline constexpr size_t kNoUnit = SIZE_MAX;
 
 struct BucketPlan {
-  // The module's, from the last to the first; one that several modules share is here once.
+  // The module's parameters, from the last to the first. A parameter that several modules share
+  // appears once.
   std::vector<std::string> names;
   std::vector<at::Tensor> parameters;
   std::vector<Bucket> buckets;
-  std::vector<std::vector<int64_t>> cuts;  // one a bucket, see partition()
-  std::vector<size_t> units;               // one a bucket; kNoUnit: of none
+  std::vector<std::vector<int64_t>> cuts;  // one list per bucket, see partition()
+  std::vector<size_t> units;               // one per bucket; kNoUnit: outside all units
 };
 
 struct BucketPlanOptions {
   std::span<const Unit> units{};
-  // A bucket has parameters of one unit alone: the last unit's buckets come first, those of none at
-  // the end. false: units are checked, and their parameters lie as all others.
+  // Each bucket has parameters of only one unit. The last unit's buckets come first; those outside
+  // all units come last. false: units are only checked, and their parameters are treated like all
+  // others.
   bool apart = false;
   int64_t bucket_bytes = 4 << 20;
   PartitionOptions partition{};
 };
 
-// Throws: ConfigError when a unit has a parameter that is not the module's, or one of another unit
+// Throws: ConfigError when a unit has a parameter that the module lacks or that another unit has
 BucketPlan plan_buckets(const torch::nn::Module& module, const BucketPlanOptions& options);
 
 }  // namespace trireme::parallel

@@ -15,7 +15,7 @@ struct BufferPool::State {
     return static_cast<int64_t>(buffer.nbytes());
   }
 
-  // The smallest idle buffer that is large enough and not too large; undefined when there is none.
+  // The smallest idle buffer that is large enough but not too large; undefined when there is none.
   at::Tensor reuse(int64_t elements, const at::TensorOptions& options) {
     auto best = idle.end();
     for (auto each = idle.begin(); each != idle.end(); ++each) {
@@ -33,7 +33,8 @@ struct BufferPool::State {
     return buffer;
   }
 
-  // Makes room for what is out, oldest first. The caller lets go of the result without the lock.
+  // Drops idle buffers, oldest first, to make room for those in use. The caller frees the result
+  // without the lock.
   std::vector<at::Tensor> drop_idle() {
     std::vector<at::Tensor> dropped;
     while (!idle.empty() && out_bytes + idle_bytes > peak_bytes + peak_bytes / 2) {
@@ -46,7 +47,7 @@ struct BufferPool::State {
 
   Allocate allocate;
   std::mutex mutex;
-  std::deque<at::Tensor> idle;  // in the order they came back
+  std::deque<at::Tensor> idle;  // in the order of their return
   int64_t idle_bytes = 0;
   int64_t out_bytes = 0;
   int64_t peak_bytes = 0;  // of out_bytes
@@ -69,7 +70,7 @@ at::Tensor BufferPool::take(int64_t elements, const at::TensorOptions& options) 
     state_->peak_bytes = std::max(state_->peak_bytes, state_->out_bytes);
     dropped = state_->drop_idle();
   }
-  dropped.clear();  // before new memory comes
+  dropped.clear();  // before new memory is allocated
   if (!buffer.defined()) buffer = state_->allocate(elements, options);
   const auto give_back = [state = state_, buffer, num_bytes](void*) {
     const std::lock_guard lock(state->mutex);

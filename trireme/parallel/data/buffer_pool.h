@@ -1,7 +1,7 @@
-// Memory that is needed again and again in similar sizes: gradients on their way, parameters while
-// they are gathered. Fresh memory would cost a page fault every 4 KiB; memory kept for ever would
-// be a second copy of the model. So what is out and what is idle together never exceed one and a
-// half times what was out at one time: room for one unit that is larger than the others.
+// Reuses memory that is needed repeatedly in similar sizes, for gradients in transit and gathered
+// parameters. Fresh memory would cost a page fault every 4 KiB. Memory kept forever would be a
+// second copy of the model. Used and idle memory together therefore never exceed 1.5 times the most
+// that was used at one time, which leaves room for one unit larger than the others.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@
 
 namespace trireme::parallel {
 
-// Thread safety: all methods, and tensors may die on any thread.
+// Thread safety: any thread may call any method, and tensors may be freed on any thread.
 class BufferPool {
  public:
   using Allocate = std::function<at::Tensor(int64_t elements, const at::TensorOptions& options)>;
   explicit BufferPool(Allocate allocate);
 
-  // A tensor [elements] with any content, in memory of at most twice its size. The memory comes
-  // back when the last view of it dies; that may be after the pool.
+  // A tensor [elements] with undefined content, in memory of at most twice its size. The memory is
+  // returned when its last view is freed, which may be after the pool is destroyed.
   at::Tensor take(int64_t elements, const at::TensorOptions& options);
 
-  // The largest sum of bytes that were out at one time; the pool holds at most 1.5 times that.
+  // The most bytes that were used at one time. The pool holds at most 1.5 times that.
   int64_t peak_bytes() const;
-  // Out and idle.
+  // Used and idle bytes.
   int64_t held_bytes() const;
 
  private:

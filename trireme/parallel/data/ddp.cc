@@ -64,7 +64,7 @@ class DistributedDataParallel::Engine {
  private:
   struct Hook;
 
-  // Whose hook the parameter has; null: nobody's.
+  // The engine whose hook the parameter has; null: none.
   static const Engine* owner_of(const at::Tensor& parameter);
   void make_weights(comm::Communicator& shard);
   void make_reducer();
@@ -80,16 +80,16 @@ class DistributedDataParallel::Engine {
   BucketPlan plan_;
   std::optional<ShardedWeights> weights_;             // with ZeRO
   std::optional<UnitRunner> runner_;                  // ZeRO-3
-  std::vector<std::vector<size_t>> trained_buckets_;  // one a unit: numbers in the reducer
+  std::vector<std::vector<size_t>> trained_buckets_;  // by unit: bucket numbers in the reducer
   std::optional<GradientReducer> reducer_;
   std::vector<Shard> shards_;
-  std::vector<at::Tensor> module_gradients_;  // without ZeRO: what .grad shows, one a parameter
+  std::vector<at::Tensor> module_gradients_;  // without ZeRO: what .grad shows, by parameter
   int64_t global_count_ = 0;
-  int64_t backwards_left_ = 0;  // of this step, whose autograd has not run
-  // Gradients of microbatches whose weight part is still to come: parameter and gradient.
+  int64_t backwards_left_ = 0;  // of this step, not yet run by autograd
+  // Gradients of microbatches whose weight part has not run yet: parameter and gradient.
   using Gradients = std::vector<std::pair<size_t, at::Tensor>>;
   std::map<int64_t, Gradients> waiting_;
-  Gradients* waits_ = nullptr;  // where gradients go now; null: to the reducer
+  Gradients* waits_ = nullptr;  // takes gradients now; null: the reducer does
   std::chrono::nanoseconds communication_time_{0};
 };
 
@@ -144,7 +144,7 @@ DistributedDataParallel::Engine::Engine(torch::nn::Module& module, comm::Communi
 }
 
 DistributedDataParallel::Engine::~Engine() {
-  // Whatever has been frozen since.
+  // Including parameters that have been frozen since.
   for (const at::Tensor& parameter : plan_.parameters) {
     if (owner_of(parameter) == this)
       torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
@@ -167,7 +167,7 @@ void DistributedDataParallel::Engine::make_weights(comm::Communicator& shard) {
   }
   runner_.emplace(*weights_, std::move(units),
                   UnitOptions{options_.max_gathered_units, options_.overlap}, [this](size_t unit) {
-                    // With parts to come nothing is complete; the last one's end says so.
+                    // While parts remain, nothing is complete. The end of the last part says so.
                     if (waits_ != nullptr) return;
                     for (const size_t bucket : trained_buckets_[unit]) reducer_->complete(bucket);
                   });
@@ -271,7 +271,8 @@ at::Tensor DistributedDataParallel::Engine::run(size_t unit, const at::Tensor& x
 
 void DistributedDataParallel::Engine::backward(const at::Tensor& loss_sum, double scale) {
   run_backward([&] {
-    // The division rides on the first factor of the chain rule: no pass over the gradients.
+    // The division is part of the first factor of the chain rule and needs no pass over the
+    // gradients.
     const at::Tensor seed = at::full_like(loss_sum, scale / static_cast<double>(global_count_));
     if (loss_sum.requires_grad()) loss_sum.backward(seed);
   });
@@ -324,7 +325,7 @@ void DistributedDataParallel::Engine::end_microbatch() {
 }
 
 void DistributedDataParallel::Engine::on_gradient(size_t parameter) {
-  // A layer that leaves its weight's gradient for later gives autograd none.
+  // A layer that defers its weight's gradient gives autograd an undefined one.
   if (!plan_.parameters[parameter].grad().defined()) return;
   if (waits_ == nullptr) return reducer_->on_gradient(parameter);
   waits_->emplace_back(parameter, std::exchange(plan_.parameters[parameter].mutable_grad(), {}));

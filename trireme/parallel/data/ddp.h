@@ -1,7 +1,7 @@
-// Data parallelism: every rank works on other data, gradients are summed over the group while
-// backward still runs, and states that would be equal on all ranks can be sharded (ZeRO). The
-// stage changes memory and traffic, never a bit. Works on any torch::nn::Module as it is; ZeRO-3
-// asks that its blocks be run through run().
+// Data parallelism. Ranks work on different data, gradients are summed over the group while
+// backward still runs, and states that would be equal on all ranks can be sharded (ZeRO). The ZeRO
+// stage changes memory and traffic, never a bit. Works on any torch::nn::Module; ZeRO-3 requires
+// that its blocks are run through run().
 //
 //   DistributedDataParallel ddp(*model, group, {.zero = 1});
 //   Optimizer optimizer(ddp.shards());
@@ -36,69 +36,69 @@ class Module;
 namespace trireme::parallel {
 
 struct DdpOptions {
-  // What the ranks share out instead of each holding it: 0 nothing (DDP), 1 optimizer state, 2 also
-  // gradients, 3 also parameters.
+  // What is sharded over the ranks: 0 nothing (DDP), 1 optimizer state, 2 also gradients, 3 also
+  // parameters.
   int zero = 0;
-  // ZeRO-3: the parts that run() runs; parameters in none of them stay whole. Order as in forward.
+  // ZeRO-3: the parts that run() runs, in the order of forward. Other parameters stay whole.
   std::vector<Unit> units{};
-  // ZeRO-3: a unit is gathered ahead only while fewer than this many are gathered; 1 gathers nothing
+  // ZeRO-3: gather a unit ahead only while fewer units than this are gathered; 1: never gather
   // ahead. Backward gathers a unit before it releases the one after it.
   int max_gathered_units = 3;
-  // Gradients travel in buckets of about this size. Smaller ones start earlier, larger ones cost
-  // fewer synchronisations; the result's bits do not depend on it.
+  // Approximate size of the buckets in which gradients are sent. Smaller ones start earlier; larger
+  // ones need fewer synchronisations. The result's bits do not depend on it.
   int64_t bucket_bytes = 4 << 20;
-  // Communicate on the group's progress thread, behind computation. false: in the thread that
-  // computes.
+  // true: communicate on the group's progress thread while this one computes. false: communicate in
+  // the computing thread.
   bool overlap = true;
-  // Buckets live in the group's symmetric memory, where reducing them is fastest. On a host with
-  // too little shared memory for them: false.
+  // Buckets live in the group's symmetric memory, where they are reduced fastest. Set to false on a
+  // host with too little shared memory.
   bool symmetric = true;
-  // Sum gradients over microbatches and ranks in one fixed binary tree: the same bits for every
-  // number of ranks that share the same microbatches in the same order, both powers of two. Costs
-  // one more buffer of gradients a doubling of the microbatches.
+  // Sum gradients over microbatches and ranks in one fixed binary tree. The bits are then the same
+  // for every number of ranks that share the same microbatches in the same order; both numbers must
+  // be powers of two. Costs one more buffer of gradients per doubling of the microbatches.
   bool reproducible = false;
-  // Sum gradients of bf16 and fp16 in fp32, and keep them so: 4 bytes a parameter instead of 2.
+  // Sum bf16 and fp16 gradients in fp32, and keep them in fp32: 4 bytes per parameter instead of 2.
   bool reduce_in_fp32 = false;
   // Never split a parameter among ranks: for optimizers that need it whole.
   bool whole_parameters = false;
   // Sums the gradients in place of the all-reduce: compression, or a rule of yours. Sees every
-  // bucket whole, in the thread that computes; every stage has the bits of DDP with it. Not with
-  // `reproducible`, nor with replicas of a shard group.
+  // bucket whole, in the computing thread. Every ZeRO stage has the bits of DDP with the same hook.
+  // Excludes `reproducible` and replicas of a shard group.
   std::shared_ptr<GradientHook> hook{};
   // Maps a parameter name to its layout over the other axes and this rank's index in it. Empty: no
   // other axis splits parameters.
   std::function<std::pair<mesh::Layout, int>(const std::string& name)> outer_layout{};
-  // Measure microbatch_squares(): one more pass over the gradients.
+  // Measure microbatch_squares(), at the cost of one more pass over the gradients.
   bool measure_squares = false;
 };
 
-// Ranks whose data differ. Gradients are summed over both groups.
+// Ranks with different data. Gradients are summed over both groups.
 struct DataGroups {
-  comm::Communicator& shard;              // these share states out (hybrid shard: those of a host)
-  comm::Communicator* replica = nullptr;  // these hold the same part each; null: only this rank
+  comm::Communicator& shard;              // shard states among them (hybrid shard: those of a host)
+  comm::Communicator* replica = nullptr;  // hold the same part; null: only this rank
 };
 
-// Bytes this rank holds for the model, measured from its tensors.
+// Bytes this rank holds for the model, measured on its tensors.
 struct DataParallelMemory {
-  int64_t parameters = 0;       // stay from step to step
-  int64_t gradients = 0;        // stay from step to step
-  int64_t whole_gradients = 0;  // of all ranks; with several microbatches here until the last one
+  int64_t parameters = 0;       // kept from step to step
+  int64_t gradients = 0;        // kept from step to step
+  int64_t whole_gradients = 0;  // of all ranks; if several microbatches, until the last one
   int64_t peak_gathered = 0;    // ZeRO-3: gathered parameters, the most at one time
   int64_t peak_in_transit = 0;  // ZeRO-2 and 3: gradients on their way, the most at one time
 };
 
-// Thread safety: one thread drives it. The module and the groups must outlive it; while it lives,
+// Thread safety: one thread drives it. The module and the groups must outlive it. While it lives,
 // the module's gradients are views of its buckets, and with ZeRO its parameters too. With ZeRO, or
-// where gradients have another dtype than parameters, the module's own .grad() is undefined: norm,
-// clip and step work on shards().
+// if gradients have another dtype than parameters, the module's own .grad() is undefined: norm,
+// clipping and step work on shards().
 class DistributedDataParallel {
  public:
-  // Gives every rank the parameters and buffers of rank 0.
-  // Comm:       one broadcast a parameter or buffer
+  // Copies rank 0's parameters and buffers to every rank.
+  // Comm:       one broadcast per parameter or buffer
   // Collective: every rank of the group, with the same module structure
   // Throws:     ConfigError when the ranks' modules differ in a name, shape or dtype, when options
   //             are out of range or exclude each other, when two units have a parameter in common,
-  //             or when a parameter is in another one that lives
+  //             or when another live instance has one of the parameters
   DistributedDataParallel(torch::nn::Module& module, comm::Communicator& group,
                           DdpOptions options = {});
   DistributedDataParallel(torch::nn::Module& module, DataGroups groups, DdpOptions options = {});
@@ -106,68 +106,69 @@ class DistributedDataParallel {
   DistributedDataParallel(const DistributedDataParallel&) = delete;
   DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
 
-  // This rank's part of every parameter, in the module's order: what the optimizer works on, and
-  // what a checkpoint saves. The tensors are the same in every step. With zero = 0 the weights are
-  // the module's parameters. Each weights' .grad() is the gradient where it has the same dtype, so
-  // that torch's optimizers work on them.
+  // This rank's part of every parameter, in the module's order, for the optimizer and for
+  // checkpoints. The tensors are the same in every step. With zero = 0 the weights are the module's
+  // parameters. The .grad() of the weights is the gradient if it has the same dtype, so torch's
+  // optimizers work on them.
   const std::vector<Shard>& shards() const;
 
-  // Starts a step of `num_microbatches` calls of backward(), whose losses on this rank sum over
-  // `local_count` terms in all (tokens, samples; 0 is a rank without data). Forgets the old
-  // gradients. Returns the count over all ranks, by which the gradients will have been divided: the
-  // step's gradient is that of the global mean, however unevenly the terms lie.
+  // Starts a step of `num_microbatches` calls of backward(). On this rank their losses sum over
+  // `local_count` terms in all (tokens, samples; 0: a rank without data). Discards the old
+  // gradients. Returns the count over all ranks. The gradients will be divided by it, so the step's
+  // gradient is that of the global mean, however unevenly the terms are distributed.
   // Comm:       8 bytes all-reduced, over each of the groups
   // Collective: every rank, with the same num_microbatches
   // Throws:     ConfigError when the global count is 0
   int64_t begin_step(int64_t local_count, int64_t num_microbatches = 1);
 
-  // Runs unit number `unit` of the options: with ZeRO-3 its parameters are gathered for forward(x)
-  // and for its backward. Otherwise forward(x) alone.
+  // Runs unit number `unit` of the options. With ZeRO-3 its parameters are gathered for forward(x)
+  // and for its backward; otherwise this is just forward(x).
   // Comm:       ZeRO-3: (p-1)/p * n bytes of the unit's parameters in forward, the same in backward
   // Collective: every rank runs the same units in the same order
   at::Tensor run(size_t unit, const at::Tensor& x, const UnitForward& forward);
 
-  // Backward of one microbatch's summed loss (a scalar), times `scale` (loss scaling: the gradients
-  // are larger by it). In the step's last microbatch each bucket is reduced as soon as its
-  // gradients are complete; the call returns when all are. A parameter that the loss did not use
-  // has gradient zero.
+  // Backward of one microbatch's summed loss (a scalar), times `scale` (loss scaling, which
+  // enlarges the gradients). In the step's last microbatch each bucket is reduced as soon as its
+  // gradients are complete, and the call returns when all are reduced. A parameter that the loss
+  // did not use has gradient zero.
   // Comm:       last microbatch, n bytes of all gradients: zero = 0 2(p-1)/p * n, else (p-1)/p * n;
-  //             with r replicas also 2(r-1)/r * n/p; what a hook says of itself instead
-  // Collective: every rank; with ZeRO-3 each one's loss depends on the outputs of the same units
+  //             with r replicas also 2(r-1)/r * n/p; with a hook, as the hook says
+  // Collective: every rank; with ZeRO-3 each rank's loss depends on the outputs of the same units
   // Throws:     ConfigError when a parameter gets two gradients, or one after its unit's backward
   void backward(const at::Tensor& loss_sum, double scale = 1);
 
-  // The same around a backward that `autograd` runs itself, seeded with scale / global count: a
-  // pipeline's, whose stages have no loss.
+  // The same for a backward that `autograd` runs itself, seeded with scale / global count. For a
+  // pipeline, whose stages have no loss.
   void run_backward(const std::function<void()>& autograd);
-  // A backward in two parts, of which others' may come in between: `autograd` gives gradients to
-  // activations and to parameters whose layers do not defer theirs, and later `weights` to the
-  // others. The parts of a microbatch count as one; both kinds go in the order of the microbatches.
-  // Comm:       as backward(), in run_weight_backward()
+  // A backward in two parts; parts of other microbatches may come in between. `autograd` computes
+  // the gradients of activations and of parameters whose layers do not defer theirs. Later
+  // `weights` computes the deferred ones. The two parts count as one microbatch. Both kinds come in
+  // the order of the microbatches.
+  // Comm: as backward(), in run_weight_backward()
   void run_input_backward(int64_t microbatch, const std::function<void()>& autograd);
   void run_weight_backward(int64_t microbatch, const std::function<void()>& weights);
 
-  // After the optimizer changed the shards: every rank has the new weights (ZeRO-3: gathers them
-  // when they are used).
+  // Call after the optimizer has changed the shards. Every rank then has the new weights (ZeRO-3
+  // gathers them when they are used).
   // Comm:       ZeRO-1 and 2: (p-1)/p * n bytes of all parameters
   // Collective: every rank
   void end_step();
 
-  // The module's parameters are whole and readable until release_parameters() or the next
-  // begin_step(): for export and comparison. Without ZeRO-3 they always are.
+  // Makes the module's parameters whole and readable until release_parameters() or the next
+  // begin_step(), for export and comparison. Without ZeRO-3 they always are.
   // Comm:       ZeRO-3: (p-1)/p * n bytes of all parameters
   // Collective: every rank
   void gather_parameters();
   void release_parameters();
 
-  // How long the step was held up by communication since the last begin_step().
+  // How long communication has delayed the step since the last begin_step().
   std::chrono::nanoseconds communication_time() const;
-  // What this rank's gradients put on the wire since the last begin_step(), by the formulas of
-  // comm/communicator.h or as the hook counted.
+  // Bytes that this rank's gradients have put on the wire since the last begin_step(), by the
+  // formulas of comm/communicator.h or as counted by the hook.
   int64_t gradient_bytes() const;
-  // With measure_squares, since the last begin_step(): the squared norm of what each microbatch of
-  // this rank alone added to the step's gradient (divided by the global count, times `scale`),
-  // summed over the microbatches. What the gradient noise scale is measured by.
+  // With measure_squares: for each microbatch since the last begin_step(), the squared norm of what
+  // this rank's part of it added to the gradient (divided by the global count, times `scale`),
+  // summed over microbatches. The gradient noise scale is measured from it.
   double microbatch_squares() const;
   DataParallelMemory memory() const;
 

@@ -1,7 +1,8 @@
-// What sums gradients over the ranks in place of the reducer's own all-reduce: gradient
-// compression, or a rule of the user's. A hook sees a bucket's whole gradients whatever the ZeRO
-// stage, and each rank then keeps its part of the sum: every stage has the bits of DDP with the
-// same hook. The price: with ZeRO a plain gradient is only reduce-scattered, half of an all-reduce.
+// A hook that sums gradients over the ranks in place of the reducer's all-reduce: gradient
+// compression, or the user's own rule. A hook sees a bucket's whole gradients at every ZeRO stage,
+// and each rank then keeps its part of the sum. Every stage therefore has the bits of DDP with the
+// same hook. With ZeRO this costs traffic: plain gradients are only reduce-scattered, which is half
+// an all-reduce.
 //
 //   struct SignHook : GradientHook {
 //     int64_t all_reduce(const GradientBucket& bucket, comm::Communicator& group) override {...}
@@ -20,19 +21,20 @@
 
 namespace trireme::parallel {
 
-// A trained parameter's gradient, before there is one.
+// Describes a trained parameter's gradient before there is one.
 struct GradientSpec {
   std::string name;  // the parameter's
   std::vector<int64_t> shape;
   at::TensorOptions options;  // dtype and device of the gradient in its bucket
 };
 
-// One bucket, complete on this rank: summed over its microbatches, divided by the global count.
+// One bucket that is complete on this rank: summed over its microbatches and divided by the global
+// count.
 struct GradientBucket {
-  size_t index = 0;  // counts from 0 in the order of the calls, which every step and rank shares
-  at::Tensor flat;   // [n] the gradients, each at a multiple of 64 bytes; between them anything
+  size_t index = 0;  // in order of the calls, from 0; the same in every step and on every rank
+  at::Tensor flat;   // [n] the gradients, each at a multiple of 64 bytes; gaps are undefined
   std::span<const at::Tensor> gradients;  // views of `flat`, shaped like the parameters
-  std::span<const std::string> names;     // one a gradient
+  std::span<const std::string> names;     // one per gradient
 };
 
 // A tensor that a hook carries from step to step.
@@ -42,27 +44,27 @@ struct HookState {
   bool same_on_ranks = false;
 };
 
-// Thread safety: one thread at a time calls it, the one that computes. One hook serves one
+// Thread safety: called from one thread, the one that computes. A hook serves one
 // DistributedDataParallel, which shares its ownership.
 class GradientHook {
  public:
   virtual ~GradientHook() = default;
 
-  // Told once, before the first step, of every gradient there will be. What state() returns exists
-  // from then on.
+  // Called once before the first step, with all gradients that there will be. From then on state()
+  // is complete.
   virtual void prepare(std::span<const GradientSpec> gradients) {}
 
-  // Told before the first bucket of each step.
+  // Called before the first bucket of each step.
   virtual void begin_step() {}
 
-  // Leaves in `bucket.gradients` their sums over the group's ranks, in place, the same bits on
-  // every rank. What it does to one gradient may not depend on the others of the bucket, so that
-  // the size of buckets changes no bit. Returns the bytes this rank put on the wire, by the
-  // formulas of comm/communicator.h; they go into the run's metrics.
+  // Replaces `bucket.gradients` by their sums over the group's ranks, in place, with the same bits
+  // on every rank. The result for one gradient must not depend on others in the bucket, so that the
+  // size of buckets changes no bit. Returns the bytes this rank put on the wire, by the formulas of
+  // comm/communicator.h, for the run's metrics.
   // Collective: every rank of `group`, bucket by bucket
   virtual int64_t all_reduce(const GradientBucket& bucket, comm::Communicator& group) = 0;
 
-  // What a checkpoint must hold so that a resumed run has the same bits; loading fills the tensors
+  // What a checkpoint must store for a resumed run to have the same bits. Loading fills the tensors
   // in place.
   virtual std::vector<HookState> state() const { return {}; }
 };

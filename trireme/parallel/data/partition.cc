@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kGrainElements = 1024;
 constexpr int64_t kGrainMultiple = 64;
 
-// The place nearest to `target`, from `lowest` on, where the bucket may be cut.
+// The possible cut of the bucket that is nearest to `target`, not below `lowest`.
 int64_t nearest_cut(const Bucket& bucket, std::span<const at::Tensor> parameters, int64_t target,
                     int64_t lowest, bool whole_parameters) {
   if (bucket.offsets.empty()) return bucket.num_elements;
@@ -65,7 +65,7 @@ std::vector<std::vector<int64_t>> partition(std::span<const Bucket> buckets,
     std::vector<int64_t>& load = loads[bucket.is_trained];
     const int64_t total = std::accumulate(load.begin(), load.end(), bucket.num_elements);
     std::vector<int64_t> cuts{0};
-    int64_t before = 0;  // what the ranks below the cut had
+    int64_t before = 0;  // elements of the ranks below the cut
     for (int rank = 1; rank < ranks; ++rank) {
       before += load[static_cast<size_t>(rank) - 1];
       cuts.push_back(nearest_cut(bucket, parameters, total * rank / ranks - before, cuts.back(),
@@ -91,7 +91,7 @@ mesh::Layout layout_of(const Bucket& bucket, size_t index, at::IntArrayRef shape
     const int64_t elements = std::max<int64_t>(0, cut - bucket.offsets[index]);
     rows.push_back(std::min(length, elements / std::max<int64_t>(1, grains.row_elements)));
   }
-  rows.back() = length;  // also of a parameter without elements
+  rows.back() = length;  // also for a parameter without elements
   return {std::move(whole), {axis}, {mesh::Placement::sharded(grains.dim, std::move(rows))}};
 }
 
@@ -99,7 +99,7 @@ at::Tensor view_shard(const Bucket& bucket, size_t index, const mesh::Layout& la
                       std::span<const int64_t> cuts, int rank, const at::Tensor& part) {
   const mesh::Box box = layout.local_box(layout.num_ranks() == 1 ? 0 : rank);
   const auto at = static_cast<size_t>(rank);
-  // A part that begins inside the parameter begins at the bucket's cut.
+  // If a part begins inside the parameter, it begins at the bucket's cut.
   const int64_t offset = std::max<int64_t>(0, bucket.offsets[index] - cuts[at]);
   return part.narrow(0, box.numel() == 0 ? 0 : offset, box.numel()).view(box.size);
 }

@@ -23,7 +23,7 @@ void check_same_module(const torch::nn::Module& module, comm::Communicator& grou
     description +=
         concat(item.key(), " ", item.value().sizes(), " ", item.value().scalar_type(), "; ");
   }
-  // Every rank sees all digests, so that all throw together.
+  // Every rank sees all digests, so that all ranks throw together.
   const std::vector<std::string> digests =
       comm::all_gather_strings(group, checksum(std::as_bytes(std::span(description))));
   for (int rank = 1; rank < group.size(); ++rank) {

@@ -1,4 +1,4 @@
-// All ranks begin with the same module: checked, then rank 0's values given to all.
+// Makes all ranks begin with the same module: checks it, then copies rank 0's values to all.
 #pragma once
 
 #include "trireme/comm/communicator.h"
@@ -9,13 +9,13 @@ class Module;
 
 namespace trireme::parallel {
 
-// Comm:       a digest a rank
+// Comm:       one digest per rank
 // Collective: every rank of the group
 // Throws:     ConfigError on every rank when one has another name, shape, dtype or trained
 //             parameter
 void check_same_module(const torch::nn::Module& module, comm::Communicator& group);
 
-// Comm:       one broadcast a parameter or buffer
+// Comm: one broadcast per parameter or buffer
 // Collective: every rank of the group
 void broadcast_module(torch::nn::Module& module, comm::Communicator& group);
 

@@ -1,5 +1,5 @@
-// This rank's part of one parameter: what optimizer, gradient norm, clipping and checkpoint work
-// on, whatever the ZeRO stage. Without sharding it is the whole parameter.
+// This rank's part of one parameter, at every ZeRO stage. Optimizer, gradient norm, clipping and
+// checkpoint work on it. Without sharding it is the whole parameter.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,18 @@ namespace trireme::parallel {
 
 struct Shard {
   std::string name;
-  // This rank's box of the parameter, maybe empty. A scalar parameter has shape [1].
+  // This rank's box of the parameter, possibly empty. A scalar parameter has shape [1].
   at::Tensor weights;
   // Same shape; undefined before the first backward.
   at::Tensor gradient{};
-  // Over one axis, "shard": of the whole parameter, or inside the layout of the axes that split it
-  // otherwise.
+  // Over one axis, "shard". Describes the whole parameter, or lies inside the layout of other axes
+  // that split it.
   mesh::Layout layout;
-  int rank = 0;            // this one, in the layout
+  int rank = 0;            // this rank's index in the layout
   bool is_trained = true;  // false: no gradient, no optimizer state
 
-  // Index of the first element in the parameter, flattened: a part is one run of it, unless axes
-  // besides "shard" split the parameter along its rows.
+  // Index of the part's first element in the flattened parameter. A part is one contiguous run of
+  // elements, unless another axis than "shard" cuts within rows.
   int64_t first_element() const {
     const mesh::Box box = layout.whole_box(rank);
     int64_t index = 0;

@@ -10,7 +10,7 @@
 namespace trireme::parallel {
 namespace {
 
-// A tensor [elements] whose storage has its size, but no memory yet.
+// A tensor [elements] whose storage has the right size, but no memory yet.
 at::Tensor without_memory(int64_t elements, const at::TensorOptions& options) {
   const auto num_bytes = static_cast<size_t>(elements) * options.dtype().itemsize();
   const c10::Storage storage(c10::Storage::use_byte_size_t(), num_bytes,
@@ -57,7 +57,7 @@ ShardedWeights::ShardedWeights(std::span<const at::Tensor> parameters,
 }
 
 ShardedWeights::~ShardedWeights() {
-  // The pool's memory must not go while the parameters point to it.
+  // The pool's memory must not be freed while the parameters point to it.
   for (Flat& flat : flats_) {
     if (!flat.memory.defined()) continue;
     flat.whole.storage().set_data_ptr_noswap(at::DataPtr(

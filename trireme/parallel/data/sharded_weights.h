@@ -1,6 +1,6 @@
-// The parameters of a module, moved into flat buckets of which every rank owns a part: the weights
-// half of ZeRO. Buckets either stay whole on every rank (ZeRO-1 and 2) or are memory only while
-// gathered (ZeRO-3). Knows nothing of modules, steps or gradients.
+// The weights half of ZeRO: a module's parameters, moved into flat buckets of which every rank owns
+// a part. Buckets either stay whole on every rank (ZeRO-1 and 2) or have memory only while gathered
+// (ZeRO-3). Knows nothing of modules, steps or gradients.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace trireme::parallel {
 
-// Thread safety: one thread drives it. The group must outlive it; the parameters keep their memory
-// of the moment when it dies.
+// Thread safety: one thread drives it. The group must outlive it. When it is destroyed, the
+// parameters keep their current memory.
 class ShardedWeights {
  public:
   struct BucketWeights {
@@ -25,7 +25,7 @@ class ShardedWeights {
     bool released_when_idle = false;
   };
 
-  // Moves the parameters' values into the buckets; the tensors stay the same objects.
+  // Moves the parameters' values into the buckets. The tensor objects stay the same.
   // symmetric: the parts lie in the group's symmetric memory.
   ShardedWeights(std::span<const at::Tensor> parameters, std::vector<BucketWeights> buckets,
                  comm::Communicator& group, bool symmetric);
@@ -33,26 +33,26 @@ class ShardedWeights {
   ShardedWeights(const ShardedWeights&) = delete;
   ShardedWeights& operator=(const ShardedWeights&) = delete;
 
-  // This rank's part of the bucket, which the optimizer changes. [cuts[rank + 1] - cuts[rank]]
+  // This rank's part of the bucket, which the optimizer changes: [cuts[rank + 1] - cuts[rank]].
   const at::Tensor& part(size_t bucket) const { return flats_[bucket].part; }
 
-  // Starts to bring all parts together; the parameters are whole once the work is done.
+  // Starts to gather all parts. The parameters are whole once the work is done.
   // Comm:       (p-1)/p * n bytes of the bucket
   // Collective: every rank, in the same order
   [[nodiscard]] comm::WorkPtr gather(size_t bucket, bool background);
 
-  // Gives the whole parameters' memory back, if the bucket is of that kind; views of them dangle.
+  // Frees the whole parameters' memory if the bucket is released when idle. Views of them dangle.
   void release(size_t bucket);
 
   // Bytes of the parts and of the buckets that stay whole.
   int64_t resident_bytes() const;
-  // The largest sum of bytes that were gathered at one time.
+  // The most bytes that were gathered at one time.
   int64_t peak_gathered_bytes() const { return pool_.peak_bytes(); }
 
  private:
   struct Flat {
     at::Tensor whole;   // [num_elements]; without memory while released
-    at::Tensor part;    // [cuts[rank + 1] - cuts[rank]]; a view of `whole` in a bucket that stays
+    at::Tensor part;    // [cuts[rank + 1] - cuts[rank]]; a view of `whole` if that stays
     at::Tensor memory;  // of `whole` while gathered
   };
   at::Tensor allocate(int64_t elements, const at::TensorOptions& options);

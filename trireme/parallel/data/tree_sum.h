@@ -1,6 +1,6 @@
-// Sums in one fixed binary tree, whatever the number of ranks that hold the terms: what makes
-// gradients independent of how many ranks share a batch (train.reproducible). The collectives of
-// comm sum in rank order, which is another order for four ranks than for two pairs.
+// Sums in one fixed binary tree, whatever number of ranks holds the terms. It makes gradients
+// independent of how many ranks share a batch (train.reproducible). comm's collectives sum in rank
+// order, which differs between four ranks and two pairs.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace trireme::parallel {
 
-// Adds terms that come one by one: neighbours first, then pairs of pairs. Holds log2 of them.
-// T: a number, or a tensor, which is changed in place and must have memory of its own.
+// Adds terms that come one by one: neighbours first, then pairs of pairs. Holds log2 of their
+// number. T: a number, or a tensor, which is changed in place and must own its memory.
 template <typename T>
 class TreeSum {
  public:
@@ -27,7 +27,7 @@ class TreeSum {
     }
     sums_.push_back({std::move(term), num_terms});
   }
-  // The sum of all terms, at least one. Empty afterwards.
+  // Returns the sum of all terms, of which there must be at least one. Empty afterwards.
   T take() {
     T sum = std::move(sums_.back().value);
     sums_.pop_back();
@@ -39,7 +39,7 @@ class TreeSum {
  private:
   struct Sum {
     T value;
-    int64_t num_terms;  // a power of two, smaller from one to the next
+    int64_t num_terms;  // a power of two; each is smaller than the one before
   };
   T add_to_last(T term) {
     T sum = std::move(sums_.back().value);
@@ -50,23 +50,23 @@ class TreeSum {
   std::vector<Sum> sums_;
 };
 
-// The sum over ranks of this rank's part [cuts[rank], cuts[rank + 1]) of `flat`; rank 0 and 1 make
-// a pair, 2 and 3, and so on. `flat` is left as it was.
+// The sum over ranks of this rank's part [cuts[rank], cuts[rank + 1]) of `flat`. Ranks 0 and 1 make
+// a pair, 2 and 3, and so on. `flat` does not change.
 // Shapes:     flat [n] -> [cuts[rank + 1] - cuts[rank]]
 // Comm:       (p-1)/p * n elements
 // Collective: every rank
 at::Tensor tree_reduce_scatter(comm::Communicator& group, const at::Tensor& flat,
                                std::span<const int64_t> cuts);
 
-// The same sum of all of `flat` on every rank, in place.
+// The same sum of all of `flat`, on every rank, in place.
 // Comm:       2(p-1)/p * n elements
 // Collective: every rank
 void tree_all_reduce(comm::Communicator& group, const at::Tensor& flat);
 
-// [parts + 1] where each of `parts` begins, as evenly as it goes (see mesh::split_range).
+// [parts + 1] boundaries of `parts` parts, as even as possible (see mesh::split_range).
 std::vector<int64_t> even_cuts(int64_t length, int parts);
 
-// The parts of `flat` that `cuts` make, as views.
+// Views of `flat`, cut at `cuts`.
 std::vector<at::Tensor> view_parts(const at::Tensor& flat, std::span<const int64_t> cuts);
 
 }  // namespace trireme::parallel

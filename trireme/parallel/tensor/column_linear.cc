@@ -15,7 +15,7 @@ using torch::autograd::variable_list;
 struct Call : torch::CustomClassHolder {
   TensorAxis axis;
   std::vector<int64_t> lead;
-  std::vector<bool> has_bias;  // one a layer
+  std::vector<bool> has_bias;  // one per layer
   int64_t num_rows = 1;
 };
 
@@ -30,7 +30,7 @@ void multiply(at::Tensor y_Sf, mesh::Range rows, const at::Tensor& x, const at::
   }
 }
 
-// tensors: x, then of each layer its weight and, if it has one, its bias.
+// tensors: x, then each layer's weight and, if it has one, its bias.
 class ColumnLinearFunction : public torch::autograd::Function<ColumnLinearFunction> {
  public:
   static variable_list forward(AutogradContext* ctx, const c10::intrusive_ptr<Call>& call,
@@ -42,7 +42,7 @@ class ColumnLinearFunction : public torch::autograd::Function<ColumnLinearFuncti
       layers.push_back({tensors[at], has_bias ? tensors[at + 1] : at::Tensor()});
       at += has_bias ? 2 : 1;
     }
-    // Tensors of their own: autograd lets nobody change a view that is one of several outputs.
+    // Separate tensors, because autograd forbids changing a view that is one of several outputs.
     variable_list outputs, saved{tensors[0]}, rows_of;
     for (const LinearWeight& layer : layers) {
       std::vector<int64_t> shape = call->lead;
@@ -76,7 +76,7 @@ class ColumnLinearFunction : public torch::autograd::Function<ColumnLinearFuncti
       grad_x = sum_rows(input_gradient(*call, saved, grads), axis, axis.overlaps());
     }
     const at::Tensor x_SD = gathered.wait();
-    variable_list result(2);  // of the call, which needs_input_grad() does not count, and of x
+    variable_list result(2);  // of the call, which needs_input_grad() does not count, and x
     for (size_t layer = 0; layer < grads.size(); ++layer) {
       const at::Tensor& grad = grads[layer];
       const bool wanted = grad.defined() && ctx->needs_input_grad(result.size() - 1);
@@ -91,7 +91,7 @@ class ColumnLinearFunction : public torch::autograd::Function<ColumnLinearFuncti
   }
 
  private:
-  // Over this rank's outputs. [S, D]
+  // Over this rank's outputs: [S, D].
   static at::Tensor input_gradient(const Call& call, const variable_list& saved,
                                    const variable_list& grads) {
     at::Tensor grad_SD =

@@ -1,5 +1,5 @@
-// Linear layers of one input whose outputs are split over the tensor axis: each rank has some rows
-// of every weight. Query, key and value, or gate and up, in one call.
+// Linear layers with the same input whose outputs are split over the tensor axis: each rank has
+// some rows of every weight. One call does query, key and value, or gate and up.
 // Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3
 #pragma once
 
@@ -11,16 +11,16 @@
 
 namespace trireme::parallel {
 
-// A weight as torch and Hugging Face keep it, with its bias if it has one.
+// A weight in the layout of torch and Hugging Face, with an optional bias.
 struct LinearWeight {
   at::Tensor weight;  // [out, in]
-  at::Tensor bias{};  // [out]; undefined without
+  at::Tensor bias{};  // [out]; undefined: no bias
 };
 
 // y_i = x W_i^T + b_i with this rank's rows of each W_i. x's gradient is summed over the layers
-// inside the matrix products and then over the ranks, while the weights' gradients are computed.
-// Shapes:     x as the layers hold it, [..., D] or with axis.sequence [s, D]; W_i [f_i, D]
-//             -> y_i [lead..., f_i], the product of `lead` being S
+// inside the matrix products, and over the ranks while the weights' gradients are computed.
+// Shapes:     x as the layers hold it, [..., D] or with axis.sequence [s, D]; W_i [f_i, D] -> y_i
+//             [lead..., f_i], the product of `lead` being S
 // Comm:       n = S*D*itemsize bytes. forward none, backward 2(p-1)/p * n; with axis.sequence
 //             forward (p-1)/p * n, backward 2(p-1)/p * n (x again, its gradient)
 // Collective: every rank of the axis

@@ -20,7 +20,7 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kRowsPerTask = 4;
 
-// Of one rank's part of a row of logits; kNoTarget where the target is on another rank.
+// Statistics of one rank's part of a row of logits. `target` is kNoTarget if another rank has it.
 struct RowStats {
   double top = 0;     // the largest logit
   double sum = 0;     // of exp(logit - top)
@@ -29,7 +29,7 @@ struct RowStats {
 constexpr int64_t kNumStats = 3;
 constexpr double kNoTarget = -std::numeric_limits<double>::infinity();
 
-// A row of logits becomes exp(logit - top).
+// Replaces a row of logits by exp(logit - top).
 template <typename scalar>
 TRIREME_INLINE void exponentials_body(scalar* logits, int64_t vocab, double* top, double* sum) {
   const scalar largest = internal::lane_max(vocab, logits);
@@ -57,8 +57,8 @@ TRIREME_SOFTMAX_KERNELS(float)
 TRIREME_SOFTMAX_KERNELS(double)
 #undef TRIREME_SOFTMAX_KERNELS
 
-// What a chunk of rows needs, on the CPU: logits become exponentials, then the gradient.
-// Every function of logits_Cv [C, v] and targets [C], less first_row; stats [C, 3] fp64.
+// Operations on a chunk of rows on the CPU: logits become exponentials, then the gradient. All take
+// logits_Cv [C, v] and targets [C], less first_row; stats are [C, 3] fp64.
 class Softmax {
  public:
   Softmax(at::Tensor logits_Cv, const int64_t* targets, int64_t first_row)
@@ -80,7 +80,8 @@ class Softmax {
     });
   }
 
-  // Exponentials become softmax - onehot(target): row r times factors[r]; ignored rows are zero.
+  // Replaces exponentials by softmax - onehot(target). Row r is scaled by factors[r]; ignored rows
+  // are zero.
   void to_gradient(const double* factors) {
     const int64_t vocab = logits_Cv_.size(1);
     AT_DISPATCH_FLOATING_TYPES(logits_Cv_.scalar_type(), "linear_cross_entropy", [&] {
@@ -100,7 +101,7 @@ class Softmax {
   }
 
  private:
-  // -1 when another rank has it, or nobody.
+  // -1 when another rank has the target, or none.
   int64_t local_target(int64_t row) const {
     const int64_t target = targets_[row] - first_row_;
     const bool is_here =
@@ -113,7 +114,7 @@ class Softmax {
   int64_t first_row_;
 };
 
-// The same by ATen, for tensors that are not on the CPU.
+// The same with ATen, for tensors that are not on the CPU.
 void exponentiate_composed(at::Tensor logits_Cv, const at::Tensor& targets_C, int64_t first_row,
                            const at::Tensor& stats_C3) {
   const at::Tensor local_C = targets_C - first_row;
@@ -137,7 +138,7 @@ void to_gradient_composed(at::Tensor logits_Cv, const at::Tensor& targets_C, int
   logits_Cv.masked_fill_(targets_C.eq(kIgnoredTarget).unsqueeze(1), 0);
 }
 
-// Every rank's stats of the chunk's rows: [p, C, 3] on the CPU.
+// All ranks' statistics of the chunk's rows: [p, C, 3] on the CPU.
 at::Tensor gather_stats(const at::Tensor& mine_C3, const TensorAxis& axis) {
   if (axis.size() == 1) return mine_C3.unsqueeze(0);
   const at::Tensor all =
@@ -146,7 +147,7 @@ at::Tensor gather_stats(const at::Tensor& mine_C3, const TensorAxis& axis) {
   return MovingRows(axis, all, axis.group->all_gather(all.unbind(0), mine_C3), start).wait();
 }
 
-// The sum of the rows' losses, and by what this rank's exponentials are to be multiplied.
+// Returns the sum of the rows' losses. Sets the factors for this rank's exponentials.
 double combine(const at::Tensor& stats_pC3, int rank, const int64_t* targets, double* factors) {
   const int64_t num_ranks = stats_pC3.size(0), C = stats_pC3.size(1);
   const auto* stats = stats_pC3.const_data_ptr<double>();
@@ -198,7 +199,7 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
         at::Tensor grad_x_CD = grad_x_SD.narrow(0, start, C);
         at::mm_out(grad_x_CD, logits_Cv, w_vD);
       }
-      // beta = 0 on the first chunk: what the memory held before is not read.
+      // beta = 0 on the first chunk, so the uninitialised memory is not read.
       if (call->wants_w) grad_w_vD.addmm_(logits_Cv.t(), x_CD, start == 0 ? 0 : 1);
     }
     if (call->wants_x) ctx->saved_data["grad_x"] = sum_rows(grad_x_SD, axis).wait().view(x.sizes());
@@ -218,13 +219,13 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
       result[i] = found->second.toTensor();
       if (scale != 1.0) result[i].mul_(scale);
     }
-    // Nobody else holds the gradients now, so autograd takes them over without a copy.
+    // No other reference is left, so autograd takes the gradients over without a copy.
     ctx->saved_data.clear();
     return result;
   }
 
  private:
-  // Of the chunk of rows from `start` on: its summed loss; the logits become its gradient.
+  // Returns the summed loss of the chunk of rows from `start` on. Its logits become its gradient.
   static double loss_and_gradient(const Call& call, at::Tensor logits_Cv, int64_t start) {
     const int64_t C = logits_Cv.size(0), first_row = call.options.first_row;
     const int64_t* targets = call.host_targets_S.const_data_ptr<int64_t>() + start;

@@ -25,7 +25,7 @@ class ReplicatedWeightFunction : public torch::autograd::Function<ReplicatedWeig
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const auto call = c10::static_intrusive_pointer_cast<Call>(ctx->saved_data["call"].toCapsule());
-    // In fp32 at least, rounded once.
+    // Summed in fp32 at least, and rounded once.
     const at::ScalarType dtype = grads[0].scalar_type();
     const at::Tensor sum = empty_on(call->axis, grads[0].sizes(),
                                     grads[0].options().dtype(at::promote_types(dtype, at::kFloat)));

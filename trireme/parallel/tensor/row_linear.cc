@@ -19,8 +19,9 @@ struct Call : torch::CustomClassHolder {
   std::vector<int64_t> shape;  // of the result
 };
 
-// Rows of this rank's part of the sum, into y. The residual and the bias are added to the rank's
-// own rows alone: each row gets them once, inside a matrix product, and the ranks share the work.
+// Computes rows of this rank's part of the sum, into y. Residual and bias are added only to the
+// rank's own rows. Each row thus gets them once, inside a matrix product, and the ranks share the
+// work.
 class PartialProduct {
  public:
   PartialProduct(const at::Tensor& x_Sf, const at::Tensor& w_Df, at::Tensor bias,
@@ -57,7 +58,7 @@ class PartialProduct {
   at::Tensor y_SD_;
 };
 
-// tensors: x, weight, then bias and residual as there are.
+// tensors: x, weight, then bias and residual if present.
 class RowLinearFunction : public torch::autograd::Function<RowLinearFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const c10::intrusive_ptr<Call>& call,

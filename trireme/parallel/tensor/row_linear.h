@@ -1,5 +1,5 @@
 // A linear layer whose input is split over the tensor axis: each rank has some columns of the
-// weight, and the ranks' products are summed. What closes a branch that column_linear opened.
+// weight, and the ranks' products are summed. It ends a branch that column_linear began.
 // Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace trireme::parallel {
 
-// sum over ranks of x W^T, plus bias and residual, which are added once; every rank holds the bias
-// whole, and its gradient has the same bits on all.
+// The sum over ranks of x W^T, plus bias and residual, which are added once. Every rank holds the
+// whole bias, and its gradient has the same bits on all ranks.
 // Shapes:     x_f [..., f], S rows; W [D, f]; residual as the layers hold it, [..., D] or with
 //             axis.sequence [s, D]; undefined: none -> residual's shape; without residual x's with
 //             D in place of f, or [s, D]

@@ -13,7 +13,7 @@ using torch::autograd::variable_list;
 struct Call : torch::CustomClassHolder {
   TensorAxis axis;
   at::Tensor positions;  // [n] int64: rows of the result that this rank fills
-  at::Tensor rows;       // [n] int64: of its weight
+  at::Tensor rows;       // [n] int64: rows of the rank's weight
   int64_t num_rows = 0;  // S
 };
 
@@ -27,7 +27,7 @@ class VocabEmbeddingFunction : public torch::autograd::Function<VocabEmbeddingFu
     y_SD.index_copy_(0, call->positions, weight_vD.index_select(0, call->rows));
     ctx->saved_data["call"] = c10::IValue::make_capsule(call);
     ctx->saved_data["weight_rows"] = weight_vD.size(0);
-    // All but one of a row's terms are zero: the sum is exact.
+    // All but one of a row's terms are zero, so the sum is exact.
     return sum_rows(y_SD, call->axis).wait();
   }
 

@@ -8,7 +8,7 @@
 
 namespace trireme::parallel {
 
-// The rows of `tokens_BT`, each from the rank that holds it.
+// Looks up `tokens_BT`; each row comes from the rank that holds it.
 // Shapes:     tokens_BT [B, T] int64; weight_vD [v, D]: rows first_row to first_row + v of [V, D]
 //             -> [B, T, D], or with axis.sequence [s, D]
 // Comm:       n = B*T*D*itemsize bytes. forward 2(p-1)/p * n, backward none; with axis.sequence

@@ -1,5 +1,5 @@
-// Where a layer's backward may leave the gradient of its weights to be computed later: what fills
-// the bubbles of a zero-bubble pipeline.
+// Lets a layer's backward postpone the gradients of its weights. Zero-bubble pipelines fill their
+// bubbles with them.
 // Source: Qi et al. 2023, arXiv:2401.10241, section 2
 #pragma once
 
@@ -12,9 +12,9 @@ namespace trireme::parallel {
 class WeightGradients {
  public:
   virtual ~WeightGradients() = default;
-  // Takes `gradient` over and returns true: it is called once, later, by the thread that runs
-  // backward, and its result added to the gradient of `leaf` as autograd would have. Or returns
-  // false: it is to be computed now.
+  // Takes over `gradient` and returns true, or returns false: compute it now. A `gradient` that was
+  // taken over is called once, later, by the thread that runs backward. Its result is added to the
+  // gradient of `leaf` as autograd would have done.
   virtual bool defer(const at::Tensor& leaf, std::function<at::Tensor()> gradient) = 0;
 };
 

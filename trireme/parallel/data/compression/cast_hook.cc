@@ -13,7 +13,7 @@ CastHook::CastHook(at::ScalarType wire) : wire_(wire) {
 }
 
 int64_t CastHook::all_reduce(const GradientBucket& bucket, comm::Communicator& group) {
-  // Element by element, so the bucket may be cut among the ranks anywhere.
+  // Each element is coded by itself, so the bucket may be cut among the ranks anywhere.
   const at::Tensor rows = bucket.flat.to(at::kFloat).view({-1, 1});
   const RowCode code{
       .dtype = wire_,

@@ -1,4 +1,4 @@
-// The rules by which gradients are compressed on the wire; each is a hook of this folder.
+// The kinds of gradient compression. Each is a hook in this folder.
 #pragma once
 
 #include "trireme/base/choice.h"
@@ -11,7 +11,7 @@ inline constexpr Choice<Compression> kCompressions[] = {
     {"fp16", Compression::kFp16},         {"int8", Compression::kInt8},
     {"powersgd", Compression::kPowerSgd}, {"topk", Compression::kTopK}};
 
-// Whether a rank keeps what a step did not send and adds it to the next.
+// Whether a rank keeps what a step did not send and adds it to the next gradient.
 constexpr bool keeps_residual(Compression compression) {
   return compression == Compression::kPowerSgd || compression == Compression::kTopK;
 }

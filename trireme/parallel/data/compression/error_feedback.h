@@ -1,5 +1,5 @@
-// Error feedback: what a rule did not send of a gradient is added to the next one, so that nothing
-// is lost for good. One residual a parameter, this rank's alone.
+// Error feedback: the part of a gradient that was not sent is added to the next one, so nothing is
+// lost for good. Each rank has its own residual per parameter.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 
 namespace trireme::parallel {
 
-// Residuals are in the dtype that hooks compute in (wire.h): 4 bytes a parameter on every rank.
+// Residuals have the dtype that hooks compute in (wire.h): 4 bytes per parameter on every rank.
 // Source: Seide et al. 2014, "1-bit stochastic gradient descent"; Karimireddy et al. 2019,
 //         arXiv:1901.09847
 class ErrorFeedback {
  public:
-  // A residual of zeros for this gradient.
+  // Adds a zero residual for this gradient.
   void add_gradient(const GradientSpec& gradient);
 
-  // gradient + residual, in memory of its own; the residual is what the caller makes of it.
+  // gradient + residual, in new memory. The caller must update the residual with keep().
   at::Tensor corrected(const std::string& name, const at::Tensor& gradient) const;
 
-  // Keeps what was not sent. What is not finite is forgotten: its step is refused, and it would
-  // stay for ever.
+  // Keeps what was not sent. Values that are not finite are dropped: their step is refused, and
+  // they would stay forever.
   void keep(const std::string& name, const at::Tensor& residual);
 
   // "error.<parameter>".

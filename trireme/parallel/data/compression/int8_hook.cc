@@ -31,7 +31,7 @@ void encode(const at::Tensor& rows, const at::Tensor& code) {
   const PartCode part = view_code(code);
   const at::Tensor scales = rows.abs().amax(1, /*keepdim=*/true).div_(kLargest);
   part.scales.copy_(scales);
-  // 0 / 0 is the NaN of a block of zeros. A block whose scale is not finite decodes to NaN by it.
+  // A block of zeros gives 0 / 0 = NaN. A block whose scale is not finite decodes to NaN anyway.
   part.values.copy_((rows / scales).round_().clamp_(-kLargest, kLargest).nan_to_num_(0, 0, 0));
 }
 

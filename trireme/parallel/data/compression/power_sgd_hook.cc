@@ -13,7 +13,7 @@
 namespace trireme::parallel {
 namespace {
 
-// A gradient's rows and columns as a matrix.
+// The rows and columns of a gradient as a matrix.
 std::pair<int64_t, int64_t> matrix_of(at::IntArrayRef shape) {
   if (shape.empty()) return {1, 1};
   int64_t columns = 1;
@@ -21,7 +21,7 @@ std::pair<int64_t, int64_t> matrix_of(at::IntArrayRef shape) {
   return {shape[0], columns};
 }
 
-// All tensors of one dtype in one call, in place.
+// Reduces all tensors of one dtype in one call, in place.
 int64_t all_reduce_together(const std::vector<at::Tensor>& tensors, comm::Communicator& group) {
   if (tensors.empty()) return 0;
   std::vector<at::Tensor> flats;
@@ -53,7 +53,7 @@ void PowerSgdHook::prepare(std::span<const GradientSpec> gradients) {
   }
 }
 
-// The same on every rank.
+// Draws the same Q on every rank.
 void PowerSgdHook::start(const std::string& name, const at::Tensor& q) const {
   const RandomKey key = random_key(options_.seed, "powersgd/" + name);
   std::vector<double> values;
@@ -86,7 +86,7 @@ int64_t PowerSgdHook::all_reduce(const GradientBucket& bucket, comm::Communicato
   for (size_t j = 0; j < matrices.size(); ++j) {
     const at::Tensor& gradient = bucket.gradients[matrices[j].index];
     at::Tensor& m = matrices[j].m;
-    // LAPACK may refuse a NaN; as a zero it would be lost, so it goes into Q by M itself.
+    // LAPACK may refuse a NaN. Replaced by zero it would be lost, but M itself carries it into Q.
     ps[j] = std::get<0>(at::linalg_qr(ps[j].nan_to_num(0, 0, 0)));
     const at::Tensor mine = m.t().mm(ps[j]);
     qs[j].copy_(mine);

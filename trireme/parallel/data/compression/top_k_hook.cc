@@ -13,7 +13,7 @@
 namespace trireme::parallel {
 namespace {
 
-// Every rank's tensor, [ranks, k].
+// All ranks' tensors: [ranks, k].
 at::Tensor gather_rows(comm::Communicator& group, const at::Tensor& mine) {
   const at::Tensor all = at::empty({group.size(), mine.numel()}, mine.options());
   group.all_gather(all.unbind(0), mine)->wait();
@@ -39,7 +39,7 @@ int64_t TopKHook::num_sent(int64_t num_elements) const {
 }
 
 int64_t TopKHook::all_reduce(const GradientBucket& bucket, comm::Communicator& group) {
-  std::vector<at::Tensor> indices, values;  // of one gradient each: [k] int64, [k]
+  std::vector<at::Tensor> indices, values;  // for each gradient: [k] int64, [k]
   for (size_t i = 0; i < bucket.gradients.size(); ++i) {
     const at::Tensor& gradient = bucket.gradients[i];
     at::Tensor rest = feedback_.corrected(bucket.names[i], gradient);
@@ -58,7 +58,7 @@ int64_t TopKHook::all_reduce(const GradientBucket& bucket, comm::Communicator& g
     const int64_t count = indices[i].numel();
     const at::Tensor sum = at::zeros({bucket.gradients[i].numel()}, all_values.options());
     for (int r = 0; r < group.size(); ++r) {
-      // A rank's places differ among each other: each element gets one term a rank, in rank order.
+      // A rank's indices are distinct, so each element gets one term per rank, in rank order.
       sum.index_add_(0, all_indices.select(0, r).narrow(0, begin, count),
                      all_values.select(0, r).narrow(0, begin, count));
     }

@@ -1,4 +1,4 @@
-// The largest elements of each gradient alone are sent; the others wait in the residual.
+// Sends only the largest elements of each gradient. The others wait in the residual.
 #pragma once
 
 #include "trireme/parallel/data/compression/error_feedback.h"
@@ -6,9 +6,9 @@
 
 namespace trireme::parallel {
 
-// Of each parameter of n elements every rank sends its ceil(ratio * n) largest of gradient +
-// residual, with their places; the sum is taken in rank order. What was not sent, rounding to the
-// gradient's dtype included, is the next step's residual.
+// For each parameter of n elements, every rank sends the ceil(ratio * n) largest elements of
+// gradient + residual, with their indices. They are summed in rank order. The next step's residual
+// is what was not sent, including the rounding to the gradient's dtype.
 // State:  error.<parameter> [shape], this rank's.
 // Source: Lin et al. 2018, arXiv:1712.01887 (Deep Gradient Compression), section 3, without its
 //         momentum correction, which belongs to SGD; Stich et al. 2018, arXiv:1809.07599
@@ -18,8 +18,8 @@ class TopKHook : public GradientHook {
   explicit TopKHook(double ratio);
 
   void prepare(std::span<const GradientSpec> gradients) override;
-  // Comm: (p-1) * k * (4 + itemsize) bytes for k elements sent a rank: grows with p, where the
-  //       others do not
+  // Comm: (p-1) * k * (4 + itemsize) bytes for k elements sent per rank; unlike the other hooks',
+  //       it grows with p
   int64_t all_reduce(const GradientBucket& bucket, comm::Communicator& group) override;
   std::vector<HookState> state() const override { return feedback_.state(); }
 

@@ -1,5 +1,5 @@
-// Another hook, after some steps without: early gradients change fast, and what a residual holds of
-// them comes late.
+// Starts another hook after some plain steps. Early gradients change fast, and a residual would
+// apply its part of them too late.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace trireme::parallel {
 
-// The first `steps` steps are plain all-reduces in rank order, with the bits of a run without hook.
-// State: warm_up_steps_left [1] int64, the same on all ranks; then the other hook's.
+// The first `steps` steps are plain all-reduces in rank order, with the bits of a run without a
+// hook. State: warm_up_steps_left [1] int64, the same on all ranks; then the other hook's.
 class WarmUpHook : public GradientHook {
  public:
   static constexpr const char* kStepsLeft = "warm_up_steps_left";
@@ -18,13 +18,13 @@ class WarmUpHook : public GradientHook {
 
   void prepare(std::span<const GradientSpec> gradients) override { hook_->prepare(gradients); }
   void begin_step() override;
-  // Comm: warming up 2(p-1)/p * n bytes, then the other hook's
+  // Comm: while warming up 2(p-1)/p * n bytes, then the other hook's
   int64_t all_reduce(const GradientBucket& bucket, comm::Communicator& group) override;
   std::vector<HookState> state() const override;
 
  private:
   std::shared_ptr<GradientHook> hook_;
-  at::Tensor steps_left_;  // [1] int64, after the present one
+  at::Tensor steps_left_;  // [1] int64, not counting the present one
   bool is_warming_up_ = false;
 };
 

@@ -41,7 +41,7 @@ void DeferredWork::run(const Key& key) {
   for (Item& item : items) {
     Sum& sum = sums[item.leaf.unsafeGetTensorImpl()];
     at::Tensor gradient = item.gradient();
-    item.gradient = nullptr;  // and what it keeps alive
+    item.gradient = nullptr;  // and everything it keeps alive
     sum.gradient = sum.gradient.defined() ? at::add(sum.gradient, gradient) : std::move(gradient);
     if (--sum.uses_left == 0) accumulate_gradient(item.leaf, std::move(sum.gradient));
   }

@@ -1,5 +1,5 @@
-// Weight gradients that wait for a better time: while a zero-bubble schedule runs the input part of
-// a backward, layers that know this class leave the gradients of their weights here.
+// Postponed weight gradients. While a zero-bubble schedule runs the input part of a backward,
+// layers that know this class leave their weights' gradients here.
 // Source: Qi et al. 2023, arXiv:2401.10241, section 2
 #pragma once
 
@@ -15,26 +15,26 @@ namespace trireme::parallel {
 
 using GradientFunction = std::function<at::Tensor()>;
 
-// A layer's backward says
+// A layer's backward calls
 //
 //   if (!deferred.defer(weight, gradient)) grad_weight = gradient();
 //
-// and gives autograd an undefined gradient where it deferred. Every use of one weight in a stage
-// defers, or none: then its gradients are added in the same order as without. What `gradient`
-// captures stays in memory until it has run.
-// Thread safety: the thread that runs the pipeline, and autograd's threads while they run for it.
+// and gives autograd an undefined gradient if it deferred. Within a stage, either every use of a
+// weight defers or none does; then its gradients are added in the same order as without deferring.
+// What `gradient` captures stays in memory until it has run.
+// Thread safety: the thread that runs the pipeline, and autograd's threads while they run for it
 class DeferredWork {
  public:
   using Key = std::pair<int, int64_t>;  // stage, microbatch
 
-  // Keeps `gradient` for later and returns true while an input part runs; otherwise false.
+  // While an input part runs, keeps `gradient` for later and returns true. Otherwise returns false.
   bool defer(const at::Tensor& leaf, GradientFunction gradient);
 
-  // What is deferred between the two belongs to `key`.
+  // Gradients deferred between begin() and end() belong to `key`.
   void begin(const Key& key);
   void end() { is_recording_ = false; }
-  // Computes what `key` deferred, in the order of deferring; each leaf's gradient is summed first
-  // and accumulated once, as in one backward.
+  // Computes the gradients that `key` deferred, in the order of deferring. Each leaf's gradients
+  // are summed first and accumulated once, as in one backward.
   void run(const Key& key);
   bool empty() const { return items_.empty(); }
   void clear();

@@ -1,5 +1,5 @@
-// What measured runs of a schedule say: of each stage how long it computes, of each rank how much
-// of the run, and of the bubble how much of it the schedule itself explains. Arithmetic alone.
+// Evaluates measured runs of a schedule: how long each stage computes, which share of the run that
+// is, and how much of the bubble the schedule itself explains. Pure arithmetic.
 #pragma once
 
 #include <span>
@@ -12,19 +12,19 @@ namespace trireme::parallel {
 
 // Means over the runs, in seconds.
 struct PipelineTimes {
-  std::vector<StageCosts> stages;    // of a microbatch; as PipelineProfile::stage_costs()
-  std::vector<double> stage_shares;  // of a run's whole time, in which each stage computes
-  std::vector<double> waiting;       // of each rank, in a run: as PipelineProfile::waiting
-  std::vector<int64_t> bytes_sent;   // of each rank, in a run
+  std::vector<StageCosts> stages;    // per microbatch; as PipelineProfile::stage_costs()
+  std::vector<double> stage_shares;  // the share of a run's time in which each stage computes
+  std::vector<double> waiting;       // by rank, per run; as PipelineProfile::waiting
+  std::vector<int64_t> bytes_sent;   // by rank, per run
   double step = 0;                   // Timeline::cost()
-  // Timeline::bubble(): as measured; of the schedule when each stage takes its measured times; and
-  // when all take the mean of those, so that no stage is slower than another.
+  // Timeline::bubble() as measured, for the schedule with each stage's measured times, and for the
+  // schedule with their mean for every stage, so that no stage is slower than another.
   double bubble = 0;
   double schedule_bubble = 0;
   double even_bubble = 0;
 };
 
-// runs: each with the profiles of all ranks, in rank order; at least one. Of ranks whose clocks
+// runs: at least one; each has the profiles of all ranks, in rank order. The ranks' clocks must
 // agree.
 PipelineTimes pipeline_times(const Schedule& schedule,
                              std::span<const std::vector<PipelineProfile>> runs);

@@ -10,7 +10,7 @@
 namespace trireme::parallel {
 namespace {
 
-// A profile without its actions, whose bytes travel as they are.
+// A profile without its actions, which are sent as raw bytes.
 struct Summary {
   std::chrono::steady_clock::time_point begin;
   std::chrono::nanoseconds waiting;

@@ -27,7 +27,7 @@ StageExchange::StageExchange(comm::Communicator& group, const StageGraph& graph,
     const auto num_tensors = static_cast<int>(graph.inputs_between(edge).size());
     tags_per_list_ = std::max(tags_per_list_, 1 + num_tensors);
   }
-  constexpr int64_t kMostTags = int64_t{1} << 26;  // that every transport has
+  constexpr int64_t kMostTags = int64_t{1} << 26;  // supported by every transport
   const int64_t lists = 2 * std::ssize(schedule.edges) * schedule.num_microbatches;
   TRIREME_CHECK(lists * tags_per_list_ <= kMostTags, "a pipeline of ", schedule.edges.size(),
                 " edges and ", schedule.num_microbatches,

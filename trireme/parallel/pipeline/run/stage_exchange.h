@@ -1,5 +1,5 @@
-// Lists of tensors between stages, by edge and microbatch, wherever the stages are: kept here
-// between stages of one rank, sent through a TensorChannel otherwise.
+// Moves lists of tensors between stages, by edge and microbatch. Between stages of one rank they
+// are kept here; otherwise a TensorChannel sends them.
 #pragma once
 
 #include <cstdint>
@@ -24,21 +24,22 @@ struct Parcel {
   int source() const { return is_gradient ? edge.to : edge.from; }
   int target() const { return is_gradient ? edge.from : edge.to; }
 };
-// What a send or recv of a schedule moves.
+// The parcel that a send or recv of a schedule moves.
 Parcel parcel_of(const Action& transfer);
 
 class StageExchange {
  public:
-  // All must outlive it. Throws: ConfigError when there are more transfers than tags
+  // All arguments must outlive it.
+  // Throws: ConfigError when there are more transfers than tags
   StageExchange(comm::Communicator& group, const StageGraph& graph, const Schedule& schedule,
                 std::chrono::milliseconds timeout, at::Device device);
 
   // `tensors`: one for each of graph.inputs_between(parcel.edge).
   void put(const Parcel& parcel, std::vector<EdgeTensor> tensors);
-  // Hands what was put to the network.
+  // Sends what was put.
   void send(const Parcel& parcel);
   void start_recv(const Parcel& parcel);
-  // What was put on this rank, or what start_recv() announced: waits for it.
+  // Returns what was put on this rank, or waits for what start_recv() announced.
   std::vector<EdgeTensor> take(const Parcel& parcel);
 
   TensorChannel& channel() { return channel_; }

@@ -1,5 +1,5 @@
-// The stages of a pipeline and the named edges between them: what one stage writes, any later ones
-// read.
+// The stages of a pipeline and the named edges between them. One stage writes an edge, and any
+// later stages read it.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@
 
 namespace trireme::parallel {
 
-// The stage's outputs from its inputs, in the order of their names. Shapes and dtypes may differ
-// from microbatch to microbatch; no rows are fine. The inputs are not to be changed in place.
+// Computes the stage's outputs from its inputs, in the order of their names. Shapes and dtypes may
+// differ between microbatches, and tensors may have no rows. Must not change the inputs in place.
 using StageForward =
     std::function<std::vector<at::Tensor>(int64_t microbatch, std::vector<at::Tensor> inputs)>;
 
 struct PipelineStage {
-  std::string name;  // in errors
+  std::string name;  // shown in errors
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;
-  // May be empty on ranks that do not hold the stage. A parameter belongs to one stage: one that
-  // two stages share is a leaf in each, and the caller sums their gradients.
+  // May be empty on ranks that do not hold the stage. A parameter belongs to one stage. If two
+  // stages share one, each has its own leaf, and the caller sums their gradients.
   StageForward forward;
 };
 
@@ -37,25 +37,25 @@ struct StagePort {
 class StageGraph {
  public:
   // `fed`: edges that come from outside, to any stages.
-  // Throws: ConfigError when an edge has no source, two sources, is read by a stage before or at
-  //         its source, or is listed twice by a stage
+  // Throws: ConfigError when an edge has no source or two, is read by its source or an earlier
+  //         stage, or is listed twice by a stage
   StageGraph(std::vector<PipelineStage> stages, std::vector<std::string> fed);
 
   const std::vector<PipelineStage>& stages() const { return stages_; }
   bool is_fed(const StagePort& input) const { return sources_[input.stage][input.index].stage < 0; }
-  // Of an input that is not fed: the output it comes from.
+  // The output that an input comes from. The input must not be fed.
   StagePort source(const StagePort& input) const { return sources_[input.stage][input.index]; }
   // The inputs that read an output, in ascending order of stages.
   const std::vector<StagePort>& readers(const StagePort& output) const {
     return readers_[output.stage][output.index];
   }
-  // What goes from one stage to another: inputs of `edge.to`, ascending.
+  // The inputs of `edge.to` that come from `edge.from`, ascending.
   std::vector<StagePort> inputs_between(const StageEdge& edge) const;
-  // Sorted, each once.
+  // Sorted, without duplicates.
   const std::vector<StageEdge>& edges() const { return edges_; }
   // Throws: ConfigError unless a stage writes the edge `loss` and none reads it
   void check_loss(const std::string& loss) const;
-  // For comparison between ranks.
+  // A text for comparison between ranks.
   std::string describe() const;
 
  private:

@@ -1,4 +1,4 @@
-// One stage on its rank: forwards whose graphs end at the stage's inputs, and their backwards.
+// Runs one stage on its rank: forwards whose graphs end at the stage's inputs, and their backwards.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,19 @@ namespace trireme::parallel {
 
 class StageRunner {
  public:
-  // `stage` must outlive it. Throws: ConfigError when it has no forward
+  // `stage` must outlive it.
+  // Throws: ConfigError when it has no forward
   explicit StageRunner(const PipelineStage& stage);
   ~StageRunner();
   StageRunner(StageRunner&&) noexcept;
 
-  // The outputs, without their graph. With `keeps_graph` backward() is expected: until then the
-  // graph is in memory, the outputs only where it needs them.
+  // Returns the outputs without their graph. With `keeps_graph`, a backward() must follow. Until
+  // then the graph stays in memory, and outputs only if the graph needs them.
   // Throws: ConfigError when the stage returns another number of outputs than it declares
   std::vector<EdgeTensor> forward(int64_t microbatch, std::vector<EdgeTensor> inputs,
                                   bool keeps_graph);
-  // From the gradients of the outputs to those of the inputs; undefined where there is none. The
-  // stage's parameters have theirs in .grad(). Frees the graph.
+  // Takes the outputs' gradients and returns the inputs' gradients, undefined where there is none.
+  // Adds the parameters' gradients to .grad(). Frees the graph.
   std::vector<at::Tensor> backward(int64_t microbatch, std::vector<at::Tensor> gradients);
 
   size_t num_live() const { return live_.size(); }

@@ -13,7 +13,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// [tensors, kHeaderWords] int64: is there, requires a gradient, dtype, number of dimensions, sizes.
+// [tensors, kHeaderWords] int64: present, requires a gradient, dtype, number of dimensions, sizes.
 at::Tensor header_of(const std::vector<EdgeTensor>& tensors) {
   at::Tensor header = at::zeros({std::ssize(tensors), TensorChannel::kHeaderWords}, at::kLong);
   auto words = header.accessor<int64_t, 2>();
@@ -72,7 +72,7 @@ void TensorChannel::start_recv(size_t num_tensors, int peer, int tag) {
   incoming_.push_back(std::move(incoming));
 }
 
-// The header is there: the tensors' recvs.
+// The header has arrived: posts the tensors' recvs.
 void TensorChannel::post(Incoming& incoming) {
   incoming.header_work->wait();
   const at::Tensor header = incoming.header.to(at::kCPU);
@@ -108,7 +108,7 @@ void TensorChannel::wait(comm::Work& work) {
 std::vector<EdgeTensor> TensorChannel::finish_recv(int tag) {
   const auto found = std::ranges::find(incoming_, tag, &Incoming::tag);
   TRIREME_ASSERT(found != incoming_.end(), "no recv with tag ", tag);
-  // A rank's messages come in order: what lies before this one must be taken first.
+  // A rank's messages arrive in order, so those before this one must be taken first.
   for (auto earlier = incoming_.begin(); earlier <= found; ++earlier) {
     if (earlier->peer != found->peer || earlier->is_posted) continue;
     wait(*earlier->header_work);
@@ -126,11 +126,11 @@ void TensorChannel::finish_sends() {
 
 void TensorChannel::abort(const std::string& reason) {
   group_.abort(reason);
-  // Tensors live until their work is over.
+  // The tensors must live until their work is done.
   const auto let_end = [](const comm::WorkPtr& work) {
     try {
       work->wait();
-    } catch (const std::exception&) {  // the reason is known
+    } catch (const std::exception&) {  // the reason is already known
     }
   };
   for (const Outgoing& outgoing : outgoing_) let_end(outgoing.work);

@@ -1,6 +1,6 @@
-// Tensors between the ranks of a pipeline, in the background: their number is known, their shapes
-// and dtypes are not. A header of fixed size goes ahead of each list; no gradient, no rows and
-// other shapes than last time need nothing special.
+// Moves lists of tensors between the ranks of a pipeline, in the background. Their number is known;
+// their shapes and dtypes are not. A header of fixed size precedes each list, so missing gradients,
+// empty tensors and changing shapes need no special case.
 #pragma once
 
 #include <chrono>
@@ -16,31 +16,30 @@
 namespace trireme::parallel {
 
 struct EdgeTensor {
-  at::Tensor value;  // undefined: there is none
+  at::Tensor value;  // undefined: none
   bool requires_grad = false;
 };
 
-// Thread safety: one thread. Lists between two ranks are received in the order in which they are
-// sent.
+// Thread safety: one thread. Two ranks' lists are received in the order in which they are sent.
 class TensorChannel {
  public:
-  // `group` must outlive it. A timeout of zero is the group's own.
+  // `group` must outlive it. A timeout of zero means the group's.
   TensorChannel(comm::Communicator& group, std::chrono::milliseconds timeout, at::Device device);
 
-  // Tags `tag` to `tag` + tensors.size() are this list's alone.
-  // Comm:   kHeaderBytes a tensor, and the tensors' own bytes
+  // The tags from `tag` to `tag` + tensors.size() belong to this list only.
+  // Comm:   kHeaderBytes per tensor, and the tensors' own bytes
   // Throws: ConfigError when a tensor has more than 8 dimensions
   void send(const std::vector<EdgeTensor>& tensors, int peer, int tag);
-  // From now on the list may come; returns at once.
+  // Allows the list to arrive from now on. Returns at once.
   void start_recv(size_t num_tensors, int peer, int tag);
   // Waits for the list that start_recv() announced.
   std::vector<EdgeTensor> finish_recv(int tag);
 
-  // Moves on what has come, without waiting.
+  // Advances transfers for which data has arrived, without waiting.
   void progress();
   // Waits until everything has been sent.
   void finish_sends();
-  // Gives up: the group is dead afterwards.
+  // Aborts. The group is dead afterwards.
   void abort(const std::string& reason);
 
   static constexpr int64_t kMaxDims = 8;
@@ -49,7 +48,7 @@ class TensorChannel {
 
   int64_t bytes_sent() const { return bytes_sent_; }
   std::chrono::nanoseconds waiting() const { return waiting_; }
-  // Of bytes and waiting.
+  // Resets bytes_sent() and waiting().
   void reset_counts();
 
  private:
@@ -62,7 +61,7 @@ class TensorChannel {
     int tag = 0;
     at::Tensor header;  // [num_tensors, kHeaderWords] int64
     comm::WorkPtr header_work;
-    bool is_posted = false;  // the tensors' recvs too
+    bool is_posted = false;  // the tensors' recvs are posted too
     std::vector<EdgeTensor> tensors;
     std::vector<comm::WorkPtr> works;
   };

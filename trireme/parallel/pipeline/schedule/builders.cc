@@ -18,12 +18,12 @@ struct Step {
   int microbatch = 0;
 };
 
-// The order in which a rank goes through its chunks: group by group of microbatches.
+// The order in which a rank visits its chunks, one group of microbatches after another.
 std::vector<Step> steps_of(int num_chunks, int num_microbatches, int num_groups, bool backward) {
   std::vector<Step> steps;
   int begin = 0;
   for (int group = 0; group < num_groups; ++group) {
-    // As even as it goes, the longer groups first.
+    // As even as possible, longer groups first.
     const int size = num_microbatches / num_groups + (group < num_microbatches % num_groups);
     for (int c = 0; c < num_chunks; ++c) {
       const int chunk = backward ? num_chunks - 1 - c : c;
@@ -34,7 +34,7 @@ std::vector<Step> steps_of(int num_chunks, int num_microbatches, int num_groups,
   return steps;
 }
 
-// `num_ahead` forwards, then a forward and a backward in turn as long as both last.
+// `num_ahead` forwards, then forwards and backwards in turn while both last.
 std::vector<Action> one_and_one(const std::vector<Step>& forwards,
                                 const std::vector<Step>& backwards, int num_ahead, int rank,
                                 int num_ranks) {
@@ -60,7 +60,7 @@ Schedule interleaved(int num_ranks, int num_chunks, int num_microbatches) {
   const int largest_group = (num_microbatches + num_groups - 1) / num_groups;
   const auto forwards = steps_of(num_chunks, num_microbatches, num_groups, false);
   const auto backwards = steps_of(num_chunks, num_microbatches, num_groups, true);
-  // One chunk needs only the forwards that fill the ranks behind this one; several need as many
+  // With one chunk, only the forwards that fill the ranks behind this one. With several, as many
   // again, until the first backward has come back.
   const int per_rank = num_chunks == 1 ? 1 : 2;
   for (int rank = 0; rank < num_ranks; ++rank) {

@@ -1,5 +1,5 @@
-// Which compute actions of a schedule are done, and when another may start: the one place that says
-// what needs what.
+// Tracks which compute actions of a schedule are done, and when another may start. The only place
+// that defines what depends on what.
 #pragma once
 
 #include <vector>
@@ -10,12 +10,12 @@ namespace trireme::parallel {
 
 class Completion {
  public:
-  // `schedule` must outlive it. `communication` passes between ranks.
+  // `schedule` must outlive it. `communication` is the time between two ranks.
   explicit Completion(const Schedule& schedule, double communication = 0);
 
   // When everything that `action` needs has arrived at its rank; negative while something is not
-  // done. A forward needs those of the stages that feed it; a backward (or the input part) its
-  // forward and the backwards of the stages it feeds; a weight part its input part.
+  // done. A forward needs the forwards of the stages that feed it. A backward (or its input part)
+  // needs its forward and the backwards of the stages it feeds. A weight part needs its input part.
   double ready_time(const Action& action) const;
   bool is_ready(const Action& action) const { return ready_time(action) >= 0; }
 
@@ -31,8 +31,8 @@ class Completion {
   double communication_;
   std::vector<std::vector<int>> sources_;  // by stage: the stages that feed it
   std::vector<std::vector<int>> targets_;  // by stage: the stages it feeds
-  // When forward, backward (or its input part) and weight part ended, by stage and microbatch; -1
-  // before.
+  // End times of forward, backward (or its input part) and weight part, by stage and microbatch; -1
+  // if not done.
   std::vector<double> ends_;
 };
 

@@ -11,7 +11,8 @@
 namespace trireme::parallel {
 namespace {
 
-// One row per schedule: how many stages a rank has, how it is built, what bubble its paper states.
+// One row per schedule: its number of stages per rank, its builder, and the bubble its paper
+// states.
 struct Builder {
   std::string_view name;
   int default_chunks;
@@ -39,7 +40,7 @@ double bubble_when_full(const ScheduleOptions& options) {
   return options.num_microbatches >= options.num_ranks ? bubble_of_any(options) : kNoFormula;
 }
 
-// ZB-H1; with more memory (ZB-H2 and beyond) the heuristic has no formula.
+// For ZB-H1. With more memory (ZB-H2 and beyond) the heuristic has no formula.
 double bubble_of_h1(const ScheduleOptions& options) {
   const StageCosts& costs = options.costs.of(0);
   const bool is_h1 = options.memory_limit == 0 || options.memory_limit == options.num_ranks;
@@ -93,7 +94,7 @@ void check_range(std::string_view what, int64_t value, int64_t least, int64_t mo
                 least == most ? "" : concat(" to ", most));
 }
 
-// The options with the schedule's own number of chunks where none was given.
+// Fills in the schedule's own number of chunks if none was given.
 ScheduleOptions complete(const Builder& builder, ScheduleOptions options) {
   constexpr int kMost = 1 << 16;
   check_range("the number of pipeline ranks", options.num_ranks, 1, kMost);

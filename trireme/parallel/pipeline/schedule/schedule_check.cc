@@ -11,7 +11,7 @@
 namespace trireme::parallel {
 namespace {
 
-// What both ends of a transfer have in common.
+// Identifies a transfer at both of its ends.
 using Transfer = std::tuple<bool, int, int, int>;  // gradient, from stage, to stage, microbatch
 
 Transfer transfer_of(const Action& action) {
@@ -133,7 +133,7 @@ class Checker {
     }
   }
 
-  // The data of a transfer is there once its rank has come past its recv.
+  // A transfer's data has arrived once its rank has passed the recv.
   bool has_arrived(const Action& action) const {
     if (action.kind == ActionKind::kBackwardWeight) return true;
     const bool gradient = action.kind != ActionKind::kForward;
@@ -146,7 +146,7 @@ class Checker {
     });
   }
 
-  // Whether the producer of what is sent is done.
+  // Whether the data to be sent has been computed.
   bool is_produced(const Action& send) const {
     const bool gradient = send.kind == ActionKind::kSendGradient;
     return done_.is_done(
@@ -164,7 +164,7 @@ class Checker {
       if (!done_.is_ready(action) || !has_arrived(action)) return false;
       done_.finish(action);
     } else {
-      // Both ends at once, taken from the sender's side.
+      // Both ends at once, starting from the sender.
       if (!is_send(action.kind) || !is_produced(action)) return false;
       const int peer = schedule_.rank_of_stage[action.peer_stage];
       const Action* other = front(peer);

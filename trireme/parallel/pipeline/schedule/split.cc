@@ -10,7 +10,7 @@ namespace trireme::parallel {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-// Sums that are equal on paper differ by roundoff.
+// Sums that should be equal differ by roundoff.
 constexpr double kRoundoff = 1e-12;
 
 // Dynamic programming from the last stage to the first.
@@ -31,7 +31,7 @@ class Splitter {
            held * (sums_[end].activations - sums_[begin].activations);
   }
 
-  // The best split by `cost` of a stage, where a stage's and the rest's are joined by `join`.
+  // The best split under `cost`. `join` combines a stage's cost with that of the stages after it.
   using StageCost = std::function<double(int stage, int begin, int end)>;
   using Join = std::function<double(double, double)>;
   double solve(const StageCost& cost, const Join& join) {
@@ -44,7 +44,7 @@ class Splitter {
         for (int count = stage == last ? longest : 1; count <= longest; ++count) {
           const double own = cost(stage, begin, begin + count);
           const double all = stage == last ? own : join(own, best_[stage + 1][begin + count]);
-          // More layers here where it costs nothing.
+          // Prefers more layers here when that costs nothing.
           if (all == kNever || all > best_[stage][begin] * (1 + kRoundoff)) continue;
           best_[stage][begin] = std::min(best_[stage][begin], all);
           count_[stage][begin] = count;
@@ -66,7 +66,7 @@ class Splitter {
  private:
   int num_layers_;
   const SplitOptions& options_;
-  std::vector<LayerCost> sums_;  // of the layers before
+  std::vector<LayerCost> sums_;  // sums over the layers before each index
   std::vector<std::vector<double>> best_;
   std::vector<std::vector<int>> count_;
 };

@@ -22,7 +22,7 @@ struct Rgb {
   int red, green, blue;
 };
 
-// Blue, green and orange that colour-blind people tell apart.
+// Blue, green and orange that colour-blind people can tell apart.
 // Source: Okabe and Ito 2008, Color Universal Design
 Rgb color_of(ActionKind kind) {
   switch (kind) {
@@ -32,7 +32,7 @@ Rgb color_of(ActionKind kind) {
   }
 }
 
-// The further along the model a rank's stage is, the lighter.
+// Stages later in the model are lighter.
 std::string fill_of(ActionKind kind, int chunk, int num_chunks) {
   const Rgb color = color_of(kind);
   const double white = num_chunks > 1 ? 0.6 * chunk / (num_chunks - 1) : 0;
@@ -53,7 +53,7 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
-// 1, 2 or 5 times a power of ten: at most about ten of them in `span`.
+// 1, 2 or 5 times a power of ten, so that about ten at most fit into `span`.
 double tick_step(double span) {
   const double power = std::pow(10, std::floor(std::log10(span / 10)));
   for (const double factor : {1.0, 2.0, 5.0}) {

@@ -34,7 +34,7 @@ std::string label_of(const Schedule& schedule, const Action& action) {
          (chunk < kLetters ? std::string(1, static_cast<char>('a' + chunk)) : concat("/", chunk));
 }
 
-// Columns for a unit of time: enough for every label, unless one action is much shorter than
+// Columns per unit of time: enough for every label, unless one action is much shorter than the
 // others.
 double columns_per_time(const Schedule& schedule, const Timeline& timeline) {
   constexpr double kLongest = 24;
@@ -106,7 +106,7 @@ std::string draw_text(const Schedule& schedule, const Timeline& timeline,
   const size_t margin = name_of(timeline.ranks.size() - 1).size() + 2;
   TRIREME_CHECK(options.width > static_cast<int>(margin), "a drawing ", options.width,
                 " columns wide; expected more than ", margin);
-  // Bands of equal length, rather than a last one of a few columns.
+  // Bands of equal length, so that the last one is not just a few columns.
   const size_t most = static_cast<size_t>(options.width) - margin;
   const size_t num_bands = std::max<size_t>(1, (length + most - 1) / most);
   const size_t band = (length + num_bands - 1) / num_bands;

@@ -1,4 +1,4 @@
-// A timeline to look at: one row a rank, time to the right.
+// Drawings of a timeline: one row per rank, time to the right.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 namespace trireme::parallel {
 
 struct TextDrawing {
-  int width = 100;     // columns; what does not fit goes on in a further band of rows
+  int width = 100;     // columns; what does not fit continues in another band of rows
   bool color = false;  // ANSI escapes instead of fill characters
 };
-// F forward, B backward, I its input part, W its weight part, each with its microbatch and, where a
-// rank has several stages, a letter for which; '.' is idle.
+// F forward, B backward, I its input part, W its weight part, each with its microbatch; '.' is
+// idle. If a rank has several stages, a letter tells which.
 //   rank 0  F0-F1-....B0---F2-B1---
 std::string draw_text(const Schedule& schedule, const Timeline& timeline,
                       const TextDrawing& options = {});
@@ -23,7 +23,7 @@ struct SvgDrawing {
   std::string title = "";  // above the rows
   std::string unit = "";   // of the times: "ms"
 };
-// A whole SVG file, with a legend; each action's title says what it is and when.
+// A complete SVG file with a legend. Each action's title says what it is and when it runs.
 std::string draw_svg(const Schedule& schedule, const Timeline& timeline,
                      const SvgDrawing& options = {});
 

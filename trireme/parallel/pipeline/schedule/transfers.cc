@@ -1,4 +1,5 @@
-// with_transfers() and forward_only(): what a schedule's compute actions ask of the network.
+// with_transfers() and forward_only(): derive a schedule's sends and recvs from its compute
+// actions.
 #include <algorithm>
 #include <utility>
 
@@ -9,8 +10,8 @@
 namespace trireme::parallel {
 namespace {
 
-// A place in the one order that all ranks follow. What is computed starts then; what is sent was
-// ready then, and so comes before what starts at that moment.
+// A position in the order that all ranks follow. A computation starts at `time`. Data to send was
+// ready at `time`, so at equal times sends precede computations.
 struct Event {
   double time = 0;
   bool is_compute = false;

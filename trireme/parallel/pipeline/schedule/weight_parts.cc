@@ -13,18 +13,18 @@ namespace {
 
 using Actions = std::vector<Action>;
 
-// Sums of times that are equal on paper differ by roundoff.
+// Sums that should be equal differ by roundoff.
 constexpr double kRoundoff = 1e-9;
 
 // Puts weight parts between the forwards and input parts of one rank.
 class WeightFiller {
  public:
-  // `limit`: activations held, from forward to weight part. `slack`: how much of a weight part's
-  // time the next action may be delayed for it.
+  // `limit`: activations held, from forward to weight part. `slack`: by which share of a weight
+  // part's time the next action may be delayed.
   WeightFiller(const Actions& order, const PipelineCosts& costs, double limit, double slack)
       : order_(order), costs_(costs), limit_(limit), slack_(slack) {}
 
-  // Goes on until the next action waits for another rank. False when nothing was added.
+  // Continues until the next action waits for another rank. False when nothing was added.
   bool advance(Completion& completion) {
     const size_t before = filled.size();
     for (; next_ < order_.size(); ++next_) {
@@ -79,7 +79,7 @@ class WeightFiller {
   std::deque<Action> pending_;
 };
 
-// `order` with weight parts; none when it needs more memory than `limit`.
+// `order` with weight parts; empty when it needs more memory than `limit`.
 std::optional<Schedule> fill(const Schedule& order, const PipelineCosts& costs, double limit,
                              double slack) {
   Completion completion(order, costs.communication);

@@ -1,5 +1,4 @@
-// Where the weight parts of split backwards go: into the gaps of an order of forwards and input
-// parts.
+// Places the weight parts of split backwards into the gaps of an order of forwards and input parts.
 #pragma once
 
 #include <vector>
@@ -8,13 +7,14 @@
 
 namespace trireme::parallel {
 
-// What an action adds to the activations that its rank holds: 1 is one microbatch on one stage.
+// How much an action changes the activations that its rank holds. 1 is one microbatch on one stage.
 double activation_change(const Action& action, double kept_for_weight);
 
-// The cheapest by options.costs of `orders`, each filled with weight parts in several ways: into a
-// gap that is long enough, or nearly; where memory_limit leaves no room for a forward; the rest at
-// the end. `orders` hold forwards and input parts alone.
-// Throws: ConfigError when no order can be kept within memory_limit
+// Fills each of `orders` with weight parts in several ways and returns the cheapest by
+// options.costs. Weight parts go into gaps that are long enough, or nearly; where memory_limit
+// leaves no room for a forward; and the rest at the end. `orders` contain only forwards and input
+// parts.
+// Throws: ConfigError when no order fits within memory_limit
 // Source: Qi et al. 2023, arXiv:2401.10241, section 4
 Schedule fill_weight_parts(const std::vector<Schedule>& orders, const ScheduleOptions& options);
 

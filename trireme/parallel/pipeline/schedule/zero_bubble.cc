@@ -11,8 +11,8 @@ namespace {
 constexpr double kRoundoff = 1e-9;
 constexpr double kMany = 1e6;
 
-// How many forwards fit on each rank before the first gradient arrives, `extra` of one counted as
-// whole.
+// How many forwards fit on each rank before the first gradient arrives. A fraction of at least 1 -
+// `extra` counts as a whole one.
 std::vector<int> forwards_ahead(const ScheduleOptions& options, double extra) {
   const int p = options.num_ranks;
   const double communication = options.costs.communication;
@@ -50,7 +50,7 @@ Schedule split_1f1b(const ScheduleOptions& options, const std::vector<int>& ahea
 
 // One rank's forwards and input parts along the V: chunk 0 on the way down, chunk 1 on the way up.
 std::vector<Action> v_order(int rank, int num_ranks, int num_microbatches) {
-  // The pattern needs the microbatches that fill the V; those that are not there are left out.
+  // The pattern needs enough microbatches to fill the V. Those that do not exist are skipped.
   const int padded = std::max(num_microbatches, 2 * num_ranks - 1);
   const int stages[] = {rank, 2 * num_ranks - 1 - rank};
   int forwards[2] = {};
