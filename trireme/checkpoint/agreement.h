@@ -1,5 +1,5 @@
-// Ranks succeed together or fail together, and wait for each other's disks: what keeps one rank's
-// full disk from hanging the others, and one rank's slow disk from looking like a lost peer.
+// Makes ranks succeed or fail together, and wait for each other's disks. One rank's full disk does
+// not hang the others, and one rank's slow disk does not look like a lost peer.
 #pragma once
 
 #include <chrono>
@@ -12,44 +12,43 @@
 
 namespace trireme::checkpoint {
 
-// Told about every second which ranks are still at work and for how long all have waited for them,
-// once it has been a few seconds. On a thread of the agreement's own, while the caller works.
+// After a few seconds of waiting, called about every second with the ranks still at work and the
+// time all have waited for them. Runs on the agreement's own thread while the caller works.
 using OnWait = std::function<void(std::span<const int> ranks, std::chrono::milliseconds waited)>;
 
-// Given to long work.
+// Passed to long work.
 class Peers {
  public:
   virtual ~Peers() = default;
-  // To be called now and then: returns at once.
-  // Throws: CommError when a peer was lost meanwhile, which makes further work pointless
+  // Call it now and then. Returns at once.
+  // Throws: CommError when a peer was lost, which makes further work pointless
   virtual void check() const = 0;
 };
 
-// Runs `produce` here, on the calling thread, and gives every rank's result to every rank. When it
-// throws anywhere, all ranks throw what the first failing rank threw, of the same type:
-// ConfigError, CheckpointError or Error; an exception of another library is an InternalError. The
-// message names the rank, unless all failed alike.
+// Runs `produce` in the calling thread and gives every rank's result to every rank. If it throws on
+// any rank, all ranks throw the error of the first failing rank, with the same type: ConfigError,
+// CheckpointError or Error; another library's exception becomes an InternalError. The message names
+// the rank, unless all failed alike.
 //
-// However long a rank works, the others wait for it: meanwhile each rank says several times a
-// second that it is there. So a peer that dies is noticed as in every collective, one whose process
-// or host no longer runs after the group's timeout, and a disk that only is slow never is a lost
-// peer. A rank whose disk never answers is waited for without end, which `on_wait` makes visible.
-// `produce` must not communicate over `world`.
-// Comm:       8 bytes a rank, again while ranks work: at first every 50 ms, then four times a
+// However long a rank works, the others wait for it. Meanwhile each rank reports several times a
+// second that it is alive. A peer that dies is noticed as in every collective, and one whose
+// process or host no longer runs is noticed after the group's timeout. A disk that is merely slow
+// never counts as a lost peer. A rank whose disk never answers is waited for forever; `on_wait`
+// makes that visible. `produce` must not communicate over `world`.
+// Comm:       8 bytes per rank, repeated while ranks work: every 50 ms at first, then four times a
 //             second; then one all-gather of the strings
 // Collective: every rank of `world`
-// Throws:     as said; CommError when a peer is lost (also out of `produce`, the peers of which
-//             fail too)
+// Throws:     as above; CommError when a peer is lost (also from `produce` if it checks its peers)
 std::vector<std::string> gather_or_throw(comm::Communicator& world,
                                          const std::function<std::string(const Peers&)>& produce,
                                          const OnWait& on_wait = {});
 
-// The same for work that has no result.
+// The same for work without a result.
 void run_or_throw(comm::Communicator& world, const std::function<void(const Peers&)>& work,
                   const OnWait& on_wait = {});
 
-// Runs `produce` on rank 0 and gives its result to every rank; otherwise as gather_or_throw(), but
-// that no message names rank 0: nobody chose it.
+// Runs `produce` on rank 0 and gives its result to every rank. Otherwise as gather_or_throw(), but
+// messages do not name rank 0, because nobody chose it.
 std::string from_root(comm::Communicator& world,
                       const std::function<std::string(const Peers&)>& produce,
                       const OnWait& on_wait = {});

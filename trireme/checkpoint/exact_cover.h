@@ -1,6 +1,6 @@
-// Shapes and boxes that someone else may have written, checked before anything is allocated or
-// read: sizes that fit into 64 bits, and boxes that hold each element of a tensor exactly once.
-// Pure arithmetic; touches no tensor and no file.
+// Checks shapes and boxes that someone else may have written, before anything is allocated or read:
+// sizes must fit into 64 bits, and boxes must hold each element of a tensor exactly once. Pure
+// arithmetic; touches no tensor and no file.
 #pragma once
 
 #include <cstddef>
@@ -14,25 +14,24 @@
 
 namespace trireme::checkpoint {
 
-// libtorch's operators take no more.
+// The most dimensions that libtorch's operators accept.
 inline constexpr size_t kMaxDims = 64;
 
-// The bytes of a tensor of this shape. Nothing when it has more than kMaxDims dimensions, when a
-// length is negative, or when the bytes do not fit into an int64_t, lengths of 0 taken as 1:
-// libtorch computes strides that way.
+// The bytes of a tensor of this shape. Empty when it has more than kMaxDims dimensions, a negative
+// length, or more bytes than fit into an int64_t. Lengths of 0 count as 1 for that, as in
+// libtorch's strides.
 std::optional<int64_t> num_bytes_of(std::span<const int64_t> shape, size_t bytes_per_element);
 
-// For messages: "[3, 4]", the first kMaxDims lengths and "..." where a file claims more.
+// For messages: "[3, 4]". Shows the first kMaxDims lengths, and "..." if a file claims more.
 std::string shown_shape(std::span<const int64_t> shape);
 
-// Empty when each element of a tensor of this shape, which num_bytes_of() has accepted, lies in
-// exactly one of the boxes; otherwise what is wrong: "element [2, 0] lies in 2 pieces, expected 1".
-// Boxes without elements are refused.
-// Sorts num_corners() numbers, and refuses more than 2^23.
+// Empty when each element of a tensor of this shape lies in exactly one of the boxes. Otherwise the
+// problem: "element [2, 0] lies in 2 pieces, expected 1". num_bytes_of() must have accepted the
+// shape. Refuses boxes without elements. Sorts num_corners() numbers, and refuses more than 2^23.
 std::string cover_error(std::span<const int64_t> shape, const std::vector<mesh::Box>& boxes);
 
-// n 2^k for n boxes that cut k of the dimensions, or the largest number where that is beyond it; 0
-// for boxes of other numbers of dimensions. Of any shape, num_bytes_of() may have refused it.
+// n 2^k for n boxes that cut k of the dimensions, or the largest number if that overflows. 0 for
+// boxes with other numbers of dimensions. Takes any shape, even one that num_bytes_of() refuses.
 size_t num_corners(std::span<const int64_t> shape, const std::vector<mesh::Box>& boxes);
 
 }  // namespace trireme::checkpoint

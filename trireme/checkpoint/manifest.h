@@ -1,5 +1,5 @@
-// What a checkpoint's folder holds: manifest.json, the one file that is written last and checks all
-// the others. Never reads a tensor's bytes.
+// The content of a checkpoint's folder: manifest.json, the file that is written last and checks all
+// others. Never reads a tensor's bytes.
 // Format: docs/checkpoint-format.md
 #pragma once
 
@@ -15,13 +15,13 @@
 
 namespace trireme::checkpoint {
 
-// Raised whenever an older program could misread a newer checkpoint.
+// Increase it whenever an older program could misread a newer checkpoint.
 inline constexpr int64_t kFormatVersion = 1;
 inline constexpr const char* kManifestName = "manifest.json";
-// A step beyond it is none: 31 years at a thousand steps a second.
+// Larger steps are refused: 31 years at a thousand steps a second.
 inline constexpr int64_t kMaxStep = 1'000'000'000'000;
 
-// "step-000050", and back; -1 when `name` is no checkpoint's.
+// "step-000050", and the reverse; -1 when `name` is not a checkpoint's name.
 std::string folder_name(int64_t step);
 int64_t step_of(const std::string& name);
 
@@ -37,10 +37,11 @@ struct Piece {
 struct TensorRecord {
   c10::ScalarType dtype = c10::ScalarType::Float;
   std::vector<int64_t> shape{};  // global
-  // The layout at which it was saved; information alone, the pieces say where everything is.
+  // The layout at which it was saved. For information only; the pieces say where everything is.
   std::vector<mesh::Axis> axes{};
   std::vector<mesh::Placement> placements{};
-  // Each element lies in exactly one of them, each file has at most one; empty ones are left out.
+  // Each element lies in exactly one piece. Each file has at most one piece; empty ones are left
+  // out.
   std::vector<Piece> pieces{};
 
   int64_t num_elements() const;
@@ -51,7 +52,7 @@ struct TensorRecord {
 struct FileRecord {
   std::string name{};
   uint64_t num_bytes = 0;
-  std::string header_checksum{};  // of the safetensors header with its length
+  std::string header_checksum{};  // of the safetensors header including its length
 
   bool operator==(const FileRecord&) const = default;
 };
@@ -59,31 +60,31 @@ struct FileRecord {
 struct Manifest {
   int64_t step = 0;
   int world_size = 1;        // ranks that saved
-  std::string state = "{}";  // JSON text, the caller's
+  std::string state = "{}";  // JSON text from the caller
   std::map<std::string, TensorRecord> tensors{};
   std::vector<FileRecord> files{};
 
   bool operator==(const Manifest&) const = default;
 };
 
-// The text of manifest.json: valid JSON whose first line holds the checksum of all later bytes.
+// The text of manifest.json: valid JSON whose first line has the checksum of all later bytes.
 // Throws: CheckpointError when the state is not JSON or a name is not UTF-8
 std::string to_text(const Manifest& manifest);
 
-// `where` appears in errors. Sizes, counts and depth are bounded before anything is built.
-// Throws: CheckpointError when a bit changed, when a newer program wrote it, when a value is
-//         missing, of another type or out of its range
+// Bounds sizes, counts and depth before anything is built. `where` appears in errors.
+// Throws: CheckpointError when a bit has changed, when a newer program wrote it, or when a value is
+//         missing, of another type or out of range
 Manifest parse_manifest(const std::string& text, const std::filesystem::path& where);
 
-// Reads `folder`/manifest.json and checks what no checksum can: a folder step-000050 holds step 50,
-// file names stay in the folder, and of each tensor every element lies in exactly one piece.
+// Reads `folder`/manifest.json and checks what no checksum can: folder step-000050 holds step 50,
+// file names stay in the folder, and every element of each tensor lies in exactly one piece.
 // Throws: CheckpointError with the path; Error when this process may not read it
 Manifest read_manifest(const std::filesystem::path& folder);
 
-// The same of a text, but for the folder's name. `where` appears in errors.
+// The same for a text, without the folder's name. `where` appears in errors.
 Manifest parse_and_check_manifest(const std::string& text, const std::filesystem::path& where);
 
-// What both check of files and pieces.
+// The checks of files and pieces that both make.
 void check_pieces(const Manifest& manifest, const std::filesystem::path& where);
 
 }  // namespace trireme::checkpoint

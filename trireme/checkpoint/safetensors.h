@@ -1,5 +1,5 @@
-// The safetensors file format: a JSON header, then the tensors' bytes without gaps. Readable by
-// every tool of the field. Never trusts a file: everything in the header is checked before use.
+// The safetensors file format: a JSON header, then the tensors' bytes without gaps. Every tool of
+// the field can read it. Never trusts a file: checks everything in the header before use.
 // Format: docs/checkpoint-format.md
 #pragma once
 
@@ -19,20 +19,21 @@
 
 namespace trireme::checkpoint {
 
-// "F32" and the like, and back.
-// Throws: ConfigError on a dtype the format or we do not have.
+// "F32" and the like, and the reverse.
+// Throws: ConfigError for a dtype that the format or this program lacks
 std::string dtype_name(at::ScalarType dtype);
 at::ScalarType parse_dtype(const std::string& name);
 
-// Of a regular file, or a link to one: others (a FIFO, say) are never opened.
-// Throws: CheckpointError when there is none; Error when it cannot be looked at
+// The size of a regular file, or of one that a link leads to. Never opens anything else, such as a
+// FIFO.
+// Throws: CheckpointError when there is none; Error when it cannot be accessed
 uint64_t size_of_file(const std::filesystem::path& path);
 
 struct TensorInfo {
   std::string name{};
   at::ScalarType dtype = at::ScalarType::Float;
   std::vector<int64_t> shape{};
-  // Where the tensor's bytes are, from the end of the header; the writer fills both.
+  // The range of the tensor's bytes, counted from the end of the header. The writer fills it in.
   uint64_t begin = 0;
   uint64_t end = 0;
 };
@@ -40,8 +41,8 @@ struct TensorInfo {
 // Thread safety: const methods may be called from any thread.
 class SafetensorsReader {
  public:
-  // Maps the file; reads the header alone.
-  // Throws: CheckpointError with the path when the file is missing, truncated or not valid; Error
+  // Maps the file; reads only the header.
+  // Throws: CheckpointError with the path when the file is missing, truncated or invalid; Error
   //         when this process cannot open it (no permission, too many open files)
   explicit SafetensorsReader(const std::filesystem::path& path);
 
@@ -54,10 +55,10 @@ class SafetensorsReader {
 
   // The 8-byte length and the JSON after it.
   std::span<const std::byte> header() const;
-  // Throws: CheckpointError when the file has no such tensor; so do view() and read().
+  // Throws: CheckpointError when the file has no such tensor; so do view() and read()
   std::span<const std::byte> bytes(const std::string& name) const;
-  // The mapped bytes themselves: read-only (a write is a segmentation fault), alive without the
-  // reader. A tensor the file does not align to its element size is copied.
+  // The mapped bytes themselves. They are read-only (a write is a segmentation fault) and stay
+  // alive without the reader. A tensor that the file does not align to its element size is copied.
   at::Tensor view(const std::string& name) const;
   // A copy.
   at::Tensor read(const std::string& name) const;
@@ -74,12 +75,12 @@ class SafetensorsReader {
   std::map<std::string, std::string> metadata_;
 };
 
-// Writes a file front to back, one tensor in memory at a time.
+// Writes a file from front to back, with one tensor in memory at a time.
 class SafetensorsWriter {
  public:
-  // Writes the header. Larger elements go first, so that every tensor is aligned.
-  // Throws: CheckpointError when the names or shapes are no file's; Error with path and reason when
-  //         it cannot be written, as do write() and finish()
+  // Writes the header. Larger elements go first, so every tensor is aligned.
+  // Throws: CheckpointError when the names or shapes do not fit the format; Error with path and
+  //         reason when it cannot be written; so do write() and finish()
   SafetensorsWriter(const std::filesystem::path& path, std::vector<TensorInfo> tensors,
                     const std::map<std::string, std::string>& metadata = {});
 
@@ -88,9 +89,10 @@ class SafetensorsWriter {
   uint64_t num_bytes() const { return num_bytes_; }
   const std::string& header_checksum() const { return header_checksum_; }
 
-  // The next tensor; of any device and stride. Returns the checksum of its bytes.
+  // Writes the next tensor, from any device and with any strides. Returns the checksum of its
+  // bytes.
   std::string write(const at::Tensor& tensor);
-  // To be called after the last tensor; without it the file is not complete.
+  // Call after the last tensor. Without it the file is incomplete.
   void finish(bool fsync);
 
  private:
@@ -102,7 +104,7 @@ class SafetensorsWriter {
   std::string header_checksum_;
 };
 
-// A whole file in one call; on the disk when it returns.
+// Writes a whole file. It is on the disk when the call returns.
 void write_safetensors(const std::filesystem::path& path,
                        const std::map<std::string, at::Tensor>& tensors,
                        const std::map<std::string, std::string>& metadata = {});

@@ -1,5 +1,6 @@
-// Who writes what: every distinct box once, replicas spread over the ranks that hold them so that
-// the files come out alike in size. Pure arithmetic on descriptions; touches no tensor and no file.
+// Decides which rank writes what. Every distinct box is written once, and replicas are spread over
+// the ranks that hold them, so that files have similar sizes. Pure arithmetic on descriptions;
+// touches no tensor and no file.
 #pragma once
 
 #include <map>
@@ -14,10 +15,10 @@ namespace trireme::checkpoint {
 // "rank-000-of-002.safetensors"
 std::string shard_name(int rank, int world_size);
 
-// held_by[r]: what rank r holds, each tensor with one piece, this rank's box (maybe empty).
-// Returns the tensors with all their pieces, each with the file of the rank that writes it; the
-// checksums are still empty. The same on every rank, and from one run to the next.
-// Throws: CheckpointError when ranks disagree about a tensor, or together do not hold it whole
+// held_by[r]: the tensors of rank r, each with one piece, this rank's box (possibly empty). Returns
+// the tensors with all their pieces and, for each piece, the file of the rank that writes it.
+// Checksums are still empty. The result is the same on every rank and in every run.
+// Throws: CheckpointError when ranks disagree about a tensor, or together do not hold all of it
 std::map<std::string, TensorRecord> plan_save(
     std::span<const std::map<std::string, TensorRecord>> held_by);
 

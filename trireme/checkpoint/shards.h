@@ -1,5 +1,5 @@
-// The tensor files of one checkpoint, opened when first needed and believed only after their
-// checksums were compared with the manifest.
+// The tensor files of one checkpoint. They are opened when first needed, and used only after their
+// checksums have been compared with the manifest.
 #pragma once
 
 #include <filesystem>
@@ -27,12 +27,12 @@ class Shards {
   // Reads the piece's bytes and compares their checksum.
   void check(const std::string& name, const TensorRecord& record, const Piece& piece);
 
-  // The part of `record` that `box` asks for, copied into `target`, whose shape is box.size. Reads
+  // Copies the part of `record` that lies in `box` into `target`, whose shape is box.size. Reads
   // only the pieces that meet the box; check() them before.
   void copy_box(const std::string& name, const TensorRecord& record, const mesh::Box& box,
                 at::Tensor target);
 
-  // The whole tensor, its checksums compared.
+  // The whole tensor, after comparing its checksums.
   at::Tensor read(const std::string& name, const TensorRecord& record);
 
  private:
@@ -41,8 +41,8 @@ class Shards {
   std::map<std::string, std::unique_ptr<SafetensorsReader>> readers_;
 };
 
-// Shards::read() of one tensor of the checkpoint `folder`. Closes the files again: going through a
-// checkpoint so, tensor by tensor, keeps no more than one of them in memory.
+// Shards::read() of one tensor of the checkpoint `folder`. Closes the files again, so reading a
+// checkpoint tensor by tensor keeps no more than one in memory.
 // Throws: CheckpointError, also when there is no such tensor
 at::Tensor read_tensor(const std::filesystem::path& folder, const Manifest& manifest,
                        const std::string& name);

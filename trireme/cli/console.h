@@ -1,5 +1,5 @@
-// How a training run looks on the terminal: one line that updates, or plain lines when it is no
-// terminal.
+// Shows a training run on the terminal: one line that updates, or plain lines when the output is
+// not a terminal.
 #pragma once
 
 #include <cstdint>
@@ -33,13 +33,13 @@ class Console : public train::TrainObserver {
   int64_t num_steps_ = 0;
   int64_t print_interval_ = 1;           // steps between plain lines
   int64_t num_new_steps_ = 0;            // finished by this process
-  bool line_open_ = false;               // an updating line waits for its newline
+  bool line_open_ = false;               // an updating line still lacks its newline
   double seconds_per_step_ = 0;          // running mean, for the time left
   std::optional<double> noise_scale_{};  // of the last step
-  double next_wait_line_ = 0;            // seconds of a wait that are worth another plain line
+  double next_wait_line_ = 0;            // print another plain line when a wait reaches this
 };
 
-// printf's text, of at most 255 characters.
+// printf's text, cut at 255 characters.
 template <typename... Args>
 std::string format(const char* pattern, Args... args) {
   char text[256];
@@ -47,7 +47,7 @@ std::string format(const char* pattern, Args... args) {
   return text;
 }
 
-// "waiting for rank 3's disk: 40s", for the disks of several ranks at most some of them.
+// "waiting for rank 3's disk: 40s"; names only some of many ranks.
 std::string describe_wait(std::span<const int> ranks, double seconds);
 // "2.4 M", "17 k", "823".
 std::string human_count(double count);

@@ -1,4 +1,4 @@
-// The range of a number on the command line, checked before it is converted.
+// Checks the range of a number on the command line before it is converted.
 #pragma once
 
 #include <charconv>
@@ -12,7 +12,7 @@
 
 namespace trireme::cli {
 
-// Refuses what is no number (NaN and infinity are none) or lies outside:
+// Refuses text that is not a number (such as NaN or infinity) and numbers out of range:
 // "--calls: -1 is not in its range; expected at least 0 and at most 1000".
 inline CLI::Validator within(const Range& range) {
   const auto check = [range](std::string& text) -> std::string {

@@ -1,5 +1,5 @@
-// What was measured of a pipeline, for people: `trireme bench pipeline --run` and
-// `trireme train --profile` print the same table.
+// The measurements of a pipeline as a table for people. `trireme bench pipeline --run` and `trireme
+// train --profile` print the same one.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace trireme::cli {
 
-// A line a stage, then the bubble. moving: of each rank, seconds a step; empty: not known.
+// A line per stage, then the bubble. moving: seconds per step, by rank; empty: unknown.
 std::vector<std::string> pipeline_table(const parallel::Schedule& schedule,
                                         const parallel::PipelineTimes& times,
                                         const std::vector<double>& moving = {});

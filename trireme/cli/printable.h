@@ -1,5 +1,5 @@
-// Text that comes from elsewhere (a ring, a manifest, a config, the name of a file, a model), as it
-// may be shown: it moves no cursor, sets no title and is what it looks like.
+// Makes foreign text (from a ring, a manifest, a config, a file name, a model) safe to show: it
+// moves no cursor, sets no title and is what it looks like.
 #pragma once
 
 #include <string>
@@ -9,19 +9,19 @@
 
 namespace trireme::cli {
 
-// Well-formed UTF-8 stays; control characters and all other bytes become "\x1b". On one line.
+// Keeps well-formed UTF-8. Control characters and all other bytes become "\x1b". One line.
 std::string printable(std::string_view text);
 
-// Indented, in ASCII: other characters are \u escapes, bytes that are no text become U+FFFD.
+// Indented, in ASCII: other characters become \u escapes, bytes that are not UTF-8 become U+FFFD.
 std::string json_text(const nlohmann::json& object);
 
-// As printable(), of text that comes in pieces, which may end within a character. Line ends and
-// tabs stay.
+// Like printable(), for text that comes in pieces, which may end within a character. Keeps line
+// ends and tabs.
 class TerminalText {
  public:
-  // What can be shown by now.
+  // Returns what can be shown so far.
   std::string add(std::string_view piece);
-  // The rest.
+  // Returns the rest.
   std::string finish();
 
  private:

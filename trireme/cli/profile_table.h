@@ -1,4 +1,4 @@
-// What `trireme train --profile` prints.
+// The report that `trireme train --profile` prints.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace trireme::cli {
 
-// Lines for people: ranks, calls and operators in at most 100 columns, then what bounds the step,
-// and the stages of a pipeline.
+// Lines for people, at most 100 columns wide: ranks, calls and operators, then what bounds the
+// step, then the stages of a pipeline.
 std::vector<std::string> profile_table(const train::ProfileReport& report);
 
 }  // namespace trireme::cli

@@ -1,7 +1,7 @@
-// Byte-pair encoding through SentencePiece, made exact. SentencePiece folds whitespace, repairs
-// invalid UTF-8 and takes U+2581 for a space; here normalisation is off, each of those goes through
-// the 256 byte pieces, and every piece of text is checked to decode to itself.
-// Built without SentencePiece, every function but bpe_available() throws ConfigError.
+// Exact byte-pair encoding with SentencePiece. By itself SentencePiece folds whitespace, repairs
+// invalid UTF-8 and takes U+2581 for a space. Here normalisation is off, all such text is encoded
+// by the 256 byte pieces, and every encoded piece of text is checked to decode to itself.
+// In a build without SentencePiece, every function but bpe_available() throws ConfigError.
 #pragma once
 
 #include <functional>
@@ -16,18 +16,18 @@ namespace trireme::dataset {
 bool bpe_available();
 
 // Trains a model of `vocab_size` pieces: 256 bytes, end of document, unknown, three runs of tabs,
-// the text's characters, and merges. `next_text` gives the next block of text, or an empty string
+// the text's characters, and merges. `next_text` returns the next block of text, or an empty string
 // at the end. The same text gives the same bytes.
-// Throws: ConfigError when vocab_size is too small for the text's characters, or larger than the
-// text has merges for
+// Throws: ConfigError when vocab_size is too small for the text's characters, or too large for the
+//         merges that the text allows
 // Source: Sennrich et al. 2016, arXiv:1508.07909
 std::string train_bpe(const std::function<std::string()>& next_text, int64_t vocab_size);
 
-// Throws: ConfigError when the model is damaged, or has no byte pieces or no end-of-document (eos)
-// piece
+// Throws: ConfigError when the model is damaged, or lacks the byte pieces or the end-of-document
+//         (eos) piece
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(std::string model);
 
-// How a model spells the pieces that stand for no text: other readers of it ask for their names.
+// The spelling of a model's special pieces, which other readers of the model ask for by name.
 struct BpeSpecialPieces {
   std::string unknown;
   std::string end_of_document;

@@ -1,5 +1,5 @@
-// The text files that become token files: which ones, and their bytes piece by piece. Never holds a
-// whole file in memory.
+// Finds the text files that become token files, and reads them piece by piece. Never holds a whole
+// file in memory.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace trireme::dataset {
 // A file, or bytes [begin, end) of one.
 struct Document {
   std::filesystem::path path;
-  std::string name;  // path below the input it was found in: the same wherever that input lies
+  std::string name;  // path below its input; does not depend on where the input lies
   int64_t begin = 0;
   int64_t end = 0;
 
@@ -21,15 +21,16 @@ struct Document {
 };
 
 struct DocumentOptions {
-  std::vector<std::string> inputs = {};  // files, and folders read with everything below them
+  std::vector<std::string> inputs = {};  // files, and folders that are read recursively
   std::vector<std::string> globs =
-      {};  // a file found in a folder matches one of these (*.py); none = all
-  std::vector<std::string> excludes = {};  // patterns of names of files and folders to leave out
-  std::vector<std::filesystem::path> ignored = {};  // files left out, by path (our own output)
+      {};  // files in a folder must match one of these (*.py); none = all
+  std::vector<std::string> excludes = {};           // names of files and folders to leave out
+  std::vector<std::filesystem::path> ignored = {};  // paths of files to leave out (our own output)
 };
 
-// In order of inputs, and by name within a folder. Leaves out empty files and, inside folders,
-// names that begin with a dot, symbolic links to folders and what is no regular file.
+// In the order of inputs, and by name within a folder. Leaves out empty files. Inside folders, also
+// leaves out names that begin with a dot, symbolic links to folders, and anything but regular
+// files.
 // Throws: ConfigError when an input is missing or unreadable, or nothing matches
 std::vector<Document> find_documents(const DocumentOptions& options);
 
@@ -41,9 +42,9 @@ class DocumentReader {
   // Throws: ConfigError when the file cannot be read
   explicit DocumentReader(const Document& document, int64_t piece_bytes = kPieceBytes);
 
-  // The next bytes, at most piece_bytes: up to a line end when there is one, else up to a border
-  // between UTF-8 characters. Empty at the end.
-  // Throws: ConfigError when the file is shorter than it was, or cannot be read
+  // The next bytes, at most piece_bytes. They end at a line end if there is one, else between UTF-8
+  // characters. Empty at the end.
+  // Throws: ConfigError when the file has become shorter or cannot be read
   std::string next();
 
  private:

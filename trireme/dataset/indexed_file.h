@@ -1,6 +1,6 @@
 // A token file: Megatron's indexed dataset, PREFIX.bin (tokens) and PREFIX.idx (where each sequence
-// and document lies). Byte offsets: docs/token-files.md. Read at its place, so opening costs no
-// copy and ranks of one host share the page cache. Never looks inside the tokens.
+// and document lies). Byte offsets: docs/token-files.md. Reads it in place: opening copies nothing,
+// and the ranks of a host share the page cache. Never interprets the tokens.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace trireme::dataset {
 std::filesystem::path bin_path(const std::string& prefix);
 std::filesystem::path idx_path(const std::string& prefix);
 
-// How a token is stored; the values are Megatron's codes in the .idx file.
+// How a token is stored. The values are Megatron's codes in the .idx file.
 enum class TokenType : uint8_t {
   kUint8 = 1,
   kInt8 = 2,
@@ -27,14 +27,14 @@ enum class TokenType : uint8_t {
   kUint16 = 8
 };
 int token_type_bytes(TokenType type);
-// As Megatron chooses: uint16 below 65500 tokens, int32 from there on.
+// Megatron's choice: uint16 below 65500 tokens, int32 from there on.
 TokenType token_type_for(int64_t vocab_size);
 
 // Thread safe: nothing changes after construction. Spans and offsets count tokens.
 class IndexedFile {
  public:
-  // Throws: ConfigError (one line, with the path) when a file is missing, empty, truncated, of
-  // another format, or when its numbers contradict each other or the size of the .bin file
+  // Throws: ConfigError (one line, with the path) when a file is missing, empty, truncated or of
+  //         another format, or when its numbers contradict each other or the size of the .bin file
   explicit IndexedFile(const std::string& prefix);
 
   const std::string& prefix() const { return prefix_; }
@@ -43,43 +43,44 @@ class IndexedFile {
   int64_t num_sequences() const { return num_sequences_; }
   int64_t num_documents() const { return num_documents_; }
 
-  // Where a document lies in the stream of all tokens.
+  // A document's place in the stream of all tokens.
   struct Extent {
     int64_t offset = 0;
     int64_t size = 0;
     bool operator==(const Extent&) const = default;
   };
   Extent document(int64_t index) const;
-  // The document that has token `offset` of the stream.
+  // The document that contains token `offset` of the stream.
   int64_t document_at(int64_t offset) const;
 
   // Copies tokens [offset, offset + out.size()) of the stream of all documents into `out`.
-  // Throws: ConfigError with the path when a file changed since it was opened, as the two above
+  // Throws: ConfigError with the path when a file has changed since it was opened; so do the two
+  //         above
   void read(int64_t offset, std::span<int64_t> out) const;
 
  private:
-  // Number `index` of the table of T that begins at byte `table` of the .idx file.
+  // Entry `index` of the table of T that begins at byte `table` of the .idx file.
   template <typename T>
   T number(uint64_t table, int64_t index) const;
-  // Where sequence `index` begins; `index` may be num_sequences().
+  // The start of sequence `index`, which may be num_sequences().
   int64_t sequence_offset(int64_t index) const;
   void read_header();
   void check_sequences() const;
   void check_documents();
 
   std::string prefix_;
-  // Read, not mapped: others may write to them while a run reads them.
+  // Read, not mapped, because others may write to them during a run.
   InputFile idx_;
   InputFile bin_;
   TokenType type_ = TokenType::kUint16;
   int64_t num_tokens_ = 0;
   int64_t num_sequences_ = 0;
   int64_t num_documents_ = 0;
-  // Where the three tables begin in the .idx file.
+  // Start of the three tables in the .idx file.
   uint64_t lengths_ = 0;    // int32 [num_sequences]
   uint64_t pointers_ = 0;   // int64 [num_sequences]
   uint64_t documents_ = 0;  // int64 [num_documents + 1]
-  // Where every kBlock-th document begins: a search reads the file only within one block.
+  // The start of every kBlock-th document, so that a search reads the file only within one block.
   static constexpr int64_t kBlock = 512;
   std::vector<int64_t> block_offsets_;
 };

@@ -1,5 +1,5 @@
-// Writes a token file (see indexed_file.h) in bounded memory: tokens go to disk as they come, and
-// so do the sequence lengths, from which finish() builds the index.
+// Writes a token file (see indexed_file.h) in bounded memory. Tokens and sequence lengths go to
+// disk as they come; finish() builds the index from the lengths.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@
 
 namespace trireme::dataset {
 
-// One thread. Until publish() only PREFIX.*.tmp files exist; the destructor removes them.
+// Thread safety: one thread. Until publish() only PREFIX.*.tmp files exist; the destructor removes
+// them.
 class IndexedFileWriter {
  public:
   // Throws: ConfigError when the files cannot be created
@@ -22,7 +23,7 @@ class IndexedFileWriter {
   IndexedFileWriter& operator=(const IndexedFileWriter&) = delete;
   ~IndexedFileWriter();
 
-  // A document in one call, or in pieces.
+  // Adds a document in one call, or in pieces.
   // Throws: ConfigError for a token outside [0, vocab_size); Error when the disk is full
   void add_document(std::span<const int32_t> tokens);
   void append(std::span<const int32_t> tokens);
@@ -32,9 +33,9 @@ class IndexedFileWriter {
   int64_t num_tokens() const { return num_tokens_; }
 
   // finish() = complete() + publish(). Several writers complete first and publish together.
-  // complete: everything is on the disk, still under temporary names.
+  // complete() brings everything to the disk, under temporary names.
   void complete();
-  // publish: renames over whatever had the names before; the index goes last.
+  // publish() renames the files, replacing existing ones; the index comes last.
   void publish();
   void finish();
 
@@ -47,10 +48,10 @@ class IndexedFileWriter {
   int64_t vocab_size_;
   TokenType type_;
   std::optional<OutputFile> bin_;
-  std::optional<OutputFile> lengths_;  // int32 a sequence; ~length where a document ends
+  std::optional<OutputFile> lengths_;  // int32 per sequence; ~length where a document ends
   std::vector<std::byte> pending_bin_;
   std::vector<int32_t> pending_lengths_;
-  int64_t sequence_tokens_ = 0;  // of the sequence under way
+  int64_t sequence_tokens_ = 0;  // of the current sequence
   int64_t num_sequences_ = 0;
   int64_t num_documents_ = 0;
   int64_t num_tokens_ = 0;

@@ -1,5 +1,5 @@
-// Text to tokens and back. Every tokenizer is exact: decode(encode(text)) == text for every string
-// of bytes, valid UTF-8 or not. Thread safe once constructed.
+// Converts text to tokens and back. Every tokenizer is exact: decode(encode(text)) == text for
+// every string of bytes, valid UTF-8 or not. Thread safe once constructed.
 #pragma once
 
 #include <cstdint>
@@ -19,25 +19,25 @@ class Tokenizer {
   // "bytes" or "bpe".
   virtual std::string kind() const = 0;
   virtual int64_t vocab_size() const = 0;
-  // The token between two documents; it decodes to nothing and no text encodes to it.
+  // The token between two documents. It decodes to nothing, and no text encodes to it.
   virtual int32_t end_of_document() const = 0;
 
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
   // Throws: ConfigError for a token outside the vocabulary
   virtual std::string decode(std::span<const int32_t> tokens) const = 0;
 
-  // What make_tokenizer(kind(), serialize()) needs to build it again; empty for "bytes".
+  // The data from which make_tokenizer(kind(), serialize()) rebuilds it; empty for "bytes".
   virtual std::string serialize() const = 0;
 };
 
-// One token a byte, and 256 = end of document.
+// One token per byte, and 256 = end of document.
 std::unique_ptr<Tokenizer> make_bytes_tokenizer();
 
 // Throws: ConfigError for an unknown kind, a damaged model, or a build without SentencePiece
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& kind, std::string serialized);
 
-// PREFIX.tokenizer.json (kind, vocab_size, end_of_document) and PREFIX.tokenizer.model
-// (SentencePiece's own format, only for "bpe"). The json is written last, atomically.
+// Writes PREFIX.tokenizer.json (kind, vocab_size, end_of_document) and PREFIX.tokenizer.model
+// (SentencePiece's format, only for "bpe"). Writes the json last, atomically.
 void save_tokenizer(const Tokenizer& tokenizer, const std::string& prefix);
 
 // Throws: ConfigError when a file is missing or damaged, or when the two disagree

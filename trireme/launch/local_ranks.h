@@ -1,4 +1,4 @@
-// Starts N ranks of a program on this host and watches them: when one fails the others stop.
+// Starts N ranks of a program on this host and watches them. When one fails the others stop.
 #pragma once
 
 #include <chrono>
@@ -7,18 +7,18 @@
 
 namespace trireme::launch {
 
-// The exit code of a rank that stopped because another did; the run can be started again.
+// The exit code of a rank that stopped because another one did. The run can be started again.
 inline constexpr int kPeerLost = 3;
 
 struct LocalRanksOptions {
   int num_ranks = 1;
   std::vector<std::string> command;  // program and arguments, the same for every rank
-  // How long the other ranks may take to stop by themselves after one has failed, before SIGKILL.
+  // How long the other ranks may take to stop after one has failed, before SIGKILL.
   std::chrono::milliseconds grace{3000};
 };
 
-// The rank whose failure came first; a rank that only lost its peers (exit code 3) does not count
-// as long as there is another.
+// The rank that failed first. A rank that only lost its peers (exit code 3) does not count if
+// another one failed.
 struct RankExit {
   int rank = -1;        // -1: all succeeded
   int code = 0;         // exit code; -1 when a signal killed it
@@ -26,19 +26,19 @@ struct RankExit {
   std::string message;  // what the rank wrote to the descriptor TRIREME_ERROR_FD
 };
 
-// Runs the command num_ranks times with torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK,
-// LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT), TRIREME_JOB and TRIREME_LAUNCH (a random name: the
-// ranks may meet under it alone), TRIREME_STORE (a file to meet over, unless MASTER_ADDR is set),
-// TRIREME_ERROR_FD (where a rank may leave one line that says why it
-// failed) and OMP_NUM_THREADS = cores / ranks unless it is set. Returns when all have ended.
-// SIGTERM and SIGINT that reach this process go on to the ranks, SIGHUP as SIGTERM, unless ignored;
-// a rank that dies of one, having no handler yet, has not failed. When this process dies, even by
-// SIGKILL, the kernel kills the ranks.
-// A program that cannot be executed is a rank that exits with 127.
+// Runs the command num_ranks times with these environment variables: torchrun's (RANK, WORLD_SIZE,
+// LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT); TRIREME_JOB and TRIREME_LAUNCH (a random
+// name, under which the ranks can meet); TRIREME_STORE (a file to meet over, unless MASTER_ADDR is
+// set); TRIREME_ERROR_FD (where a rank may write one line that says why it failed); and
+// OMP_NUM_THREADS = cores / ranks unless it is set. Returns when all ranks have ended.
+// Passes SIGTERM and SIGINT on to the ranks, and SIGHUP as SIGTERM, unless they are ignored. A rank
+// that dies of such a signal before it has a handler has not failed. When this process dies, even
+// by SIGKILL, the kernel kills the ranks.
+// A program that cannot be executed counts as a rank that exits with 127.
 // Throws: Error when no process can be made
 RankExit run_local_ranks(const LocalRanksOptions& options);
 
-// Whether this process ignores the signal, as nohup has it ignore SIGHUP.
+// Whether this process ignores the signal, as with SIGHUP under nohup.
 bool is_ignored(int signal);
 
 // The rank's own message, or "rank 1 was killed by signal 11 (Segmentation fault)", "rank 0 exited

@@ -1,4 +1,4 @@
-// The tensors of one benchmark case on one rank, the call on them, and what it must give.
+// The tensors of one benchmark case on one rank, its call and the expected result.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,17 @@ namespace trireme::cli {
 
 class CaseBuffers {
  public:
-  // Blocks of gather-like operations divide the elements; the first ranks take what is left over.
+  // Gather-like operations split the elements into blocks; the first ranks take the remainder.
   // Throws: ConfigError when symmetric memory is too small
   CaseBuffers(comm::Communicator& group, const CommCase& what);
 
-  // The operation, once. Collective: every rank
+  // Runs the operation once.
+  // Collective: every rank
   void run();
-  // Small whole numbers, exact in every dtype, that differ by rank and place.
+  // Fills in small whole numbers, exact in every dtype, that differ by rank and place.
   void fill_pattern();
   void fill_zero();
-  // After fill_pattern and one run: where the result is wrong, or empty text.
+  // After fill_pattern() and one run: where the result is wrong, or "".
   std::string first_error() const;
 
  private:
@@ -44,7 +45,7 @@ class CaseBuffers {
   CommCase what_;
   int64_t num_elements_ = 0;
   at::Tensor input_;
-  at::Tensor output_;  // undefined where the operation is in place
+  at::Tensor output_;  // undefined if the operation is in place
   std::vector<at::Tensor> input_blocks_;
   std::vector<at::Tensor> output_blocks_;
 };

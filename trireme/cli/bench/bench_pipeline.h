@@ -1,5 +1,5 @@
-// What `trireme bench pipeline` shows: a schedule's timeline, its numbers, and a run on local ranks
-// whose stages sleep instead of computing.
+// The output of `trireme bench pipeline`: a schedule's timeline, its numbers, and a run on local
+// ranks whose stages sleep instead of computing.
 #pragma once
 
 #include <optional>
@@ -14,12 +14,12 @@
 
 namespace trireme::cli {
 
-// A model and how it is cut. Times are of a rank's whole share of the model for one microbatch, so
-// that schedules with several stages a rank divide them.
+// A model and how it is cut. Times are for a rank's whole share of the model and one microbatch;
+// schedules with several stages per rank divide them.
 struct PipelineCase {
   std::string schedule = "1f1b";
   int num_ranks = 4;
-  int num_chunks = 0;  // stages a rank; 0: the schedule's own
+  int num_chunks = 0;  // stages per rank; 0: the schedule's own number
   int num_microbatches = 8;
   parallel::StageCosts milliseconds = {10, 10, 10};
   double communication_milliseconds = 0;
@@ -42,29 +42,29 @@ struct PipelineReport {
   double ideal_milliseconds = 0;  // a step without a bubble
   double step_milliseconds = 0;
   double bubble = 0;                     // of the step
-  std::optional<double> formula_bubble;  // of the step; none where no formula applies
-  // Of the ranks, in microbatches of a rank's whole share of the model.
+  std::optional<double> formula_bubble;  // of the step; empty if no formula applies
+  // By rank, in microbatches of a rank's whole share of the model.
   std::vector<double> peak_until_backward;
   std::vector<double> peak_until_weight;
   int transfers = 0;  // sends of the busiest rank
   std::optional<MeasuredPipeline> measured;
 };
 
-// Makes the schedule, checks and times it.
+// Makes the schedule, checks it and times it.
 // Throws: ConfigError when the case is out of the schedule's range
 PipelineReport plan_pipeline(const PipelineCase& what);
 
-// Runs report.schedule with the executor on ranks that are threads of this process, with stages
-// that sleep for the given times; the better of `num_runs`.
+// Runs report.schedule with the executor. Ranks are threads of this process, and stages sleep for
+// the given times. Returns the best of `num_runs`.
 MeasuredPipeline run_sleeping(const PipelineReport& report, int num_runs);
 
-// Timeline, numbers and a line for each rank.
+// Timeline, numbers and a line per rank.
 std::string show_pipeline(const PipelineReport& report, int width, bool color);
-// A table with a line for each report.
+// A table with a line per report.
 std::string compare_pipelines(std::span<const PipelineReport> reports);
 // A list of objects: schedule, stages, chunks, microbatches, step_milliseconds, ideal_milliseconds,
-// bubble, formula_bubble (null where there is none), idle_shares, peak_until_backward,
-// peak_until_weight, transfers; and where it was run measured_step_milliseconds, measured_bubble.
+// bubble, formula_bubble (null if there is none), idle_shares, peak_until_backward,
+// peak_until_weight, transfers; and if it was run measured_step_milliseconds, measured_bubble.
 std::string json_list(std::span<const PipelineReport> reports);
 
 }  // namespace trireme::cli
