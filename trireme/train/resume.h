@@ -1,5 +1,5 @@
-// Where a run goes on, and whether it may: the newest checkpoint of its folder, what the config
-// says now against what it said then, and whether the data is the same.
+// Decides where a run continues and whether it may: finds the newest checkpoint in its folder, and
+// compares config and data with those that made it.
 // What may change: docs/resume.md
 #pragma once
 
@@ -16,7 +16,7 @@ namespace trireme::train {
 
 struct Change {
   std::string key;
-  std::string before;  // as TOML writes it
+  std::string before;  // in TOML
   std::string after;
   OnResume rule = OnResume::kMustStay;
   bool operator==(const Change&) const = default;
@@ -27,22 +27,22 @@ std::vector<Change> changes(const RunConfig& before, const RunConfig& after);
 
 struct ResumePoint {
   std::filesystem::path checkpoint{};  // empty: the run begins at step 1
-  std::vector<std::string> notes{};    // what the user should know of it, one line each
+  std::vector<std::string> notes{};    // for the user, one line each
 };
 
-// Looks into config.output.folder; `config` is resolved, `data` is what it reads, and `validation`
-// what it evaluates on, if it does. Data is the same by its content: data.path may change to a
-// copy, and must stay where the checkpoint does not say what it was trained on.
+// Looks into config.output.folder. `config` must be resolved. `data` is what it trains on and
+// `validation` what it evaluates on, if anything. Data is compared by content: data.path may change
+// to a copy, but must stay if the checkpoint does not identify its data.
 // Throws: ConfigError when a key that must stay has changed and resume.allow does not name it;
-//         CheckpointError when there is no checkpoint although there was one
+//         CheckpointError when a checkpoint that existed is missing
 ResumePoint find_resume_point(const RunConfig& config, const DataIdentity& data,
                               const DataIdentity& validation = {});
 
-// Remembers in the run's folder that it has had a checkpoint, of `step` at first.
+// Notes in the run's folder that it has had a checkpoint, the first one at `step`.
 void note_checkpoint(const std::filesystem::path& folder, int64_t step);
 
-// "; since it was saved ...": the changes that can make a checkpoint's tensors other ones. Empty
-// when there are none or the checkpoint cannot be read.
+// "; since it was saved ...": the changes that can change a checkpoint's tensors. "" when there are
+// none or the checkpoint cannot be read.
 std::string describe_changes(const std::filesystem::path& checkpoint, const RunConfig& config);
 
 }  // namespace trireme::train

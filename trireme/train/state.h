@@ -1,4 +1,4 @@
-// What a checkpoint holds besides tensors, and the list of tensors it holds.
+// A checkpoint's content besides tensors, and the list of its tensors.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@
 
 namespace trireme::train {
 
-// Where a run stands; independent of the layout.
+// The position of a run, independent of the layout.
 struct RunState {
   int64_t step = 0;         // finished steps
   int64_t next_sample = 0;  // data cursor: global index of the next sequence
   int64_t optimizer_steps = 0;
-  std::string config;  // resolved TOML; holds the seeds and the schedule
-  // The scale and the good steps since it changed; 1 without loss scaling, 0 in old checkpoints.
+  std::string config;  // resolved TOML, with the seeds and the schedule
+  // The scale, and the good steps since it changed; 1 without loss scaling, 0 in old checkpoints.
   double loss_scale = 0;
   int64_t loss_scale_steps = 0;
   BadSteps::State bad_steps{};
@@ -31,13 +31,13 @@ struct RunState {
 std::string to_json(const RunState& state);
 // Throws: CheckpointError when a key is missing; `where` is the checkpoint's path
 RunState parse_state(const std::string& json, const std::string& where);
-// Also Throws: CheckpointError when the state is not of the manifest's step
+// Throws: CheckpointError also when the state is not of the manifest's step
 RunState parse_state(const std::string& json, const std::string& where, int64_t step);
 
-// Before the names of the optimizer's states: "optimizer.exp_avg.lm_head.weight".
+// Prefix of the optimizer's states: "optimizer.exp_avg.lm_head.weight".
 inline constexpr const char* kOptimizerPrefix = "optimizer.";
 
-// The shards under their parameters' names, and the optimizer's states under theirs.
+// The shards under their parameters' names, and the optimizer's states under their own.
 std::vector<checkpoint::Entry> checkpoint_entries(const std::vector<parallel::Shard>& shards,
                                                   const Optimizer& optimizer);
 

@@ -1,5 +1,5 @@
-// The life of one step: microbatches, forward, backward with gradients reduced behind it, norm,
-// clip, optimizer, metrics. Each arrow is one function, in that order.
+// Runs one step: microbatches, forward, backward with gradients reduced behind it, norm, clip,
+// optimizer, metrics. Each part is one function, in that order.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace trireme::train {
 
-// What a step works on; all of it outlives the step.
+// What a step works on. All of it must outlive the step.
 struct StepContext {
   const RunConfig& config;
   ParallelModel& model;
@@ -30,38 +30,38 @@ struct StepContext {
   Profiler* profiler = nullptr;
 };
 
-// Why a run leaves after a step; when ranks differ, the larger one counts.
+// Why a run leaves after a step. If ranks differ, the largest value counts.
 enum class Leave {
   kNo,
   kAsked,       // it was asked to stop
-  kFolderLost,  // what it writes is not in its place any more
+  kFolderLost,  // its output folder is not in its place any more
 };
-// This rank's answer at the moment.
+// This rank's current answer.
 using AskLeave = std::function<Leave()>;
 
 // The answer of all ranks.
-// Comm:       8 bytes a rank all-gathered
+// Comm:       8 bytes per rank all-gathered
 // Collective: every rank of `world`
 Leave agree(comm::Communicator& world, const AskLeave& ask);
 
 struct StepResult {
   StepMetrics metrics;
-  Leave leave = Leave::kNo;  // all ranks', asked when the weights have changed
+  Leave leave = Leave::kNo;  // of all ranks, asked after the weights have changed
 };
 
-// Step number `step`, from 1. A request to stop that reaches any rank while it computes ends the
-// run after this step.
-// Comm:       gradients and weights (see DistributedDataParallel), the norm's sums, and of each
-//             rank 8 bytes a microbatch and 40 more all-gathered
+// Runs step number `step`, from 1. If a request to stop reaches any rank meanwhile, the run ends
+// after this step.
+// Comm:       gradients and weights (see DistributedDataParallel), the norm's sums, and from each
+//             rank 8 bytes per microbatch and 40 more all-gathered
 // Collective: every rank of the world
 // Throws:     ConfigError when the loss or a gradient is NaN or infinite and the step may not be
-//             skipped: step and parameter
+//             skipped, with the step and the parameter
 StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask);
 
-// Mean loss over all microbatches of step 0 of `batches`, without gradients. Empty when `is_cut`
-// said so: it is called now and then, and answers the same on every rank.
-// Comm:       16 bytes a microbatch of each rank all-gathered; with ZeRO-3 the weights of each unit
-//             and microbatch gathered
+// Mean loss over all microbatches of step 0 of `batches`, without gradients. Calls `is_cut` now and
+// then, which must answer the same on every rank. Empty if it has returned true.
+// Comm:       16 bytes per microbatch from each rank all-gathered; with ZeRO-3 the weights of each
+//             unit and microbatch gathered
 // Collective: every rank of the world
 std::optional<double> evaluate(ParallelModel& model, const dataset::BatchLoader& batches,
                                const std::function<bool()>& is_cut);

@@ -1,4 +1,4 @@
-// The loop around the step: resume, train, evaluate, checkpoint, stop when asked.
+// The training loop around the step: resume, train, evaluate, checkpoint, stop when asked.
 #pragma once
 
 #include <atomic>
@@ -17,39 +17,39 @@
 
 namespace trireme::train {
 
-// What a run derived from its config; printed before the first step.
+// What a run derives from its config. Printed before the first step.
 struct RunSummary {
   int num_ranks = 1;
-  int num_threads = 1;  // of each rank
+  int num_threads = 1;  // per rank
   int64_t num_parameters = 0;
   int64_t vocab_size = 0;
   int64_t num_sequences = 0;          // of the training data
-  int64_t microbatches_per_step = 1;  // of each rank
+  int64_t microbatches_per_step = 1;  // per rank
   int64_t resumed_step = 0;           // 0: a new run
-  // What the user should know of how it goes on, one line each: what has changed since, say.
+  // What the user should know when a run resumes, one line each, such as what has changed.
   std::vector<std::string> resume_notes{};
   double flops_per_token = 0;
-  // Resumed from another layout or another train.compression: its residuals start from zero.
+  // Resumed with another layout or another train.compression: residuals start from zero.
   bool compression_restarted = false;
   bool tensor_crosses_hosts = false;  // every layer waits for the network
-  // Model states of rank 0, from its tensors; activations come on top.
+  // Model states of rank 0, measured on its tensors. Activations come on top.
   parallel::DataParallelMemory memory{};
   int64_t compression_bytes = 0;
   int64_t optimizer_bytes = 0;  // wherever they are
 };
 
-// Told of everything that happens, on rank 0; it prints or does not.
+// Gets everything that happens, on rank 0. It may print it.
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
-  // On every rank, before the run writes anything: output.folder is this run's, and no other's.
+  // Called on every rank before the run writes anything. output.folder now belongs to this run.
   virtual void on_folder() {}
   virtual void on_start(const RunConfig& config, const RunSummary& summary) {}
   virtual void on_step(const StepMetrics& metrics) {}
-  // What the run found out, or decided for the steps to come; one line.
+  // A finding of the run, or a decision about the next steps; one line.
   virtual void on_finding(const std::string& line) {}
-  // All wait for these ranks to read or write their files; about every second, once it has been a
-  // few. Called from another thread while the trainer's own is at work or waits.
+  // After a few seconds of waiting, called about every second: all ranks wait for these to read or
+  // write their files. Called from another thread while the trainer's own works or waits.
   virtual void on_wait(std::span<const int> ranks, double seconds) {}
   virtual void on_checkpoint(const std::filesystem::path& path, double seconds) {}
   virtual void on_profile(const ProfileReport& report) {}
@@ -59,8 +59,8 @@ enum class Outcome { kFinished, kStopped };
 
 class Trainer {
  public:
-  // Opens the data, builds the model, resumes from the newest checkpoint of output.folder if there
-  // is one and it is this run's, see resume.h. `world` and `observer` outlive the trainer. With
+  // Opens the data, builds the model, and resumes from the newest checkpoint in output.folder if
+  // there is one of this run, see resume.h. `world` and `observer` must outlive the trainer. With
   // profile.num_steps, run() profiles and writes output.folder/profile/trace.json.
   // Collective: every rank of `world`, with the same config and profile
   // Throws:     ConfigError, CheckpointError, CommError
@@ -68,11 +68,11 @@ class Trainer {
           const ProfileOptions& profile = {});
   ~Trainer();
 
-  // Trains to train.steps, or until some rank's `stop` is set: then finishes the step that it is
-  // in, checkpoints and returns. An evaluation under way is cut short and left out.
+  // Trains to train.steps or until some rank's `stop` is set. Then it finishes the current step,
+  // saves a checkpoint and returns. An evaluation under way is cut short and left out.
   // Collective: every rank
-  // Throws:     ConfigError on every rank when output.folder is not in its place any more; besides
-  //             what the step and the checkpoint throw
+  // Throws:     ConfigError on every rank when output.folder is not in its place any more; whatever
+  //             the step and the checkpoint throw
   Outcome run(const std::atomic<bool>& stop);
 
  private:

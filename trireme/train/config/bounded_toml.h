@@ -1,4 +1,5 @@
-// What a TOML text must keep to before the parser sees it, whose recursion follows the text.
+// Limits on a TOML text, checked before the parser sees it, because the parser recurses with the
+// text.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +9,10 @@
 namespace trireme::train {
 
 inline constexpr size_t kMaxTomlBytes = size_t{1} << 20;
-// Dots outside strings and comments: of numbers, and of keys, each of which is a table in a table.
+// Dots outside strings and comments, in numbers and in keys. Each dot of a key nests a table.
 inline constexpr size_t kMaxTomlDots = 4096;
 
-// Arrays and inline tables inside one another are the parser's own check.
+// The parser itself limits nested arrays and inline tables.
 // Throws: ConfigError, one line, with the line of the text
 void check_toml(std::string_view text, const std::string& source);
 

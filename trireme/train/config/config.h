@@ -1,6 +1,6 @@
-// A run's whole configuration: typed, with its defaults, and checked whole before the first
-// allocation or connection. Reads TOML and --section.key=value overrides; writes the resolved TOML
-// back. Each section is a struct of keys (base/key.h), in the header of what it configures.
+// A run's whole configuration: typed, with defaults, and checked as a whole before the first
+// allocation or connection. Reads TOML and --section.key=value overrides; writes the resolved TOML.
+// Each section is a struct of keys (base/key.h), in the header of what it configures.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ struct OutputConfig {
   TRIREME_KEYS_END()
 };
 
-// See resume.h. Never written back: a permission is for the start it is given to.
+// See resume.h. Never written back, because a permission is for one start only.
 struct ResumeConfig {
   TRIREME_KEYS_BEGIN(ResumeConfig)
   TRIREME_KEY(std::string, allow, "", kNotKept,
@@ -67,16 +67,16 @@ struct RunConfig {
   OutputConfig output;
   ResumeConfig resume;
 
-  // Valid after resolve(), as what follows: sequences that all ranks read in one forward.
+  // Sequences that all ranks read in one forward. Valid after resolve(), like what follows.
   int64_t sequences_per_forward() const { return train.micro_batch * parallel.data; }
-  // Whether each forward of a step has so many.
+  // Whether each forward of a step has this many.
   bool is_even() const { return train.global_batch % sequences_per_forward() == 0; }
-  // Forward passes of one rank in one step.
+  // Forwards of one rank in one step.
   int64_t microbatches_per_step() const {
     return (train.global_batch + sequences_per_forward() - 1) / sequences_per_forward();
   }
-  // Sums of the whole gradient that a rank holds until a step's last microbatch: with one none, and
-  // train.reproducible's tree has one for each of its levels.
+  // Sums of the whole gradient that a rank holds until a step's last microbatch: none with a single
+  // microbatch; with train.reproducible, one for each level of the tree.
   int64_t held_gradients() const;
   // Of weights and activations.
   c10::ScalarType dtype() const { return train.precision; }
@@ -87,28 +87,29 @@ struct RunConfig {
 // "train.steps" -> "10", as text.
 using Override = std::pair<std::string, std::string>;
 
-// Throws: ConfigError on an unknown key (naming the nearest one), a wrong type, an unknown value
+// Throws: ConfigError on an unknown key (with the nearest known one), a wrong type, an unknown
+//         value
 RunConfig parse_config(std::string_view toml, const std::string& source,
                        std::span<const Override> overrides = {});
 RunConfig load_config(const std::filesystem::path& path, std::span<const Override> overrides = {});
 
-// What a run has written back into its checkpoint. Its values may lie outside of what is allowed
-// today.
-// Throws: CheckpointError on an unknown key, which a later version has, or a wrong type
+// Reads the config that a run has written into its checkpoint. Its values may be out of today's
+// range.
+// Throws: CheckpointError on an unknown key, which a later version may have, or a wrong type
 RunConfig parse_saved_config(std::string_view toml, const std::string& source);
-// The same, of which the model alone is used: [model] and train.precision are as allowed today.
+// The same when only the model is used: [model] and train.precision must be in today's range.
 // Throws: CheckpointError, also when they are not
 RunConfig parse_saved_model(std::string_view toml, const std::string& source);
 
-// Checks everything that needs no data and no peer, and fills parallel.data in.
-// Throws: ConfigError: key, value found, value expected
+// Checks everything that needs no data and no peer, and fills in parallel.data.
+// Throws: ConfigError with the key, the value found and the value expected
 void resolve(RunConfig& config, int num_ranks);
 
-// Every key with its value as TOML writes it: "train.precision" -> "'fp32'". Without resume.allow.
+// Every key with its value in TOML: "train.precision" -> "'fp32'". Omits resume.allow.
 std::vector<Override> settings(const RunConfig& config);
 std::string to_toml(const RunConfig& config);
 
-// Every key with its default and meaning, one a line, for --help.
+// Every key with its default and meaning, one per line, for --help.
 std::string describe_config();
 
 }  // namespace trireme::train

@@ -1,6 +1,6 @@
-// A config's keys as one list, each with a pointer to its value, made from the keys of its sections.
-// Parsing, overrides, printing and --help pass over it. What depends on other keys or on the machine
-// is checked by resolve(), check_layout() and check_memory().
+// A config's keys as one list, each with a pointer to its value, made from the keys of its
+// sections. Parsing, overrides, printing and --help use it. resolve(), check_layout() and
+// check_memory() check what depends on other keys or on the machine.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace trireme::train {
 
-// An enum of the config, by the names of its table.
+// An enum value of the config, read and written by the names in its table.
 class NamedValue {
  public:
   template <typename Value>
@@ -31,7 +31,7 @@ class NamedValue {
         }) {}
 
   std::string name() const { return name_(); }
-  // Whether there is such a name.
+  // Sets the value of that name. False when there is none.
   bool assign(std::string_view name) const { return assign_(name); }
 
  private:

@@ -16,7 +16,7 @@ enum class AsyncTensor { kAuto, kOn, kOff };
 inline constexpr Choice<AsyncTensor> kAsyncTensors[] = {
     {"auto", AsyncTensor::kAuto}, {"on", AsyncTensor::kOn}, {"off", AsyncTensor::kOff}};
 
-// The transports of comm/rendezvous that a training run uses.
+// The transports of comm/rendezvous that a training run may use.
 std::vector<std::string> train_transports();
 
 struct ParallelConfig {

@@ -1,4 +1,4 @@
-// A model with its tokenizer, read from a checkpoint on one rank: for generation and evaluation.
+// Reads a model and its tokenizer from a checkpoint on one rank, for generation and evaluation.
 #pragma once
 
 #include <filesystem>
@@ -19,24 +19,23 @@ struct TrainedModel {
   std::unique_ptr<dataset::Tokenizer> tokenizer;
 };
 
-// The newest checkpoint of a run's folder, or of its checkpoints/, or the folder itself when it is
-// one.
+// The newest checkpoint in a run's folder or in its checkpoints/, or `path` itself if it is one.
 // Throws: CheckpointError when there is none
 std::filesystem::path find_checkpoint(const std::filesystem::path& path);
 
-// The tokenizer of the run that saved the checkpoint `folder`: the copy that the run keeps, or the
-// one beside its data (which may have moved). Null when neither is there.
+// The tokenizer of the run that saved the checkpoint `folder`: the copy in the run's folder, or the
+// one beside its data (which may have moved). Null when neither exists.
 // Throws: ConfigError when it is damaged
 std::unique_ptr<dataset::Tokenizer> find_tokenizer(const std::filesystem::path& folder,
                                                    const RunConfig& config);
 
 // Throws: CheckpointError naming the tensor `name` of the checkpoint `folder` when one of its
-//         values is NaN or infinite: no model computes with it, and a text of it would be noise
+//         values is NaN or infinite; a model with such weights would produce noise
 void require_finite(const at::Tensor& values, const std::string& name,
                     const std::filesystem::path& folder);
 
-// Throws: CheckpointError, also for weights that are not finite; ConfigError when the tokenizer is
-//         not where data.path says
+// Throws: CheckpointError, also for weights that are not finite; ConfigError when there is no
+//         tokenizer at data.path
 TrainedModel load_trained_model(const std::filesystem::path& path);
 
 }  // namespace trireme::train

@@ -17,7 +17,7 @@ struct Scalar {
 
 class EventFile {
  public:
-  // Makes `folder` and a new events.out.tfevents.<time>.<pid> in it.
+  // Makes `folder`, and in it a new events.out.tfevents.<time>.<pid>.
   explicit EventFile(const std::filesystem::path& folder);
 
   void write(int64_t step, std::span<const Scalar> scalars);

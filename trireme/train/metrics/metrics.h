@@ -1,5 +1,4 @@
-// What a run says of itself, one JSON object a step: metrics.jsonl, and the same as TensorBoard
-// scalars.
+// A run's metrics: one JSON object per step in metrics.jsonl, and the same as TensorBoard scalars.
 #pragma once
 
 #include <cstdint>
@@ -21,43 +20,44 @@ struct StepMetrics {
   double learning_rate = 0;
   double tokens_per_second = 0;  // all ranks
   double step_seconds = 0;
-  double communication_fraction = 0;  // of the step, the largest of the ranks
+  double communication_fraction = 0;  // share of the step, the largest of the ranks
   int64_t peak_rss_bytes = 0;         // the largest of the ranks
-  int64_t gradient_bytes = 0;         // on the wire, of rank 0's gradients
-  bool skipped = false;               // the weights stayed as they were
+  int64_t gradient_bytes = 0;         // that rank 0's gradients put on the wire
+  bool skipped = false;               // the weights did not change
   std::optional<double> validation_loss = std::nullopt;
-  // The gradient noise scale, in sequences: about how large a batch still pays.
+  // The gradient noise scale in sequences: roughly the largest batch that still pays.
   std::optional<double> noise_scale = std::nullopt;
 };
 
-// One line of JSON without the newline. loss, grad_norm and validation_loss have 17 digits: equal
-// bits read equal; null when they are no number, which only a skipped step survives.
+// One line of JSON without the newline. loss, grad_norm and validation_loss have 17 digits, so they
+// are read back with the same bits. They are null if not finite, which only happens in a skipped
+// step.
 std::string to_json(const StepMetrics& metrics);
 
 inline constexpr const char* kMetricsName = "metrics.jsonl";
 
-// The largest step in the file at `path`; 0 without one.
-// Throws: Error when it is there and cannot be read
+// The largest step in the file at `path`; 0 without a file.
+// Throws: Error when it exists and cannot be read
 int64_t last_step_in(const std::filesystem::path& path);
 
 // Not thread safe.
 class MetricsWriter {
  public:
-  // Opens folder/metrics.jsonl and folder/tensorboard/; drops every line past `last_step`, which a
-  // run resumed from there will write again, and what a kill left of a last line. A line in the
-  // middle that cannot be read stays where it is.
+  // Opens folder/metrics.jsonl and folder/tensorboard/. Drops every line past `last_step`, because
+  // a run that resumes there will write it again, and an incomplete last line left by a kill. Keeps
+  // unreadable lines in the middle.
   // Throws: Error when the folder cannot be written
   MetricsWriter(const std::filesystem::path& folder, int64_t last_step);
 
-  // Numbers, from 1, of the lines that could not be read and stay.
+  // Numbers, from 1, of the unreadable lines that were kept.
   const std::vector<int64_t>& unreadable_lines() const { return unreadable_; }
 
-  // The line is in the file when the call returns. false: the file had been removed or replaced in
-  // its folder, and the line went to what is at its place now, or to a new one. A file whose folder
-  // is gone has the line, wherever it is.
+  // The line is in the file when the call returns. Returns false if the file had been removed or
+  // replaced; the line is then in the file that is there now, or in a new one. If the folder itself
+  // is gone, the line goes to the open file, wherever it is.
   bool write(const StepMetrics& metrics);
 
-  // All lines are on the disk afterwards.
+  // Brings all lines to the disk.
   void sync();
 
  private:

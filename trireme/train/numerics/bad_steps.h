@@ -1,5 +1,5 @@
-// Steps whose gradients are better not used: a loss that is no number, or a norm far above what it
-// was. Communicates nothing: what it is told is the same on all ranks, and so is what it says.
+// Detects steps whose gradients should not be used: a loss that is not finite, or a norm far above
+// its mean. Never communicates: its inputs are the same on all ranks, and so are its decisions.
 #pragma once
 
 #include <cstdint>
@@ -8,22 +8,22 @@
 namespace trireme::train {
 
 struct BadStepOptions {
-  int64_t max_skipped = 0;  // in a row; 0: none may be skipped
-  double spike_factor = 0;  // a norm above so many times its running mean is bad; 0: never
+  int64_t max_skipped = 0;  // in a row; 0: none
+  double spike_factor = 0;  // a norm above this multiple of its running mean is bad; 0: never
 };
 
 class BadSteps {
  public:
   explicit BadSteps(const BadStepOptions& options) : options_(options) {}
 
-  // Whether the step is a good one.
+  // Whether the step is good.
   bool accept(double loss, double grad_norm);
-  // After a bad one: whether it may be left out rather than end the run. Counts it if so.
+  // After a bad step: whether the run may skip it and go on. If so, counts it.
   bool may_skip();
-  // What is wrong with a step that accept() refused, and what to do: "the loss is nan".
+  // Why accept() refused a step, and what to do: "the loss is nan".
   std::string describe(double loss, double grad_norm) const;
 
-  // What a checkpoint keeps.
+  // The state for checkpoints.
   struct State {
     double mean_norm = 0;  // of the good steps
     int64_t num_good = 0;

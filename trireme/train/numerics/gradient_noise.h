@@ -1,5 +1,6 @@
-// The gradient noise scale: how large a batch still pays. Below it, twice the batch nearly halves
-// the steps; above it, more data a step changes little. Arithmetic on norms: it never communicates.
+// The gradient noise scale: the batch size up to which a larger batch pays. Below it, twice the
+// batch nearly halves the number of steps; above it, more data per step changes little. Pure
+// arithmetic on norms; never communicates.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +8,8 @@
 
 namespace trireme::train {
 
-// Squared norms of a step's mean gradient over `batch` examples (or sequences, or tokens: the
-// answer is in the same unit).
+// The squared norm of a mean gradient over `batch` examples. They may also be sequences or tokens;
+// batch() then has the same unit.
 struct GradientMeasure {
   double batch = 0;
   double squared_norm = 0;
@@ -17,22 +18,23 @@ struct GradientMeasure {
 // Source: McCandlish et al. 2018, arXiv:1812.06162, section 2.2 and appendix A.1
 class GradientNoise {
  public:
-  // decay: of the averages over steps, below 1; 0.99 remembers about 100 steps.
+  // decay of the averages over steps, below 1; 0.99 remembers about 100 steps.
   explicit GradientNoise(double decay = 0.99);
 
-  // small: gradients of ranks or microbatches, the mean of their squared norms; large: the step's.
+  // small: the mean squared norm of the gradients of ranks or microbatches. large: that of the
+  // step.
   // Throws: InternalError unless 0 < small.batch < large.batch
   void add(const GradientMeasure& small, const GradientMeasure& large);
 
-  // Estimates without bias, averaged over the steps so far; 0 before the first. One step's estimate
-  // is noisy and may be negative.
+  // Unbiased estimates, averaged over the steps so far; 0 before the first. The estimate of a
+  // single step is noisy and may be negative.
   double squared_gradient() const;  // |G|^2 of the true gradient
-  double trace() const;             // tr(Sigma): of one example's gradient, the summed variances
+  double trace() const;             // tr(Sigma): summed variances of one example's gradient
 
-  // B_simple = tr(Sigma) / |G|^2; none while the estimates are not both above 0.
+  // B_simple = tr(Sigma) / |G|^2. Empty unless both estimates are above 0.
   std::optional<double> batch() const;
 
-  // What a checkpoint keeps: averages that start at 0, and the weight of all steps in them.
+  // The state for checkpoints: averages that start at 0, and the weight of all steps in them.
   struct State {
     double squared_gradient = 0;
     double trace = 0;

@@ -1,6 +1,6 @@
-// Dynamic loss scaling: fp16 gradients are computed of a loss times a scale, so that small ones do
-// not become zero; the scale grows until something overflows. Communicates nothing: the norm it is
-// told of is the same on all ranks, and so is its decision.
+// Dynamic loss scaling: fp16 gradients are computed from a scaled loss, so that small ones do not
+// become zero. The scale grows until something overflows. Never communicates: the norm it is given
+// is the same on all ranks, and so are its decisions.
 // Source: Micikevicius et al. 2018, arXiv:1710.03740, section 3.2
 #pragma once
 
@@ -17,7 +17,7 @@ class LossScale {
  public:
   static constexpr double kLargest = 16777216;  // 2^24
 
-  // Without options: always 1, never skips.
+  // Without options: the scale is always 1 and never skips.
   LossScale() = default;
   explicit LossScale(const LossScaleOptions& options)
       : scale_(options.initial), growth_interval_(options.growth_interval) {}
@@ -29,10 +29,10 @@ class LossScale {
     good_steps_ = good_steps;
   }
 
-  // After a step's gradients: whether to update. When they overflowed the scale is halved, down to
-  // 1; after growth_interval good steps it is doubled.
+  // Call after a step's gradients. Returns whether to update. Overflow halves the scale, down to 1.
+  // growth_interval good steps double it.
   bool update(bool finite);
-  // Whether the overflow may be the scale's doing, so that the next step may be fine.
+  // Whether the scale may have caused the overflow, so that the next step may be fine.
   bool may_retry() const { return growth_interval_ > 0 && scale_ > 1; }
 
  private:

@@ -1,5 +1,5 @@
-// Losses of all ranks in one sum whose bits depend on the batch alone, not on who computed which
-// microbatch. On a mesh some ranks hold the same loss, and it counts once.
+// Sums the losses of all ranks. The bits depend only on the batch, not on which rank computed which
+// microbatch. If several ranks of a mesh hold the same loss, it counts once.
 #pragma once
 
 #include <span>
@@ -10,15 +10,15 @@
 
 namespace trireme::train {
 
-// Every rank's numbers, in rank order; as many on each.
-// Comm:       8 bytes a number from every rank to all
+// Every rank's numbers, in rank order. Every rank must have the same number of them.
+// Comm:       8 bytes per number from every rank to all
 // Collective: every rank of `group`
 std::vector<double> gather(comm::Communicator& group, std::vector<double> mine);
 
-// mine: one number a microbatch of this rank. The sum over all microbatches of all data ranks,
-// taken in one binary tree: of the ranks at `pipeline_rank`, those of the context axis added up,
-// and of those of the tensor axis, which have the same numbers, the first.
-// Comm:       8 bytes a number from every rank to all
+// The sum over all microbatches of all data ranks, in one binary tree. mine: one number per
+// microbatch of this rank. Only ranks at `pipeline_rank` count. Their numbers are added over the
+// context axis. On the tensor axis, where all ranks have the same numbers, only the first counts.
+// Comm:       8 bytes per number from every rank to all
 // Collective: every rank of the world
 double sum_over_batches(const mesh::DeviceMesh& mesh, int pipeline_rank, std::vector<double> mine);
 

@@ -1,4 +1,4 @@
-// In which precision a run computes, and in which it sums gradients.
+// The precision in which a run computes, and the one in which it sums gradients.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -12,7 +12,7 @@ inline constexpr Choice<c10::ScalarType> kPrecisions[] = {{"fp64", c10::ScalarTy
                                                           {"bf16", c10::ScalarType::BFloat16},
                                                           {"fp16", c10::ScalarType::Half}};
 
-// Of gradients of bf16 and fp16 over ranks.
+// For summing bf16 and fp16 gradients over ranks.
 enum class ReduceDtype { kGradient, kFp32 };
 inline constexpr Choice<ReduceDtype> kReduceDtypes[] = {{"gradient", ReduceDtype::kGradient},
                                                         {"fp32", ReduceDtype::kFp32}};

@@ -1,6 +1,6 @@
-// States in a file of this rank's: the chunk being worked on, the one read ahead and the one
-// written back are in memory, and nothing else. The last chunks of a visit are still being written
-// when it returns.
+// States in a file of this rank. Only three chunks are in memory: the current one, the one read
+// ahead and the one written back. The last chunks of a visit may still be being written when it
+// returns.
 // Source: Rajbhandari et al. 2021, arXiv:2104.07857 (ZeRO-Infinity), section 5
 #pragma once
 
@@ -25,12 +25,12 @@ class DiskStore : public StateStore {
   ~DiskStore() override;
 
   void visit(std::span<const size_t> chunks, const Visit& visit) override;
-  // The entry's tensor is brought when it is asked for: one more in memory at a time.
+  // The entry's tensor is read on request, so one more is in memory at a time.
   void describe(size_t tensor, checkpoint::Entry& entry) override;
 
-  // Waits for the write-back of earlier visits.
+  // Waits until earlier visits are written back.
   void flush();
-  // The tensor, on the CPU; and the way back.
+  // Reads the tensor to the CPU; write() is the reverse.
   at::Tensor read(size_t tensor);
   void write(size_t tensor, const at::Tensor& values);
 
@@ -40,10 +40,10 @@ class DiskStore : public StateStore {
   bool is_direct() const { return file_->io().is_direct; }
 
  private:
-  // Chunk by chunk, and within one piece by piece, each from a multiple of kIoAlignment on.
+  // Pieces lie chunk by chunk, and in the chunk's order. Each begins at a multiple of kIoAlignment.
   struct Place {
     size_t chunk = 0;
-    uint64_t in_chunk = 0;  // where the piece begins
+    uint64_t in_chunk = 0;  // start of the piece
     StatePiece piece;
   };
   struct Extent {
@@ -64,18 +64,18 @@ class DiskStore : public StateStore {
   void finish(Buffer& buffer);
   void finish_all() noexcept;
   at::Tensor view(const Buffer& buffer, const Place& place) const;
-  // One piece of a tensor, through the first buffer.
+  // Transfers one piece of a tensor through the first buffer.
   void transfer_now(IoKind kind, const Place& place);
 
   const StatePlan plan_;
-  std::vector<Extent> extents_;                // one a chunk
-  std::vector<std::vector<Place>> places_of_;  // one a tensor
+  std::vector<Extent> extents_;                // one per chunk
+  std::vector<std::vector<Place>> places_of_;  // one per tensor
   int64_t file_bytes_ = 0;
   size_t bytes_a_buffer_ = 0;
   std::array<Buffer, kNumBuffers> buffers_;
   size_t next_buffer_ = 0;
   std::unique_ptr<ScratchFile> file_;
-  std::unique_ptr<AsyncIo> io_;  // goes first
+  std::unique_ptr<AsyncIo> io_;  // destroyed first
 };
 
 }  // namespace trireme::train

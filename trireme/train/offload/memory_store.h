@@ -1,5 +1,5 @@
-// States in memory: that of the device they are worked on, or the host's. Between a GPU and the
-// host a chunk is copied there and back; on one device a visit works on the states themselves.
+// States in memory, on the device that works on them or on the host. Between a GPU and the host,
+// each chunk is copied there and back. On one device, a visit works on the states directly.
 #pragma once
 
 #include <vector>
@@ -17,7 +17,7 @@ class MemoryStore : public StateStore {
 
  private:
   StatePlan plan_;
-  std::vector<at::Tensor> tensors_;  // one a tensor of the plan, on `home`
+  std::vector<at::Tensor> tensors_;  // one per tensor of the plan, on `home`
 };
 
 }  // namespace trireme::train

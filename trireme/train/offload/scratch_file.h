@@ -1,5 +1,5 @@
-// A file of fixed size without a name: its space is taken when it is made and is free again when
-// the process ends, however it ends.
+// An unnamed file of fixed size. Its space is allocated when it is made, and freed when the process
+// ends in any way.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@
 
 namespace trireme::train {
 
-// What offsets, lengths and memory of requests to a direct file are multiples of.
+// Offsets, lengths and memory of requests to a direct file must be multiples of this.
 constexpr size_t kIoAlignment = 4096;
 
 class ScratchFile {
  public:
-  // In `folder`, which is made when it is not there. All zero.
-  // Throws: ConfigError when the folder cannot be written or has not `num_bytes` free
+  // Makes the file in `folder`, which is made if missing. All zero.
+  // Throws: ConfigError when the folder cannot be written or has less than `num_bytes` free
   ScratchFile(const std::filesystem::path& folder, uint64_t num_bytes);
 
-  // Direct (past the page cache) where the file system can.
+  // Direct (bypassing the page cache) if the file system supports it.
   const IoFile& io() const { return io_; }
 
  private:

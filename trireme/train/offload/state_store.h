@@ -1,5 +1,5 @@
-// Where an optimizer's states live: in memory, on the host beside a GPU, or on a disk. An optimizer
-// works on them chunk by chunk and does not know which.
+// Keeps an optimizer's states: in memory, on the host of a GPU, or on a disk. An optimizer works on
+// them chunk by chunk and does not know which.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace trireme::train {
 
-// One tensor; zero at first.
+// A tensor, initially zero.
 struct StateTensor {
   std::vector<int64_t> shape;
   at::ScalarType dtype = at::kFloat;
@@ -32,28 +32,29 @@ struct StatePiece {
   int64_t count = 0;
 };
 
-// What a store holds, and in which portions it is asked for. A piece is in one chunk.
+// The tensors that a store holds, and the chunks in which they are visited. A piece is in one
+// chunk.
 struct StatePlan {
   std::vector<StateTensor> tensors;
   std::vector<std::vector<StatePiece>> chunks;
   at::Device device = at::kCPU;  // where chunks are worked on
 };
 
-// Not thread-safe.
+// Not thread safe.
 class StateStore {
  public:
-  // The chunk's pieces as tensors on the plan's device, to be changed in place: a whole tensor in
-  // its own shape, a part of one flat. They are valid until it returns.
+  // Gets the chunk's pieces as tensors on the plan's device, and changes them in place. A whole
+  // tensor has its own shape, a part is flat. They are valid until it returns.
   using Visit = std::function<void(size_t chunk, std::span<const at::Tensor> pieces)>;
 
   virtual ~StateStore() = default;
 
-  // Calls `visit` for each of `chunks` (no chunk twice) in that order.
-  // Throws: Error when the disk fails; the states are lost then
+  // Calls `visit` for each of `chunks`, in that order. No chunk may appear twice.
+  // Throws: Error when the disk fails; the states are then lost
   virtual void visit(std::span<const size_t> chunks, const Visit& visit) = 0;
 
-  // Fills in what a checkpoint reads tensor number `tensor` from and loads it into. Used before
-  // the store goes.
+  // Sets up `entry` so that a checkpoint reads and loads tensor number `tensor` through it. The
+  // store must outlive its use.
   virtual void describe(size_t tensor, checkpoint::Entry& entry) = 0;
 };
 
@@ -61,8 +62,8 @@ struct OffloadOptions {
   OffloadPlace place = OffloadPlace::kNone;
   // kDisk:
   std::filesystem::path folder{};
-  int64_t buffer_bytes = 64 << 20;  // the most that a chunk may have, where tensors can be cut
-  bool use_uring = true;            // false is for tests: threads even where io_uring works
+  int64_t buffer_bytes = 64 << 20;  // limit on a chunk, if tensors can be cut
+  bool use_uring = true;            // false is for tests: threads even if io_uring works
 };
 
 // Throws: ConfigError when a folder cannot be written or has too little room

@@ -1,4 +1,4 @@
-// AsyncIo by two threads that call pread and pwrite: works on every file and kernel.
+// AsyncIo with two threads that call pread and pwrite. Works on every file and kernel.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ class ThreadIo : public AsyncIo {
  private:
   struct Outcome {
     bool is_done = false;
-    int code = 0;         // errno; 0: all is well
+    int code = 0;         // errno; 0: success
     uint64_t offset = 0;  // where it failed
     IoKind kind = IoKind::kRead;
   };

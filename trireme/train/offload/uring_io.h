@@ -1,4 +1,4 @@
-// AsyncIo by Linux's io_uring: the kernel reads and writes, no thread of ours waits.
+// AsyncIo with Linux's io_uring: the kernel reads and writes, so none of our threads wait.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace trireme::train {
 
-// Null when this program was built without liburing, or when the kernel is older than 5.6 or
-// refuses (containers often do).
+// Null if this program was built without liburing, or if the kernel is older than 5.6 or refuses,
+// as it often does in containers.
 std::unique_ptr<AsyncIo> make_uring_io(const IoFile& file);
 
 }  // namespace trireme::train

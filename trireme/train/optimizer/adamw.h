@@ -1,4 +1,4 @@
-// AdamW: the step is the first moment over the root of the second, the decay is apart from both.
+// AdamW: the step is the first moment over the root of the second. Weight decay is separate.
 #pragma once
 
 #include "trireme/train/optimizer/update_rule.h"

@@ -1,7 +1,7 @@
-// Runs elementwise updates in pieces: in the caches and on the threads of a CPU, whole on a GPU.
-// Pieces begin at multiples of 64 elements of their tensor, which every vector width divides. So an
-// element lies in a full vector or in the parameter's last few elements whatever the number of
-// threads, and its bits do not depend on it.
+// Runs elementwise updates in pieces: on a CPU within the caches and on several threads, on a GPU
+// whole. Pieces begin at multiples of 64 elements of their tensor, which every vector width
+// divides. An element is therefore always in a full vector, or always among the parameter's last
+// few elements. Its bits do not depend on the number of threads.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace trireme::train {
 
-// Flat pieces of items with the same settings, for one call of a fused kernel.
+// Flat pieces of items with equal settings, for one call of a fused kernel.
 struct PieceBatch {
   std::vector<at::Tensor> weights;
   std::vector<at::Tensor> gradients;           // in the dtype of the weights
@@ -24,7 +24,7 @@ struct PieceBatch {
 };
 
 // Calls `kernel` until every element of `items` was in one batch. On a CPU several calls run at
-// once, each on one thread. Gradients of another dtype are converted a batch at a time.
+// once, each on one thread. Gradients of another dtype are converted one batch at a time.
 // Throws: InternalError when items have different numbers of states
 void update_elementwise(std::span<const UpdateItem> items,
                         const std::function<void(PieceBatch&)>& kernel);

@@ -1,4 +1,4 @@
-// LAMB: AdamW's step, scaled layer by layer to the norm of the weights. For very large batches.
+// LAMB: AdamW's step, scaled per layer to the norm of the weights. For very large batches.
 #pragma once
 
 #include "trireme/train/optimizer/update_rule.h"
@@ -6,7 +6,7 @@
 namespace trireme::train {
 
 // States: exp_avg, exp_avg_sq, like the parameter. With r the Adam step plus decay times weights,
-// weights -= rate * |weights| / |r| * r; the ratio is 1 where a norm is 0.
+// weights -= rate * |weights| / |r| * r. The ratio is 1 if a norm is 0.
 // Source: You et al. 2020, arXiv:1904.00962, algorithm 2, with phi(z) = z
 class LambRule : public UpdateRule {
  public:
@@ -18,7 +18,7 @@ class LambRule : public UpdateRule {
   bool needs_whole_parameters() const override { return true; }
 
  private:
-  // The Adam step of `item` without learning rate; updates its moments.
+  // The Adam step of `item`, without the learning rate. Updates its moments.
   at::Tensor adam_step(const UpdateItem& item, int64_t step) const;
 
   double beta1_;

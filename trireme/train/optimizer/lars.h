@@ -1,12 +1,12 @@
-// LARS: SGD with momentum whose rate follows, layer by layer, the norm of the weights over that of
-// the gradient. For convolutional networks on very large batches.
+// LARS: SGD with momentum whose rate follows, per layer, the norm of the weights over that of the
+// gradient. For convolutional networks on very large batches.
 #pragma once
 
 #include "trireme/train/optimizer/update_rule.h"
 
 namespace trireme::train {
 
-// State: momentum_buffer, like the parameter; it holds steps, learning rate included.
+// State: momentum_buffer, like the parameter; it holds steps, including the learning rate.
 //   buffer = momentum * buffer + rate * ratio * (gradient + decay * weights);  weights -= buffer
 //   ratio = 0.001 * |weights| / (|gradient| + decay * |weights|), 1 for 0 / x and x / 0
 // Source: You et al. 2017, arXiv:1708.03888, algorithm 1, trust coefficient 0.001

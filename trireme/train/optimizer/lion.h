@@ -1,5 +1,5 @@
 // Lion: the step is the sign of an average of gradient and momentum, so every weight moves by the
-// learning rate. It wants a rate about ten times smaller than AdamW's and a decay as much larger.
+// learning rate. Needs a rate about ten times smaller than AdamW's, and ten times its decay.
 #pragma once
 
 #include "trireme/train/optimizer/update_rule.h"

@@ -1,5 +1,5 @@
-// Muon: the momentum of a hidden layer's matrix, made orthogonal, is its step. What is no such
-// matrix (embeddings, the output's, norms, biases) AdamW updates.
+// Muon: the step of a hidden layer's matrix is its momentum, made orthogonal. AdamW updates all
+// other parameters (embeddings, the output layer's, norms, biases).
 #pragma once
 
 #include <string>
@@ -13,15 +13,15 @@ namespace trireme::train {
 struct MuonOptions {
   double momentum = 0.95;
   bool nesterov = true;
-  // Matrices that AdamW updates.
+  // Names of matrices that AdamW updates.
   std::vector<std::string> adamw_patterns{};
-  double beta1 = 0.9;  // AdamW's
+  double beta1 = 0.9;  // for AdamW
   double beta2 = 0.95;
   double epsilon = 1e-8;
 };
 
-// State of a matrix: momentum_buffer; of what AdamW updates: exp_avg, exp_avg_sq. All like the
-// parameter. A step is scaled by 0.2 sqrt(max(rows, columns)) to the size of AdamW's, so that one
+// State of a matrix: momentum_buffer. State of what AdamW updates: exp_avg, exp_avg_sq. All like
+// the parameter. A step is scaled by 0.2 sqrt(max(rows, columns)) to the size of AdamW's, so one
 // learning rate serves both.
 // Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; scale and
 //         decay: Liu et al. 2025, arXiv:2502.16982, section 2.2
@@ -38,10 +38,11 @@ class MuonRule : public UpdateRule {
   AdamWRule adamw_;
 };
 
-// Singular vectors as they are, singular values near 1 (0.7 to 1.2 unless they were tiny): five
-// Newton-Schulz steps of the quintic 3.4445 x - 4.7750 x^3 + 2.0315 x^5, in the matrix's dtype.
-// Shapes:  [R, C] -> [R, C]
-// Source:  Jordan et al. 2024
+// Keeps the singular vectors and brings the singular values near 1 (0.7 to 1.2 unless they were
+// tiny). Five Newton-Schulz steps of the quintic 3.4445 x - 4.7750 x^3 + 2.0315 x^5, in the
+// matrix's dtype.
+// Shapes: [R, C] -> [R, C]
+// Source: Jordan et al. 2024
 at::Tensor orthogonalize(const at::Tensor& matrix);
 
 }  // namespace trireme::train

@@ -1,4 +1,4 @@
-// Patterns of parameter names as a shell's: * is any text, ? one character, [ab] one of these.
+// Patterns of parameter names as in a shell: * is any text, ? one character, [ab] one of these.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace trireme::train {
 // The whole of `name` must match.
 bool matches(const std::string& pattern, const std::string& name);
 
-// "a, b" at ',' -> {"a", "b"}: without the blanks around them; empty parts are left out.
+// Splits "a, b" at ',' into {"a", "b"}. Drops surrounding blanks and empty parts.
 std::vector<std::string> split_list(std::string_view text, char separator);
 
 }  // namespace trireme::train

@@ -1,5 +1,5 @@
-// The optimizer of a run: one update rule over this rank's shards, with the states it keeps for
-// them under names that a checkpoint can carry. It never communicates.
+// The optimizer of a run: one update rule for this rank's shards, and its states, named for
+// checkpoints. Never communicates.
 #pragma once
 
 #include <cstdint>
@@ -20,53 +20,52 @@
 
 namespace trireme::train {
 
-// The rule that `config.name` names.
+// The rule called `config.name`.
 // Throws: ConfigError when there is none
 std::unique_ptr<const UpdateRule> make_update_rule(const OptimizerConfig& config);
 
-// Whether parameters must lie whole on one rank each (see UpdateRule).
+// Whether each parameter must lie whole on one rank (see UpdateRule).
 bool needs_whole_parameters(const OptimizerConfig& config);
 
-// The state that holds a parameter's weights in fp32.
+// The state with a parameter's weights in fp32.
 inline constexpr const char* kMasterState = "master";
 
 struct WeightOptions {
-  // Weights of bf16 or fp16 are kept in fp32 as well, as kMasterState; false: updates are rounded
-  // into them.
+  // Keep bf16 and fp16 weights also in fp32, as kMasterState. false: updates are rounded into them.
   bool master_weights = true;
   bool stochastic_rounding = false;  // bf16 without masters
-  uint64_t seed = 0;                 // of the rounding
-  // Names of the whole model's parameters, where a rank has some of them; empty: the shards'.
+  uint64_t seed = 0;                 // for the rounding
+  // Names of the whole model's parameters, if a rank has only some of them; empty: the shards'.
   std::span<const std::string> parameters = {};
 };
 
-// Not thread-safe. `shards` outlive the optimizer and stay where they are; their gradients may be
-// set, replaced and dropped between steps, their weights may not.
+// Not thread safe. `shards` must outlive the optimizer and must not move. Between steps their
+// gradients may be set, replaced and dropped; their weights may not.
 class Optimizer {
  public:
-  // Throws: ConfigError when optimizer.groups names no parameter, or when there is no room for the
-  //         states
+  // Throws: ConfigError when optimizer.groups matches no parameter, or when there is no room for
+  //         the states
   Optimizer(std::span<const parallel::Shard> shards, const OptimizerConfig& config,
             const WeightOptions& weights = {}, const OffloadOptions& offload = {});
 
   // One update from the shards' gradients times `gradient_factor`, which clips or undoes a loss
-  // scale. Shards without one stay as they are. Works on a few million elements at a time.
+  // scale. Shards without a gradient do not change. Works on a few million elements at a time.
   // Throws: Error when the disk that holds the states fails
   void step(double learning_rate, double gradient_factor = 1);
 
-  // "<state>.<parameter>", such as exp_avg.lm_head.weight; loading fills them in place. To be used
-  // while the optimizer lives.
+  // "<state>.<parameter>", such as exp_avg.lm_head.weight. Loading fills the states in place. The
+  // optimizer must outlive the entries.
   std::vector<checkpoint::Entry> state() const;
-  // Updates made so far.
+  // Number of updates so far.
   int64_t num_steps() const { return num_steps_; }
   void set_num_steps(int64_t num_steps) { num_steps_ = num_steps; }
-  // Of this rank, wherever they are.
+  // Bytes of this rank's states, wherever they are.
   int64_t state_bytes() const { return state_bytes_; }
 
  private:
   struct ShardState {
     std::vector<StateSpec> specs;  // the rule's, then the master's if there is one
-    size_t first_tensor = 0;       // of the store: one a spec
+    size_t first_tensor = 0;       // index in the store; one tensor per spec
     bool has_master = false;
   };
 
@@ -79,8 +78,8 @@ class Optimizer {
   std::span<const parallel::Shard> shards_;
   WeightOptions weights_;
   std::unique_ptr<const UpdateRule> rule_;
-  std::vector<ParameterSettings> settings_;  // one a shard
-  std::vector<ShardState> states_;           // one a shard
+  std::vector<ParameterSettings> settings_;  // one per shard
+  std::vector<ShardState> states_;           // one per shard
   std::vector<UpdateChunk> chunks_;
   std::unique_ptr<StateStore> store_;
   int64_t state_bytes_ = 0;

@@ -12,7 +12,7 @@
 
 namespace trireme::train {
 
-// What optimizer.name may be: the rules of optimizer.cc.
+// The names of the rules in optimizer.cc.
 std::vector<std::string> optimizer_names();
 
 struct OptimizerConfig {

@@ -1,4 +1,4 @@
-// Weight decay and learning rate by parameter name: config key optimizer.groups.
+// Weight decay and learning rate by parameter name, for the config key optimizer.groups.
 #pragma once
 
 #include <optional>
@@ -13,8 +13,8 @@ namespace trireme::train {
 
 struct ParameterGroup {
   std::string pattern;                         // see name_pattern.h
-  std::optional<double> decay = std::nullopt;  // weight decay; none: the default's
-  std::optional<double> rate = std::nullopt;   // times the learning rate; none: 1
+  std::optional<double> decay = std::nullopt;  // weight decay; empty: the default
+  std::optional<double> rate = std::nullopt;   // factor for the learning rate; empty: 1
 };
 
 // "*.bias: decay=0; *norm*: decay=0, rate=1; lm_head.*: rate=0.5"
@@ -27,11 +27,11 @@ struct ParameterSettings {
   bool operator==(const ParameterSettings&) const = default;
 };
 
-// One a shard. The first group whose pattern matches a name has the word; what it does not say, and
-// names without a group, get the defaults: rate 1, and `weight_decay` for matrices (two dimensions
-// and more), none for norms and biases.
-// `parameters`: the names of the whole model, of which this rank may have some; empty: the shards'.
-// Throws: ConfigError when a group gets none of them
+// The settings of each shard. The first group whose pattern matches the name decides. The defaults
+// apply to what it does not set and to names without a group: rate 1, and `weight_decay` for
+// matrices (two or more dimensions) but none for norms and biases.
+// `parameters`: names of the whole model, if this rank has only some of them; empty: the shards'.
+// Throws: ConfigError when a group matches none of them
 std::vector<ParameterSettings> parameter_settings(std::span<const parallel::Shard> shards,
                                                   std::span<const ParameterGroup> groups,
                                                   double weight_decay,

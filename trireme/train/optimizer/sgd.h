@@ -1,11 +1,11 @@
-// Stochastic gradient descent with momentum; the decay is part of the gradient, as in torch's SGD.
+// Stochastic gradient descent with momentum. The decay is part of the gradient, as in torch's SGD.
 #pragma once
 
 #include "trireme/train/optimizer/update_rule.h"
 
 namespace trireme::train {
 
-// State: momentum_buffer, like the parameter; none when momentum is 0.
+// State: momentum_buffer, like the parameter; none if momentum is 0.
 // Source: Polyak 1964; Nesterov 1983; in this form Sutskever et al. 2013, "On the importance of
 //         initialization and momentum in deep learning"
 class SgdRule : public UpdateRule {

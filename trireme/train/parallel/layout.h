@@ -1,5 +1,5 @@
-// How a run's config lies on its mesh: axes, groups, pipeline stages; and which combinations there
-// are. Arithmetic and checks alone: nothing here allocates a tensor of the model.
+// Places a run's config on its mesh: axes, groups, pipeline stages. Defines which combinations are
+// allowed. Pure arithmetic and checks; never allocates a tensor of the model.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +17,25 @@
 
 namespace trireme::train {
 
-// `shard` shares states out, `data` are its replicas; ranks of `context` have other tokens of the
-// same sequences, those of `tensor` the same tokens.
+// `shard` ranks shard states; `data` ranks are their replicas. `context` ranks have other tokens of
+// the same sequences, `tensor` ranks the same tokens.
 std::vector<mesh::Axis> mesh_axes(const ParallelConfig& parallel);
 
-// The ranks that share out a parameter's states: those of `shard` and `context`.
-// Collective: every rank of the world on first use
+// The ranks over which a parameter's states are sharded: those of `shard` and `context`.
+// Collective: every rank of the world, on first use
 comm::Communicator& shard_group_of(const mesh::DeviceMesh& mesh);
 
-// overlap: what decides whether tensor parallelism hides its communication.
+// overlap: whether tensor parallelism hides its communication; see TensorAxis.
 model::ModelAxes model_axes(const RunConfig& config, const mesh::DeviceMesh& mesh,
                             std::shared_ptr<const bool> overlap = nullptr);
 
-// Which stage has what, and where it is.
+// The layers and ranks of a pipeline's stages.
 struct PipelineLayout {
   std::vector<int> layers{};         // of each stage, along the model
   std::vector<int> rank_of_stage{};  // on the pipeline axis
   std::string name{};                // of the schedule
   int num_ranks = 1;
-  // What the layers were split by, and are when they move.
+  // The layers' costs, for splitting them and for moving them later.
   std::vector<parallel::LayerCost> costs{};
   parallel::SplitOptions split{};
 
@@ -44,18 +44,18 @@ struct PipelineLayout {
   parallel::Schedule schedule(int64_t num_microbatches) const;
 };
 
-// Throws: ConfigError when the model does not divide into the stages that the schedule asks for
+// Throws: ConfigError when the model cannot be divided into the stages that the schedule requires
 PipelineLayout pipeline_layout(const RunConfig& config);
 
-// "data 2 x tensor 2 (sequence parallel) x pipeline 2 (1f1b, layers 3+3)": the axes of more than
-// one rank.
+// "data 2 x tensor 2 (sequence parallel) x pipeline 2 (1f1b, layers 3+3)": axes with more than one
+// rank.
 std::string describe_layout(const RunConfig& config);
 
-// Whether a tensor group, neighbours in world rank, lies on several hosts. hosts[r]: the identity
-// of world rank r's.
+// Whether a tensor group, whose members are neighbours in world rank, spans several hosts.
+// hosts[r]: the identity of world rank r's host.
 bool tensor_crosses_hosts(std::span<const std::string> hosts, int tensor_ranks);
 
-// A feature that does not go with some axes when they have more than one rank.
+// A feature that is incompatible with some axes when they have more than one rank.
 struct LayoutRule {
   std::string feature;  // the setting
   std::vector<std::string> axes;
@@ -63,11 +63,11 @@ struct LayoutRule {
   std::string reason;
   std::string remedy;
 };
-// All that check_layout() knows; docs/layouts.md is written from them.
+// The rules that check_layout() uses. docs/layouts.md is written from them.
 std::vector<LayoutRule> layout_rules();
 
-// Whether the config's features, model and axes go together; the vocabulary must be known.
-// Throws: ConfigError: the key, its value, the reason, and what to do
+// Checks that the config's features, model and axes are compatible. The vocabulary must be known.
+// Throws: ConfigError with the key, its value, the reason, and what to do
 void check_layout(const RunConfig& config);
 
 }  // namespace trireme::train

@@ -1,4 +1,4 @@
-// Whether a run can fit the machine at all: asked before anything of the model is allocated.
+// Checks whether a run can fit the machine at all, before anything of the model is allocated.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace trireme::train {
 
-// The least that a rank needs, in bytes: its share of weights, gradients and optimizer states, what
-// one microbatch's forward keeps, and the tokens of a step. The mean over pipeline stages. Memory
-// for optimizer states on disk, buckets, gathered weights and libtorch itself is not in it.
+// The least memory a rank needs, in bytes: its share of weights, gradients and optimizer states,
+// what one microbatch's forward keeps, and the tokens of a step. The mean over pipeline stages.
+// Excludes optimizer states on disk, buckets, gathered weights and libtorch itself.
 struct MemoryNeed {
   double states = 0;
   double activations = 0;
@@ -19,7 +19,7 @@ struct MemoryNeed {
 MemoryNeed least_memory(const RunConfig& config);
 
 // Throws: ConfigError when `num_ranks` ranks, all on this machine, need more than
-// `available_bytes`: which part is the largest and the keys that make it smaller
+//         `available_bytes`, with the largest part and the keys that reduce it
 void check_memory(const RunConfig& config, int num_ranks, int64_t available_bytes);
 
 }  // namespace trireme::train

@@ -1,6 +1,6 @@
-// Whether tensor parallelism hides its communication: set, or found out in the first steps of a
-// run, which try both ways in turns. Both compute the same bits, so the choice changes the time
-// alone. Where it does, it is measured how much it hides.
+// Decides whether tensor parallelism hides its communication: by config, or by trying both ways in
+// turn in the first steps. Both compute the same bits, so the choice only changes the time. When it
+// does hide communication, measures how much.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@
 
 namespace trireme::train {
 
-// What a step's layers tell.
+// What the layers of a step report.
 struct LayerTimes {
   Span window{};                        // when they ran, by the monotonic clock
   std::chrono::nanoseconds waiting{0};  // for the tensor group
@@ -30,17 +30,17 @@ class OverlapChoice {
  public:
   using Clock = std::function<int64_t()>;  // nanoseconds
 
-  // `world` outlives it.
+  // `world` must outlive it.
   OverlapChoice(AsyncTensor mode, comm::Communicator& world, HiddenCommunication hidden,
                 Clock clock = monotonic_ns);
 
-  // What layers read: constant during a step.
+  // Read by the layers. Constant during a step.
   std::shared_ptr<const bool> flag() const { return flag_; }
 
   void begin_step();
-  // "decided asynchronous tensor parallel on: 31.2 ms a step with it, 33.0 without; it hides 63 %
-  // of its communication" in the step that decides, or of kOn has been measured. Without the last
-  // part where calls are not recorded.
+  // Returns "decided asynchronous tensor parallel on: 31.2 ms a step with it, 33.0 without; it
+  // hides 63 % of its communication" in the step that decides, or that completes the measurement of
+  // kOn. Omits the last part if calls are not recorded.
   // Comm:       24 bytes from every rank to all, while it tries or measures
   // Collective: every rank of the world
   std::optional<std::string> end_step(const LayerTimes& layers);
@@ -53,7 +53,7 @@ class OverlapChoice {
   HiddenCommunication hidden_;
   std::shared_ptr<bool> flag_;
   bool is_decided_;
-  int last_step_ = 0;                           // that tries or measures
+  int last_step_ = 0;                           // the last step that tries or measures
   int step_ = 0;                                // of this process
   std::array<std::vector<double>, 2> seconds_;  // off, on: of the slowest rank
   Clock clock_;

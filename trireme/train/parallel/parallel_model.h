@@ -1,5 +1,5 @@
 // One model on a mesh: this rank's pipeline stages, each with its own data parallelism, run by one
-// schedule. Without a pipeline it is one stage and takes the same path.
+// schedule. Without a pipeline there is one stage on the same code path.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@
 
 namespace trireme::train {
 
-// Thread safety: one thread drives it. The mesh outlives it.
+// Thread safety: one thread drives it. The mesh must outlive it.
 class ParallelModel {
  public:
   // Builds this rank's part of the model. overlap: see parallel::TensorAxis.
@@ -37,15 +37,16 @@ class ParallelModel {
   // This rank's part of every parameter it holds, stage by stage.
   const std::vector<parallel::Shard>& shards() const { return shards_; }
   const PipelineLayout& layout() const { return layout_; }
-  // The whole parameters of this rank's stages; with ZeRO-3 they have memory while in use.
+  // The whole parameters of this rank's stages. With ZeRO-3 they have memory only while in use.
   std::vector<std::pair<std::string, at::Tensor>> parameters() const;
 
-  // Starts a step of these microbatches. Returns the targets that the losses count over all ranks.
-  // Collective: every rank, with as many microbatches
+  // Starts a step with these microbatches. Returns the number of targets that count, over all
+  // ranks.
+  // Collective: every rank, with the same number of microbatches
   int64_t begin_step(const std::vector<dataset::Batch>& batches);
-  // Forward and backward of every microbatch; the gradients, times `scale`, are reduced when it
-  // returns. This rank's summed losses, one a microbatch: of its own tokens, and 0 unless it has
-  // the last stage.
+  // Forward and backward of every microbatch. The gradients, times `scale`, are reduced when it
+  // returns. Returns this rank's summed losses, one per microbatch, over its own tokens; 0 unless
+  // it has the last stage.
   // Comm:       that of the model's layers, of PipelineExecutor::run() and of
   //             DistributedDataParallel::backward(); with a new number of microbatches also that of
   //             making an executor
@@ -53,27 +54,27 @@ class ParallelModel {
   std::vector<double> forward_backward(const std::vector<dataset::Batch>& batches, double scale);
   // Brings the optimizer's new weights to the ranks that need them.
   void end_step();
-  // Forward alone, without dropout: as forward_backward().
+  // Only the forward, without dropout. Otherwise as forward_backward().
   std::vector<double> evaluate(const std::vector<dataset::Batch>& batches);
-  // How many targets this rank's losses of the batches count, one number a batch.
+  // How many targets count in this rank's losses, one number per batch.
   std::vector<double> num_targets(const std::vector<dataset::Batch>& batches) const;
 
-  // The sum over all microbatches of all data ranks of such numbers, see sum_over_batches().
+  // The sum of such numbers over all microbatches of all data ranks, see sum_over_batches().
   // Collective: every rank of the world
   double sum_over_batches(std::vector<double> mine) const;
 
-  // The sum of squares of each parameter's gradient, of the whole model in its order, see
+  // The sum of squares of each parameter's gradient, in the order of the whole model, see
   // gradient_norm.h.
   // Collective: every rank of the world
   std::vector<double> gradient_squares() const;
   const std::vector<std::string>& parameter_names() const { return names_; }
 
-  // How long the last step was held up by communication of any axis.
+  // How long communication on any axis has delayed the last step.
   std::chrono::nanoseconds communication_time() const;
-  // Of it, the waiting of the tensor axis's layers; and when forward_backward() ran them.
+  // The part of it that the tensor axis's layers waited; and when forward_backward() ran them.
   std::chrono::nanoseconds tensor_waiting() const { return *tensor_waiting_; }
   Span layers_window() const { return window_; }
-  // Of the last step: as those of DistributedDataParallel, over all stages.
+  // Over all stages in the last step; otherwise as in DistributedDataParallel.
   int64_t gradient_bytes() const;
   double microbatch_squares() const;
   parallel::DataParallelMemory memory() const;
@@ -104,10 +105,10 @@ class ParallelModel {
   std::unique_ptr<parallel::WeightGradients> weight_gradients_;
   std::map<int, std::unique_ptr<parallel::PipelineExecutor>> executors_;  // by microbatches
   int64_t global_count_ = 0;
-  std::vector<model::TrainingPlace> places_;  // of the microbatches; empty in evaluation
+  std::vector<model::TrainingPlace> places_;  // by microbatch; empty in evaluation
   parallel::PipelineProfile profile_;
   Span window_;
-  // Of the step's communication on the axes.
+  // Waiting in this step for communication on each axis.
   std::shared_ptr<std::chrono::nanoseconds> tensor_waiting_ =
       std::make_shared<std::chrono::nanoseconds>(0);
   std::shared_ptr<std::chrono::nanoseconds> context_waiting_ =

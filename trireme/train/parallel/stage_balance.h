@@ -1,4 +1,4 @@
-// Which layers each pipeline stage should have, by the times that its stages took.
+// Chooses the layers of each pipeline stage from the measured times of the stages.
 #pragma once
 
 #include <optional>
@@ -11,20 +11,20 @@
 
 namespace trireme::train {
 
-// Thread safety: one thread drives it. The mesh outlives it.
+// Thread safety: one thread drives it. The mesh must outlive it.
 class StageBalance {
  public:
   StageBalance(PipelineLayout layout, const mesh::DeviceMesh& mesh);
 
-  // Takes a step's times of this rank's stages.
+  // Adds a step's times of this rank's stages.
   void add(const parallel::PipelineProfile& profile);
 
-  // The layers of each stage that would make the slowest one faster by more than `threshold` of its
-  // time; nothing when none would. Forgets the times.
-  // Comm:       8 bytes a stage from every rank to all
+  // The layers of each stage that would make the slowest stage faster by more than `threshold` of
+  // its time; empty if there are none. Discards the times.
+  // Comm:       8 bytes per stage from every rank to all
   // Collective: every rank of the world
   std::optional<std::vector<int>> better_layers(double threshold);
-  // Of the last call, in seconds a microbatch: the mean over the ranks that have the stage.
+  // From the last call, in seconds per microbatch: the mean over the ranks that have the stage.
   const std::vector<double>& stage_seconds() const { return stage_seconds_; }
 
  private:

@@ -1,5 +1,5 @@
-// What each layer costs the pipeline stage that has it: time, and the memory of its states and
-// activations. Estimates from the config alone; allocates nothing.
+// The cost of each layer for its pipeline stage: time, and the memory of its states and
+// activations. Estimated from the config only; allocates nothing.
 #pragma once
 
 #include <vector>
@@ -10,21 +10,21 @@
 
 namespace trireme::train {
 
-// Of every layer, what embeds counted with the first and the head with the last. Time is that of
-// the matrix products, in any unit. Memory is a rank's: weights, gradients and optimizer states as
-// the tensor axis and ZeRO divide them, and the tensors that one microbatch's forward keeps for its
-// backward. Neither has what comes and goes: buckets, gathered weights, libtorch itself.
+// The cost of every layer. The embedding counts with the first layer and the head with the last.
+// Time is that of the matrix products, in any unit. Memory is that of one rank: weights, gradients
+// and optimizer states as the tensor axis and ZeRO divide them, and the tensors that one
+// microbatch's forward keeps for its backward. Excludes what is temporary (buckets, gathered
+// weights) and libtorch itself.
 // Source: activations as counted in Korthikanti et al. 2022, arXiv:2205.05198, section 4, for these
 //         layers (docs/models.md says what each keeps)
 std::vector<parallel::LayerCost> layer_costs(const RunConfig& config);
 
-// Bytes of weights, gradients and optimizer states for each parameter of a rank's part of the
-// model.
+// Bytes of weights, gradients and optimizer states per parameter in a rank's part of the model.
 // Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 3
 double state_bytes_per_parameter(const RunConfig& config);
 
-// parallel.stage_memory, which is set, as a limit for each stage of `schedule`, with as many
-// microbatches as it holds at one time.
+// parallel.stage_memory, which must be set, as a limit for each stage of `schedule`, given the
+// number of microbatches that the stage holds at one time.
 parallel::SplitOptions split_options(const RunConfig& config, const parallel::Schedule& schedule);
 
 }  // namespace trireme::train

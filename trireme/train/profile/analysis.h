@@ -1,6 +1,5 @@
-// Where the time of the profiled steps went: pure functions of what the ranks recorded. The rules
-// in
-// words: docs/profile.md.
+// Finds out where the time of the profiled steps went. Pure functions of what the ranks recorded.
+// docs/profile.md explains the rules.
 #pragma once
 
 #include <cstdint>
@@ -26,34 +25,34 @@ class Arrivals {
   std::map<Key, int64_t> last_ns_;
 };
 
-// What a rank did within its steps. computing, data, exposed and idle never overlap and are
-// together all of the steps.
+// What a rank did in its steps. computing, data, exposed and idle never overlap; together they
+// cover the steps.
 struct RankStates {
   TimeSet steps;
-  // With a GPU: its kernels run, NCCL's apart. Without: the steps' thread is in a phase that
-  // computes, and in no foreground call and no wait for a background one.
+  // With a GPU: when its kernels run, except NCCL's. Without: when the steps' thread is in a phase
+  // that computes, and neither in a foreground call nor waiting for a background one.
   TimeSet computing;
-  // Calls, waits for them, NCCL's kernels; parts of it are hidden behind computing or data.
+  // Calls, waits for them, and NCCL's kernels. Parts of it are hidden behind computing or data.
   TimeSet communication;
-  TimeSet data;     // the steps' thread loads data, and nothing computes
+  TimeSet data;     // the steps' thread loads data and nothing computes
   TimeSet exposed;  // communication, and neither computing nor data
-  TimeSet late;     // the part of exposed before the last rank had come
+  TimeSet late;     // the part of exposed before the last rank came
   TimeSet idle;
 };
 
-// By index of `ranks`.
+// In the order of `ranks`.
 std::vector<RankStates> states_of(const std::vector<RankProfile>& ranks);
 
-// Time that an operator spent itself, not in the operators, calls and waits within it.
+// The time of an operator itself, without the operators, calls and waits inside it.
 struct OwnTime {
-  std::string name;  // code of a phase that is in no operator: "optimizer: other code"
+  std::string name;  // code of a phase outside operators: "optimizer: other code"
   int64_t own_ns = 0;
   int64_t flops = 0;
   bool is_operator = true;
 };
 
-// Of everything that computed in the steps: the operators of the steps' thread; with a GPU its
-// kernels instead, NCCL's apart.
+// The own times of everything that computed in the steps: the operators of the steps' thread, or
+// with a GPU its kernels, except NCCL's.
 std::vector<OwnTime> own_times(const RankProfile& rank);
 
 }  // namespace trireme::train

@@ -1,5 +1,5 @@
-// libtorch's operators and GPU kernels as spans: libtorch's own profiler (Kineto), switched on and
-// off. Other threads and ranks of the process are not seen.
+// Records libtorch's operators and GPU kernels as spans, by switching libtorch's profiler (Kineto)
+// on and off. Does not see other threads and ranks of the process.
 #pragma once
 
 #include <vector>
@@ -8,16 +8,16 @@
 
 namespace trireme::train {
 
-// One at a time in a process. Thread safety: start() and stop() in the thread whose operators are
-// recorded; of other threads those are seen that autograd runs for it.
+// One at a time per process. Thread safety: call start() and stop() in the thread whose operators
+// are recorded. Of other threads, only those that autograd runs for it are seen.
 class OperatorRecording {
  public:
   OperatorRecording() = default;
-  ~OperatorRecording();  // stops, and forgets
+  ~OperatorRecording();  // stops and discards
   OperatorRecording(const OperatorRecording&) = delete;
   OperatorRecording& operator=(const OperatorRecording&) = delete;
 
-  // Throws: c10::Error when the process is being profiled already
+  // Throws: c10::Error when the process is already being profiled
   void start();
   bool is_running() const { return is_running_; }
   // Everything since start(), on this process's monotonic clock.

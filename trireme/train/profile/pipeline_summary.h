@@ -1,5 +1,5 @@
-// What the profiled steps say of a pipeline: its stages, the ranks between them, and its bubble.
-// Pure functions of what the ranks recorded.
+// Summarises a pipeline from the profiled steps: its stages, the transfers between its ranks, and
+// its bubble. Pure functions of what the ranks recorded.
 #pragma once
 
 #include <filesystem>
@@ -16,20 +16,20 @@ namespace trireme::train {
 struct PipelineSummary {
   parallel::Schedule schedule{};
   parallel::PipelineTimes times{};  // means over steps and pipelines
-  // Of each rank of a pipeline, seconds a step in which something came to it: its sender and itself
-  // were both there. Hidden or not. Empty where calls are not recorded.
+  // By rank of a pipeline: seconds per step in which data moved to it, with both its sender and
+  // itself there, hidden or not. Empty if calls are not recorded.
   std::vector<double> moving{};
-  int num_pipelines = 1;          // that run side by side on parts of the batch
-  parallel::Timeline last_run{};  // the last step, seconds; of the pipeline that world rank 0 is in
+  int num_pipelines = 1;            // side by side, on parts of the batch
+  parallel::Timeline last_run{};    // the last step in seconds, in world rank 0's pipeline
   std::filesystem::path drawing{};  // the file, once written
 };
 
-// ranks: in world-rank order and on one clock, each with a run a step. Of the ranks at one place on
-// the pipeline axis the first belong to one pipeline, the second to the next.
+// ranks: in world-rank order and on one clock, each with one run per step. The first ranks at each
+// place of the pipeline axis form one pipeline, the second ones the next, and so on.
 PipelineSummary summarize_pipeline(const std::vector<RankProfile>& ranks,
                                    const parallel::Schedule& schedule);
 
-// An SVG file: the last step's run.
+// Draws the last step's run as an SVG file.
 std::string draw(const PipelineSummary& summary);
 
 }  // namespace trireme::train

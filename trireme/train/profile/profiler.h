@@ -1,5 +1,5 @@
-// Profiles a few steps of a run: libtorch's profiler and the flight recorder on every rank, joined
-// on rank 0 into one trace and one report. Before and after those steps it only takes times.
+// Profiles a few steps of a run. libtorch's profiler and the flight recorder run on every rank;
+// rank 0 joins them into one trace and one report. Outside those steps it only measures times.
 #pragma once
 
 #include <cstdint>
@@ -17,45 +17,46 @@
 namespace trireme::train {
 
 struct ProfileOptions {
-  // Steps to profile; 0: none. A few show what repeats, and the trace stays small.
+  // Steps to profile; 0: none. A few show what repeats and keep the trace small.
   int64_t num_steps = 0;
-  // Steps of this process before them: the first ones allocate, and touch everything once.
+  // Steps of this process before them. The first steps allocate memory and touch everything once.
   int64_t warmup_steps = 5;
-  // Where this rank's calls are recorded; null: the profile shows no calls.
+  // Records this rank's calls; null: the profile shows no calls.
   std::shared_ptr<const comm::Recorder> recorder = nullptr;
 };
 
-// Checks that steps `next_step` to `last_step`, which a process is about to run, hold the first
-// step to profile. More than there are: those there are.
+// Checks that the first step to profile is among steps `next_step` to `last_step`, which a process
+// is about to run. If there are fewer steps than requested, those are profiled.
 // Throws: ConfigError
 void check_profile(const ProfileOptions& options, int64_t next_step, int64_t last_step);
 
-// Thread safety: all calls from the thread that runs the steps. One in a process: ranks that are
-// threads cannot each have one.
+// Thread safety: only the thread that runs the steps. One per process, so ranks that are threads
+// cannot each have one.
 class Profiler {
  public:
-  // `next_step`: the first that the process runs. `world` outlives it.
+  // `next_step`: the first step that the process runs. `world` must outlive it.
   Profiler(const ProfileOptions& options, int64_t next_step, comm::Communicator& world);
   ~Profiler();
 
-  // Of every step. The first profiled one starts with a barrier, on the same terms for all ranks.
+  // Call for every step. The first profiled step starts with a barrier, so that all ranks begin
+  // together.
   // Collective: every rank
   void begin_step(int64_t step);
-  // From now on the step is in `phase`.
+  // The step is in `phase` from now on.
   void enter(Phase phase);
   void end_step();
-  // Whether the latest step to begin is one to profile.
+  // Whether the latest step begun is one to profile.
   bool is_recording() const;
-  // What this rank, the pipeline's `rank`, did of the schedule in a recorded step: after each, or
-  // never.
+  // Adds what this rank, the pipeline's `rank`, did of the schedule in a recorded step. Call it
+  // after every recorded step or never.
   void add_pipeline_run(const parallel::Schedule& schedule, int rank,
                         const parallel::PipelineProfile& run);
 
-  // The last step to profile has ended, or a profiled one has and the run ends.
+  // Whether the last step to profile has ended, or the run ends after at least one.
   bool is_due(bool run_ends) const;
-  // Stops recording. Rank 0 writes the trace to `path`, making its folder, and of a pipeline
-  // pipeline.svg beside it, and gets the report.
-  // Comm:       every rank's spans to rank 0, some 100 bytes an operator; clock_offsets()
+  // Stops recording. Rank 0 writes the trace to `path`, making its folder, and for a pipeline
+  // pipeline.svg beside it. Returns the report on rank 0.
+  // Comm:       every rank's spans to rank 0, some 100 bytes per operator; clock_offsets()
   // Collective: every rank, once
   // Throws:     Error when the file cannot be written
   std::optional<ProfileReport> finish(const std::filesystem::path& path);
@@ -65,7 +66,7 @@ class Profiler {
   std::unique_ptr<Impl> impl_;
 };
 
-// A step's scope: begins it in Phase::kData, ends it. A null profiler costs a comparison.
+// The scope of a step: begins it in Phase::kData, and ends it. A null profiler costs a comparison.
 class StepScope {
  public:
   StepScope(Profiler* profiler, int64_t step) : profiler_(profiler) {

@@ -1,4 +1,5 @@
-// What a profile says in numbers and in one line: shares of the step, operations, what bounds it.
+// The results of a profile, as numbers and in one line: shares of the step, operations, what bounds
+// it.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +14,13 @@
 
 namespace trireme::train {
 
-// Of one rank, over all profiled steps; computing, data, exposed and idle add up to steps_ns.
+// One rank, over all profiled steps. computing, data, exposed and idle add up to steps_ns.
 struct RankTimes {
   int rank = 0;
   int64_t steps_ns = 0;
   int64_t computing_ns = 0;
   int64_t data_ns = 0;
-  int64_t exposed_ns = 0;  // communication while nothing else went on
+  int64_t exposed_ns = 0;  // communication while nothing else ran
   int64_t late_ns = 0;     // of exposed: waiting for the last rank
   int64_t idle_ns = 0;
   int64_t communication_ns = 0;  // hidden or not
@@ -34,12 +35,12 @@ struct CallTotals {
   int64_t count = 0;
   int64_t bytes = 0;
   int64_t time_ns = 0;
-  int64_t wait_ns = 0;  // of time_ns, for the last rank to come
-  // Bytes of the tensors over the time after all had come; 0 when that is nothing.
+  int64_t wait_ns = 0;  // of time_ns: waiting for the last rank
+  // Bytes of the tensors over the time after all ranks had come; 0 if that time is zero.
   double bytes_per_second() const;
 };
 
-// An operator, or kernel, over all ranks.
+// An operator or kernel, over all ranks.
 struct OperatorTotals {
   std::string name;
   int64_t count = 0;
@@ -47,7 +48,7 @@ struct OperatorTotals {
   int64_t flops = 0;
 };
 
-// What to change to make the step shorter.
+// What to improve to make the step shorter.
 enum class Bound { kData, kCommunication, kOverhead, kMemory, kComputation };
 const char* name_of(Bound bound);  // "data", "communication", ...
 
@@ -59,12 +60,12 @@ struct ProfileReport {
   std::vector<OperatorTotals> operators;  // the longest first
   Bound bound = Bound::kComputation;
   std::string reason;           // the number that decided it, in words
-  uint64_t num_lost_calls = 0;  // too many for the recorder's ring: communication is understated
-  double slowdown = 0;          // profiled steps over those before, medians; 0: not known
+  uint64_t num_lost_calls = 0;  // missing from the recorder's ring: communication is understated
+  double slowdown = 0;          // profiled steps over those before, medians; 0: unknown
   std::filesystem::path trace;  // the file, once written
   std::optional<PipelineSummary> pipeline{};
 
-  // Of all ranks' communication; 0 when there was none.
+  // Of all ranks' communication; 0 if there was none.
   double hidden_fraction() const;
 };
 

@@ -1,5 +1,5 @@
-// What one rank did in the profiled steps, as spans of time: what profiler.h collects, analysis.h
-// reads and trace.h draws. Plain data; measures nothing.
+// What one rank did in the profiled steps, as spans of time. profiler.h collects them, analysis.h
+// evaluates them and trace.h draws them. Plain data; measures nothing.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace trireme::train {
 
-// Nanoseconds of a monotonic clock: the rank's own, and rank 0's once shift() has aligned it.
+// Nanoseconds of a monotonic clock: the rank's own, or rank 0's after shift() has aligned it.
 struct Span {
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
@@ -19,7 +19,7 @@ struct Span {
   friend bool operator==(const Span&, const Span&) = default;
 };
 
-// What a step consists of, in order; docs/profile.md says what each holds.
+// The phases of a step, in order. docs/profile.md defines them.
 enum class Phase { kData, kForwardBackward, kNorm, kOptimizer, kExchange };
 inline constexpr int kNumPhases = 5;
 // "data", "forward_backward", ...
@@ -35,13 +35,13 @@ struct PhaseSpan {
   Span time;
 };
 
-// Of libtorch's profiler: an operator of the host, or a kernel of a GPU.
+// From libtorch's profiler: an operator on the host, or a kernel on a GPU.
 struct OperatorSpan {
-  std::string name;  // as libtorch has it: "aten::mm"
+  std::string name;  // libtorch's name: "aten::mm"
   Span time;
-  int thread = 0;     // of the host, 0 for the one that runs the steps; of a GPU, its stream
+  int thread = 0;     // on the host, 0 for the one that runs the steps; on a GPU, its stream
   int device = -1;    // GPU; -1: the host
-  int64_t flops = 0;  // 0: not known
+  int64_t flops = 0;  // 0: unknown
 };
 
 struct GroupOfRanks {
@@ -50,17 +50,17 @@ struct GroupOfRanks {
   friend bool operator==(const GroupOfRanks&, const GroupOfRanks&) = default;
 };
 
-// A call of a communicator. It runs from time.begin_ns, when this rank was there, to time.end_ns.
+// A communicator's call. It runs from time.begin_ns, when this rank was ready, to time.end_ns.
 struct CallSpan {
   std::string operation;  // "all_reduce"
-  int group = -1;         // index into RankProfile::groups; -1: not known
+  int group = -1;         // index into RankProfile::groups; -1: unknown
   uint64_t sequence = 0;  // among the group's collectives
   int64_t bytes = 0;      // of this rank's tensor
-  int64_t issued_ns = 0;  // earlier than time.begin_ns when a background call had to queue
+  int64_t issued_ns = 0;  // before time.begin_ns if a background call had to queue
   Span time;
   bool is_background = false;  // not in the thread that runs the steps
   bool is_point_to_point = false;
-  int peer = -1;  // the group's rank at the other end of a send or recv, or the root
+  int peer = -1;  // rank in the group at the other end of a send or recv, or the root
   int tag = 0;    // of a send or recv
 };
 
@@ -72,18 +72,18 @@ struct RankProfile {
   std::vector<OperatorSpan> operators{};
   std::vector<GroupOfRanks> groups{};
   std::vector<CallSpan> calls{};
-  // Of a pipeline: each step's run of its schedule, and where on the axis this rank is.
+  // For a pipeline: each step's run of its schedule, and this rank's place on the axis.
   std::vector<parallel::PipelineProfile> pipeline_runs{};
   int pipeline_rank = 0;
-  uint64_t num_lost_calls = 0;  // that the flight recorder's ring had forgotten
+  uint64_t num_lost_calls = 0;  // calls that the flight recorder's ring had overwritten
 };
 
 // Moves every time by `nanoseconds`.
 void shift(RankProfile& profile, int64_t nanoseconds);
 
-// For the way to rank 0. The bytes are those of this version alone.
+// For sending to rank 0. Only this version can read the bytes.
 std::string to_bytes(const RankProfile& profile);
-// Throws: InternalError when they are none of to_bytes()
+// Throws: InternalError when they were not made by to_bytes()
 RankProfile rank_profile_of(std::string_view bytes);
 
 }  // namespace trireme::train

@@ -1,4 +1,5 @@
-// Sets of time, and their arithmetic: what is hidden behind what is an intersection.
+// Sets of time and their arithmetic. The intersection of two sets shows how much of one hides
+// behind the other.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +9,11 @@
 
 namespace trireme::train {
 
-// Disjoint spans in order of time, none of them empty. A value: cheap to move, safe to share.
+// Disjoint spans in order of time, none empty. A value: cheap to move, safe to share.
 class TimeSet {
  public:
   TimeSet() = default;
-  // Of spans in any order, which may overlap, touch or be empty.
+  // From spans in any order, which may overlap, touch or be empty.
   explicit TimeSet(std::vector<Span> spans);
 
   const std::vector<Span>& spans() const { return spans_; }
@@ -20,7 +21,7 @@ class TimeSet {
 
   friend TimeSet operator|(const TimeSet& a, const TimeSet& b);  // in either
   friend TimeSet operator&(const TimeSet& a, const TimeSet& b);  // in both
-  friend TimeSet operator-(const TimeSet& a, const TimeSet& b);  // in a and not in b
+  friend TimeSet operator-(const TimeSet& a, const TimeSet& b);  // in a but not in b
   friend bool operator==(const TimeSet&, const TimeSet&) = default;
 
  private:

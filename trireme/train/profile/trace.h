@@ -1,5 +1,5 @@
-// A profile as a Chrome trace, which https://ui.perfetto.dev and chrome://tracing draw. The fields
-// of its events: docs/profile.md.
+// Writes a profile as a Chrome trace, which https://ui.perfetto.dev and chrome://tracing display.
+// The fields of its events: docs/profile.md.
 #pragma once
 
 #include <string>
@@ -11,8 +11,9 @@
 
 namespace trireme::train {
 
-// The file's content: all ranks, each a process of the trace. Spans must be on one clock, the times
-// written are from the first step's begin on. states: states_of(ranks).
+// The content of the file. Each rank is a process of the trace. Spans must be on one clock; times
+// are written from the first step's begin on.
+// states: states_of(ranks).
 std::string chrome_trace(const std::vector<RankProfile>& ranks,
                          const std::vector<RankStates>& states, const ProfileReport& report);
 

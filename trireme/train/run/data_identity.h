@@ -1,5 +1,4 @@
-// Which data a run reads, whatever its path: what a checkpoint remembers of its tokens and
-// tokenizer.
+// Identifies a run's data whatever its path, for checkpoints to record: its tokens and tokenizer.
 #pragma once
 
 #include <cstdint>
@@ -13,22 +12,22 @@ namespace trireme::train {
 
 // Checksums are those of trireme/base/file/file.h.
 struct DataIdentity {
-  std::string index;      // of the whole .idx file: the length of every document
+  std::string index;      // of the whole .idx file, which has the length of every document
   std::string tokens;     // of tokens in 64 places spread over the .bin file
   std::string tokenizer;  // of its kind, numbers and model
   int64_t num_documents = 0;
   int64_t num_tokens = 0;
 
-  // Not of the checkpoints of earlier versions.
+  // Unknown for checkpoints of earlier versions.
   bool is_known() const { return !index.empty(); }
   bool operator==(const DataIdentity&) const = default;
 };
 
-// Reads the index whole and at most 512 KiB of tokens.
+// Reads the whole index and at most 512 KiB of tokens.
 DataIdentity identify(const dataset::IndexedFile& file, const dataset::Tokenizer& tokenizer);
 
-// Ranks of several hosts may each have their own copy.
-// Comm:       some 60 bytes of each rank to all
+// Checks that all ranks read the same data; ranks on several hosts may each have their own copy.
+// Comm:       some 60 bytes from each rank to all
 // Collective: every rank of `world`
 // Throws:     ConfigError on every rank when one reads other data than rank 0
 void require_same_data(const DataIdentity& mine, const std::string& path,

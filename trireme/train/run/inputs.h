@@ -1,4 +1,4 @@
-// What a run reads: opened and checked before anything starts.
+// The inputs of a run, opened and checked before anything starts.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace trireme::train {
 
-// The training or validation tokens with the order of their sequences.
+// The training or validation tokens and the order of their sequences.
 struct InputTokens {
   InputTokens(const RunConfig& config, const std::string& prefix, bool shuffle);
   dataset::IndexedFile file;
@@ -24,22 +24,23 @@ struct Inputs {
   std::unique_ptr<dataset::Tokenizer> tokenizer;
   std::unique_ptr<InputTokens> training;
   std::unique_ptr<InputTokens> validation;  // null without evaluation
-  int64_t evaluation_sequences = 0;         // an evaluation reads: the same on every layout
+  int64_t evaluation_sequences = 0;         // per evaluation; the same on every layout
 };
 
 // Resolves the config for `num_ranks`, opens everything it names, checks that `num_local_ranks` of
-// them fit this machine's memory, checks the layout and makes the output folder, in this order: a
-// run that cannot start leaves nothing behind.
+// them fit this machine's memory, checks the layout, and makes the output folder. In this order, so
+// a run that cannot start leaves nothing behind.
 // Throws: ConfigError
 Inputs open_inputs(RunConfig& config, int num_ranks, int num_local_ranks = 1);
 
-// The same without keeping anything open, and whether the output folder is free: what one process
-// can check. The launcher calls it before it starts a rank: all of them will be on this machine.
+// The same checks without keeping anything open, and whether the output folder is free, as far as
+// one process can check. For the launcher, before it starts ranks, all on this machine.
 // Throws: ConfigError
 void preflight(RunConfig& config, int num_ranks);
 
-// Keeps other runs out of the run's folder while it lives. Waits a moment for one that was killed.
-// Throws: ConfigError when one is there
+// Keeps other runs out of the run's folder while it lives. Waits a moment for a run that was
+// killed.
+// Throws: ConfigError when another run has the folder
 std::unique_ptr<FolderLock> lock_output_folder(const RunConfig& config);
 
 }  // namespace trireme::train

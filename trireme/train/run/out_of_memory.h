@@ -1,10 +1,10 @@
-// What to do when memory runs out.
+// Advice for when memory runs out.
 #pragma once
 
 namespace trireme::train {
 
-// To be called while an exception is handled: throws it again, a failed allocation as a ConfigError
-// that says what makes a rank need less.
+// Call while an exception is handled. Rethrows it; a failed allocation becomes a ConfigError that
+// says how a rank can need less.
 [[noreturn]] void rethrow_with_memory_advice();
 
 }  // namespace trireme::train

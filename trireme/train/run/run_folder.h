@@ -1,5 +1,5 @@
-// The folder that a run writes, on rank 0: locked, with its metrics open, and looked after while
-// the run lives: somebody may remove or move it, or begin another run at its place.
+// The folder that a run writes, on rank 0: locked, with its metrics open. Detects when someone
+// removes or moves it during the run, or begins another run in its place.
 #pragma once
 
 #include <cstdint>
@@ -14,31 +14,31 @@
 
 namespace trireme::train {
 
-// Not thread safe. The tokenizer outlives it.
+// Not thread safe. The tokenizer must outlive it.
 class RunFolder {
  public:
   // lock: of the folder at `path`.
   RunFolder(std::filesystem::path path, std::unique_ptr<FolderLock> lock,
             const dataset::Tokenizer& tokenizer);
 
-  // Writes the tokenizer and config.toml, and opens the metrics, which go on after `last_step`.
+  // Writes the tokenizer and config.toml, and opens the metrics, which continue after `last_step`.
   // Throws: Error when the folder cannot be written
   void start(const std::string& config, int64_t last_step);
   void write_config(const std::string& config);
   // After start().
   MetricsWriter& metrics() { return *metrics_; }
 
-  // Whether the path still names this folder. Costs one stat.
+  // Whether the path still leads to this folder. Costs one stat.
   bool is_in_place() const { return lock_->is_in_place(); }
 
-  // What became of a folder that is not in its place.
+  // What happened to a folder that is not in its place.
   struct Loss {
     std::filesystem::path refuge;  // a run's folder that can take a checkpoint; empty: none
-    std::string message;           // for the user, to be said once the checkpoint is there
+    std::string message;           // for the user, to show once the checkpoint is there
   };
-  // After `metrics.step`, whose line is the last one. A folder that was moved is used where it is
-  // now. One that was removed is made again, without what it held. Another one at its place is left
-  // alone.
+  // Call after the step of `metrics`, whose line is the last one. Uses a moved folder where it is
+  // now. Makes a removed folder again, without its content. Never touches another folder in its
+  // place.
   Loss recover(const StepMetrics& metrics);
 
  private:
