@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// What a rank's report begins with: a result, or an error of some type.
+// The first letter of a rank's report: a result, or an error of some type.
 enum Kind : char {
   kSucceeded = '+',
   kConfigError = 'c',
@@ -28,12 +28,12 @@ enum Kind : char {
 };
 
 constexpr milliseconds kFirstPause{50};
-// Well below any timeout that makes sense, and seldom enough to leave a recorder's ring readable.
+// Well below any sensible timeout, and rare enough to keep a recorder's ring readable.
 constexpr milliseconds kLongestPause{250};
-constexpr milliseconds kQuiet{3000};  // before the first word of a wait
+constexpr milliseconds kQuiet{3000};  // before the first report of a wait
 constexpr milliseconds kBetweenWords{1000};
 
-// libtorch's messages go on with a stack trace.
+// The first line of libtorch's messages; a stack trace follows.
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 [[noreturn]] void throw_as(Kind kind, const std::string& message) {
@@ -54,7 +54,7 @@ std::string report_of(const std::function<std::string(const Peers&)>& produce, c
   try {
     return static_cast<char>(kSucceeded) + produce(peers);
   } catch (const CommError&) {
-    throw;  // the group is dead: nothing can be said to the peers
+    throw;  // the group is dead: nothing can be sent to the peers
   } catch (const ConfigError& error) {
     return report(kConfigError, error.what());
   } catch (const CheckpointError& error) {
@@ -72,7 +72,7 @@ std::string report_of(const std::function<std::string(const Peers&)>& produce, c
   }
 }
 
-// Says to the peers that this rank is there, from a thread of its own, until all have finished.
+// Tells the peers, from its own thread, that this rank is alive, until all have finished.
 class Heartbeat : public Peers {
  public:
   Heartbeat(comm::Communicator& world, const OnWait& on_wait)
@@ -86,7 +86,7 @@ class Heartbeat : public Peers {
   void check() const override {
     if (has_failed_.load()) std::rethrow_exception(error_);
   }
-  // This rank's work is done. Returns when every rank's is.
+  // Reports that this rank's work is done. Returns when every rank's is.
   void finish() {
     finish_and_join();
     check();

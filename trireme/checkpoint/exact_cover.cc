@@ -12,8 +12,8 @@ namespace {
 
 constexpr size_t kMaxCorners = size_t{1} << 23;
 
-// The corners of boxes, each as its index in a grid of lengths shape + 1, doubled, plus 1 where it
-// counts -1. Wide enough: the grid has at most 2^64 2^23 points.
+// A corner of a box: its index in a grid of lengths shape + 1, doubled, plus 1 if it counts -1. The
+// type is wide enough, because the grid has at most 2^64 2^23 points.
 __extension__ using Corner = unsigned __int128;
 
 bool lies_inside(const mesh::Box& box, std::span<const int64_t> shape) {
@@ -26,7 +26,7 @@ bool lies_inside(const mesh::Box& box, std::span<const int64_t> shape) {
   return true;
 }
 
-// The dimensions that some box does not span.
+// The dimensions that some box does not span completely.
 std::vector<size_t> split_dims(std::span<const int64_t> shape,
                                const std::vector<mesh::Box>& boxes) {
   std::vector<size_t> dims;
@@ -42,7 +42,7 @@ class Grid {
   Grid(std::span<const int64_t> shape, std::vector<size_t> dims)
       : shape_(shape), dims_(std::move(dims)) {}
 
-  // Every corner with the sign that inclusion and exclusion gives it, turned around for `sign` 1.
+  // Adds every corner with its sign by inclusion and exclusion, inverted if `sign` is 1.
   void add_corners(const mesh::Box& box, unsigned sign, std::vector<Corner>& corners) const {
     for (size_t ends = 0; ends < size_t{1} << dims_.size(); ++ends) {
       Corner index = 0;
@@ -58,7 +58,7 @@ class Grid {
     }
   }
 
-  // The point as an element of the tensor.
+  // Converts a grid point to an element of the tensor.
   std::vector<int64_t> element_at(Corner index) const {
     std::vector<int64_t> element(shape_.size(), 0);
     for (size_t i = dims_.size(); i-- > 0;) {
@@ -102,11 +102,11 @@ size_t num_corners(std::span<const int64_t> shape, const std::vector<mesh::Box>&
   return fits ? boxes.size() << num_dims : kMost;
 }
 
-// The number of boxes that hold an element is the sum, with signs, of the boxes' corners that lie
-// at or before it in every dimension. So the boxes cover the tensor once everywhere exactly when
-// their corners, with signs, add up to the corners of the tensor: most cancel, what is left over is
-// an error. At the first point in row-major order that is left over no other error lies before it,
-// and what is left there is how often the element at that point is held too much.
+// The number of boxes that hold an element is the signed sum of the boxes' corners that lie at or
+// before it in every dimension. The boxes therefore cover the tensor exactly once if and only if
+// their signed corners add up to the tensor's corners. Most cancel; what remains is an error. No
+// other error lies before the first remaining point in row-major order. What remains there is by
+// how much the count of boxes that hold its element is too high.
 std::string cover_error(std::span<const int64_t> shape, const std::vector<mesh::Box>& boxes) {
   for (const mesh::Box& box : boxes) {
     if (!lies_inside(box, shape))
@@ -115,7 +115,7 @@ std::string cover_error(std::span<const int64_t> shape, const std::vector<mesh::
     if (std::ranges::count(box.size, 0) > 0)
       return concat("a piece at ", shown_shape(box.offset), " has no elements");
   }
-  if (std::ranges::count(shape, 0) > 0) return "";  // no piece fits in without being empty
+  if (std::ranges::count(shape, 0) > 0) return "";  // only an empty piece would fit
   std::vector<size_t> dims = split_dims(shape, boxes);
   if (num_corners(shape, boxes) > kMaxCorners)
     return concat(boxes.size(), " pieces cut along ", dims.size(), " dimensions; at most ",

@@ -20,7 +20,7 @@ using nlohmann::json;
 
 constexpr size_t kNamesInAnError = 5;
 
-// How this rank's entries and the checkpoint differ; the names both have and agree on aside.
+// How this rank's entries differ from the checkpoint, apart from the names on which both agree.
 struct Differences {
   std::set<std::string> wanted;      // every name asked for
   std::set<std::string> mismatches;  // "\"w\" is F32 [2, 3], expected F32 [3, 3]"
@@ -54,7 +54,7 @@ Differences merge(std::span<const std::string> reports) {
   return result;
 }
 
-// "; 7 missing: "a", "b", ..." or nothing when there are none.
+// "; 7 missing: "a", "b", ..."; "" when there are none.
 std::string listed(const char* what, const std::set<std::string>& items) {
   if (items.empty()) return "";
   std::string text = concat("; ", items.size(), " ", what, ": ");
@@ -66,7 +66,7 @@ std::string listed(const char* what, const std::set<std::string>& items) {
   return text;
 }
 
-// The same result on every rank: all are given the same reports.
+// Decides the same on every rank, because all are given the same reports.
 void require_same_model(const fs::path& folder, const Manifest& manifest,
                         const Differences& differences, const LoadOptions& options) {
   std::set<std::string> missing, surplus;

@@ -24,7 +24,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kFormatName = "trireme-checkpoint";
-// The first line of the text; the digits between them, the checksum of every byte that follows.
+// The first line of the text. Between the two are the digits of the checksum of all bytes after it.
 constexpr std::string_view kFirstLineBegin = "{\"checksum\": \"";
 constexpr std::string_view kFirstLineEnd = "\",\n";
 constexpr size_t kChecksumDigits = 16;
@@ -32,9 +32,9 @@ constexpr size_t kFirstLineBytes = kFirstLineBegin.size() + kChecksumDigits + kF
 
 constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max();
 constexpr int64_t kMaxWorldSize = 1 << 20;
-// Of the pieces of all tensors: seconds to sort. Layouts of ours give a piece two or four.
+// Of the pieces of all tensors; takes seconds to sort. Our layouts give a piece two or four.
 constexpr size_t kMaxCorners = size_t{1} << 26;
-constexpr size_t kMaxPlacementBytes = size_t{32} << 20;  // every rank may have a cut of its own
+constexpr size_t kMaxPlacementBytes = size_t{32} << 20;  // every rank may have its own cut
 constexpr size_t kMaxManifestBytes = size_t{1} << 30;
 constexpr JsonLimits kLimits{.max_bytes = kMaxManifestBytes, .max_values = size_t{64} << 20};
 
@@ -64,7 +64,7 @@ json to_json(const TensorRecord& record) {
           {"pieces", pieces}};
 }
 
-// A checksum; none yet in what ranks tell each other before they write.
+// A checksum. Empty in what ranks exchange before they write.
 std::string digits(const JsonView& value) {
   const std::string& text = value.text();
   const bool is_hex = text.find_first_not_of("0123456789abcdef") == std::string::npos;
@@ -112,7 +112,7 @@ std::string checksum_of(std::string_view text) {
   return checksum(std::as_bytes(std::span(text.data(), text.size())));
 }
 
-// A plain name: what a file system or a shell could take for something else is no file of ours.
+// Whether it is a plain name. We write no names that a file system or a shell could interpret.
 bool is_plain(const std::string& name) {
   constexpr size_t kMaxName = 255;
   return !name.empty() && name.size() <= kMaxName && name.front() != '.' &&
@@ -155,7 +155,7 @@ void check_record(const std::string& name, const TensorRecord& record,
   for (const Piece& piece : record.pieces) {
     if (!files.contains(piece.file))
       fail(where, "a piece of ", title, " is in ", in_quotes(piece.file), ", which is not listed");
-    // A file has one entry of a name: two pieces in it would be the same bytes.
+    // A file has one entry per name, so two pieces in it would be the same bytes.
     if (!used.insert(piece.file).second)
       fail(where, title, " has two pieces in the file ", in_quotes(piece.file));
   }
@@ -163,7 +163,7 @@ void check_record(const std::string& name, const TensorRecord& record,
     fail(where, title, ": ", error);
 }
 
-// A folder that was renamed would be resumed as another step than it is.
+// A renamed folder would be resumed as another step.
 void check_name(const std::filesystem::path& folder, int64_t step,
                 const std::filesystem::path& where) {
   std::filesystem::path whole = std::filesystem::absolute(folder).lexically_normal();

@@ -67,7 +67,7 @@ uint64_t size_in_bytes(const TensorInfo& info, const std::filesystem::path& path
   return static_cast<uint64_t>(*bytes);
 }
 
-// The tensors must fill [0, data_bytes) exactly: no overlap, no gap, nothing behind.
+// The tensors must fill [0, data_bytes) exactly: no overlap, no gap, nothing after them.
 void check_offsets(std::span<const TensorInfo> tensors, uint64_t data_bytes,
                    const std::filesystem::path& path) {
   uint64_t at = 0;
@@ -134,7 +134,7 @@ uint64_t size_of_file(const std::filesystem::path& path) {
 }
 
 SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) : path_(path) {
-  size_of_file(path);  // also says whether it is one
+  size_of_file(path);  // also checks that it is a regular file
   file_ = std::make_shared<MappedFile>(path);
   parse(path);
 }
@@ -198,7 +198,7 @@ at::Tensor SafetensorsReader::view(const std::string& name) const {
   const TensorInfo& info = *find(name);
   if (data.empty() || reinterpret_cast<uintptr_t>(data.data()) % c10::elementSize(info.dtype) != 0)
     return read(name);
-  // from_blob takes no const pointer; the mapping itself forbids writes.
+  // from_blob takes no const pointer, but the mapping itself forbids writes.
   return at::from_blob(
       const_cast<std::byte*>(data.data()), info.shape, [file = file_](void*) {},
       at::TensorOptions().dtype(info.dtype));

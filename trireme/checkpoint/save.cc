@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Folders that begin with a dot are never checkpoints: on their way in, or on their way out.
+// Folders with this prefix are never checkpoints; they are being written or removed.
 constexpr std::string_view kHiddenPrefix = ".step-";
 
 void add_axes(const std::string& name, const mesh::Layout& layout, TensorRecord& record) {
@@ -35,7 +35,7 @@ void add_axes(const std::string& name, const mesh::Layout& layout, TensorRecord&
   record.axes.insert(record.axes.end(), layout.axes().begin(), layout.axes().end());
 }
 
-// This rank's entries as plan_save() wants them.
+// This rank's entries in the form that plan_save() takes.
 std::map<std::string, TensorRecord> describe(std::span<const Entry> entries, int world_rank,
                                              int world_size) {
   std::map<std::string, TensorRecord> held;
@@ -61,14 +61,14 @@ std::map<std::string, TensorRecord> describe(std::span<const Entry> entries, int
   return held;
 }
 
-// What is left of earlier saves that were interrupted.
+// Removes what interrupted saves have left.
 void remove_leftovers(const fs::path& root) {
   for (const auto& item : fs::directory_iterator(root)) {
     if (item.path().filename().string().starts_with(kHiddenPrefix)) fs::remove_all(item.path());
   }
 }
 
-// Writes this rank's file; the result lists it and its pieces with their checksums.
+// Writes this rank's file. The result lists the file and its pieces with their checksums.
 Manifest write_shard(const fs::path& folder, const std::map<std::string, TensorRecord>& plan,
                      std::span<const Entry> entries, const Peers& peers, int rank, int world_size,
                      bool fsync) {
@@ -125,7 +125,7 @@ void rename_or_throw(const fs::path& from, const fs::path& to) {
       concat("cannot rename ", from.string(), " to ", to.string(), ": ", std::strerror(errno)));
 }
 
-// First out of sight, on the disk too, so that a half-removed checkpoint is never taken for one.
+// First hides the folder, durably, so that a half-removed checkpoint is never taken for one.
 void remove_checkpoint(const fs::path& folder, bool fsync) {
   const fs::path hidden = folder.parent_path() / ("." + folder.filename().string() + ".removed");
   rename_or_throw(folder, hidden);
@@ -133,10 +133,10 @@ void remove_checkpoint(const fs::path& folder, bool fsync) {
   fs::remove_all(hidden);
 }
 
-// Moves `temporary` to `final`; the one instant at which the checkpoint comes into being.
+// Renames `temporary` to `final`. At this moment the checkpoint comes into being.
 void publish(const fs::path& temporary, const fs::path& final, bool fsync) {
   if (fs::exists(fs::symlink_status(final))) {
-    // Old and new swap places in one step where the file system can.
+    // Swaps old and new in one step if the file system can.
     if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final.c_str(), RENAME_EXCHANGE) == 0) {
       if (fsync) sync_folder(final.parent_path());
       fs::remove_all(temporary);
@@ -150,7 +150,7 @@ void publish(const fs::path& temporary, const fs::path& final, bool fsync) {
 void commit(const fs::path& root, const fs::path& temporary, const Manifest& manifest,
             const SaveOptions& options) {
   const std::string text = to_text(manifest);
-  // What the readers would refuse must not take the place of a good checkpoint.
+  // A checkpoint that readers would refuse must not replace a good one.
   parse_and_check_manifest(text, temporary / kManifestName);
   OutputFile file(temporary / kManifestName);
   file.write(text);
@@ -161,7 +161,7 @@ void commit(const fs::path& root, const fs::path& temporary, const Manifest& man
   if (options.fsync) sync_folder(root);
 }
 
-// Keeps `newest` whatever its step. A folder that cannot be removed stays for the next save: the
+// Keeps `newest` whatever its step. A folder that cannot be removed is left for the next save: the
 // new checkpoint is safe, which is what the caller asked for.
 void remove_old(const fs::path& root, int64_t newest, const SaveOptions& options) {
   if (options.keep <= 0) return;
@@ -175,7 +175,7 @@ void remove_old(const fs::path& root, int64_t newest, const SaveOptions& options
   }
 }
 
-// What each rank holds, from the descriptions they gave.
+// The tensors of each rank, from the ranks' descriptions.
 std::vector<std::map<std::string, TensorRecord>> held_at(
     int64_t step, std::span<const std::string> descriptions) {
   std::vector<std::map<std::string, TensorRecord>> held_by;
@@ -188,8 +188,8 @@ std::vector<std::map<std::string, TensorRecord>> held_at(
   return held_by;
 }
 
-// What the user can do about a save that found no room or may not write; empty when it failed for
-// another reason.
+// What the user can do about a save without room or permission; "" when it failed for another
+// reason.
 std::string advice_for(const fs::path& root, const std::map<std::string, TensorRecord>& plan,
                        const std::string& reason) {
   const auto says = [&](int code) { return reason.find(std::strerror(code)) != std::string::npos; };
@@ -257,7 +257,7 @@ void save(const fs::path& root, int64_t step, std::span<const Entry> entries,
   } catch (const CommError&) {
     throw;
   } catch (const Error& error) {
-    // All ranks are here, and none writes any more.
+    // All ranks are here, and none is writing any more.
     const auto clean_up = [&](const Peers&) {
       std::error_code ignored;
       fs::remove_all(temporary, ignored);
@@ -282,7 +282,8 @@ std::vector<fs::path> list(const fs::path& root) {
     if (step < 0) continue;
     const fs::path manifest = item.path() / kManifestName;
     const bool is_complete = fs::exists(manifest, code);
-    // It may be the newest: a run must not go back behind it because a disk or a right is missing.
+    // It may be the newest: a run must not resume an older one because a disk or a permission
+    // fails.
     if (code && code != std::errc::not_a_directory)
       throw Error(concat("cannot read ", manifest.string(), ": ", code.message()));
     if (is_complete) found.emplace_back(step, item.path());

@@ -19,7 +19,7 @@ struct Candidate {
   std::vector<int> holders;
 };
 
-// Tensors of all ranks without their pieces.
+// The tensors of all ranks, without pieces.
 std::map<std::string, TensorRecord> merge(
     std::span<const std::map<std::string, TensorRecord>> held_by) {
   std::map<std::string, TensorRecord> merged;
@@ -27,7 +27,7 @@ std::map<std::string, TensorRecord> merge(
     for (const auto& [name, held] : held_by[rank]) {
       TensorRecord record = held;
       record.pieces.clear();
-      // The layouts may differ: each block of a tensor may be cut at places of its own.
+      // The layouts may differ, because each block of a tensor may have its own cuts.
       const auto& known = merged.emplace(name, record).first->second;
       if (known.dtype != record.dtype || known.shape != record.shape)
         throw CheckpointError(concat("rank ", rank, " holds \"", name,
@@ -69,7 +69,7 @@ std::map<std::string, TensorRecord> plan_save(
     std::span<const std::map<std::string, TensorRecord>> held_by) {
   std::map<std::string, TensorRecord> plan = merge(held_by);
   std::vector<Candidate> boxes = distinct_boxes(held_by, plan);
-  // First the boxes that leave no choice, then the largest: the small ones even out the rest.
+  // First the boxes with only one holder, then the largest; the small ones even out the rest.
   std::stable_sort(boxes.begin(), boxes.end(), [](const Candidate& a, const Candidate& b) {
     const bool a_free = a.holders.size() > 1, b_free = b.holders.size() > 1;
     return a_free != b_free ? !a_free : a.num_bytes > b.num_bytes;

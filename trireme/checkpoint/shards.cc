@@ -18,7 +18,7 @@ template <typename... Args>
                                ": the file is damaged; use another checkpoint or a copy"));
 }
 
-// The part of `tensor`, which lies at `box` in the global tensor, that `part` covers.
+// The part of `tensor` that `part` covers. `box` is the place of `tensor` in the global tensor.
 at::Tensor view_part(at::Tensor tensor, const mesh::Box& box, const mesh::Box& part) {
   for (size_t d = 0; d < part.size.size(); ++d)
     tensor = tensor.narrow(static_cast<int64_t>(d), part.offset[d] - box.offset[d], part.size[d]);
@@ -37,7 +37,7 @@ const SafetensorsReader& Shards::open(const std::string& file) {
                                    [&](const FileRecord& known) { return known.name == file; });
   TRIREME_ASSERT(record != manifest_.files.end(), "file ", file, " is not in the manifest");
   const std::filesystem::path path = folder_ / file;
-  // Before the reader's own checks: their messages are about the format, not about the cause.
+  // Before the reader's own checks, whose messages are about the format and not the cause.
   const uint64_t num_bytes = size_of_file(path);
   if (num_bytes != record->num_bytes)
     fail_damaged(path, num_bytes, " bytes, expected ", record->num_bytes,

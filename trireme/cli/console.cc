@@ -15,7 +15,7 @@
 namespace trireme::cli {
 namespace {
 
-// Who holds the model's states.
+// How the model's states are distributed.
 std::string describe_sharing(const train::ParallelConfig& parallel) {
   if (parallel.zero == 0) return "each rank a copy";
   std::string text = format("ZeRO-%lld over %lld ranks", static_cast<long long>(parallel.zero),
@@ -25,7 +25,7 @@ std::string describe_sharing(const train::ParallelConfig& parallel) {
   return text;
 }
 
-// What rank 0 keeps of the model from step to step.
+// Rank 0's memory for the model from step to step.
 std::string describe_memory(const train::RunConfig& config, const train::RunSummary& summary) {
   const auto bytes = [](int64_t count) { return human_bytes(static_cast<double>(count)); };
   std::string text = "parameters " + bytes(summary.memory.parameters) + ", gradients " +
@@ -158,7 +158,7 @@ void Console::on_step(const train::StepMetrics& metrics) {
 
 void Console::on_finding(const std::string& line) { print_line(line); }
 
-// On paper each line stays, so they become rarer.
+// When lines are not overwritten, they become rarer.
 void Console::on_wait(std::span<const int> ranks, double seconds) {
   constexpr double kFirstLine = 10;
   const std::string line = describe_wait(ranks, seconds);
@@ -196,7 +196,7 @@ void Console::on_end(train::Outcome outcome) {
   }
 }
 
-// Cut to the terminal's width: a line that wraps cannot be written over.
+// Cut to the terminal's width, because a line that wraps cannot be overwritten.
 void Console::update_line(std::string line) {
   winsize size{};
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1) {

@@ -1,4 +1,4 @@
-// trireme doctor: reads the flight recorder of a run and says what is wrong with it.
+// trireme doctor: reads the flight recorder of a run and reports what is wrong with it.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -49,7 +49,7 @@ const char* name_of(const comm::ObservedRank& rank) {
   return "";
 }
 
-// A run's folder, or its recorder/ itself.
+// The recorder/ of a run's folder, or the folder itself if it is one.
 std::filesystem::path recorder_folder(const std::filesystem::path& run) {
   const std::filesystem::path inner = run / "recorder";
   TRIREME_CHECK(std::filesystem::is_directory(inner) || run.filename() == "recorder", run.string(),
@@ -58,7 +58,7 @@ std::filesystem::path recorder_folder(const std::filesystem::path& run) {
   return std::filesystem::is_directory(inner) ? inner : run;
 }
 
-// The newest calls of a rank, the newest last.
+// The latest calls of a rank, oldest first.
 std::vector<comm::Record> last_calls(const comm::Ring& ring, size_t count) {
   const size_t num_skipped = ring.records.size() - std::min(count, ring.records.size());
   return {ring.records.begin() + static_cast<std::ptrdiff_t>(num_skipped), ring.records.end()};

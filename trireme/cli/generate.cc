@@ -31,7 +31,7 @@ int generate(const GenerateArguments& arguments) {
   model::GenerateOptions options = arguments.options;
   options.stop_token = tokenizer.end_of_document();
   options.vocab_limit = tokenizer.vocab_size();
-  // A terminal obeys control characters, and a model says anything; files and pipes get every byte.
+  // Terminals obey control characters, and a model may produce any. Files and pipes get every byte.
   const bool is_terminal = isatty(STDOUT_FILENO);
   TerminalText terminal;
   const auto print = [&](const std::string& text) {

@@ -19,7 +19,7 @@ std::string own_program() { return std::filesystem::read_symlink("/proc/self/exe
 
 namespace {
 
-// One line, to the launcher when there is one (it prints the first failure once), else to stderr.
+// Writes one line to the launcher, if any (it prints the first failure once), else to stderr.
 int report(ExitCode code, const std::string& message) {
   std::string line = printable(message.substr(0, message.find('\n')));
   const char* descriptor = std::getenv("TRIREME_ERROR_FD");
@@ -32,7 +32,7 @@ int report(ExitCode code, const std::string& message) {
   return code;
 }
 
-// Follows the words that are commands; the first that is none is told what could stand there.
+// Follows the words that are commands. The first that is not one gets an error with the choices.
 void check_commands(const CLI::App& app, int argc, char** argv) {
   const CLI::App* group = &app;
   for (int i = 1; group->get_require_subcommand_min() > 0; ++i) {
@@ -80,7 +80,7 @@ int run(CLI::App& app, int argc, char** argv, const int& exit_code) {
 }  // namespace trireme::cli
 
 int main(int argc, char** argv) {
-  // Writing past `ulimit -f` is an error with a line, as on a full disk.
+  // Writing beyond `ulimit -f` becomes an error message, as on a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
   int exit_code = trireme::cli::kDone;
   CLI::App app(

@@ -17,7 +17,7 @@ std::vector<std::string> pipeline_table(const parallel::Schedule& schedule,
     std::string line = format("  %5zu  %4d  %7.1f %%  %10.3f  %11.3f", stage, place,
                               100 * times.stage_shares[stage], 1e3 * costs.forward,
                               1e3 * (costs.backward_input + costs.backward_weight));
-    // Once a rank, however many stages it has.
+    // Once per rank, however many stages it has.
     if (schedule.chunk_of(static_cast<int>(stage)) == 0) {
       line += format("  %10.3f", 1e3 * times.waiting[rank]);
       line += moving.empty() ? format("  %9s", "-") : format("  %9.3f", 1e3 * moving[rank]);

@@ -10,7 +10,7 @@
 namespace trireme::cli {
 namespace {
 
-// Those of ASCII, and U+0080 to U+009F, which terminals obey too.
+// Those of ASCII, and U+0080 to U+009F, which terminals also obey.
 bool is_control(std::string_view character) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(character[i]); };
   if (character.size() == 1) return byte(0) < 0x20 || byte(0) == 0x7f;
@@ -25,7 +25,8 @@ void append_escaped(std::string& text, std::string_view bytes) {
   }
 }
 
-// The first character of `text`, or the byte that is none; `kept` ones stay.
+// Appends the first character of `text`, or the invalid byte there. Those in `kept` are not
+// escaped.
 size_t append_next(std::string& out, std::string_view text, std::string_view kept) {
   const size_t length = utf8_character_bytes(text);
   const std::string_view next = text.substr(0, length == 0 ? 1 : length);

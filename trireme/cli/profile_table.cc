@@ -22,7 +22,7 @@ double share(int64_t part, int64_t whole) {
 
 double percent(int64_t part, int64_t whole) { return 100 * share(part, whole); }
 
-// Longer names lose their middle: what is special is at either end.
+// Shortens long names in the middle, because their ends distinguish them.
 std::string fit(const std::string& name) {
   if (name.size() <= kNameWidth) return name;
   constexpr size_t kHalf = (kNameWidth - 3) / 2;
@@ -34,7 +34,7 @@ void add_ranks(Lines& lines, const train::ProfileReport& report) {
       "  rank  ms a step  computing    data  communication    (waiting)    idle  hidden");
   std::vector<train::RankTimes> ranks = report.ranks;
   if (ranks.size() > kMostRanks) {
-    // Who waits least is the one whom the others wait for.
+    // The rank that waits least is the one that the others wait for.
     std::ranges::stable_sort(ranks, {}, &train::RankTimes::late_ns);
     ranks.resize(kMostRanks);
   }
@@ -54,7 +54,7 @@ void add_ranks(Lines& lines, const train::ProfileReport& report) {
   }
 }
 
-// `times`: how many steps the totals are of, those of each rank counted.
+// `times`: the number of steps in the totals, counted for each rank.
 void add_calls(Lines& lines, const train::ProfileReport& report, double times) {
   if (report.calls.empty()) {
     if (report.ranks.size() > 1) {
@@ -123,7 +123,7 @@ std::vector<std::string> profile_table(const train::ProfileReport& report) {
     lines.push_back(concat("  ", report.num_lost_calls,
                            " calls were too many to be recorded: profile fewer steps"));
   }
-  // Without calls it is only known what was not hidden.
+  // Without recorded calls, only what was not hidden is known.
   if (!report.calls.empty() || report.hidden_fraction() > 0) {
     lines.push_back(format("  hidden behind computing: %.0f %% of the communication",
                            100 * report.hidden_fraction()));

@@ -1,4 +1,4 @@
-// trireme train: one rank, N local ranks that it starts itself, or a rank that a launcher started.
+// trireme train: one rank, N local ranks that it starts itself, or a rank started by a launcher.
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -59,7 +59,7 @@ std::vector<train::Override> parse_overrides(const std::vector<std::string>& wor
   return overrides;
 }
 
-// An observer that lets a rank's records stand in the run's folder as soon as that is the run's.
+// An observer that publishes a rank's records in the run's folder as soon as the run owns it.
 template <typename Base>
 class RecordedRank : public Base {
  public:
@@ -70,13 +70,13 @@ class RecordedRank : public Base {
   comm::Recorder& recorder_;
 };
 
-// One rank of the run: finishes its step on SIGTERM, SIGINT and SIGHUP, but for what nohup ignores.
+// Runs one rank. On SIGTERM, SIGINT and SIGHUP (unless ignored, as under nohup) finishes its step.
 int train_rank(train::RunConfig config, comm::Communicator& world, comm::Recorder& recorder,
                const train::ProfileOptions& profile) {
   for (int signal : {SIGTERM, SIGINT, SIGHUP}) {
     if (!launch::is_ignored(signal)) std::signal(signal, [](int) { stop_requested = true; });
   }
-  // Whoever read what is printed may be gone; the run goes on, and saves.
+  // The reader of the output may be gone. The run continues and saves.
   std::signal(SIGPIPE, SIG_IGN);
   RecordedRank<Console> console(recorder);
   RecordedRank<train::TrainObserver> silent(recorder);
@@ -120,7 +120,7 @@ comm::GroupOptions group_options(const train::RunConfig& config, const comm::Wor
       .rank = rank.rank,
       .world_size = rank.size,
       .job = job,
-      // A run that is refused leaves the files of the one that goes on.
+      // A run that is refused leaves the files of the running one alone.
       .is_unpublished = true};
   return {.timeout = std::chrono::seconds(config.parallel.timeout_seconds),
           .heap_bytes = static_cast<size_t>(config.parallel.heap_bytes),
@@ -146,7 +146,7 @@ int train(const TrainArguments& arguments) {
     train::check_profile(profile, 1, resolved.train.steps);
     if (arguments.num_ranks > 1) return launch_ranks(arguments);
   }
-  // OMP_NUM_THREADS, which the launcher sets, is libtorch's own default.
+  // libtorch uses OMP_NUM_THREADS, which the launcher sets, by default.
   if (arguments.num_threads > 0) at::set_num_threads(arguments.num_threads);
   if (!launched) {
     const comm::GroupOptions options = group_options(config, {}, unique_name());
@@ -164,7 +164,7 @@ int train(const TrainArguments& arguments) {
                std::fprintf(stderr, "trireme: the store %s\n", printable(line).c_str());
              }});
   const std::string& transport = config.parallel.transport;
-  // Recorded from here on, so that a start which waits for a rank is seen.
+  // Recorded from here on, to show a start that waits for a rank.
   const std::string meeting = info.store.empty() ? info.job : info.store;
   const comm::GroupOptions options = group_options(config, info, meeting);
   options.recorder->name_job(rendezvous.job(transport));

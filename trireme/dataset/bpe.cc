@@ -45,7 +45,7 @@ void silence() {
       .IgnoreError();
 }
 
-// Hands the trainer sentences it accepts: plain, and short enough not to be dropped.
+// Gives the trainer sentences that it accepts: plain, and short enough not to be dropped.
 class Sentences : public sentencepiece::SentenceIterator {
  public:
   explicit Sentences(const std::function<std::string()>& next_text) : next_text_(next_text) {
@@ -82,7 +82,7 @@ class BpeTokenizer : public Tokenizer {
  public:
   explicit BpeTokenizer(std::string model) : model_(std::move(model)) {
     silence();
-    // Protobuf merges repeated messages, so these bytes at the end switch normalisation off in any
+    // Protobuf merges repeated messages, so these appended bytes switch normalisation off in any
     // model: normalizer_spec (3) { precompiled_charsmap (2): "", add_dummy_prefix (3): false,
     // remove_extra_whitespaces (4): false, escape_whitespaces (5): true }.
     constexpr std::string_view kExact("\x1A\x08\x12\x00\x18\x00\x20\x00\x28\x01", 10);
@@ -151,7 +151,7 @@ class BpeTokenizer : public Tokenizer {
                   missing - byte_tokens_.begin(), ": train it with byte_fallback");
   }
 
-  // The text a piece stands for.
+  // The text that a piece stands for.
   static std::string spelled(std::string_view piece) {
     std::string text;
     for (size_t at = piece.find(kSpace); at != std::string_view::npos; at = piece.find(kSpace)) {
@@ -161,8 +161,8 @@ class BpeTokenizer : public Tokenizer {
     return text.append(piece);
   }
 
-  // Spaces and what follows them up to the next space. No piece reaches across that border, so
-  // words can be encoded one by one, each distinct one once.
+  // Spaces and the text after them up to the next space. No piece crosses that border, so words can
+  // be encoded one by one, each distinct word once.
   static std::string_view first_word(std::string_view text) {
     const size_t letters = std::min(text.find_first_not_of(' '), text.size());
     const size_t end = std::min(text.find(' ', letters), text.size());
@@ -201,8 +201,8 @@ class BpeTokenizer : public Tokenizer {
   int32_t end_of_document_ = -1;
 };
 
-// SentencePiece's messages name its own flags and source lines: says the two it has for users in
-// ours. It writes "... 300 vs 351. ..." and "... a value <= 98117.".
+// SentencePiece's messages name its own flags and source lines. Rewords the two that concern users:
+// "... 300 vs 351. ..." and "... a value <= 98117.".
 [[noreturn]] void throw_training_failure(const std::string& message, int64_t vocab_size) {
   const auto number_behind = [&](std::string_view mark) -> int64_t {
     const size_t at = message.find(mark);
@@ -258,13 +258,13 @@ std::string train_bpe(const std::function<std::string()>& next_text, int64_t voc
           {"split_digits", "true"},
           {"character_coverage", "0.9995"},
           {"max_sentence_length", std::to_string(kMaxSentenceBytes + 4)},
-          // The trainer takes a tab for a border between words, so tabs are pieces of their own.
+          // The trainer treats a tab as a border between words, so tabs get their own pieces.
           {"user_defined_symbols", "\t,\t\t,\t\t\t\t"},
           {"unk_id", "0"},
           {"eos_id", "1"},
           {"bos_id", "-1"},
           {"pad_id", "-1"},
-          {"num_threads", "2"},  // part of the model's bytes, so the same on every machine
+          {"num_threads", "2"},  // affects the model's bytes, so the same on every machine
           {"minloglevel", "4"}},
       &sentences, &model);
   if (!status.ok()) throw_training_failure(status.error_message(), vocab_size);

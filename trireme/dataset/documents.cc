@@ -95,7 +95,7 @@ std::string DocumentReader::next() {
   std::string piece = std::move(rest_);
   rest_.clear();
   const auto kept = static_cast<int64_t>(piece.size());
-  // One byte more than a piece: a cut needs to see what follows it.
+  // One byte more than a piece, because a cut needs to see what follows it.
   const int64_t wanted = std::min(unread_, piece_bytes_ + 1 - kept);
   piece.resize(kept + wanted);
   file_.read(piece.data() + kept, wanted);

@@ -14,7 +14,7 @@ constexpr char kMagic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
 constexpr size_t kHeaderBytes = 34;
 constexpr const char* kRemake = "; make the files again with `trireme data prepare`";
 
-// Runs `action`; what the file system reports is the user's to mend.
+// Runs `action`. Errors of the file system become ConfigErrors, because the user can fix them.
 template <typename Action>
 auto as_config_error(Action action) {
   try {
@@ -41,14 +41,14 @@ T load(const std::byte* from) {
   return value;
 }
 
-// A table of numbers in a file, a block at a time.
+// Reads a table of numbers in a file block by block.
 template <typename T>
 class Table {
  public:
   Table(const InputFile& file, uint64_t begin, int64_t size)
       : file_(file), begin_(begin), size_(size) {}
 
-  // Indices must not fall.
+  // Indices must not decrease.
   T at(int64_t index) {
     if (index >= block_begin_ + std::ssize(block_)) {
       block_begin_ = index;
@@ -68,8 +68,8 @@ class Table {
   std::vector<T> block_;
 };
 
-// Tokens of type T that stand in the last bytes of `out`, to all of it. Each is read before what
-// takes its place is written.
+// Converts tokens of type T in the last bytes of `out` so that they fill `out`. Each is read before
+// it is overwritten.
 template <typename T>
 void widen_in_place(std::span<int64_t> out) {
   const auto* from =
@@ -126,12 +126,13 @@ void IndexedFile::read_header() {
                 ", expected 1 uint8, 2 int8, 3 int16, 4 int32, 5 int64 or 8 uint16", kRemake);
   const auto sequences = load<uint64_t>(header + 18);
   const auto boundaries = load<uint64_t>(header + 26);
-  // Bounded before they are multiplied: a corrupt count must not overflow the sum below.
+  // Bound the counts before multiplying them, so that a corrupt one does not overflow the sum
+  // below.
   TRIREME_CHECK(sequences <= size && boundaries <= size && boundaries >= 1, path,
                 " is damaged: ", sequences, " sequences and ", boundaries,
                 " document boundaries do not fit in ", size, " bytes", kRemake);
   const uint64_t expected = kHeaderBytes + sequences * 12 + boundaries * 8;
-  // Megatron's multimodal files append one byte a sequence.
+  // Megatron's multimodal files append one byte per sequence.
   TRIREME_CHECK(size == expected || size == expected + sequences, path, " is ",
                 size < expected ? "truncated" : "damaged", ": ", size, " bytes, expected ",
                 expected, " for ", sequences, " sequences and ", boundaries, " document boundaries",
@@ -194,7 +195,7 @@ int64_t IndexedFile::sequence_offset(int64_t index) const {
 
 IndexedFile::Extent IndexedFile::document(int64_t index) const {
   TRIREME_ASSERT(index >= 0 && index < num_documents_, "document ", index, " of ", num_documents_);
-  // Checked when the file was opened, but read again: it may be another now.
+  // Checked when the file was opened, but read again now, and the file may have changed.
   const auto check = [this](int64_t first, int64_t last, int64_t end) {
     TRIREME_CHECK(first >= 0 && first <= last && last <= end, idx_.path().string(),
                   " changed while it was read: a document from ", first, " to ", last, " of ", end,
@@ -215,7 +216,7 @@ int64_t IndexedFile::document_at(int64_t offset) const {
   const int64_t first = block * kBlock;
   const auto indices = std::views::iota(first, std::min(first + kBlock, num_documents_));
   const auto begin_of = [this](int64_t index) { return document(index).offset; };
-  // Empty documents begin where the next one does: the last of them has the token.
+  // Empty documents begin where the next one does. The last of these documents has the token.
   const int64_t index =
       first + (std::ranges::upper_bound(indices, offset, {}, begin_of) - indices.begin()) - 1;
   TRIREME_CHECK(index >= 0, idx_.path().string(),

@@ -76,7 +76,7 @@ void IndexedFileWriter::append(std::span<const int32_t> tokens) {
     TRIREME_CHECK(token >= 0 && token < vocab_size_, "token ", token, " at position ", num_tokens_,
                   " is outside the vocabulary of ", vocab_size_);
     if (sequence_tokens_ == kMaxSequenceTokens) end_sequence(false);
-    // Little endian: the low bytes come first.
+    // Little-endian: the low bytes come first.
     const auto* bytes = reinterpret_cast<const std::byte*>(&token);
     pending_bin_.insert(pending_bin_.end(), bytes, bytes + token_bytes);
     ++sequence_tokens_;
@@ -148,7 +148,7 @@ void IndexedFileWriter::write_index() {
 
 void IndexedFileWriter::publish() {
   TRIREME_ASSERT(completed_, "publish() comes after complete()");
-  // Without its index the old .bin is no token file, so no reader pairs old with new.
+  // Without its index the old .bin is not a token file, so no reader pairs old with new files.
   std::error_code ignored;
   fs::remove(idx_path(prefix_), ignored);
   std::error_code failure;

@@ -47,7 +47,7 @@ void check_options(const PrepareOptions& options) {
                 options.output, "\", expected a prefix of file names such as data/python");
 }
 
-// One document alone: its tail, from a line end on.
+// For a single document: its tail, from a line end on.
 Split split_tail(const Document& document, double fraction) {
   auto cut = document.begin +
              static_cast<int64_t>(static_cast<double>(document.size()) * (1.0 - fraction));
@@ -134,7 +134,7 @@ void make_parent_folder(const std::string& prefix) {
                 "; choose another --output");
 }
 
-// Encodes documents into a token file and counts the bytes done.
+// Encodes documents into a token file and counts the encoded bytes.
 class Encoder {
  public:
   Encoder(const Tokenizer& tokenizer, bool append_end_of_document,
@@ -184,7 +184,7 @@ PrepareReport prepare(const PrepareOptions& options,
                       options.validation_fraction, options.seed);
   const int64_t bytes = total_bytes(split.training) + total_bytes(split.validation);
 
-  // Before the tokenizer is trained, which takes a while: can the output be written at all?
+  // Training the tokenizer takes a while, so check first that the output can be written at all.
   make_parent_folder(options.output);
   IndexedFileWriter(options.output, 1);
   const auto tokenizer = choose_tokenizer(options, split);
@@ -203,7 +203,7 @@ PrepareReport prepare(const PrepareOptions& options,
     encoder.encode(split.validation, *validation);
   }
 
-  // Of an earlier run; without an index nothing is read with the new tokenizer.
+  // Left by an earlier run. Without an index no one reads them with the new tokenizer.
   std::error_code ignored;
   for (const std::string& prefix : {options.output, validation_output}) {
     fs::remove(idx_path(prefix), ignored);

@@ -26,7 +26,8 @@ size_t cut_length(std::string_view text, size_t limit) {
   if (text.size() <= limit) return text.size();
   const size_t line = limit == 0 ? std::string_view::npos : text.rfind('\n', limit - 1);
   if (line != std::string_view::npos) return line + 1;
-  // A character has at most four bytes; bytes without a border are no UTF-8, cut anywhere.
+  // A character has at most four bytes. Text without a border in them is not UTF-8: cut it
+  // anywhere.
   for (size_t back = 0; back < 4 && back < limit; ++back)
     if (!is_continuation(text[limit - back])) return limit - back;
   return limit;

@@ -38,15 +38,15 @@ Environment inherited_environment() {
   return variables;
 }
 
-// TMPDIR may name a folder that is gone; most launches need none.
+// TMPDIR may name a folder that no longer exists. Most launches need none.
 std::filesystem::path temporary_folder() {
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::temp_directory_path(error);
   return error ? "/tmp" : folder;
 }
 
-// Shared by the ranks of one launch. The store's file exists only when a transport asks for one; it
-// is removed with the launch.
+// Shared by the ranks of one launch. The store's file exists only if a transport uses it. It is
+// removed with the launch.
 struct Launch {
   std::string job;
   std::filesystem::path store;
@@ -66,21 +66,21 @@ Environment rank_environment(int rank, int num_ranks, const Launch& launch) {
   variables["RANK"] = variables["LOCAL_RANK"] = std::to_string(rank);
   variables["WORLD_SIZE"] = variables["LOCAL_WORLD_SIZE"] = std::to_string(num_ranks);
   variables["TRIREME_JOB"] = variables["TRIREME_LAUNCH"] = launch.job;
-  // Of another launcher, when this one was started from one of its ranks.
+  // Set by another launcher, if one of its ranks started this one.
   std::erase_if(variables,
                 [](const auto& each) { return each.first.starts_with("TORCHELASTIC_"); });
   variables["TRIREME_ERROR_FD"] = std::to_string(kErrorDescriptor);
   if (!variables.contains("MASTER_ADDR")) {
     variables.emplace("TRIREME_STORE", "file:" + launch.store.string());
   }
-  // Nothing listens there; other programs read the variables.
+  // Nothing listens there. Other programs read these variables.
   variables.emplace("MASTER_ADDR", "127.0.0.1");
   variables.emplace("MASTER_PORT", "29500");
   variables.emplace("OMP_NUM_THREADS", std::to_string(std::max(1, num_cores() / num_ranks)));
   return variables;
 }
 
-// Pointers into `strings`, ended by a null as exec wants it.
+// Pointers into `strings`, with a null at the end, as exec requires.
 std::vector<char*> pointers(std::vector<std::string>& strings) {
   std::vector<char*> result;
   for (std::string& text : strings) result.push_back(text.data());
@@ -94,11 +94,11 @@ struct Rank {
   int errors = -1;  // read end of the pipe behind TRIREME_ERROR_FD
 };
 
-// In the child, between fork and exec: async-signal-safe calls alone.
+// In the child, between fork and exec: only async-signal-safe calls.
 [[noreturn]] void become_rank(pid_t launcher, int errors, char* const* argv, char* const* envp) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(127);
-  // A group of its own: Ctrl-C reaches the ranks once, through the launcher.
+  // Its own group, so that Ctrl-C reaches the ranks once, through the launcher.
   setpgid(0, 0);
   sigset_t none;
   sigemptyset(&none);
@@ -138,7 +138,7 @@ Rank start_rank(const LocalRanksOptions& options, int rank, const Launch& launch
   return {rank, child, errors[0]};
 }
 
-// What an ended rank left in its pipe, without the newline.
+// The message that an ended rank left in its pipe, without the newline.
 std::string read_message(const Rank& rank) {
   std::string message(4096, '\0');
   const ssize_t size = read(rank.errors, message.data(), message.size());
@@ -147,14 +147,14 @@ std::string read_message(const Rank& rank) {
   return message;
 }
 
-// Takes the launcher's signals one at a time instead of by handlers; restores the mask at the end.
+// Takes the launcher's signals one at a time, without handlers. Restores the mask at the end.
 class SignalWatch {
  public:
   SignalWatch() {
     sigemptyset(&watched_);
     sigaddset(&watched_, SIGCHLD);
     for (int signal : {SIGTERM, SIGINT, SIGHUP}) {
-      // What is ignored stays so: once blocked, it would come all the same.
+      // Ignored signals stay ignored. If they were blocked, they would arrive after all.
       if (!is_ignored(signal)) sigaddset(&watched_, signal);
     }
     pthread_sigmask(SIG_BLOCK, &watched_, &previous_);
@@ -175,7 +175,7 @@ class SignalWatch {
   sigset_t previous_;
 };
 
-// The ranks that still run; none is left behind.
+// The running ranks. None outlives this object.
 class Ranks {
  public:
   ~Ranks() {
@@ -190,13 +190,13 @@ class Ranks {
   void signal_all(int signal) const {
     for (const Rank& rank : running_) kill(rank.pid, signal);
   }
-  // Hands on a request to stop. A rank that has no handler yet dies of it, which is no failure.
+  // Passes on a request to stop. A rank without a handler dies of it, which is not a failure.
   void request_stop(int signal) {
     requested_signal_ = signal;
     signal_all(signal);
   }
   bool stopped_before_start() const { return stopped_before_start_; }
-  // Collects what has ended; remembers the first failure.
+  // Collects ranks that have ended. Remembers the first failure.
   void reap(RankExit& failure) {
     std::erase_if(running_, [&](const Rank& rank) {
       int status = 0;
@@ -214,7 +214,7 @@ class Ranks {
       return true;
     });
   }
-  // From here on a death by SIGKILL is our doing.
+  // From now on, this program causes deaths by SIGKILL.
   void kill_all() {
     killing_ = true;
     signal_all(SIGKILL);
@@ -237,7 +237,7 @@ bool is_ignored(int signal) {
 
 RankExit run_local_ranks(const LocalRanksOptions& options) {
   const SignalWatch signals;
-  // The process's number is for people who look into /dev/shm.
+  // The process id is for people who look into /dev/shm.
   const Launch launch(concat(getpid(), "-", unique_name()));
   Ranks ranks;
   for (int rank = 0; rank < options.num_ranks; ++rank) {
@@ -250,12 +250,12 @@ RankExit run_local_ranks(const LocalRanksOptions& options) {
     const std::optional<int> signal = signals.next();
     if (signal && *signal != SIGCHLD) ranks.request_stop(*signal == SIGHUP ? SIGTERM : *signal);
     ranks.reap(first_failure);
-    // The others find out by themselves (CommError) and say so; whoever does not is killed.
+    // The others notice by themselves (CommError) and report it. Those that do not are killed.
     const bool is_ending = first_failure.rank >= 0 || ranks.stopped_before_start();
     if (is_ending && !deadline) deadline = Clock::now() + options.grace;
     if (deadline && Clock::now() > *deadline) ranks.kill_all();
   }
-  // Ranks that stopped on request took their peers with them.
+  // Ranks that stopped on request made their peers fail.
   const bool is_loss = first_failure.code == kPeerLost || first_failure.signal == SIGKILL;
   if (ranks.stopped_before_start() && is_loss) return {};
   return first_failure;

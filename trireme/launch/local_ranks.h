@@ -28,8 +28,8 @@ struct RankExit {
 
 // Runs the command num_ranks times with these environment variables: torchrun's (RANK, WORLD_SIZE,
 // LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT); TRIREME_JOB and TRIREME_LAUNCH (a random
-// name, under which the ranks can meet); TRIREME_STORE (a file to meet over, unless MASTER_ADDR is
-// set); TRIREME_ERROR_FD (where a rank may write one line that says why it failed); and
+// name that suffices for the ranks to meet); TRIREME_STORE (a file to meet over, unless MASTER_ADDR
+// is set); TRIREME_ERROR_FD (where a rank may write one line that says why it failed); and
 // OMP_NUM_THREADS = cores / ranks unless it is set. Returns when all ranks have ended.
 // Passes SIGTERM and SIGINT on to the ranks, and SIGHUP as SIGTERM, unless they are ignored. A rank
 // that dies of such a signal before it has a handler has not failed. When this process dies, even

@@ -1,4 +1,4 @@
-// trireme bench comm: times the collectives over transports, memory, sizes and ranks.
+// trireme bench comm: times the collectives for transports, memory, sizes and numbers of ranks.
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -37,14 +37,14 @@ struct BenchArguments {
   Words dtypes = {"fp32"};
   Words compare = {};
   double seconds = 0.5;
-  int num_rounds = 0;  // 0: 3 beside peers, otherwise 1
+  int num_rounds = 0;  // 0: 3 with peers, otherwise 1
   std::string python = TRIREME_PYTHON;
   bool ranks_given = false;
   bool json = false;
-  bool lines = false;  // internal: a rank that the launcher started prints one object a line
+  bool lines = false;  // internal: a rank started by the launcher prints one object per line
 };
 
-// The arguments, checked.
+// The checked arguments.
 struct BenchPlan {
   std::vector<int> rank_counts;
   Words transports;
@@ -71,7 +71,7 @@ BenchPlan plan_of(const BenchArguments& arguments) {
   return plan;
 }
 
-// One line on a terminal that is written over, and gone at the end.
+// A line on a terminal that is overwritten, and erased at the end.
 class ProgressLine {
  public:
   ~ProgressLine() { write(""); }
@@ -84,7 +84,7 @@ class ProgressLine {
   bool is_terminal_ = isatty(STDERR_FILENO) == 1;
 };
 
-// The cases on one rank; rank 0 shows where it is.
+// Runs the cases on one rank. Rank 0 shows the progress.
 std::vector<CommResult> run_rank(comm::Communicator& group, const std::string& transport,
                                  const BenchPlan& plan) {
   if (group.rank() != 0) return run_cases(group, transport, plan.cases, plan.seconds_per_round);
@@ -155,7 +155,7 @@ std::vector<CommResult> run_round(const BenchArguments& arguments, const BenchPl
   return results;
 }
 
-// Ours and the peers in turn, so that a slow minute of the machine hits all of them.
+// Alternates our runs and the peers', so that a slow minute of the machine affects all of them.
 std::vector<CommResult> run_rounds(const BenchArguments& arguments, const BenchPlan& plan,
                                    const std::string& transport, int num_ranks) {
   ProgressLine progress;
@@ -175,8 +175,8 @@ std::vector<CommResult> run_rounds(const BenchArguments& arguments, const BenchP
   return results;
 }
 
-// MPI knows its ranks by itself, and mpirun binds them. `binds`: nobody else does. `meeting`: made
-// by the first that needs one, since a rank may be here before rank 0 has left the former.
+// MPI knows its ranks, and mpirun binds them. `binds`: bind them here. `meeting`: made by the first
+// transport that needs one, because a rank may be here before rank 0 has left the previous one.
 std::unique_ptr<comm::Communicator> connect(const std::string& transport, bool binds,
                                             std::optional<comm::Rendezvous>& meeting) {
   if (transport == "mpi") return comm::make_mpi_group();
@@ -186,7 +186,7 @@ std::unique_ptr<comm::Communicator> connect(const std::string& transport, bool b
   return meeting->connect(transport);
 }
 
-// A rank that someone else started (torchrun, mpirun, this program).
+// A rank started by someone else (torchrun, mpirun, this program).
 int bench_rank(const BenchArguments& arguments, const BenchPlan& plan) {
   TRIREME_CHECK(plan.peers.empty(), "--compare under a launcher; start the peers by themselves");
   std::vector<CommResult> results;

@@ -66,7 +66,7 @@ CaseBuffers::CaseBuffers(comm::Communicator& group, const CommCase& what)
       input_ = buffer(num_elements_);
       output_ = buffer(block(rank) * group.size());
       input_blocks_ = blocks_of(input_);
-      // Everyone's block for this rank has its length.
+      // Every rank's block for this rank has the same length.
       output_blocks_ = output_.view({group.size(), block(rank)}).unbind(0);
       break;
     case kSendRecv:

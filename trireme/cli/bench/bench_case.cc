@@ -73,7 +73,7 @@ std::vector<Value> parse_words(std::string_view option,
   return values;
 }
 
-// "64K" -> 65536; -1 when it is no size.
+// "64K" -> 65536; -1 when it is not a size.
 int64_t parse_size(const std::string& word) {
   int64_t value = 0;
   const char* const last = word.data() + word.size();

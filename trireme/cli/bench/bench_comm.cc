@@ -17,12 +17,12 @@ double gigabytes_per_second(int64_t bytes, double microseconds) {
   return microseconds > 0 ? static_cast<double>(bytes) / microseconds / 1e3 : 0;
 }
 
-// Every rank copies its own bytes at the same time: memory is shared as in an operation.
+// Every rank copies its own bytes at the same time, so memory is shared as in an operation.
 double measure_memcpy(comm::Communicator& group, int64_t bytes, double seconds) {
   if (bytes == 0) return 0;
   const at::Tensor from = at::zeros({bytes}, at::kByte);
   const at::Tensor to = at::empty({bytes}, at::kByte);
-  from.fill_(1);  // pages of its own, where fresh zeros share one
+  from.fill_(1);  // gives it its own pages; fresh zeros share one
   return measure(
              group,
              [&] {
@@ -37,7 +37,7 @@ void check_values(comm::Communicator& group, const std::string& transport, const
                   CaseBuffers& buffers) {
   buffers.fill_pattern();
   buffers.run();
-  // Every rank learns of every error, so that all stop.
+  // Every rank learns of every error, so that all ranks stop.
   for (const std::string& error : comm::all_gather_strings(group, buffers.first_error())) {
     if (error.empty()) continue;
     throw InternalError(concat(name_of(what.operation), " of ", what.bytes, " bytes ",

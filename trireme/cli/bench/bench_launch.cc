@@ -18,7 +18,7 @@
 namespace trireme::cli {
 namespace {
 
-// While it lives, what this process and its children write to `descriptor` goes to memory.
+// Captures what this process and its children write to `descriptor`, in memory.
 class OutputCapture {
  public:
   explicit OutputCapture(int descriptor)
@@ -60,7 +60,7 @@ class OutputCapture {
   throw InternalError(message);
 }
 
-// The line in which a program of ours said why it failed, or else the last one that says anything.
+// The line in which our program said why it failed, or else the last line that is not empty.
 std::string reason_in(const std::string& errors) {
   constexpr std::string_view kPrefix = "trireme: ";
   std::istringstream lines(errors);
@@ -94,7 +94,7 @@ void bind_to_core(int rank, int num_ranks) {
   for (int core = 0, index = 0; core < CPU_SETSIZE; ++core) {
     if (CPU_ISSET(core, &allowed) && index++ == rank) CPU_SET(core, &own);
   }
-  sched_setaffinity(0, sizeof(own), &own);  // when it is refused the times are noisier
+  sched_setaffinity(0, sizeof(own), &own);  // if this is refused, the times are noisier
 }
 
 std::string capture_local_ranks(const std::vector<std::string>& command, int num_ranks) {
@@ -108,8 +108,8 @@ std::string capture_local_ranks(const std::vector<std::string>& command, int num
 std::string capture_mpirun(const std::vector<std::string>& command, int num_ranks) {
   TRIREME_CHECK(!find_program("mpirun").empty(),
                 "mpirun is not in PATH; install Open MPI: apt-get install openmpi-bin");
-  // mpirun itself is started as one rank: signals reach it, and it ends with this process. Its
-  // ranks take their numbers from it, so those of that one rank must not reach them.
+  // mpirun itself is started as one rank, so that signals reach it and it ends with this process.
+  // Its own ranks must not see the variables of that rank.
   std::vector<std::string> words = {"env"};
   for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
                            "TRIREME_ERROR_FD", "OMP_NUM_THREADS"}) {
@@ -126,7 +126,7 @@ std::string capture_mpirun(const std::vector<std::string>& command, int num_rank
   const launch::RankExit exit = launch::run_local_ranks({.num_ranks = 1, .command = words});
   if (exit.rank < 0) return output.text();
   const std::string reason = reason_in(errors.text());
-  // Above 128: a signal killed a rank.
+  // A code above 128 means that a signal killed a rank.
   const bool is_killed = exit.signal != 0 || exit.code > 128;
   throw_failure(is_killed ? static_cast<int>(kPeerLost) : exit.code,
                 reason.empty() ? concat("mpirun: ", launch::describe(exit)) : reason);

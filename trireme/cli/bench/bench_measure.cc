@@ -21,15 +21,15 @@ constexpr int64_t kMinBatches = 5;
 constexpr int64_t kMaxBatches = 20000;
 constexpr double kWarmUpShare = 0.2;  // of the budget
 
-// The largest of the ranks' values, so that all decide alike.
+// The largest value of all ranks, so that all decide alike.
 double largest(comm::Communicator& group, double value) {
   const at::Tensor shared = at::full({1}, value, at::kDouble);
   group.all_reduce(shared, {.operation = comm::ReduceOp::kMax})->wait();
   return shared.item<double>();
 }
 
-// Runs twice as often each time until it has taken its share of the budget. Returns the seconds of
-// one operation in the last run, on the slowest rank.
+// Doubles the number of runs until they have used their share of the budget. Returns the seconds
+// per operation in the last batch, on the slowest rank.
 double warm_up(comm::Communicator& group, const std::function<void()>& operation, double seconds) {
   for (int64_t count = 1;; count *= 2) {
     group.barrier()->wait();

@@ -11,7 +11,7 @@
 namespace trireme::cli {
 namespace {
 
-// "all_reduce,barrier": each value once, in the order of its first use.
+// "all_reduce,barrier": each value once, in order of first use.
 template <typename Name>
 std::string join_names(const std::vector<CommCase>& cases, Name name) {
   std::vector<std::string> names;

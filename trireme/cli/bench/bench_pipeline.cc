@@ -23,7 +23,7 @@ std::string formula_text(const PipelineReport& report) {
 
 double largest(const std::vector<double>& values) { return *std::ranges::max_element(values); }
 
-// Letters that occur in the drawing.
+// Explains the letters that occur in the drawing.
 std::string legend_of(const PipelineReport& report) {
   bool splits = false;
   for (const auto& actions : report.timeline.ranks) {

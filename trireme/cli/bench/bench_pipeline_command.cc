@@ -36,7 +36,7 @@ int terminal_width() {
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kDefault;
 }
 
-// All schedules that can be made of the case, each with its own number of chunks.
+// All schedules that fit the case, each with its own number of chunks.
 std::vector<PipelineReport> plan_all(const PipelineArguments& arguments) {
   if (!arguments.compare) return {plan_pipeline(arguments.what)};
   std::vector<PipelineReport> reports;
@@ -116,8 +116,9 @@ void add_bench_pipeline(CLI::App& bench, int& exit_code) {
   };
   option("--schedule", what.schedule,
          "gpipe, 1f1b, interleaved, zero-bubble, zero-bubble-v or breadth-first");
-  const auto number = [&](const char* name, auto& value, const Range& range,
-                          const char* help) { option(name, value, help)->check(within(range)); };
+  const auto number = [&](const char* name, auto& value, const Range& range, const char* help) {
+    option(name, value, help)->check(within(range));
+  };
   constexpr Range kTime{.minimum = 0, .maximum = 1e6, .above_minimum = true};
   number("--stages", what.num_ranks, {1, 1024}, "ranks of the pipeline, p");
   number("--chunks", what.num_chunks, {0, 1024},

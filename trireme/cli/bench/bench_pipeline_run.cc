@@ -1,4 +1,5 @@
-// run_sleeping(): a pipeline whose stages sleep, so that more ranks than cores keep their times.
+// run_sleeping(): a pipeline whose stages sleep, so that times hold even with more ranks than
+// cores.
 #include <chrono>
 #include <exception>
 #include <thread>
@@ -25,7 +26,7 @@ void sleep_for(double milliseconds) {
   std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(milliseconds));
 }
 
-// What a matmul is to a pipeline: time in each part, and one gradient a weight.
+// Stands for a matmul: takes time in each part, and has one gradient per weight.
 class Sleep : public torch::autograd::Function<Sleep> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
@@ -72,7 +73,7 @@ std::vector<parallel::PipelineStage> sleeping_stages(const PipelineReport& repor
   return stages;
 }
 
-// The best of several runs: what else the machine does only adds.
+// The best of several runs, because other load on the machine only adds time.
 std::vector<parallel::PipelineProfile> run_rank(comm::Communicator& group,
                                                 const PipelineReport& report, int num_runs) {
   parallel::DeferredWork deferred;
