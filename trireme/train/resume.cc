@@ -35,14 +35,14 @@ std::string keys_of(const std::vector<Change>& changes) {
   return text;
 }
 
-// What a run reads: its training data, and its validation data where it evaluates.
+// The data of a run: for training, and for validation if it evaluates.
 struct RunData {
   const RunConfig& config;
   const DataIdentity& training;
   const DataIdentity& validation;
 };
 
-// By content where the checkpoint says what it was trained on, whatever the path.
+// Compares by content if the checkpoint identifies its data, whatever the path.
 void compare_data(const RunData& saved, const RunData& now, std::vector<Change>& found) {
   if (!saved.training.is_known()) return;
   auto path = std::ranges::find(found, kDataKey, &Change::key);
@@ -70,7 +70,8 @@ void compare_data(const RunData& saved, const RunData& now, std::vector<Change>&
            OnResume::kMustStay};
 }
 
-// Folders in checkpoints/ that look like checkpoints and are none: no save leaves such.
+// Folders in checkpoints/ that look like checkpoints but are incomplete. No save leaves such
+// folders.
 std::vector<std::string> incomplete(const fs::path& root) {
   const std::vector<fs::path> complete = checkpoint::list(root);
   std::vector<std::string> names;
@@ -85,7 +86,7 @@ std::vector<std::string> incomplete(const fs::path& root) {
   return names;
 }
 
-// Of the run that wrote the folder last; 0 where it does not say.
+// checkpoint.interval of the run that last wrote the folder; 0 if unknown.
 int64_t earlier_interval(const fs::path& folder) {
   try {
     const fs::path path = folder / "config.toml";
@@ -95,7 +96,7 @@ int64_t earlier_interval(const fs::path& folder) {
   }
 }
 
-// What shows that a folder without a checkpoint has had one; empty: nothing does.
+// The evidence that a folder without a checkpoint has had one; "": none.
 std::string trace_of_checkpoint(const fs::path& folder, int64_t last_step) {
   const fs::path note = folder / kNote;
   if (fs::exists(note)) return concat(kNote, " says that there was one");
@@ -136,7 +137,7 @@ std::vector<Change> changes(const RunConfig& before, const RunConfig& after) {
   for (const Field& field : schema(copy)) {
     const auto was = std::ranges::find(earlier, field.key, &Override::first);
     const auto is = std::ranges::find(now, field.key, &Override::first);
-    if (was == earlier.end() || was->second == is->second) continue;  // not kept, or the same
+    if (was == earlier.end() || was->second == is->second) continue;  // not kept, or unchanged
     found.push_back({field.key, was->second, is->second, field.on_resume});
   }
   return found;
@@ -188,9 +189,9 @@ std::string describe_changes(const fs::path& checkpoint, const RunConfig& config
     const RunState state = parse_state(checkpoint::inspect(checkpoint).state, where);
     found = changes(parse_saved_config(state.config, where), config);
   } catch (const Error&) {
-    return "";  // of another version; the first error says enough
+    return "";  // another version; the first error says enough
   }
-  // sgd and muon keep a momentum or none.
+  // With sgd and muon, it decides whether there is a momentum state.
   std::erase_if(found, [](const Change& change) {
     return change.rule == OnResume::kMayChange && change.key != "optimizer.momentum";
   });

@@ -71,7 +71,7 @@ RunState parse_state(const std::string& json, const std::string& where) {
       const auto found = root.find(key);
       return found ? parse_identity(*found) : DataIdentity();
     };
-    // What later versions added has a default: their checkpoints stay readable.
+    // Keys that later versions added have defaults, so that earlier checkpoints stay readable.
     return {.step = root.at("step").integer(0, kMaxSamples),
             .next_sample = root.at("next_sample").integer(0, kMaxSamples),
             .optimizer_steps = root.at("optimizer_steps").integer(0, kMaxSamples),

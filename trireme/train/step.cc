@@ -23,7 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Batches = std::vector<dataset::Batch>;
 
-// This rank's microbatches [begin, end) of a step whose number counts from 0.
+// This rank's microbatches [begin, end) of a step. Steps count from 0 here.
 Batches load_microbatches(const dataset::BatchLoader& loader, int64_t step, int64_t begin,
                           int64_t end) {
   Batches batches;
@@ -37,7 +37,7 @@ int64_t peak_rss_bytes() {
   return int64_t{usage.ru_maxrss} * 1024;
 }
 
-// What the ranks tell each other at the end of a step.
+// The numbers that ranks exchange at the end of a step.
 struct Report {
   double communication_seconds = 0;
   double step_seconds = 0;
@@ -79,8 +79,8 @@ double scheduled_rate(const RunConfig& config, int64_t step) {
                        step, config.train.steps);
 }
 
-// Whether the optimizer may use the step's gradients. Every rank has the same numbers and decides
-// the same, before the weights change.
+// Whether the optimizer may use the step's gradients. Every rank has the same numbers and makes the
+// same decision, before the weights change.
 bool accept(StepContext& context, const StepMetrics& metrics, std::span<const double> squares) {
   const bool is_finite = std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm);
   const bool may_retry = context.loss_scale.may_retry();
@@ -99,13 +99,13 @@ bool accept(StepContext& context, const StepMetrics& metrics, std::span<const do
       "or let train.skip_bad_steps leave such steps out"));
 }
 
-// squares: of every microbatch's gradient, each divided by the count of the whole batch.
+// squares: over every microbatch's gradient, each divided by the count of the whole batch.
 void measure_noise(StepContext& context, double squares, StepMetrics& metrics) {
   const TrainConfig& train = context.config.train;
   if (!train.measure_noise) return;
   const auto batch = static_cast<double>(train.global_batch);
   const auto micro_batch = static_cast<double>(train.micro_batch);
-  // Of K microbatches each mean gradient is K times what it added: K^2 squares / K.
+  // With K microbatches, each mean gradient is K times what it added: K^2 squares / K.
   if (!metrics.skipped) {
     context.noise.add({micro_batch, batch / micro_batch * squares},
                       {batch, metrics.grad_norm * metrics.grad_norm});
@@ -166,7 +166,7 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
 
 std::optional<double> evaluate(ParallelModel& model, const dataset::BatchLoader& batches,
                                const std::function<bool()>& is_cut) {
-  // So many that a pipeline is mostly full, so few that a request to stop need not wait long.
+  // Enough to keep a pipeline mostly full, but few enough that a request to stop is served soon.
   const int64_t at_once = int64_t{16} * model.mesh().size("pipeline");
   std::vector<double> losses, counts;
   for (int64_t begin = 0; begin < batches.num_microbatches(); begin += at_once) {

@@ -57,7 +57,7 @@ checkpoint::OnWait tell(TrainObserver& observer) {
   };
 }
 
-// Opening may take long on one rank, and fail there.
+// Opening may take long on one rank, and may fail there.
 Inputs open_inputs_together(RunConfig& config, comm::Communicator& world, TrainObserver& observer) {
   Inputs inputs;
   const auto open = [&](const checkpoint::Peers&) {
@@ -116,7 +116,7 @@ class Trainer::Impl {
   OverlapChoice overlap_;
   std::optional<ParallelModel> model_;
   std::optional<Optimizer> optimizer_;
-  std::optional<StageBalance> balance_;  // where stages may move
+  std::optional<StageBalance> balance_;  // if layers may move
   LossScale loss_scale_;
   BadSteps bad_steps_;
   GradientNoise noise_;
@@ -144,7 +144,7 @@ Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
       bad_steps_({.max_skipped = config_.train.skip_bad_steps,
                   .spike_factor = config_.train.spike_factor}) {
   on_root([this] { output_.emplace(folder(), lock_output_folder(config_), *inputs_.tokenizer); });
-  // Rank 0 has the folder: until then it may be that of another run.
+  // Rank 0 owns the folder now. Before that it may have belonged to another run.
   observer_.on_folder();
   const fs::path checkpoint = find_checkpoint();
   if (mesh_.size("tensor") > 1) check_threads(at::get_num_threads(), mesh_.group("tensor"));
@@ -165,12 +165,12 @@ Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
   start_output();
 }
 
-// At the stages of config_; replaces the earlier ones.
+// Builds the model with the stages of config_, replacing an earlier one.
 void Trainer::Impl::build_model() {
   optimizer_.reset();
   model_.reset();
   model_.emplace(config_, mesh_, hook_, overlap_.flag());
-  // Its states may be a file that takes long to make.
+  // The optimizer's states may be a file that takes long to make.
   const auto make_optimizer = [this](const checkpoint::Peers&) {
     try {
       optimizer_.emplace(model_->shards(), config_.optimizer,
@@ -201,13 +201,13 @@ dataset::BatchOptions Trainer::Impl::batch_options(int64_t global_batch, const R
           .documents = config_.data.separate_documents};
 }
 
-// What rank 0 alone looks up in files, for all: the others wait for it, and fail when it fails.
+// Runs on rank 0 what reads files, for all ranks. The others wait for it, and fail if it fails.
 std::string Trainer::Impl::from_root(const std::function<std::string()>& produce) {
   return checkpoint::from_root(
       world_, [&](const checkpoint::Peers&) { return produce(); }, tell(observer_));
 }
 
-// The same for what it does with files.
+// The same for work without a result.
 void Trainer::Impl::on_root(const std::function<void()>& work) {
   from_root([&] {
     work();
@@ -215,7 +215,7 @@ void Trainer::Impl::on_root(const std::function<void()>& work) {
   });
 }
 
-// So that all ranks read the same one. Empty: none.
+// Found once, so that all ranks load the same one. Empty: none.
 fs::path Trainer::Impl::find_checkpoint() {
   const auto look = [this](const checkpoint::Peers&) {
     data_ = identify(inputs_.training->file, *inputs_.tokenizer);
@@ -233,7 +233,7 @@ fs::path Trainer::Impl::find_checkpoint() {
   });
 }
 
-// The state of a checkpoint, which may come from another layout; the tensors are filled in.
+// Returns the state of a checkpoint, which may come from another layout. Fills in the tensors.
 RunState Trainer::Impl::load(const fs::path& path) {
   auto entries = checkpoint_entries(model_->shards(), *optimizer_);
   auto residuals = compression_entries(hook_.get(), mesh_.axes());
@@ -292,14 +292,14 @@ RunSummary Trainer::Impl::summary() const {
           .optimizer_bytes = optimizer_->state_bytes()};
 }
 
-// Layers move between stages, weights and optimizer states with them, through a checkpoint of its
-// own: where they were and where they go it need not know. No bit of what is computed changes.
+// Moves layers between stages, with their weights and optimizer states, through a separate
+// checkpoint, which works for any two layouts. No bit of the computation changes.
 void Trainer::Impl::rebalance() {
   const auto layers = balance_->better_layers(config_.parallel.rebalance_threshold);
   if (!layers || ask_again(Leave::kNo) != Leave::kNo) return;
   const fs::path root = folder() / "rebalance";
   const std::string before = to_text(model_->layout().layers);
-  on_root([&] { fs::remove_all(root); });  // of a run that was interrupted here
+  on_root([&] { fs::remove_all(root); });  // left by a run that was interrupted here
   write_checkpoint(root);
   config_.parallel.stage_layers = to_text(*layers);
   build_model();
@@ -316,7 +316,7 @@ void Trainer::Impl::rebalance() {
                               config_.parallel.stage_layers, ", whose times differed"));
 }
 
-// The step's line, and what it found out.
+// Reports the step's metrics and its finding.
 void Trainer::Impl::report(const std::optional<std::string>& finding) {
   if (!is_root()) return;
   if (!output_->metrics().write(metrics_)) {
@@ -331,7 +331,7 @@ void Trainer::Impl::save() {
   const auto start = Clock::now();
   const fs::path root = folder() / "checkpoints";
   if (ask_again(Leave::kNo) == Leave::kFolderLost) leave_lost_folder();
-  // A checkpoint never claims a step whose line is missing, after a power cut neither.
+  // A checkpoint must never claim a step whose line is missing, even after a power failure.
   on_root([this] { output_->metrics().sync(); });
   try {
     write_checkpoint(root);
@@ -346,8 +346,8 @@ void Trainer::Impl::save() {
   observer_.on_checkpoint(checkpoint::latest(root).value_or(root), seconds_since(start));
 }
 
-// The folder of the run is not in its place: saves where it can, and ends the run with what became
-// of it.
+// The run's folder is not in its place. Saves a checkpoint where it can, and ends the run with an
+// explanation.
 void Trainer::Impl::leave_lost_folder() {
   const std::string found = from_root([this] {
     const RunFolder::Loss loss = output_->recover(metrics_);
@@ -381,7 +381,7 @@ void Trainer::Impl::profile_pipeline() {
                               mesh_.coordinate("pipeline"), model_->pipeline_profile());
 }
 
-// Whether it was time to.
+// Finishes the profile when it is due. Returns whether it was.
 bool Trainer::Impl::finish_profile(bool run_ends) {
   if (!profiler_ || !profiler_->is_due(run_ends)) return false;
   const auto report = profiler_->finish(folder() / "profile" / "trace.json");
@@ -389,18 +389,18 @@ bool Trainer::Impl::finish_profile(bool run_ends) {
   return true;
 }
 
-// Of this rank.
+// This rank's answer.
 Leave Trainer::Impl::leave() const {
   if (output_ && !output_->is_in_place()) return Leave::kFolderLost;
   return stop_ != nullptr && stop_->load() ? Leave::kAsked : Leave::kNo;
 }
 
-// All ranks', after work that can take longer than a step.
+// Asks all ranks again, after work that may have taken longer than a step.
 Leave Trainer::Impl::ask_again(Leave so_far) {
   return std::max(so_far, agree(world_, [this] { return leave(); }));
 }
 
-// One step with what belongs to its line. Returns why the run should leave, if it should.
+// Runs one step and reports its metrics. Returns why the run should leave, if it should.
 Leave Trainer::Impl::train_step() {
   StepContext context{config_,    *model_, *optimizer_, loss_scale_,
                       bad_steps_, noise_,  *batches_,   profiler_ ? &*profiler_ : nullptr};

@@ -211,8 +211,8 @@ void Exchange::wait_for_posts(uint32_t target, const LossOf& loss_of) {
   }
 }
 
-// A peer that has not posted `target` is between this meet and the one before, where it may use this
-// rank's memory.
+// A peer that has not posted `target` is between this meet and the one before, where it may use
+// this rank's memory.
 void Exchange::let_peers_finish(uint32_t target) const {
   const auto end = Clock::now() + kGrace;
   for (int other = 0; other < size_; ++other) {

@@ -7,8 +7,7 @@
 namespace trireme::train {
 namespace {
 
-// Length of the string that `text` begins with, quotes included; of all that is left where it does
-// not end.
+// Length of the string at the start of `text`, including quotes; all of `text` if it does not end.
 size_t string_length(std::string_view text) {
   const char quote = text[0];
   const bool is_long = text.size() >= 3 && text[1] == quote && text[2] == quote;
@@ -21,7 +20,7 @@ size_t string_length(std::string_view text) {
       return at;  // the parser refuses it
     } else if (text[at] == quote && text.substr(at).starts_with(std::string(num_quotes, quote))) {
       at += num_quotes;
-      // One or two more before the closing three are of the string.
+      // One or two quotes before the closing three belong to the string.
       for (int i = 0; is_long && i < 2 && at < text.size() && text[at] == quote; ++i) ++at;
       return at;
     } else {

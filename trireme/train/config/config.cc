@@ -30,7 +30,7 @@ std::string join(std::span<const std::string> words) {
   return text;
 }
 
-// Insertions, deletions and replacements that turn `a` into `b` (Levenshtein 1966).
+// The number of insertions, deletions and replacements that turn `a` into `b` (Levenshtein 1966).
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -46,7 +46,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 Field& find_field(std::vector<Field>& fields, const std::string& key, const std::string& source) {
-  constexpr size_t kLongestKey = 100;  // the search for the nearest takes its square
+  constexpr size_t kLongestKey = 100;  // the search for the nearest key is quadratic in it
   const auto found = std::ranges::find(fields, key, &Field::key);
   if (found != fields.end()) return *found;
   TRIREME_CHECK(key.size() <= kLongestKey, source, ": unknown key \"", shown(key),
@@ -77,7 +77,7 @@ std::string quoted(const std::string& text) {
   return out.str();
 }
 
-// What is no UTF-8 could be written into config.toml and a checkpoint, and never read again.
+// Text that is not UTF-8 could be written into config.toml and a checkpoint, but never read again.
 void check_utf8(const std::string& text, const std::string& source) {
   std::optional<std::string> again;
   try {
@@ -112,7 +112,7 @@ void assign_text(const Field& field, const std::string& text, const std::string&
   if (!fits) fail_type(source, field, concat("\"", shown(text), "\""));
 }
 
-// The value as TOML writes it, on one line and cut.
+// The value in TOML, on one line and shortened.
 std::string printed(const toml::node& node) {
   if (node.is_table()) return "a table";
   if (node.is_array()) return "an array";
@@ -123,10 +123,10 @@ std::string printed(const toml::node& node) {
 
 template <typename Value>
 bool assign_node(Value* target, const toml::node& node) {
-  // A double takes whole numbers too; nothing else converts.
+  // A double also takes whole numbers. Nothing else is converted.
   if constexpr (std::is_same_v<Value, double>) {
     if (const auto whole = node.value_exact<int64_t>()) {
-      *target = static_cast<double>(*whole);  // rounded beyond 2^53, where value<double>() is empty
+      *target = static_cast<double>(*whole);  // rounded beyond 2^53, where value<double>() fails
     } else if (const auto real = node.value_exact<double>()) {
       *target = *real;
     } else {
@@ -169,7 +169,7 @@ void assign_table(std::vector<Field>& fields, const toml::table& table, const st
   }
 }
 
-constexpr size_t kMaxTextBytes = 4096;  // as a path
+constexpr size_t kMaxTextBytes = 4096;  // the limit for a path
 
 void check_field(const Field& field) {
   std::visit(
@@ -235,7 +235,7 @@ int64_t RunConfig::held_gradients() const {
 
 namespace {
 
-// Values that nobody has checked yet.
+// Parses values without checking them.
 RunConfig parse_values(std::string_view toml, const std::string& source) {
   RunConfig config;
   std::vector<Field> fields = schema(config);
@@ -243,7 +243,7 @@ RunConfig parse_values(std::string_view toml, const std::string& source) {
     check_toml(toml, source);
     assign_table(fields, toml::parse(toml, source), source);
   } catch (const toml::parse_error& error) {
-    // The parser quotes what it saw, newlines included.
+    // The parser quotes its input, including newlines.
     throw ConfigError(
         concat(source, ":", error.source().begin.line, ": ", shown(error.description(), 300)));
   }

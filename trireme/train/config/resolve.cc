@@ -1,4 +1,4 @@
-// What a config's keys must be together, section by section.
+// Checks a config's keys against each other, section by section.
 #include <bit>
 
 #include "trireme/base/error.h"
@@ -9,7 +9,7 @@
 namespace trireme::train {
 namespace {
 
-// What later versions bring; refused here rather than ignored.
+// Features of later versions are refused here rather than ignored.
 void check_supported(const RunConfig& config) {
   TRIREME_CHECK(config.parallel.expert == 1, "parallel.expert is ", config.parallel.expert,
                 "; this version has no experts: set it to 1");
@@ -37,7 +37,7 @@ void check_reproducible(const RunConfig& config) {
                 "train.micro_batch so");
 }
 
-// Fills parallel.data and parallel.shard in.
+// Fills in parallel.data and parallel.shard.
 void resolve_ranks(ParallelConfig& parallel, int num_ranks) {
   const int64_t others = parallel.tensor * parallel.pipeline * parallel.context;
   if (parallel.data == 0) {
@@ -60,7 +60,7 @@ void resolve_ranks(ParallelConfig& parallel, int num_ranks) {
                 "; expected a divisor of the ", parallel.data, " data ranks, or 0 for all");
 }
 
-// After resolve_ranks().
+// Call after resolve_ranks().
 void check_compression(const TrainConfig& train, const ParallelConfig& parallel) {
   if (train.compression == parallel::Compression::kNone) return;
   const std::string compression = name_of(parallel::kCompressions, train.compression);
@@ -83,7 +83,7 @@ void check_compression(const TrainConfig& train, const ParallelConfig& parallel)
                 "without compression");
 }
 
-// The batch of a step, after resolve_ranks().
+// Checks the batch of a step. Call after resolve_ranks().
 void check_batch(const RunConfig& config) {
   const TrainConfig& train = config.train;
   const int64_t per_forward = config.sequences_per_forward();
@@ -116,7 +116,7 @@ void check_train(const RunConfig& config) {
 }
 
 void check_model(model::ModelConfig model) {
-  if (model.vocab_size == 0) model.vocab_size = 1;  // the tokenizer's, known once the data is open
+  if (model.vocab_size == 0) model.vocab_size = 1;  // the tokenizer sets it once the data is open
   model::validate(model);
 }
 

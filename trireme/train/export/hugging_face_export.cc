@@ -27,18 +27,18 @@ namespace fs = std::filesystem;
 using model::HuggingFaceTensor;
 using nlohmann::ordered_json;
 
-// A parameter's master weights, as checkpoint_entries() names them.
+// The name that checkpoint_entries() gives a parameter's master weights.
 std::string master_of(const std::string& parameter) {
   return concat(kOptimizerPrefix, kMasterState, ".", parameter);
 }
 
-// The checkpoint as tensors of one dtype.
+// A checkpoint's tensors, converted to one dtype.
 class Source {
  public:
   Source(fs::path folder, const checkpoint::Manifest& manifest, c10::ScalarType dtype)
       : folder_(std::move(folder)), manifest_(manifest), dtype_(dtype) {}
 
-  // Whether the parameter's values are the optimizer's: they lose less where the dtype is another.
+  // Whether the optimizer's fp32 weights are more exact, because `dtype` differs from the run's.
   bool has_better_master(const std::string& parameter) const {
     const auto found = manifest_.tensors.find(parameter);
     return found != manifest_.tensors.end() && found->second.dtype != dtype_ &&
@@ -75,7 +75,7 @@ int64_t num_elements(const HuggingFaceTensor& tensor) {
   return c10::multiply_integers(tensor.shape);
 }
 
-// In order, as many to a file as fit.
+// Cuts the tensors in order, as many per file as fit.
 std::vector<Tensors> cut_into_files(Tensors tensors, int64_t max_elements) {
   std::vector<Tensors> files;
   size_t begin = 0;
@@ -100,13 +100,13 @@ std::string file_name(size_t index, size_t num_files) {
   return name;
 }
 
-// Runs what writes, and says what to do about a failure.
+// Runs `action`, which writes, and adds advice to a failure.
 template <typename Action>
 auto write_or_explain(Action action) {
   try {
     return action();
   } catch (const CheckpointError&) {
-    throw;  // the tensors' names or shapes are no file's
+    throw;  // the format does not allow the tensors' names or shapes
   } catch (const Error& error) {
     throw Error(concat(error.what(), ": make room, or choose another output folder"));
   }
@@ -118,12 +118,12 @@ void write_weights(const fs::path& path, Tensors tensors, const Source& source,
   for (const HuggingFaceTensor& tensor : tensors) {
     infos.push_back({.name = tensor.name, .dtype = dtype, .shape = tensor.shape});
   }
-  // transformers refuses files that do not say which framework's tensors they hold.
+  // transformers refuses files that do not name the framework of their tensors.
   auto writer = write_or_explain([&] {
     return std::make_unique<checkpoint::SafetensorsWriter>(
         path, std::move(infos), std::map<std::string, std::string>{{"format", "pt"}});
   });
-  // Of one dtype, so the writer has kept their order.
+  // All have one dtype, so the writer has kept their order.
   for (const HuggingFaceTensor& tensor : tensors) {
     const at::Tensor values = source.read(tensor);
     write_or_explain([&] { writer->write(values); });
@@ -149,12 +149,12 @@ void write_index(const fs::path& folder, std::span<const Tensors> files,
 }
 
 void write_tokenizer(const fs::path& folder, const dataset::Tokenizer& tokenizer) {
-  if (tokenizer.kind() != "bpe") return;  // bytes: there is nothing that transformers could read
+  if (tokenizer.kind() != "bpe") return;  // bytes: transformers has no such tokenizer
   const std::string text = tokenizer.serialize();
   const dataset::BpeSpecialPieces pieces = dataset::bpe_special_pieces(text);
   write_file_atomically(folder / "tokenizer.model", text);
-  // Without it transformers would choose the class by the model's family, put a space before every
-  // text, add tokens that the vocabulary lacks, and take "</s>" in a text for the token.
+  // Otherwise transformers would choose the class by the model's family, put a space before every
+  // text, add tokens that the vocabulary lacks, and treat "</s>" in a text as the token.
   write_json(folder / "tokenizer_config.json", {{"tokenizer_class", "LlamaTokenizer"},
                                                 {"legacy", false},
                                                 {"add_prefix_space", false},

@@ -27,7 +27,7 @@ fs::path find_checkpoint(const fs::path& path) {
 
 std::unique_ptr<dataset::Tokenizer> find_tokenizer(const fs::path& folder,
                                                    const RunConfig& config) {
-  // The path may be short or end in a slash.
+  // The path may be relative or end in a slash.
   const fs::path copy = fs::canonical(folder).parent_path().parent_path() / "tokenizer";
   for (const std::string& prefix : {copy.string(), config.data.path}) {
     if (fs::exists(dataset::tokenizer_json_path(prefix))) return dataset::load_tokenizer(prefix);
@@ -37,7 +37,7 @@ std::unique_ptr<dataset::Tokenizer> find_tokenizer(const fs::path& folder,
 
 namespace {
 
-// The weights alone, before they are allocated: the numbers are those of a file.
+// Checks the size of the weights before they are allocated, because the numbers come from a file.
 void check_size(const RunConfig& config, const fs::path& folder) {
   try {
     model::validate(config.model);
@@ -69,7 +69,7 @@ TrainedModel load_trained_model(const fs::path& path) {
   const RunState state = parse_state(manifest.state, folder.string(), manifest.step);
   TrainedModel trained{parse_saved_model(state.config, folder.string()), nullptr, nullptr};
   trained.tokenizer = find_tokenizer(folder, trained.config);
-  // Says where it would have to be.
+  // Throws an error that says where the tokenizer should be.
   if (!trained.tokenizer) trained.tokenizer = dataset::load_tokenizer(trained.config.data.path);
   TRIREME_CHECK(trained.tokenizer->vocab_size() <= trained.config.model.vocab_size,
                 "the tokenizer has ", trained.tokenizer->vocab_size(), " tokens and the model of ",

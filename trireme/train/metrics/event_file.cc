@@ -14,7 +14,7 @@
 namespace trireme::train {
 namespace {
 
-// Field numbers of tensorflow/core/util/event.proto and framework/summary.proto.
+// Field numbers from tensorflow/core/util/event.proto and framework/summary.proto.
 enum EventTag : protozero::pbf_tag_type {
   kWallTime = 1,
   kStep = 2,
@@ -34,7 +34,7 @@ constexpr std::array<uint32_t, 256> make_crc_table() {
   return table;
 }
 
-// The mask that TFRecord puts over a CRC, so that a CRC of data holding CRCs stays sound.
+// TFRecord masks its CRCs, so that a CRC of data that contains CRCs stays sound.
 uint32_t masked_crc(std::string_view data) {
   const uint32_t crc = crc32c(data);
   return ((crc >> 15) | (crc << 17)) + 0xA282EAD8u;
@@ -44,7 +44,7 @@ double wall_time() { return in_seconds(std::chrono::system_clock::now().time_sin
 
 std::filesystem::path new_file(const std::filesystem::path& folder) {
   make_folders(folder);
-  // Nanoseconds, so that a run resumed within a second has a file of its own, in order.
+  // Nanoseconds, so that a run resumed within a second has its own file, in order.
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();
   return folder /

@@ -16,12 +16,12 @@
 namespace trireme::train {
 namespace {
 
-// Ours have a few hundred characters; a longer one is none of ours.
+// Our lines have a few hundred characters, so a longer one is not ours.
 constexpr size_t kLongestLine = 4096;
-// A damaged file has a few such lines; one with more is something else, and slow to read.
+// A damaged file has a few such lines. One with more is something else, and slow to read.
 constexpr size_t kMostUnreadable = 1000;
 
-// Of a line that can be read.
+// The step of a line; empty if the line cannot be read.
 std::optional<int64_t> step_of(std::string_view line) {
   if (line.size() > kLongestLine) return std::nullopt;
   try {
@@ -33,7 +33,7 @@ std::optional<int64_t> step_of(std::string_view line) {
 }
 
 struct Line {
-  std::string_view text;  // without the newline
+  std::string_view text;  // it ended with a newline
   bool is_whole = true;   // it had one
   std::optional<int64_t> step{};
 };
@@ -54,8 +54,8 @@ std::vector<Line> lines_of(std::string_view text, const std::filesystem::path& p
   return lines;
 }
 
-// The lines up to `last_step`; `unreadable` is given the numbers of those that say nothing of
-// themselves: they are of the step after the one before.
+// The lines up to `last_step`. Puts the numbers of unreadable lines into `unreadable`; their step
+// counts as the one after the last readable line's.
 std::string cut_after(std::span<const Line> lines, int64_t last_step,
                       std::vector<int64_t>& unreadable) {
   std::string kept;
@@ -74,7 +74,7 @@ std::string cut_after(std::span<const Line> lines, int64_t last_step,
 }
 
 std::string seventeen_digits(double value) {
-  if (!std::isfinite(value)) return "null";  // JSON has no other word for it
+  if (!std::isfinite(value)) return "null";  // JSON has no other way to write it
   char digits[32];
   std::snprintf(digits, sizeof(digits), "%.17g", value);
   return digits;
@@ -104,7 +104,7 @@ std::string to_json(const StepMetrics& metrics) {
 int64_t last_step_in(const std::filesystem::path& path) {
   int64_t last = 0;
   if (!std::filesystem::exists(path)) return last;
-  const std::string text = read_file(path, MappedFile::kAnySize);  // a line a step, however many
+  const std::string text = read_file(path, MappedFile::kAnySize);  // a line per step, however many
   for (const Line& line : lines_of(text, path)) last = std::max(last, line.step.value_or(0));
   return last;
 }

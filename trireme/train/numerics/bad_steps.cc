@@ -34,7 +34,7 @@ bool BadSteps::may_skip() {
 }
 
 std::string BadSteps::describe(double loss, double grad_norm) const {
-  // A NaN's sign says nothing.
+  // The sign of a NaN means nothing.
   const auto shown = [](double value) {
     return std::isnan(value) ? std::string("nan") : concat(value);
   };

@@ -17,7 +17,7 @@
 namespace trireme::train {
 namespace {
 
-constexpr int64_t kLanes = 16;  // independent sums a grain, so that the compiler can vectorise
+constexpr int64_t kLanes = 16;  // independent sums per grain, for vectorisation
 constexpr int64_t kGrainsPerTask = 64;
 
 template <typename Scalar>
@@ -39,7 +39,7 @@ double sum_of_squares(const Scalar* data, int64_t count) {
   return sum;
 }
 
-// Grains of the box that `rank` of the layout holds.
+// The number of grains in the box of `rank` in the layout.
 int64_t num_grains(const mesh::Layout& layout, int rank) {
   const parallel::Grains grains = parallel::grains_of(layout.shape());
   const mesh::Box box = layout.local_box(rank);
@@ -49,7 +49,7 @@ int64_t num_grains(const mesh::Layout& layout, int rank) {
 
 bool is_trained(const parallel::Shard& shard) { return shard.gradient.defined(); }
 
-// Every rank's sums, of all trained shards one after another.
+// Every rank's sums, over all its trained shards in order.
 std::vector<std::vector<double>> exchange_sums(std::span<const parallel::Shard> shards,
                                                std::vector<double> mine,
                                                comm::Communicator& group) {
@@ -70,7 +70,8 @@ std::vector<std::vector<double>> exchange_sums(std::span<const parallel::Shard> 
   return sums;
 }
 
-// Of parameters that the tensor axis splits, the sum over its ranks; of the others, this rank's.
+// For parameters that the tensor axis splits, sums over its ranks. For others, keeps this rank's
+// sum.
 void sum_over_tensor(std::span<const parallel::Shard> shards, comm::Communicator& tensor,
                      std::vector<double>& squares) {
   const std::vector<double> all = gather(tensor, squares);
@@ -81,7 +82,7 @@ void sum_over_tensor(std::span<const parallel::Shard> shards, comm::Communicator
   }
 }
 
-// Those of all stages, in the order of groups.parameters; each parameter is on one stage.
+// The squares of all stages, in the order of groups.parameters. Each parameter is on one stage.
 std::vector<double> gather_stages(std::span<const parallel::Shard> shards,
                                   std::span<const double> squares, const NormGroups& groups) {
   std::map<std::string_view, double> mine;
@@ -135,7 +136,7 @@ std::vector<double> gradient_squares(std::span<const parallel::Shard> shards,
   std::vector<double> squares;
   for (const parallel::Shard& shard : shards) {
     double sum = 0;
-    // A parameter's grains lie in rank order.
+    // The grains of a parameter are in rank order.
     for (size_t rank = 0; is_trained(shard) && rank < sums.size(); ++rank) {
       for (int64_t i = num_grains(shard.layout, static_cast<int>(rank)); i > 0; --i) {
         sum += sums[rank][next[rank]++];

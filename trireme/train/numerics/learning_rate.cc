@@ -9,7 +9,7 @@
 namespace trireme::train {
 namespace {
 
-// How far [begin, end] has passed at `step`, from 0 to 1.
+// The part of [begin, end] that lies before `step`, from 0 to 1.
 double progress(int64_t step, int64_t begin, int64_t end) {
   if (end <= begin) return 0.0;  // a run ends at `end`
   return std::clamp(static_cast<double>(step - begin) / static_cast<double>(end - begin), 0.0, 1.0);

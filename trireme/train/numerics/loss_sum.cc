@@ -32,7 +32,7 @@ double sum_over_batches(const mesh::DeviceMesh& mesh, int pipeline_rank, std::ve
   const size_t count = mine.size();
   const std::vector<double> all = gather(mesh.world(), std::move(mine));
   parallel::TreeSum<double> sum;
-  std::vector<double> batches;  // of the data rank at hand
+  std::vector<double> batches;  // of the current data rank
   for (int rank = 0; rank < mesh.world().size(); ++rank) {
     if (coordinate(mesh, rank, "tensor") != 0) continue;
     if (coordinate(mesh, rank, "pipeline") != pipeline_rank) continue;

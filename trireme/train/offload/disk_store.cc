@@ -13,7 +13,7 @@
 namespace trireme::train {
 namespace {
 
-// A tensor of a store, as a checkpoint sees it.
+// A tensor of a store, as a checkpoint reads and writes it.
 class StoredTensor : public checkpoint::OffloadedTensor {
  public:
   StoredTensor(DiskStore& store, size_t tensor) : store_(store), tensor_(tensor) {}
@@ -35,7 +35,7 @@ DiskStore::DiskStore(const OffloadOptions& options, StatePlan plan) : plan_(std:
 }
 
 DiskStore::~DiskStore() {
-  io_.reset();  // waits: the kernel still works on the buffers
+  io_.reset();  // waits, because the kernel still uses the buffers
   for (const Buffer& buffer : buffers_) {
     if (buffer.data != nullptr) ::munmap(buffer.data, bytes_a_buffer_);
   }
@@ -62,7 +62,7 @@ void DiskStore::place_pieces() {
 void DiskStore::map_buffers() {
   if (bytes_a_buffer_ == 0) return;
   for (Buffer& buffer : buffers_) {
-    // Page-aligned, as direct requests need it, and given back whole.
+    // Page-aligned, as direct requests require, and freed as a whole.
     void* data = ::mmap(nullptr, bytes_a_buffer_, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) {
@@ -94,13 +94,13 @@ void DiskStore::finish_all() noexcept {
     try {
       finish(buffer);
     } catch (const std::exception&) {
-      // The first failure is on its way to the caller.
+      // The first failure is already being thrown.
     }
   }
 }
 
 DiskStore::Buffer& DiskStore::start_read(size_t chunk) {
-  // The last visit may still be writing the chunk out of another buffer.
+  // The last visit may still be writing this chunk from another buffer.
   for (Buffer& other : buffers_) {
     if (other.ticket && other.chunk == chunk) finish(other);
   }
@@ -137,7 +137,7 @@ void DiskStore::visit(std::span<const size_t> chunks, const Visit& visit) {
       std::vector<at::Tensor> stored, pieces;
       for (const Place& place : extents_[chunks[i]].places) {
         stored.push_back(view(buffer, place));
-        pieces.push_back(stored.back().to(plan_.device));  // itself when it is there
+        pieces.push_back(stored.back().to(plan_.device));  // the same tensor if it is already there
       }
       visit(chunks[i], pieces);
       for (size_t k = 0; k < pieces.size(); ++k) {

@@ -7,7 +7,7 @@
 namespace trireme::train {
 
 MemoryStore::MemoryStore(StatePlan plan, at::Device home) : plan_(std::move(plan)) {
-  // Pinned, a GPU copies it at full speed.
+  // A GPU copies pinned memory at full speed.
   const bool pinned = home.is_cpu() && !plan_.device.is_cpu();
   for (const StateTensor& tensor : plan_.tensors) {
     tensors_.push_back(at::zeros(
@@ -23,7 +23,7 @@ void MemoryStore::visit(std::span<const size_t> chunks, const Visit& visit) {
       stored.push_back(piece.count == tensor.numel()
                            ? tensor
                            : tensor.view(-1).narrow(0, piece.first, piece.count));
-      pieces.push_back(stored.back().to(plan_.device));  // itself when it is there
+      pieces.push_back(stored.back().to(plan_.device));  // the same tensor if it is already there
     }
     visit(chunk, pieces);
     for (size_t i = 0; i < pieces.size(); ++i) {

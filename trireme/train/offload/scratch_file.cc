@@ -22,11 +22,12 @@ namespace fs = std::filesystem;
                            "; choose another with --offload.folder=PATH"));
 }
 
-// -1 with errno when it cannot be.
+// Returns -1 and sets errno when it fails.
 int open_unnamed(const fs::path& folder) {
   const int fd = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT)) return fd;
-  // A file system without unnamed files: the name goes at once, the file with the last descriptor.
+  // The file system has no unnamed files. The name is removed at once; the file is freed with its
+  // last descriptor.
   std::string path = (folder / "states-XXXXXX").string();
   const int named = ::mkostemp(path.data(), O_CLOEXEC);
   if (named >= 0) ::unlink(path.c_str());
@@ -39,12 +40,12 @@ int open_unnamed(const fs::path& folder) {
                            "; free space or choose another with --offload.folder=PATH"));
 }
 
-// The whole space now: a disk that is too small is an error before the first step.
+// Allocates all space now, so that a disk that is too small is an error before the first step.
 void preallocate(int fd, const fs::path& folder, uint64_t num_bytes) {
   if (num_bytes == 0) return;
   struct statvfs status {};
   if (::fstatvfs(fd, &status) == 0) {
-    // Before trying, which would fill the disk for everyone until it fails.
+    // Check first, because trying would fill the disk for everyone until it fails.
     const uint64_t free_bytes = uint64_t{status.f_bavail} * status.f_frsize;
     if (free_bytes < num_bytes) fail_full(folder, num_bytes, concat(free_bytes, " bytes are free"));
   }
@@ -52,7 +53,7 @@ void preallocate(int fd, const fs::path& folder, uint64_t num_bytes) {
   if (code != 0) fail_full(folder, num_bytes, std::strerror(code));
 }
 
-// Some file systems take the flag and then refuse the requests.
+// Some file systems accept the flag and then refuse the requests.
 bool make_direct(int fd, uint64_t num_bytes) {
   const int flags = ::fcntl(fd, F_GETFL);
   if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_DIRECT) != 0) return false;

@@ -66,15 +66,15 @@ ThreadIo::Outcome ThreadIo::transfer(const IoRequest& request) const {
     const ssize_t moved = reads ? ::pread(fd, request.data + done, left, at)
                                 : ::pwrite(fd, request.data + done, left, at);
     if (moved < 0 && errno == EINTR) continue;
-    // The file has its full length: an end before that is damage.
+    // The file has its full length, so an earlier end means damage.
     if (moved <= 0) return {true, moved < 0 ? errno : EIO, request.offset + done, request.kind};
     done += static_cast<size_t>(moved);
   }
   if (!file_.is_direct) {
     const auto begin = static_cast<off_t>(request.offset);
     const auto length = static_cast<off_t>(request.num_bytes);
-    // Only pages that are on the disk can be dropped. A file system that has neither call keeps
-    // them, which costs memory and nothing else; a write that failed behind us does not.
+    // Only pages that are on the disk can be dropped. A file system with neither call keeps them,
+    // which only costs memory. A write that failed in the background is an error.
     if (!reads &&
         ::sync_file_range(fd, begin, length,
                           SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |

@@ -13,7 +13,7 @@ namespace trireme::train {
 namespace {
 
 constexpr unsigned kQueueLength = 16;
-constexpr size_t kMaxBytesAtOnce = 1 << 30;  // the kernel moves at most 2 GiB - 4 KiB a request
+constexpr size_t kMaxBytesAtOnce = 1 << 30;  // the kernel moves at most 2 GiB - 4 KiB per request
 
 bool has_read_and_write(io_uring& ring) {
   io_uring_probe* probe = io_uring_get_probe_ring(&ring);
@@ -26,7 +26,7 @@ bool has_read_and_write(io_uring& ring) {
 
 class UringIo : public AsyncIo {
  public:
-  // Takes the ring over.
+  // Takes over the ring.
   UringIo(IoFile file, io_uring ring) : file_(std::move(file)), ring_(ring) {}
 
   ~UringIo() override {
@@ -47,7 +47,7 @@ class UringIo : public AsyncIo {
     while (transfer.is_running() && complete_one()) {
     }
     const Transfer ended = transfer;
-    // The kernel may still write into the memory of a transfer that we could not wait for.
+    // If the wait failed, the kernel may still write into the transfer's memory.
     if (!ended.is_running()) transfers_.erase(ticket);
     if (ended.is_running() || ended.code != 0) {
       throw_io_error(file_, ended.request.kind, ended.request.offset + ended.done,
@@ -65,11 +65,11 @@ class UringIo : public AsyncIo {
     bool is_running() const { return code == 0 && done < request.num_bytes; }
   };
 
-  // Asks for the rest of a transfer.
+  // Requests the rest of a transfer.
   void submit(Ticket ticket) {
     Transfer& transfer = transfers_.at(ticket);
     io_uring_sqe* entry = io_uring_get_sqe(&ring_);
-    if (entry == nullptr) {  // more requests at one time than anyone here makes
+    if (entry == nullptr) {  // more requests at once than any caller makes
       transfer.code = EBUSY;
       return;
     }
@@ -85,11 +85,11 @@ class UringIo : public AsyncIo {
     }
     io_uring_sqe_set_data(entry, reinterpret_cast<void*>(ticket));
     ++num_in_flight_;
-    // An entry that was not taken now goes with the next submission: complete_one() makes one.
+    // Entries that were not accepted go with the next submission, which complete_one() makes.
     io_uring_submit(&ring_);
   }
 
-  // Waits for one request's end and carries its transfer on; false when the ring is broken.
+  // Waits for a request to end and continues its transfer. False when the ring is broken.
   bool complete_one() {
     io_uring_cqe* completion = nullptr;
     while (io_uring_peek_cqe(&ring_, &completion) != 0) {

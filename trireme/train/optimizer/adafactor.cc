@@ -16,8 +16,8 @@ constexpr double kDecayPower = -0.8;         // beta2 = 1 - step^kDecayPower
 constexpr double kSmallestWeightRms = 1e-3;  // epsilon_2: a step for weights that are zero
 constexpr double kLargestUpdateRms = 1.0;    // d
 
-// A factor has the parameter's shape but for one dimension of length 1. Where the parameter is cut
-// into all for one coordinate and nothing for the others, so is the factor.
+// A factor has the parameter's shape except for one dimension of length 1. If the parameter lies
+// whole at one coordinate and is empty at the others, so does the factor.
 StateSpec factor_of(const parallel::Shard& shard, const std::string& name, int64_t reduced_dim) {
   std::vector<int64_t> shape = shard.layout.shape();
   shape[reduced_dim] = 1;
@@ -41,7 +41,7 @@ bool is_factored(const std::vector<int64_t>& global_shape) {
   return global_shape.size() >= 2 && numel > 0;
 }
 
-// epsilon_1: what a second moment is at least.
+// epsilon_1: the lower bound of a second moment.
 double epsilon_of(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kDouble ? std::numeric_limits<double>::epsilon()
                                              : std::numeric_limits<float>::epsilon();
@@ -52,7 +52,7 @@ void blend(const at::Tensor& average, at::Tensor value, double decay) {
   average.mul_(decay).add_(value.mul_(1 - decay));
 }
 
-// The second moment as the rule estimates it, in a tensor of its own; updates its factors.
+// The rule's estimate of the second moment, in a new tensor. Updates its factors.
 at::Tensor second_moment(const UpdateItem& item, const at::Tensor& gradient, double decay) {
   at::Tensor squared = at::mul(gradient, gradient);
   if (item.state.size() == 1) {

@@ -13,7 +13,7 @@ std::vector<StateSpec> AdamWRule::state_of(const parallel::Shard& shard) const {
 void AdamWRule::update(std::span<const UpdateItem> items, double learning_rate,
                        int64_t step) const {
   if (items.empty()) return;
-  // As the kernel wants it: [] fp32, exact below 2^24, on the device of the weights.
+  // The kernel requires [] fp32 on the device of the weights; exact below 2^24.
   const at::Tensor step_number = at::full({}, step, items[0].weights.options().dtype(at::kFloat));
   update_elementwise(items, [&](PieceBatch& batch) {
     const std::vector<at::Tensor> steps(batch.weights.size(), step_number);

@@ -12,10 +12,10 @@
 namespace trireme::train {
 namespace {
 
-// Weights, gradient and two states of a piece are 1 MiB in fp32, a core's L2 cache. Calling a fused
-// kernel piece by piece takes at most a tenth longer than whole.
+// A piece's weights, gradient and two states are 1 MiB in fp32, a core's L2 cache. Calling a fused
+// kernel per piece costs at most a tenth more than calling it once.
 constexpr int64_t kPieceElements = 1 << 16;
-// Bounds what the gradients of one batch take when they are converted.
+// Limits the memory for converting the gradients of one batch.
 constexpr int64_t kBatchElements = 1 << 20;
 constexpr int64_t kBatchElementsOnGpu = 1 << 26;
 
@@ -29,7 +29,8 @@ std::pair<double, double> settings_of(const UpdateItem& item) {
   return {item.weight_decay, item.rate_scale};
 }
 
-// All tensors flat and without autograd; items of the same settings side by side, empty ones gone.
+// All tensors flat and without autograd. Items with equal settings are adjacent; empty ones are
+// left out.
 std::vector<UpdateItem> flatten(std::span<const UpdateItem> items) {
   std::vector<UpdateItem> flat;
   for (const UpdateItem& item : items) {
@@ -71,7 +72,7 @@ void add(PieceBatch& batch, const Piece& piece) {
 
 void run_batches(std::span<const Piece> pieces, int64_t batch_elements,
                  const std::function<void(PieceBatch&)>& kernel) {
-  const c10::NoGradGuard no_grad;  // it is a thread's own
+  const c10::NoGradGuard no_grad;  // its state is per thread
   for (size_t next = 0; next < pieces.size();) {
     PieceBatch batch;
     const auto settings = settings_of(*pieces[next].item);

@@ -10,8 +10,8 @@ std::vector<StateSpec> LionRule::state_of(const parallel::Shard& shard) const {
   return {state_like(shard, "exp_avg")};
 }
 
-// Every operation rounds once, with no multiply-add to fuse: ATen's vector and scalar loops then
-// agree, so that not even the last elements of a tensor depend on how it is cut.
+// Every operation rounds once, and there is no multiply-add to fuse. ATen's vector and scalar loops
+// therefore agree, and not even a tensor's last elements depend on how it is cut.
 void LionRule::update(std::span<const UpdateItem> items, double learning_rate, int64_t) const {
   update_elementwise(items, [&](PieceBatch& batch) {
     const double rate = learning_rate * batch.rate_scale;

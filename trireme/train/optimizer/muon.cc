@@ -34,7 +34,7 @@ void update_matrix(const UpdateItem& item, const MuonOptions& options, double ra
 }  // namespace
 
 at::Tensor orthogonalize(const at::Tensor& matrix) {
-  // The products are of the shorter side's size.
+  // Transposed if tall, so that the products have the size of the shorter side.
   const bool is_tall = matrix.size(0) > matrix.size(1);
   at::Tensor x = at::div(matrix, l2_norm(matrix).clamp_min_(kSmallestNorm));
   if (is_tall) x = x.t().contiguous();
@@ -61,7 +61,7 @@ void MuonRule::update(std::span<const UpdateItem> items, double learning_rate, i
   const c10::NoGradGuard no_grad;
   std::vector<UpdateItem> others;
   for (const UpdateItem& item : items) {
-    // An item has no name; its states say what state_of() chose.
+    // An item has no name, but its states show what state_of() chose.
     if (item.state.size() != 1) {
       others.push_back(item);
     } else if (item.weights.numel() > 0) {

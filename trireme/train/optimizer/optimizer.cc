@@ -20,10 +20,11 @@
 namespace trireme::train {
 namespace {
 
-// Bounds what a step needs beside the states: gradients and weights of lower precision are widened.
+// Limits a step's memory besides the states, because gradients and weights of lower precision are
+// widened.
 constexpr int64_t kElementsAtATime = 4 << 20;
 
-// The piece's elements of a tensor that lies as its shard; all of them: the tensor itself.
+// The piece's elements of a tensor that has its shard's shape; the tensor itself if that is all.
 at::Tensor view_piece(const at::Tensor& tensor, const UpdatePiece& piece) {
   if (piece.count == tensor.numel()) return tensor;
   return tensor.view(-1).narrow(0, piece.first, piece.count);
@@ -41,7 +42,7 @@ RulePtr make_muon(const OptimizerConfig& c) {
                   .epsilon = c.epsilon});
 }
 
-// A new optimizer is a line here and its rule.
+// A new optimizer needs a line here and its rule.
 constexpr Choice<RulePtr (*)(const OptimizerConfig&)> kRules[] = {
     {"adamw",
      [](const OptimizerConfig& c) -> RulePtr {
@@ -93,7 +94,7 @@ Optimizer::Optimizer(std::span<const parallel::Shard> shards, const OptimizerCon
   fill_masters();
 }
 
-// Fills states_ and chunks_ in.
+// Fills in states_ and chunks_.
 StatePlan Optimizer::plan_states(const OffloadOptions& offload) {
   StatePlan plan;
   std::vector<ShardSize> sizes;
@@ -170,7 +171,7 @@ UpdateItem Optimizer::make_item(const UpdatePiece& piece, std::span<const at::Te
     item.weights = item.weights.to(dtype);
   }
   if (gradient_factor == 1) return item;
-  // The factor undoes a loss scale, which fp16 cannot hold.
+  // The factor undoes a loss scale. fp16 cannot represent the unscaled gradients.
   if (item.gradient.scalar_type() == dtype) {
     item.gradient.mul_(gradient_factor);
   } else {
@@ -179,7 +180,7 @@ UpdateItem Optimizer::make_item(const UpdatePiece& piece, std::span<const at::Te
   return item;
 }
 
-// Into the parameter, when the update was made elsewhere.
+// Copies the weights to the parameter if the update was made elsewhere.
 void Optimizer::store(const UpdatePiece& piece, const UpdateItem& item) const {
   const parallel::Shard& shard = shards_[piece.shard];
   if (item.weights.scalar_type() == shard.weights.scalar_type()) return;

@@ -14,7 +14,7 @@ std::vector<StateSpec> SgdRule::state_of(const parallel::Shard& shard) const {
 void SgdRule::update(std::span<const UpdateItem> items, double learning_rate, int64_t) const {
   update_elementwise(items, [&](PieceBatch& batch) {
     const std::vector<at::Tensor> none;
-    // A buffer of zeros makes the first step what torch's is_first_step makes it.
+    // With a buffer of zeros, the first step is the same as with torch's is_first_step.
     at::_fused_sgd_(batch.weights, batch.gradients, momentum_ == 0 ? none : batch.state[0],
                     batch.weight_decay, momentum_, learning_rate * batch.rate_scale,
                     /*dampening=*/0.0, nesterov_ && momentum_ != 0, /*maximize=*/false,

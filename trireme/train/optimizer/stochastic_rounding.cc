@@ -13,10 +13,10 @@ namespace trireme::train {
 namespace {
 
 constexpr int64_t kGrain = 4096;
-constexpr int64_t kPerDraw = 8;  // 16 bits of each 128 drawn
+constexpr int64_t kPerDraw = 8;  // 16 bits each of the 128 drawn
 
-// bf16 is the upper half of fp32: adding a random lower half carries into it as often as the lower
-// half is large.
+// bf16 is the upper half of fp32. Adding a random lower half carries into it with a probability
+// equal to the fraction that the lower half represents.
 c10::BFloat16 round_by(float value, uint32_t random) {
   if (!std::isfinite(value)) return c10::BFloat16(value);
   const uint32_t bits = std::bit_cast<uint32_t>(value) + random;

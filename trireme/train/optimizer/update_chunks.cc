@@ -6,11 +6,11 @@
 namespace trireme::train {
 namespace {
 
-constexpr int64_t kCut = 64;  // elements: where a cut changes no bit (see UpdateRule)
+constexpr int64_t kCut = 64;  // elements; a cut at its multiples changes no bit (see UpdateRule)
 
 int64_t round_up_bytes(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-// Of the states of `count` elements.
+// Bytes of the states of `count` elements.
 int64_t bytes_of(const ShardSize& shard, int64_t count, int64_t unit) {
   int64_t total = 0;
   for (const int64_t bytes : shard.state_bytes) {
@@ -19,7 +19,7 @@ int64_t bytes_of(const ShardSize& shard, int64_t count, int64_t unit) {
   return total;
 }
 
-// Fills one chunk after another.
+// Fills chunks one after another.
 class Cutter {
  public:
   explicit Cutter(const ChunkLimits& limits) : limits_(limits) {}
@@ -34,7 +34,7 @@ class Cutter {
           close();
           continue;
         }
-        // Alone in its chunk, it may still be too large.
+        // Even as the only one in its chunk, it may be too large.
         if (may_cut) count = std::max(cut, std::min(count, smallest_cut(shard)));
       }
       chunk_.push_back({index, first, count});
@@ -56,7 +56,7 @@ class Cutter {
            bytes_of(shard, count, limits_.unit) <= limits_.bytes - bytes_;
   }
 
-  // A cut after so many elements leaves every state at a whole unit.
+  // Cuts at multiples of this many elements leave every state at a whole unit.
   int64_t smallest_cut(const ShardSize& shard) const {
     int64_t item_bytes = limits_.unit / kCut;
     for (const int64_t bytes : shard.state_bytes) {
@@ -65,7 +65,7 @@ class Cutter {
     return std::max(kCut, limits_.unit / std::max<int64_t>(item_bytes, 1));
   }
 
-  // The most elements before a cut that still fit; 0 when not even the smallest cut does.
+  // The most elements before a cut that still fit; 0 if even the smallest cut does not fit.
   int64_t largest_cut(const ShardSize& shard, int64_t left) const {
     const int64_t step = smallest_cut(shard);
     int64_t count = std::min(left, limits_.elements - elements_);

@@ -26,11 +26,11 @@ std::optional<double> hidden_share(std::span<const CommunicationTimes> ranks) {
   return hidden / under_way;
 }
 
-// Calls under way at the same time, one behind the other in the group's queue, count once.
+// Calls that overlap, because one waits for the other in the group's queue, count once.
 double seconds_under_way(const RankProfile& calls, const Span& window, const std::string& name,
                          int size) {
   if (calls.num_lost_calls > 0) return kNotKnown;
-  // Not when the recorder's table of groups was full.
+  // It is not recorded if the recorder's table of groups was full.
   const bool is_recorded = std::ranges::any_of(calls.groups, [&](const GroupOfRanks& group) {
     return group.name == name && std::ssize(group.world_ranks) == size;
   });

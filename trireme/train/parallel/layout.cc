@@ -36,7 +36,7 @@ std::vector<int> parse_counts(std::string_view text) {
   return counts;
 }
 
-// parallel.stage_layers; empty: layers are split by cost.
+// The counts in parallel.stage_layers; empty: layers are split by cost.
 std::vector<int> counts_by_hand(const RunConfig& config, int num_stages) {
   if (config.parallel.stage_layers.empty()) return {};
   std::vector<int> counts = parse_counts(config.parallel.stage_layers);
@@ -74,7 +74,7 @@ std::string whole_matrix_optimizers() {
   return in_words(names);
 }
 
-// One microbatch of the schedule, for its stages and where they are.
+// One microbatch of the schedule, to find out its stages and their ranks.
 parallel::Schedule example_schedule(const std::string& name, const ParallelConfig& config) {
   const int chunks = config.pipeline == 1 ? 1 : static_cast<int>(config.stages_per_rank);
   try {

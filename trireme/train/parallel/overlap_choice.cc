@@ -12,9 +12,9 @@ namespace trireme::train {
 namespace {
 
 constexpr int kFirstTrial = 2;  // the first step allocates and starts threads
-constexpr int kTrials = 3;      // of each way
+constexpr int kTrials = 3;      // for each way
 
-// What each rank sends in a measured step.
+// The numbers that each rank sends in a measured step.
 constexpr size_t kNumbers = 3;  // seconds of the step, CommunicationTimes so far
 
 }  // namespace
@@ -64,7 +64,7 @@ std::optional<std::string> OverlapChoice::end_step(const LayerTimes& layers) {
   return hides.empty() ? std::string(line) : concat(line, "; ", hides);
 }
 
-// Empty where it is not known.
+// Empty if it is unknown.
 std::string OverlapChoice::describe_hidden(const std::vector<double>& all) const {
   std::vector<CommunicationTimes> ranks;
   for (size_t at = 0; at < all.size(); at += kNumbers) ranks.push_back({all[at + 1], all[at + 2]});

@@ -19,7 +19,7 @@
 namespace trireme::train {
 namespace {
 
-// Hands weight gradients that a stage's backward leaves for later to the pipeline.
+// Passes weight gradients that a stage's backward defers to the pipeline.
 class Deferral : public parallel::WeightGradients {
  public:
   explicit Deferral(parallel::DeferredWork& work) : work_(work) {}
@@ -68,7 +68,7 @@ parallel::Feed feed_of(const std::vector<dataset::Batch>& batches) {
   };
 }
 
-// One a microbatch; zeros on ranks without the last stage.
+// One per microbatch; zeros on ranks without the last stage.
 std::vector<double> losses_of(const parallel::PipelineResult& result, size_t count) {
   const auto found = result.outputs.find("loss");
   std::vector<double> sums;
@@ -124,8 +124,8 @@ ParallelModel::Stage* ParallelModel::find_stage(int number) {
   return found == stages_.end() ? nullptr : &*found;
 }
 
-// Tokens go to every stage, which needs to know their number and positions, and their documents; a
-// tied head's weight comes from the embedding's stage, and its gradient goes back there.
+// Tokens go to every stage, for their number, positions and documents. A tied head's weight comes
+// from the embedding's stage, and its gradient goes back there.
 std::vector<parallel::PipelineStage> ParallelModel::describe_stages() {
   std::vector<parallel::PipelineStage> result;
   const int last = layout_.num_stages() - 1;
@@ -172,7 +172,7 @@ parallel::PipelineExecutor& ParallelModel::executor(int64_t num_microbatches) {
   std::unique_ptr<parallel::PipelineExecutor>& executor = executors_[num_microbatches];
   if (executor) return *executor;
   const parallel::Schedule schedule = layout_.schedule(num_microbatches);
-  std::set<std::pair<int, int64_t>> split;  // (stage, microbatch) with a weight part of its own
+  std::set<std::pair<int, int64_t>> split;  // (stage, microbatch) with a separate weight part
   for (const auto& actions : schedule.actions) {
     for (const parallel::Action& action : actions) {
       if (action.kind == parallel::ActionKind::kBackwardWeight)

@@ -18,7 +18,8 @@ std::string digest(const at::Tensor& tensor) {
   return checksum({static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()});
 }
 
-// The ranks whose digest of one tensor is not what most have; the lowest such digest on a tie.
+// The ranks whose digest of one tensor is not the most frequent one; on a tie, the lowest digest
+// wins.
 std::vector<int> minority(const std::vector<std::string_view>& digests) {
   std::map<std::string_view, int> votes;
   for (const std::string_view each : digests) ++votes[each];

@@ -17,10 +17,10 @@ double itemsize(const RunConfig& config) {
   return static_cast<double>(c10::elementSize(config.dtype()));
 }
 
-// Of what is computed in fp32 at least.
+// The item size of what is computed in fp32 at least.
 double wide_itemsize(const RunConfig& config) { return std::max(itemsize(config), 4.0); }
 
-// Elements that the optimizer's rule keeps for each one of a parameter, as for a matrix of a block.
+// State elements that the optimizer's rule keeps per element of a parameter, for a block's matrix.
 double elements_kept_per_parameter(const RunConfig& config) {
   const int64_t D = config.model.width;
   const parallel::Shard matrix{.name = "blocks.0.matrix.weight",
@@ -33,7 +33,7 @@ double elements_kept_per_parameter(const RunConfig& config) {
   return static_cast<double>(elements) / static_cast<double>(D * D);
 }
 
-// Parameters of one block; of what embeds, with the last norm's few; and of the head.
+// Parameters of one block, of the embedding (with the few of the last norm), and of the head.
 struct Parameters {
   double block = 0;
   double embedding = 0;
@@ -59,17 +59,17 @@ struct Kept {
   double head = 0;
 };
 
-// Whether attention keeps keys and values once for each query head: where ranks share kv heads, and
-// where libtorch's kernel reads them.
+// Whether attention keeps keys and values once per query head: if ranks share kv heads, and if
+// libtorch's kernel reads them.
 bool copies_keys(const RunConfig& config, const model::RecomputePlan& again) {
   const model::ModelConfig& model = config.model;
   if (config.parallel.tensor > model.kv_heads) return true;
   const bool has_kernel = config.parallel.context == 1 && !config.data.separate_documents;
-  // One kv head is read by all without a copy.
+  // All query heads read a single kv head without a copy.
   return has_kernel && !again.attention_core && model.kv_heads > config.parallel.tensor;
 }
 
-// What the last stage keeps of its head: the norm's input or, composed, two tensors of fp32; the
+// What the last stage keeps for its head: the norm's input or, if composed, two fp32 tensors; the
 // loss's gradients; and a tied weight that came from the first stage.
 double bytes_of_head(const RunConfig& config, double norm_input, double rows) {
   const double D = static_cast<double>(config.model.width);
@@ -90,7 +90,7 @@ Kept count_kept(const RunConfig& config) {
   const double tensor = static_cast<double>(config.parallel.tensor);
   const double tokens = static_cast<double>(config.train.micro_batch * model.sequence_length) /
                         static_cast<double>(config.parallel.context);
-  // Between the layers each tensor rank has all rows, or its own.
+  // Between the layers each tensor rank has all rows, or only its own.
   const double rows = config.parallel.sequence_parallel ? tokens / tensor : tokens;
   const double D = static_cast<double>(model.width), F = static_cast<double>(model.ffn_width);
   const model::RecomputePlan again =
@@ -105,11 +105,11 @@ Kept count_kept(const RunConfig& config) {
     return kept;
   }
   const double attention = again.attention ? 0 : 2 * D + 2 * G;  // q, its output, k and v
-  // gpt2: before and after its activation. Gate, up and what comes of them; composed, silu(gate)
-  // too.
+  // gpt2: before and after the activation. Otherwise gate, up and their result; if composed, also
+  // silu(gate).
   const double products = model.family == "gpt2" ? 2 : is_composed ? 4 : 3;
   const double feed_forward = again.feed_forward ? 0 : products * F;
-  // What is computed again starts from the residual, which a composed norm has not kept.
+  // Recomputation starts from the residual, which a composed norm does not keep.
   const int residuals = is_composed ? again.attention + again.feed_forward : 0;
   kept.block = (2 * (norm_input + item) + residuals * item) * D * rows +  // two norms' in and out
                item * (attention + feed_forward) * tokens / tensor;
@@ -156,7 +156,7 @@ std::vector<parallel::LayerCost> layer_costs(const RunConfig& config) {
 
 parallel::SplitOptions split_options(const RunConfig& config, const parallel::Schedule& schedule) {
   parallel::SplitOptions options{.num_stages = schedule.num_stages()};
-  // A rank's stages share its memory, and its microbatches, evenly.
+  // A rank's stages share its memory and its microbatches evenly.
   const double stages_per_rank = static_cast<double>(schedule.num_stages()) / schedule.num_ranks();
   options.memory_limit = static_cast<double>(config.parallel.stage_memory) / stages_per_rank;
   const std::vector<parallel::PeakActivations> peaks = parallel::peak_activations(schedule);

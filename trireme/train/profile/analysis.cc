@@ -47,13 +47,13 @@ TimeSet computing_of(const RankProfile& rank) {
   return phases - (calls | times_of(rank.operators, is_wait));
 }
 
-// Something that nests on the steps' thread.
+// An entry that nests on the steps' thread.
 struct Entry {
   Span time{};
   const OperatorSpan* found = nullptr;  // null: a phase or a call
   const PhaseSpan* phase = nullptr;     // null: an operator or a call
   int64_t own_ns = 0;
-  bool is_counted = false;  // computes
+  bool is_counted = false;  // it is computation
 };
 
 std::vector<Entry> entries_of(const RankProfile& rank, const TimeSet& steps) {
@@ -73,15 +73,15 @@ std::vector<Entry> entries_of(const RankProfile& rank, const TimeSet& steps) {
   for (const CallSpan& call : rank.calls) {
     if (!call.is_background) add(call.time, {});
   }
-  // Parents before what they hold; phases, then operators, then calls when they are as long.
+  // Parents before children. If equally long: phases, then operators, then calls.
   std::ranges::stable_sort(entries, [](const Entry& a, const Entry& b) {
     return std::pair(a.time.begin_ns, -a.time.end_ns) < std::pair(b.time.begin_ns, -b.time.end_ns);
   });
   return entries;
 }
 
-// Takes from each entry what lies within it. What it overlaps in part alone, two clocks apart,
-// loses the common time.
+// Subtracts from each entry what lies inside it. Entries that overlap only partly, because of two
+// clocks, lose the common time.
 void keep_own_time(std::vector<Entry>& entries) {
   std::vector<Entry*> open;
   for (Entry& entry : entries) {
@@ -89,7 +89,7 @@ void keep_own_time(std::vector<Entry>& entries) {
     if (!open.empty()) {
       Entry& parent = *open.back();
       parent.own_ns -= std::min(parent.time.end_ns, entry.time.end_ns) - entry.time.begin_ns;
-      // An operator counts where the phase around it does.
+      // An operator counts if the phase around it does.
       if (entry.found != nullptr) entry.is_counted = parent.is_counted && !is_wait(*entry.found);
     }
     open.push_back(&entry);
@@ -139,7 +139,7 @@ std::vector<RankStates> states_of(const std::vector<RankProfile>& ranks) {
     const TimeSet others = times_of(rank.operators, [](const OperatorSpan& found) {
       return is_wait(found) || communicates(found);
     });
-    // Where calls are not recorded, the phase that does nothing else stands for its own.
+    // If calls are not recorded, the phase that only communicates stands for its calls.
     const TimeSet exchanges = times_of(rank.phases, [&](const PhaseSpan& span) {
       return rank.calls.empty() && ranks.size() > 1 && span.phase == Phase::kExchange;
     });

@@ -24,7 +24,8 @@ void CallRecording::collect() {
   comm::Ring ring = recorder_->snapshot();
   groups_ = std::move(ring.groups);
   wall_offset_ = ring.wall_offset;
-  // A ring that still holds a call from before has forgotten none since; numbers have gaps besides.
+  // If the ring still holds an earlier call, it has lost none since. Gaps in the numbers prove
+  // nothing.
   const bool keeps_all = std::ranges::any_of(ring.records, [this](const comm::Record& record) {
     return record.number < next_number_ && has_ended(record);
   });
@@ -62,7 +63,7 @@ void CallRecording::move_to(RankProfile& profile) {
          .bytes = bytes_of(record),
          .issued_ns = monotonic(record.issued),
          .time = {monotonic(record.started), monotonic(record.ended)},
-         // A group of groups makes its calls on a thread of its own.
+         // A group made of groups makes its calls on its own thread.
          .is_background = record.is_background || record.thread != steps_thread_,
          .is_point_to_point = record.is_point_to_point,
          .peer = record.peer,

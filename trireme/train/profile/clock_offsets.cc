@@ -13,7 +13,8 @@ namespace {
 constexpr int kRoundTrips = 8;
 constexpr comm::Options kMessage{.tag = 0x70f};
 
-// The clock of `rank` minus this one. The answer came from halfway there and back.
+// The clock of `rank` minus this one. Assumes that the answer was given halfway through the round
+// trip.
 int64_t ask(comm::Communicator& world, const LocalClock& clock, int rank) {
   at::Tensor message = at::zeros({1}, at::kLong);
   int64_t shortest = std::numeric_limits<int64_t>::max();
@@ -45,7 +46,7 @@ std::vector<int64_t> clock_offsets(comm::Communicator& world, const LocalClock& 
   const std::vector<std::string> hosts = comm::all_gather_strings(world, clock.host);
   std::vector<int64_t> offsets;
   for (int rank = 0; rank < world.size(); ++rank) {
-    // A host's first rank measures for all of it.
+    // The first rank of a host measures for all its ranks.
     const auto first = static_cast<int>(std::ranges::find(hosts, hosts[rank]) - hosts.begin());
     const bool measures = first == rank && first != 0;
     if (measures && world.rank() == rank) answer(world, clock);

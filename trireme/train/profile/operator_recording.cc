@@ -17,7 +17,7 @@ using torch::profiler::impl::ActivityType;
 using torch::profiler::impl::ProfilerConfig;
 using torch::profiler::impl::ProfilerState;
 
-// Kineto's times are of the time of day.
+// Kineto's times are wall-clock times.
 int64_t wall_minus_monotonic_ns() {
   const int64_t before = monotonic_ns();
   const int64_t wall =
@@ -31,7 +31,7 @@ OperatorRecording::~OperatorRecording() {
   try {
     if (is_running_) stop();
   } catch (const std::exception&) {
-    // What it recorded is not wanted.
+    // Its recording is not wanted.
   }
 }
 
@@ -53,7 +53,7 @@ std::vector<OperatorSpan> OperatorRecording::stop() {
   const uint64_t steps_thread = at::RecordFunction::currentThreadId();
   std::vector<OperatorSpan> spans;
   for (const kineto::KinetoEvent& event : result->events()) {
-    // What is asynchronous (c10d's messages) ends in other threads, and nests in nothing.
+    // Asynchronous events (c10d's messages) end in other threads and do not nest.
     if (event.isHiddenEvent() || event.isAsync()) continue;
     const bool is_host = event.deviceType() == c10::DeviceType::CPU;
     const auto begin_ns = static_cast<int64_t>(event.startNs()) - offset_ns;

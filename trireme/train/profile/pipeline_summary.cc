@@ -12,7 +12,7 @@
 namespace trireme::train {
 namespace {
 
-// One a pipeline, each in the order of its ranks.
+// One list per pipeline, in the order of its ranks.
 using Pipelines = std::vector<std::vector<const RankProfile*>>;
 
 Pipelines pipelines_of(const std::vector<RankProfile>& ranks, int num_ranks) {
@@ -35,16 +35,17 @@ std::vector<parallel::PipelineProfile> run_of(const std::vector<const RankProfil
   return run;
 }
 
-// This call's group when it is a send or recv between the stages of a pipeline of `num_ranks`; null
-// otherwise. Where hosts are joined, what crosses them is not recorded, and groups are smaller.
+// The call's group if it is a send or recv between the stages of a pipeline of `num_ranks`, else
+// null. In a hierarchical group, calls on the groups that it joins are not recorded, and groups
+// within a host are smaller.
 const GroupOfRanks* pipeline_group(const RankProfile& rank, const CallSpan& call, int num_ranks) {
   if (!call.is_point_to_point || call.group < 0) return nullptr;
   const GroupOfRanks& group = rank.groups.at(static_cast<size_t>(call.group));
   return group.name == "pipeline" && std::ssize(group.world_ranks) == num_ranks ? &group : nullptr;
 }
 
-// When something came to each rank. A message moves from when both ends are there; the messages of
-// a sender, receiver and tag are received in the order in which they are sent.
+// The times when data moved to each rank. A message moves from when both ends are there. Messages
+// with the same sender, receiver and tag are received in the order in which they are sent.
 std::vector<TimeSet> moving_times(const std::vector<const RankProfile*>& pipeline) {
   const auto num_ranks = static_cast<int>(pipeline.size());
   std::map<std::tuple<int, int, int>, std::deque<int64_t>> sent_ns;  // sender, receiver, tag
@@ -60,7 +61,7 @@ std::vector<TimeSet> moving_times(const std::vector<const RankProfile*>& pipelin
     for (const CallSpan& call : rank->calls) {
       if (pipeline_group(*rank, call, num_ranks) == nullptr || call.operation != "recv") continue;
       std::deque<int64_t>& sends = sent_ns[{call.peer, rank->pipeline_rank, call.tag}];
-      if (sends.empty()) continue;  // one of the calls that the recorder has forgotten
+      if (sends.empty()) continue;  // the recorder has lost the send
       spans.push_back({std::max(call.time.begin_ns, sends.front()), call.time.end_ns});
       sends.pop_front();
     }

@@ -68,11 +68,11 @@ class Profiler::Impl {
   comm::Communicator& world_;
   OperatorRecording operators_;
   std::optional<CallRecording> calls_;
-  int64_t step_ = 0;  // the latest to begin
+  int64_t step_ = 0;  // the latest begun
   int64_t begun_ns_ = 0;
   std::vector<int64_t> earlier_ns_;  // lengths of steps before the profiled ones
   std::vector<StepSpan> steps_;
-  std::vector<PhaseSpan> phases_;               // the last may be open: its end is 0
+  std::vector<PhaseSpan> phases_;               // the last one may be open; its end is then 0
   std::optional<parallel::Schedule> schedule_;  // of a pipeline
   int pipeline_rank_ = 0;
   std::vector<parallel::PipelineProfile> pipeline_runs_;
@@ -108,7 +108,7 @@ void Profiler::Impl::end_step() {
   }
 }
 
-// What this rank did within its profiled steps.
+// What this rank did in its profiled steps.
 RankProfile Profiler::Impl::take_profile() {
   const comm::ProcessIdentity self = comm::own_identity();
   RankProfile profile{.rank = world_.rank(), .host = self.host};
@@ -127,7 +127,7 @@ RankProfile Profiler::Impl::take_profile() {
   return profile;
 }
 
-// On rank 0: of all ranks, on its clock. Empty elsewhere.
+// On rank 0: all ranks' profiles on its clock. Empty on other ranks.
 std::vector<RankProfile> Profiler::Impl::gather_profiles() {
   const RankProfile mine = take_profile();
   const std::vector<int64_t> offsets =
@@ -144,7 +144,7 @@ std::vector<RankProfile> Profiler::Impl::gather_profiles() {
 std::optional<ProfileReport> Profiler::Impl::finish(const std::filesystem::path& path) {
   const std::vector<RankProfile> ranks = gather_profiles();
   std::optional<ProfileReport> report;
-  // No later step waits for rank 0's work here, and its disk may be slow.
+  // All ranks wait here, even for a slow disk, so that no later step waits for rank 0.
   checkpoint::from_root(world_, [&](const checkpoint::Peers&) {
     report = report_and_write(ranks, path);
     return std::string();
@@ -158,7 +158,7 @@ ProfileReport Profiler::Impl::report_and_write(const std::vector<RankProfile>& r
   ProfileReport report = make_report(ranks, states);
   std::vector<int64_t> profiled_ns;
   for (const StepSpan& step : steps_) profiled_ns.push_back(step.time.length_ns());
-  // The very first step is like no other.
+  // The first step of a process is not typical.
   if (earlier_ns_.size() > 1) {
     earlier_ns_.erase(earlier_ns_.begin());
     report.slowdown =

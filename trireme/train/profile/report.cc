@@ -12,12 +12,13 @@
 namespace trireme::train {
 namespace {
 
-// A part of the step at least this large bounds it: without it the step were 1.25 times as fast.
+// A part of the step at least this large bounds it: without it the step would be 1.25 times as
+// fast.
 constexpr double kLargeShare = 0.2;
-// Starting an operator and recording it take some microseconds: in shorter ones that is the work.
+// Starting and recording an operator takes some microseconds, which dominate in shorter operators.
 constexpr int64_t kShortOperator_ns = 10'000;
 
-// Of the host by their whole name, kernels of a GPU by what their names contain.
+// Operators of the host by their full name; kernels of a GPU by parts of their name.
 bool is_matrix_product(std::string_view name) {
   static constexpr std::string_view kOperators[] = {
       "mm",
@@ -83,7 +84,7 @@ std::vector<CallTotals> total_calls(const std::vector<RankProfile>& ranks,
   return sorted;
 }
 
-// What the computing time of all ranks was spent on.
+// How all ranks spent their computing time.
 struct Computing {
   std::vector<OperatorTotals> operators;
   int64_t products_ns = 0;
@@ -118,7 +119,7 @@ double ratio(int64_t part, int64_t whole) {
 
 std::string percent(double share) { return concat(std::lround(100 * share), " %"); }
 
-// docs/profile.md has these rules in words.
+// docs/profile.md explains these rules.
 void decide_bound(ProfileReport& report, const Computing& computing) {
   RankTimes sum;
   for (const RankTimes& times : report.ranks) {

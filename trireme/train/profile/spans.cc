@@ -41,7 +41,7 @@ CallSpan call_of(const json& array) {
           span_of(array.at(5)), array.at(6), array.at(7), array.at(8), array.at(9)};
 }
 
-// What peak holds is not for a profile of time.
+// `peak` does not belong in a profile of time.
 json pack(const parallel::PipelineProfile& run) {
   json actions = json::array();
   for (const auto& [action, start, end] : run.actions) {

@@ -37,7 +37,7 @@ TimeSet operator&(const TimeSet& a, const TimeSet& b) {
     const Span common{std::max(left->begin_ns, right->begin_ns),
                       std::min(left->end_ns, right->end_ns)};
     if (common.length_ns() > 0) both.spans_.push_back(common);
-    // The one that ends first meets nothing more.
+    // The span that ends first meets nothing else.
     if (left->end_ns < right->end_ns) {
       ++left;
     } else {
@@ -52,7 +52,7 @@ TimeSet operator-(const TimeSet& a, const TimeSet& b) {
   auto hole = b.spans_.begin();
   for (Span span : a.spans_) {
     while (hole != b.spans_.end() && hole->end_ns <= span.begin_ns) ++hole;
-    // A hole may reach into the next span: it is looked at again there.
+    // A hole may reach into the next span, so it is looked at again there.
     for (auto next = hole; next != b.spans_.end() && next->begin_ns < span.end_ns; ++next) {
       if (next->begin_ns > span.begin_ns) {
         rest.spans_.push_back({span.begin_ns, next->begin_ns});

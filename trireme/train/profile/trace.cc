@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// Rows of a rank, in the order in which they are drawn.
+// A rank's rows, in the order in which they are drawn.
 enum Row {
   kStateRow = 0,
   kStepRow = 1,
@@ -27,7 +27,7 @@ enum Row {
 };
 constexpr int kStreamsPerDevice = 1000;
 
-// Chrome's names of colours; Perfetto chooses its own.
+// Chrome's names of colours. Perfetto chooses its own.
 const char* color_of(const std::string& category) {
   static const std::map<std::string, const char*> kColors = {
       {"computing", "thread_state_running"},
@@ -82,7 +82,7 @@ class Trace {
 
   void add(const json& event) {
     if (!events_.empty()) events_ += ",\n";
-    // A name that is no UTF-8 must not cost the trace.
+    // A name that is not UTF-8 must not prevent the trace.
     events_ += event.dump(-1, ' ', false, json::error_handler_t::replace);
   }
 
@@ -133,7 +133,7 @@ void add_operators(Trace& trace, const RankProfile& rank) {
   for (const auto& [row, name] : rows) trace.name_row(rank.rank, row, name);
 }
 
-// What the rank computed of its schedule.
+// Adds what the rank computed of its schedule.
 void add_pipeline(Trace& trace, const RankProfile& rank) {
   if (!rank.pipeline_runs.empty()) trace.name_row(rank.rank, kPipelineRow, "pipeline");
   for (const parallel::PipelineProfile& run : rank.pipeline_runs) {
@@ -149,7 +149,7 @@ void add_pipeline(Trace& trace, const RankProfile& rank) {
   }
 }
 
-// Calls that run at the same time get rows of their own: slices of a row must nest.
+// Calls that overlap get separate rows, because slices of one row must nest.
 void add_calls(Trace& trace, const RankProfile& rank, const Arrivals& arrivals) {
   std::vector<const CallSpan*> calls;
   for (const CallSpan& call : rank.calls) calls.push_back(&call);

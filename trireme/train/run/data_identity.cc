@@ -14,8 +14,8 @@ namespace {
 constexpr int64_t kPlaces = 64;
 constexpr int64_t kTokensAPlace = 1024;
 
-// Other text whose documents happen to have the same lengths differs here; the whole file would
-// take minutes where it is large.
+// A sample detects other text whose documents happen to have the same lengths. Reading a large file
+// whole would take minutes.
 std::string sample(const dataset::IndexedFile& file) {
   const int64_t length = std::min(kTokensAPlace, file.num_tokens());
   const int64_t last = file.num_tokens() - length;

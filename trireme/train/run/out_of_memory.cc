@@ -14,7 +14,7 @@ constexpr const char* kAdvice =
     "; a rank needs less with --parallel.zero=3 and more ranks, --train.recompute=full, a smaller "
     "--train.micro_batch, or --offload.optimizer=disk";
 
-// libtorch has an exception of its own for a GPU's memory alone.
+// libtorch has a special exception only for GPU memory.
 bool is_out_of_memory(const std::string& message) {
   return message.find("can't allocate memory") != std::string::npos ||
          message.find("not enough memory") != std::string::npos;

@@ -16,7 +16,7 @@ RunFolder::RunFolder(fs::path path, std::unique_ptr<FolderLock> lock,
 
 void RunFolder::start(const std::string& config, int64_t last_step) {
   dataset::save_tokenizer(tokenizer_, (path_ / "tokenizer").string());
-  // Before the config: whether these lines are all that a run had is told from its own config.
+  // Before the config, because resume.cc judges a run's lines by that run's own config.
   metrics_.emplace(path_, last_step);
   write_config(config);
 }
@@ -26,16 +26,16 @@ void RunFolder::write_config(const std::string& config) {
   write_file_atomically(path_ / "config.toml", config_);
 }
 
-// false: something else is at the path by now.
+// False when something else is at the path by now.
 bool RunFolder::make_again() {
   try {
     make_folders(path_.parent_path());
     std::error_code failure;
     if (!fs::create_directory(path_, failure)) return false;
-    make_folders(path_);  // its name is on the disk
+    make_folders(path_);  // makes its name durable
     lock_ = std::make_unique<FolderLock>(path_);
   } catch (const Error&) {
-    return false;  // whoever was faster than we were with the lock
+    return false;  // someone else was faster with the lock
   }
   return true;
 }
@@ -43,7 +43,7 @@ bool RunFolder::make_again() {
 RunFolder::Loss RunFolder::recover(const StepMetrics& metrics) {
   const std::string path = path_.string();
   const fs::path moved = lock_->place();
-  // The checkpoint is worth more than its lines.
+  // The checkpoint is worth more than the metrics.
   const auto finish = [&](const fs::path& refuge) -> std::string {
     try {
       metrics_.emplace(refuge, metrics.step - 1);
