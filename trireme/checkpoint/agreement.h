@@ -38,7 +38,8 @@ class Peers {
 // Comm:       8 bytes per rank, repeated while ranks work: every 50 ms at first, then four times a
 //             second; then one all-gather of the strings
 // Collective: every rank of `world`
-// Throws:     as above; CommError when a peer is lost (also from `produce` if it checks its peers)
+// Throws:     as above; CommError when a peer is lost or `produce` throws one; the peers then fail
+//             too
 std::vector<std::string> gather_or_throw(comm::Communicator& world,
                                          const std::function<std::string(const Peers&)>& produce,
                                          const OnWait& on_wait = {});

@@ -32,7 +32,8 @@ constexpr size_t kFirstLineBytes = kFirstLineBegin.size() + kChecksumDigits + kF
 
 constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max();
 constexpr int64_t kMaxWorldSize = 1 << 20;
-// Of the pieces of all tensors; takes seconds to sort. Our layouts give a piece two or four.
+// Limit for the pieces of all tensors; they take seconds to sort. Our layouts give a piece two or
+// four.
 constexpr size_t kMaxCorners = size_t{1} << 26;
 constexpr size_t kMaxPlacementBytes = size_t{32} << 20;  // every rank may have its own cut
 constexpr size_t kMaxManifestBytes = size_t{1} << 30;

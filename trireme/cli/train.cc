@@ -120,7 +120,7 @@ comm::GroupOptions group_options(const train::RunConfig& config, const comm::Wor
       .rank = rank.rank,
       .world_size = rank.size,
       .job = job,
-      // A run that is refused leaves the files of the running one alone.
+      // A run that is refused must not replace the files of the running one.
       .is_unpublished = true};
   return {.timeout = std::chrono::seconds(config.parallel.timeout_seconds),
           .heap_bytes = static_cast<size_t>(config.parallel.heap_bytes),

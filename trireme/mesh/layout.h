@@ -13,7 +13,7 @@
 
 namespace trireme::mesh {
 
-// What one mesh axis does to a tensor.
+// The effect of one mesh axis on a tensor.
 struct Placement {
   enum class Kind { kReplicated, kSharded, kPartial };
   Kind kind = Kind::kReplicated;

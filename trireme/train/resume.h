@@ -1,6 +1,5 @@
 // Decides where a run continues and whether it may: finds the newest checkpoint in its folder, and
-// compares config and data with those that made it.
-// What may change: docs/resume.md
+// compares config and data with those that made it. docs/resume.md lists what may change.
 #pragma once
 
 #include <cstdint>

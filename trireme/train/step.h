@@ -18,7 +18,7 @@
 
 namespace trireme::train {
 
-// What a step works on. All of it must outlive the step.
+// The objects that a step works on. All of them must outlive the step.
 struct StepContext {
   const RunConfig& config;
   ParallelModel& model;

@@ -17,7 +17,7 @@
 
 namespace trireme::train {
 
-// What a run derives from its config. Printed before the first step.
+// Facts that a run derives from its config. Printed before the first step.
 struct RunSummary {
   int num_ranks = 1;
   int num_threads = 1;  // per rank
@@ -26,7 +26,7 @@ struct RunSummary {
   int64_t num_sequences = 0;          // of the training data
   int64_t microbatches_per_step = 1;  // per rank
   int64_t resumed_step = 0;           // 0: a new run
-  // What the user should know when a run resumes, one line each, such as what has changed.
+  // Notes for the user of a resumed run, one line each, such as what has changed.
   std::vector<std::string> resume_notes{};
   double flops_per_token = 0;
   // Resumed with another layout or another train.compression: residuals start from zero.

@@ -1,5 +1,5 @@
-// What a transport must provide for MessageCommunicator: sending and receiving blocks of bytes,
-// matched by tag. It knows nothing of tensors.
+// The interface that a transport must provide for MessageCommunicator: it sends and receives blocks
+// of bytes, matched by tag. It knows nothing of tensors.
 #pragma once
 
 #include <chrono>

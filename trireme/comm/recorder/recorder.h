@@ -89,7 +89,7 @@ class Recorder {
   // Throws: Error with the file's path when it cannot be renamed
   void publish();
 
-  // What a reader of the file would see now.
+  // The ring as a reader of the file would see it now.
   Ring snapshot() const;
   std::span<const std::byte> bytes() const;
 

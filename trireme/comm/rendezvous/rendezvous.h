@@ -72,7 +72,7 @@ class Rendezvous {
 std::unique_ptr<Communicator> connect_world(const WorldInfo& info, const std::string& transport,
                                             const GroupOptions& options = {});
 
-// What a group communicates over, for people: "shared memory", "gloo over eth0 (10.0.0.1)",
+// A description of a group's transport for people: "shared memory", "gloo over eth0 (10.0.0.1)",
 // "hierarchical(shared memory, gloo over eth0 (10.0.0.1))".
 std::string transport_of(const Communicator& group);
 

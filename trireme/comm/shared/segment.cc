@@ -172,7 +172,7 @@ class ShmSegment : public Segment {
       throw ConfigError(concat("cannot join ", path_, " as rank ", rank, ": ", reason));
     }
     base_ = static_cast<std::byte*>(base);
-    // Where the host supports huge pages; ordinary ones work too.
+    // Uses huge pages if the host has them; ordinary ones work too.
     madvise(data() + size.committed, size.reserved, MADV_HUGEPAGE);
   }
   ~ShmSegment() override {

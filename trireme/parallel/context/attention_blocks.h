@@ -30,8 +30,8 @@ struct AttentionBlock {
 class AttentionMask {
  public:
   // documents_BT [B, T] int64: tokens only read tokens with the same number. The same on every
-  // rank. Undefined: each sequence is one document. The cost is per run of equal numbers, so long
-  // documents, as in packed sequences, are cheap.
+  // rank. Undefined: each sequence is one document. The cost grows with the number of runs of equal
+  // numbers, so it is low for long documents, as in packed sequences.
   // Throws: ConfigError when the documents are not [batch, split.length()] of int64
   AttentionMask(const SequenceSplit& split, int64_t batch, const at::Tensor& documents_BT = {});
 

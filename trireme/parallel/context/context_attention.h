@@ -12,8 +12,8 @@
 
 namespace trireme::parallel {
 
-// What a layer needs to attend over the context axis. One object serves all layers of a step.
-// `group` must outlive it.
+// Everything that a layer needs to attend over the context axis. One object serves all layers of a
+// step. `group` must outlive it.
 struct ContextParallel {
   comm::Communicator& group;
   SequenceSplit split;

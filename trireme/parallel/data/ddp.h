@@ -36,7 +36,7 @@ class Module;
 namespace trireme::parallel {
 
 struct DdpOptions {
-  // What is sharded over the ranks: 0 nothing (DDP), 1 optimizer state, 2 also gradients, 3 also
+  // States to shard over the ranks: 0 none (DDP), 1 optimizer state, 2 also gradients, 3 also
   // parameters.
   int zero = 0;
   // ZeRO-3: the parts that run() runs, in the order of forward. Other parameters stay whole.

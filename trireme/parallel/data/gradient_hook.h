@@ -64,8 +64,8 @@ class GradientHook {
   // Collective: every rank of `group`, bucket by bucket
   virtual int64_t all_reduce(const GradientBucket& bucket, comm::Communicator& group) = 0;
 
-  // What a checkpoint must store for a resumed run to have the same bits. Loading fills the tensors
-  // in place.
+  // The state that a checkpoint must store for a resumed run to have the same bits. Loading fills
+  // the tensors in place.
   virtual std::vector<HookState> state() const { return {}; }
 };
 

@@ -78,9 +78,9 @@ struct RunConfig {
   // Sums of the whole gradient that a rank holds until a step's last microbatch: none with a single
   // microbatch; with train.reproducible, one for each level of the tree.
   int64_t held_gradients() const;
-  // Of weights and activations.
+  // The dtype of weights and activations.
   c10::ScalarType dtype() const { return train.precision; }
-  // Of gradients.
+  // The dtype of gradients.
   c10::ScalarType gradient_dtype() const;
 };
 

@@ -14,7 +14,7 @@
 namespace trireme::train {
 
 struct HuggingFaceExportOptions {
-  // Of all weights; empty: the dtype that the run computes in.
+  // The dtype of all weights; empty: the one that the run computes in.
   std::optional<c10::ScalarType> dtype{};
   // Limit on the tensors in one file. A larger model becomes several files and an index; a larger
   // tensor gets its own file.

@@ -15,7 +15,7 @@
 
 namespace trireme::train {
 
-// Of one rank, or summed over ranks and steps.
+// Times of one rank, or their sums over ranks and steps.
 struct CommunicationTimes {
   double under_way = 0;  // seconds with a call of the group under way; negative: unknown
   double waiting = 0;    // seconds in which the computation waited for them

@@ -19,7 +19,7 @@
 
 namespace trireme::train {
 
-// What the layers of a step report.
+// Reported by the layers of a step.
 struct LayerTimes {
   Span window{};                        // when they ran, by the monotonic clock
   std::chrono::nanoseconds waiting{0};  // for the tensor group

@@ -78,7 +78,7 @@ class ParallelModel {
   int64_t gradient_bytes() const;
   double microbatch_squares() const;
   parallel::DataParallelMemory memory() const;
-  // Of the last step's run of the schedule.
+  // The profile of the last step's run of the schedule.
   const parallel::PipelineProfile& pipeline_profile() const { return profile_; }
 
  private:

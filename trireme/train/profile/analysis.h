@@ -25,8 +25,8 @@ class Arrivals {
   std::map<Key, int64_t> last_ns_;
 };
 
-// What a rank did in its steps. computing, data, exposed and idle never overlap; together they
-// cover the steps.
+// Divides a rank's steps by what it did. computing, data, exposed and idle never overlap; together
+// they cover the steps.
 struct RankStates {
   TimeSet steps;
   // With a GPU: when its kernels run, except NCCL's. Without: when the steps' thread is in a phase

@@ -48,7 +48,7 @@ struct OperatorTotals {
   int64_t flops = 0;
 };
 
-// What to improve to make the step shorter.
+// The part to improve for a shorter step.
 enum class Bound { kData, kCommunication, kOverhead, kMemory, kComputation };
 const char* name_of(Bound bound);  // "data", "communication", ...
 
@@ -65,7 +65,7 @@ struct ProfileReport {
   std::filesystem::path trace;  // the file, once written
   std::optional<PipelineSummary> pipeline{};
 
-  // Of all ranks' communication; 0 if there was none.
+  // The hidden share of all ranks' communication; 0 if there was none.
   double hidden_fraction() const;
 };
 

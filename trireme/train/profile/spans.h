@@ -1,4 +1,4 @@
-// What one rank did in the profiled steps, as spans of time. profiler.h collects them, analysis.h
+// One rank's work in the profiled steps, as spans of time. profiler.h collects them, analysis.h
 // evaluates them and trace.h draws them. Plain data; measures nothing.
 #pragma once
 

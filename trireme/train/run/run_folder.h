@@ -31,7 +31,7 @@ class RunFolder {
   // Whether the path still leads to this folder. Costs one stat.
   bool is_in_place() const { return lock_->is_in_place(); }
 
-  // What happened to a folder that is not in its place.
+  // The fate of a folder that is not in its place.
   struct Loss {
     std::filesystem::path refuge;  // a run's folder that can take a checkpoint; empty: none
     std::string message;           // for the user, to show once the checkpoint is there
