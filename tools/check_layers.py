@@ -3,7 +3,7 @@
 
 An #include "trireme/..." goes only to the layers of ALLOWED; the DEPS of the folder's
 trireme_add_layer name the same layers; the folders ("rooms") of a layer include each other without
-a cycle, as in ROOMS; no header includes <torch/torch.h>; only trireme/cli prints
+a cycle, as in ROOMS; PUBLIC headers include only PUBLIC ones; no header includes <torch/torch.h>; only trireme/cli prints
 or exits; only trireme/cli and trireme/comm/rendezvous read the environment (trireme/launch may hand
 `environ` on to the ranks it starts).
 """
@@ -73,6 +73,7 @@ PRINTING = re.compile(
 EXITING = re.compile(r"(?<![\w:])(?:std)?::(?:exit|abort|terminate|quick_exit)\s*\(")
 
 
+KEYWORDS = ("PUBLIC", "PRIVATE", "SOURCES", "DEPS", "LINK", "PRIVATE_LINK")
 LAYERS = re.compile(r"set\(TRIREME_LAYERS([^)]*)\)")
 
 
@@ -199,7 +200,7 @@ def check_deps(report, root, used):
             deps = []
             if "DEPS" in words:
                 for word in words[words.index("DEPS") + 1:]:
-                    if word in ("HEADERS", "SOURCES", "LINK", "PRIVATE_LINK"):
+                    if word in KEYWORDS:
                         break
                     deps.append(word)
             declared[layer] = (path, line_of(text, match.start()), deps)
@@ -215,6 +216,43 @@ def check_deps(report, root, used):
         for target in sorted(targets - set(used.get(layer, {}))):
             report.error(path, line, f"DEPS of {layer} name {target}, which no file includes",
                          "remove it from DEPS")
+
+
+def public_headers(root):
+    """The PUBLIC headers of every layer, which are installed, as repository paths."""
+    public = set()
+    for path in repository_files(root, "CMakeLists.txt"):
+        if path.parts[0] != "trireme":
+            continue
+        for match in LAYER.finditer(re.sub(r"#[^\n]*", "", (root / path).read_text())):
+            keyword = None
+            for word in match.group(2).split():
+                keyword = word if word in KEYWORDS else keyword
+                if keyword == "PUBLIC" and word.endswith(".h"):
+                    public.add(str(path.parent / word))
+    return public
+
+
+def check_public(report, root):
+    """A user who includes an installed header must find all that it includes."""
+    public = public_headers(root)
+    for name in sorted(public):
+        path = root / name
+        if not path.is_file():
+            continue
+        code = without_comments(path.read_text())
+        for match in INCLUDE.finditer(code):
+            if f"trireme/{match.group(1)}" not in public:
+                report.error(name, line_of(code, match.start(1)),
+                             f"a public header includes trireme/{match.group(1)}, which is private",
+                             "forward-declare what it needs, or make that header PUBLIC")
+    page = root / "docs" / "headers.md"
+    if page.is_file():
+        for number, line in enumerate(page.read_text().splitlines(), 1):
+            for name in re.findall(r"\]\(\.\./(trireme/[^)]+\.h)\)", line):
+                if name not in public:
+                    report.error("docs/headers.md", number, f"{name} is no public header",
+                                 "make it PUBLIC in its CMakeLists.txt, or list another")
 
 
 def main():
@@ -235,6 +273,7 @@ def main():
             if path.parts[1] != "cli":
                 check_silence(report, path, text)
     check_cycles(report, graph)
+    check_public(report, root)
     check_layer_list(report, root)
     check_deps(report, root, used)
     return report.finish("layers", f"{len(files)} files")
