@@ -1,3 +1,4 @@
+// Length: one function per finding, and the texts that go with each.
 #include "trireme/comm/recorder/diagnosis.h"
 
 #include <algorithm>
