@@ -106,7 +106,9 @@ Rendezvous::Rendezvous(Rendezvous&&) noexcept = default;
 
 c10::intrusive_ptr<c10d::Store> Rendezvous::store() { return state_->joined().store; }
 
-std::string Rendezvous::job(const std::string& transport) { return state_->job(transport_named(transport)); }
+std::string Rendezvous::job(const std::string& transport) {
+  return state_->job(transport_named(transport));
+}
 
 std::unique_ptr<Communicator> Rendezvous::connect(const std::string& transport,
                                                   const GroupOptions& options) {

@@ -100,7 +100,8 @@ std::unique_ptr<Communicator> make_store_group(const StorePtr& store, int rank, 
   TRIREME_CHECK(how.transport != Transport::kShm || hosts.num_hosts() == 1,
                 "transport \"shm\" connects the ranks of one host, and these are on ",
                 hosts.num_hosts(), "; expected auto, hierarchical or gloo");
-  if (how.transport != Transport::kGloo && hosts.num_hosts() == 1) return make_shm(options.recorder);
+  if (how.transport != Transport::kGloo && hosts.num_hosts() == 1)
+    return make_shm(options.recorder);
   TRIREME_CHECK(how.make_gloo || has_gloo(), "the ranks are on ", hosts.num_hosts(),
                 " hosts and transport \"", name_of(kTransports, how.transport),
                 "\" needs Gloo, which this build is without; install libgloo-dev and build with "
