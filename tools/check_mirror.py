@@ -19,7 +19,7 @@ EXEMPT = {
     "trireme/comm/recorder/ring_layout.h": "bytes of a file; ring_test and recorder_test hold them",
     "trireme/comm/message/message_channel.h": "pure interface; message_exchange_test runs over gloo's",
     "trireme/comm/hierarchical/hierarchical_collectives.h": "hierarchical_communicator_test and transports_test run each",
-    "trireme/model/linear.h": "two tensors; the layers' tests multiply by them",
+    "trireme/model/layers/linear.h": "two tensors; the layers' tests multiply by them",
     "trireme/model/model.h": "pure interface; the models' tests check it",
     "trireme/parallel/data/unit.h": "two types and one call",
     "trireme/parallel/data/unit_runner.h": "zero_test runs ZeRO-3 with it: uses, gathering ahead, releases",

@@ -11,7 +11,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
-#include "trireme/model/config.h"
+#include "trireme/model/family/config.h"
 
 namespace trireme::model {
 

@@ -3,10 +3,10 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
-#include "trireme/model/dropout.h"
-#include "trireme/model/gpt2.h"
-#include "trireme/model/init.h"
-#include "trireme/model/llama.h"
+#include "trireme/model/family/init.h"
+#include "trireme/model/gpt2/gpt2.h"
+#include "trireme/model/layers/dropout.h"
+#include "trireme/model/llama/llama.h"
 
 namespace trireme::model {
 namespace {

@@ -12,7 +12,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/base/shown.h"
-#include "trireme/model/recompute.h"
+#include "trireme/model/layers/recompute.h"
 #include "trireme/train/config/bounded_toml.h"
 #include "trireme/train/config/config_schema.h"
 #include "trireme/train/optimizer/name_pattern.h"

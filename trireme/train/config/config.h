@@ -13,7 +13,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "trireme/base/choice.h"
-#include "trireme/model/config.h"
+#include "trireme/model/family/config.h"
 #include "trireme/train/optimizer/optimizer_config.h"
 
 namespace trireme::train {

@@ -6,7 +6,7 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/accumulate.h>
 
-#include "trireme/model/recompute.h"
+#include "trireme/model/layers/recompute.h"
 #include "trireme/parallel/pipeline/schedule/schedule_check.h"
 #include "trireme/train/optimizer/optimizer.h"
 
