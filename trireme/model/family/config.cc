@@ -3,7 +3,10 @@
 #include <string_view>
 #include <utility>
 
+#include <c10/util/accumulate.h>
+
 #include "trireme/base/error.h"
+#include "trireme/model/family/family.h"
 
 namespace trireme::model {
 namespace {
@@ -14,11 +17,23 @@ void check_divides(std::string_view part_key, int64_t part, std::string_view who
                 whole_key, " = ", whole, "; expected a divisor: change one of them");
 }
 
+// Of the model with `layers` blocks instead. Blocks are alike, so two such counts say it all.
+int64_t elements_with(ModelConfig config, int64_t layers) {
+  config.layers = layers;
+  const ModelPlan plan = make_plan(config, /*tensor_ranks=*/1);
+  int64_t elements = 0;
+  for (const ParameterPlan& parameter : plan.parameters()) {
+    elements += c10::multiply_integers(parameter.layout.shape());
+  }
+  return elements;
+}
+
 }  // namespace
 
+bool ModelConfig::has_tied_head() const { return family_of(*this).has_tied_head(*this); }
+
 void validate(const ModelConfig& config) {
-  TRIREME_CHECK(config.family == "llama" || config.family == "gpt2", "model.family = \"",
-                config.family, "\" is unknown; expected one of llama, gpt2: choose one of them");
+  const Family& family = family_of(config);
   const std::pair<std::string_view, int64_t> sizes[] = {
       {"layers", config.layers},       {"width", config.width},
       {"heads", config.heads},         {"kv_heads", config.kv_heads},
@@ -34,46 +49,19 @@ void validate(const ModelConfig& config) {
                 "; expected at least 0 (none) and below 1, such as 0.1");
   check_divides("heads", config.heads, "width", config.width);
   check_divides("kv_heads", config.kv_heads, "heads", config.heads);
-  if (config.family == "llama") {
-    TRIREME_CHECK(config.head_width() % 2 == 0, "model.heads = ", config.heads,
-                  " makes heads of odd width ", config.head_width(),
-                  "; expected an even model.width / model.heads (rotary positions turn pairs): "
-                  "change one of them");
-    TRIREME_CHECK(config.rope_base > 1, "model.rope_base = ", config.rope_base,
-                  "; expected more than 1, such as 10000");
-  } else {
-    TRIREME_CHECK(config.kv_heads == config.heads, "model.kv_heads = ", config.kv_heads,
-                  "; expected model.heads = ", config.heads,
-                  " (gpt2 has no grouped queries): set them equal or use model.family = \"llama\"");
-  }
+  family.check(config);
 }
 
 int64_t num_parameters(const ModelConfig& config) {
-  const int64_t D = config.width;
-  const int64_t F = config.ffn_width;
-  const int64_t V = config.vocab_size;
-  if (config.family == "gpt2") {
-    const int64_t attention = (3 * D * D + 3 * D) + (D * D + D);
-    const int64_t feed_forward = (F * D + F) + (D * F + D);
-    const int64_t norms = 4 * D;
-    return V * D + config.sequence_length * D + config.layers * (attention + feed_forward + norms) +
-           2 * D;
-  }
-  const int64_t kv_width = config.kv_heads * config.head_width();
-  const int64_t block = 2 * D * D + 2 * D * kv_width + 3 * D * F + 2 * D;
-  return (config.tied_embedding ? 1 : 2) * V * D + config.layers * block + D;
+  const int64_t none = elements_with(config, 0);
+  return none + config.layers * (elements_with(config, 1) - none);
 }
 
 double flops_per_token(const ModelConfig& config) {
   const double D = static_cast<double>(config.width);
-  const double F = static_cast<double>(config.ffn_width);
-  const double kv_width = static_cast<double>(config.kv_heads * config.head_width());
-  const bool gpt2 = config.family == "gpt2";
-  const double attention = 2 * D * D + 2 * D * kv_width;
-  const double feed_forward = (gpt2 ? 2 : 3) * D * F;
   const double layers = static_cast<double>(config.layers);
-  const double matmul_parameters =
-      layers * (attention + feed_forward) + static_cast<double>(config.vocab_size) * D;
+  const double matmul_parameters = layers * family_of(config).matmul_parameters(config) +
+                                   static_cast<double>(config.vocab_size) * D;
   // Scores and their product with v: 2 * 2 * T * D forward, twice that backward.
   const double scores = 12 * layers * static_cast<double>(config.sequence_length) * D;
   return 6 * matmul_parameters + scores;

@@ -4,8 +4,12 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace trireme::model {
+
+// What model.family may be.
+std::vector<std::string> family_names();
 
 // Letters in comments are those of docs/shapes.md.
 struct ModelConfig {
@@ -23,7 +27,9 @@ struct ModelConfig {
   double dropout = 0.0;         // share of elements dropped in training, see dropout.h
 
   int64_t head_width() const { return width / heads; }  // H
-  bool has_tied_head() const { return tied_embedding || family == "gpt2"; }
+  // Whether the head multiplies by the embedding's weight.
+  // Throws: ConfigError on an unknown family
+  bool has_tied_head() const;
 };
 
 // Throws ConfigError: key, value found, value expected.

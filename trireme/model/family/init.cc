@@ -10,6 +10,7 @@
 #include <torch/nn/module.h>
 
 #include "trireme/base/error.h"
+#include "trireme/model/family/family.h"
 
 namespace trireme::model {
 namespace {
@@ -56,7 +57,7 @@ int64_t global_start(const mesh::Box& box, const std::vector<int64_t>& global_sh
 
 }  // namespace
 
-Initialiser initialiser_of(const ModelConfig& config, std::string_view name) {
+Initialiser default_initialiser(const ModelConfig& config, std::string_view name) {
   const auto contains = [&](std::string_view part) { return name.find(part) != name.npos; };
   if (name.ends_with(".bias")) return {};
   if (contains("norm.") || contains("layernorm.") || contains("ln_")) return {.value = 1};
@@ -64,6 +65,10 @@ Initialiser initialiser_of(const ModelConfig& config, std::string_view name) {
       contains(".o_proj.") || contains(".down_proj.") || contains(".c_proj.");
   if (!closes_branch) return {.std = kStd};
   return {.std = kStd / std::sqrt(2.0 * static_cast<double>(config.layers))};
+}
+
+Initialiser initialiser_of(const ModelConfig& config, std::string_view name) {
+  return family_of(config).initialiser_of(config, name);
 }
 
 void fill_normal(at::Tensor local, const mesh::Box& box, const std::vector<int64_t>& global_shape,

@@ -26,9 +26,15 @@ struct Initialiser {
   bool operator==(const Initialiser&) const = default;
 };
 
-// The rule of the parameter `name` (docs/models.md): biases 0, norms 1, matrices and embeddings
-// normal(0, 0.02), output projections of residual branches normal(0, 0.02 / sqrt(2 L)).
-// Source: Radford et al. 2019 (GPT-2), section 2.3
+// The rule of a family that has none of its own (docs/models.md): biases 0, norms 1, matrices and
+// embeddings normal(0, 0.02), output projections of residual branches normal(0, 0.02 / sqrt(2 L)).
+// `name` says which of these a parameter is: ".bias" ends it; "norm." or "ln_" is a norm's;
+// ".o_proj.", ".down_proj." or ".c_proj." is an output projection's.
+// Source: Radford et al. 2019, "Language models are unsupervised multitask learners", section 2.3
+Initialiser default_initialiser(const ModelConfig& config, std::string_view name);
+
+// The rule of the parameter `name` in the family that `config` names.
+// Throws: ConfigError on an unknown family
 Initialiser initialiser_of(const ModelConfig& config, std::string_view name);
 
 // Fills `local`, which holds the block `box` of a tensor of `global_shape`, with its part of

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
+#include "trireme/model/family/family.h"
 #include "trireme/parallel/data/tree_sum.h"
 
 namespace trireme::model {
@@ -71,6 +72,10 @@ const mesh::Layout& ModelPlan::layout(std::string_view name) const {
   const auto found = std::ranges::find(parameters_, name, &ParameterPlan::name);
   TRIREME_ASSERT(found != parameters_.end(), "the plan has no parameter \"", name, "\"");
   return found->layout;
+}
+
+ModelPlan make_plan(const ModelConfig& config, int tensor_ranks) {
+  return family_of(config).plan(config, tensor_ranks);
 }
 
 }  // namespace trireme::model

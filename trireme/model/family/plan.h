@@ -103,8 +103,8 @@ class ModelPlan {
   std::vector<ParameterPlan> parameters_;
 };
 
-// That of the family `config` names: llama_plan, gpt2_plan.
-// Throws: ConfigError when so many ranks cannot share the model
+// The plan of the family that `config` names.
+// Throws: ConfigError when so many ranks cannot share the model, or on an unknown family
 ModelPlan make_plan(const ModelConfig& config, int tensor_ranks);
 
 }  // namespace trireme::model

@@ -8,7 +8,7 @@
 // layout, schedule, microbatch and recomputation has the same mask. Ranks that hold an element
 // twice draw it twice; nothing is communicated, and the mask is drawn again in backward instead of
 // kept.
-// Source: Srivastava et al. 2014, JMLR 15, section 4; places: Radford et al. 2019 (GPT-2)
+// Source: Srivastava et al. 2014, JMLR 15, section 4; places: Radford et al. 2019
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The feed-forward halves of a block: SwiGLU (Llama) and the GELU perceptron (GPT-2).
+// The feed-forward halves of a block: SwiGLU and the GELU perceptron.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // Rotary position embedding: each pair (i, i + H/2) of a head turns by position * base^(-2i/H).
-// Source: Su et al. 2021, arXiv:2104.09864, section 3.4.2; pairs as in Hugging Face's Llama weights
+// Source: Su et al. 2021, arXiv:2104.09864, section 3.4.2; pairs as in Hugging Face's weights
 #pragma once
 
 #include <ATen/core/Tensor.h>
