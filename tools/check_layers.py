@@ -29,7 +29,8 @@ ALLOWED = {
     "cli": [*GROUND, *PARALLEL, "model", "dataset", "checkpoint", "train", "launch"],
 }
 
-# The rooms of a layer that has outgrown one folder, each with those it may include besides itself.
+# The rooms of a layer that has outgrown one folder, each with those it may include besides itself. "model/*": every
+# room of model that has no entry of its own; such rooms do not include each other.
 ROOMS = {
     "base": [],
     "base/file": ["base"],
@@ -46,6 +47,10 @@ ROOMS = {
     "parallel/data/compression": ["parallel/data"],
     "parallel/pipeline/schedule": [],
     "parallel/pipeline/run": ["parallel/pipeline/schedule"],
+    "model/family": [],
+    "model/layers": ["model/family"],
+    "model/*": ["model/family", "model/layers"],
+    "model": ["model/family", "model/layers", "model/*"],
     "train/offload": [],
     "train/profile": [],
     "train/metrics": [],
@@ -87,6 +92,12 @@ def layer_of(path_in_trireme):
     return "/".join(parts[:2] if parts[0] == "parallel" else parts[:1])
 
 
+def entry_of(room):
+    """The entry of ROOMS for `room`; None when it has none."""
+    pattern = f"{room.rpartition('/')[0]}/*"
+    return room if room in ROOMS else pattern if pattern in ROOMS else None
+
+
 def check_rooms(report, path, code, graph):
     room = "/".join(path.parts[1:-1])
     for match in INCLUDE.finditer(code):
@@ -95,17 +106,18 @@ def check_rooms(report, path, code, graph):
             graph.setdefault(room, {}).setdefault(target, (path, line_of(code, match.start(1))))
     if layer_of(room) not in {layer_of(known) for known in ROOMS}:
         return
-    if room not in ROOMS:
+    allowed = ROOMS.get(entry_of(room))
+    if allowed is None:
         report.error(path, 1, f"trireme/{room}/ is no known room of {layer_of(room)}",
                      "move the file, or add the room to tools/check_layers.py")
         return
     for match in INCLUDE.finditer(code):
         target = match.group(1).rpartition("/")[0]
-        same_layer = layer_of(target) == layer_of(room)
-        if same_layer and target in ROOMS and target != room and target not in ROOMS[room]:
+        entry = entry_of(target) if layer_of(target) == layer_of(room) else None
+        if entry and target != room and entry not in allowed:
             report.error(path, line_of(code, match.start(1)),
                          f"{room} may not include {target} (trireme/{match.group(1)})",
-                         f"{room} may include: {' '.join(ROOMS[room]) or 'nothing'}")
+                         f"{room} may include: {' '.join(allowed) or 'nothing'}")
 
 
 def check_includes(report, path, code, used):

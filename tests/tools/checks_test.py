@@ -71,6 +71,16 @@ class Layers(Tree):
         self.assert_fails("layers", "trireme/comm/group.h:2: comm may not include comm/shared",
                           "trireme/comm/attic/ is no known room of comm")
 
+    def test_rooms_without_an_entry_of_their_own_do_not_include_each_other(self):
+        self.write("trireme/model/model.h", '#include "trireme/model/bert/bert.h"\n')
+        self.write("trireme/model/bert/bert.h", '#include "trireme/model/family/config.h"\n')
+        self.write("trireme/model/family/config.h", "")
+        self.assert_passes("layers")
+        self.write("trireme/model/bert/bert.h", '#include "trireme/model/t5/t5.h"\n')
+        self.write("trireme/model/family/config.h", '#include "trireme/model/bert/bert.h"\n')
+        self.assert_fails("layers", "model/bert may not include model/t5",
+                          "model/family may not include model/bert")
+
     def test_rooms_that_include_each_other(self):
         self.write("trireme/train/config/a.h", '#include "trireme/train/optimizer/b.h"\n')
         self.write("trireme/train/optimizer/b.h", '#include "trireme/train/numerics/c.h"\n')
