@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PRESET ?= release
 DEMO_STEPS ?= 300
 
-.PHONY: help setup build test test-all sanitize demo check tidy format bench clean
+.PHONY: help setup build test test-all sanitize demo check tidy format docs bench clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*## /|/' | awk -F'|' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -39,6 +39,9 @@ tidy: setup      ## clang-tidy on every source of the library
 
 format: setup    ## clang-format every source
 	@tools/format.sh
+
+docs:            ## API reference of the public headers, in build/docs/html (needs doxygen)
+	@tools/docs.sh
 
 bench: build     ## train_vs_pytorch: tokens/s, memory and start-up beside PyTorch and DeepSpeed
 	@tools/bench.sh

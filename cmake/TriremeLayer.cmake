@@ -1,9 +1,10 @@
-# trireme_add_layer(comm HEADERS a.h SOURCES a.cc DEPS base [LINK third_party]): one folder's target.
+# trireme_add_layer(comm PUBLIC a.h PRIVATE b.h SOURCES a.cc DEPS base [LINK third_party]): one folder's target.
+# PUBLIC headers are installed and include no private one (tools/check_layers.py); docs/headers.md lists them.
 # OPENMP: the layer calls at::parallel_for. PRECOMPILED aten or nn: its sources see tensors or modules (TriremePrecompile.cmake).
 # Makes the library trireme_<name> (alias trireme::<name>); DEPS are the layers it may include.
 function(trireme_add_layer name)
-  cmake_parse_arguments(ARG "OPENMP" "PRECOMPILED" "HEADERS;SOURCES;DEPS;LINK;PRIVATE_LINK" ${ARGN})
-  add_library(trireme_${name} STATIC ${ARG_SOURCES} ${ARG_HEADERS})
+  cmake_parse_arguments(ARG "OPENMP" "PRECOMPILED" "PUBLIC;PRIVATE;SOURCES;DEPS;LINK;PRIVATE_LINK" ${ARGN})
+  add_library(trireme_${name} STATIC ${ARG_SOURCES} ${ARG_PUBLIC} ${ARG_PRIVATE})
   add_library(trireme::${name} ALIAS trireme_${name})
   set_target_properties(trireme_${name} PROPERTIES EXPORT_NAME ${name} OUTPUT_NAME trireme_${name})
   target_compile_features(trireme_${name} PUBLIC cxx_std_20)
@@ -23,7 +24,7 @@ function(trireme_add_layer name)
     trireme_use_precompiled_header(trireme_${name} ${ARG_PRECOMPILED})
   endif()
   file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}")
-  foreach(header IN LISTS ARG_HEADERS)
+  foreach(header IN LISTS ARG_PUBLIC)
     cmake_path(GET header PARENT_PATH room)
     install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder}/${room})
   endforeach()

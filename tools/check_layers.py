@@ -3,7 +3,7 @@
 
 An #include "trireme/..." goes only to the layers of ALLOWED; the DEPS of the folder's
 trireme_add_layer name the same layers; the folders ("rooms") of a layer include each other without
-a cycle, as in ROOMS; no header includes <torch/torch.h>; only trireme/cli prints
+a cycle, as in ROOMS; PUBLIC headers include only PUBLIC ones; no header includes <torch/torch.h>; only trireme/cli prints
 or exits; only trireme/cli and trireme/comm/rendezvous read the environment (trireme/launch may hand
 `environ` on to the ranks it starts).
 """
@@ -29,7 +29,8 @@ ALLOWED = {
     "cli": [*GROUND, *PARALLEL, "model", "dataset", "checkpoint", "train", "launch"],
 }
 
-# The rooms of a layer that has outgrown one folder, each with those it may include besides itself.
+# The rooms of a layer that has outgrown one folder, each with those it may include besides itself. "model/*": every
+# room of model that has no entry of its own; such rooms do not include each other.
 ROOMS = {
     "base": [],
     "base/file": ["base"],
@@ -46,6 +47,10 @@ ROOMS = {
     "parallel/data/compression": ["parallel/data"],
     "parallel/pipeline/schedule": [],
     "parallel/pipeline/run": ["parallel/pipeline/schedule"],
+    "model/family": [],
+    "model/layers": ["model/family"],
+    "model/*": ["model/family", "model/layers"],
+    "model": ["model/family", "model/layers", "model/*"],
     "train/offload": [],
     "train/profile": [],
     "train/metrics": [],
@@ -73,6 +78,7 @@ PRINTING = re.compile(
 EXITING = re.compile(r"(?<![\w:])(?:std)?::(?:exit|abort|terminate|quick_exit)\s*\(")
 
 
+KEYWORDS = ("PUBLIC", "PRIVATE", "SOURCES", "DEPS", "LINK", "PRIVATE_LINK")
 LAYERS = re.compile(r"set\(TRIREME_LAYERS([^)]*)\)")
 
 
@@ -86,6 +92,12 @@ def layer_of(path_in_trireme):
     return "/".join(parts[:2] if parts[0] == "parallel" else parts[:1])
 
 
+def entry_of(room):
+    """The entry of ROOMS for `room`; None when it has none."""
+    pattern = f"{room.rpartition('/')[0]}/*"
+    return room if room in ROOMS else pattern if pattern in ROOMS else None
+
+
 def check_rooms(report, path, code, graph):
     room = "/".join(path.parts[1:-1])
     for match in INCLUDE.finditer(code):
@@ -94,17 +106,18 @@ def check_rooms(report, path, code, graph):
             graph.setdefault(room, {}).setdefault(target, (path, line_of(code, match.start(1))))
     if layer_of(room) not in {layer_of(known) for known in ROOMS}:
         return
-    if room not in ROOMS:
+    allowed = ROOMS.get(entry_of(room))
+    if allowed is None:
         report.error(path, 1, f"trireme/{room}/ is no known room of {layer_of(room)}",
                      "move the file, or add the room to tools/check_layers.py")
         return
     for match in INCLUDE.finditer(code):
         target = match.group(1).rpartition("/")[0]
-        same_layer = layer_of(target) == layer_of(room)
-        if same_layer and target in ROOMS and target != room and target not in ROOMS[room]:
+        entry = entry_of(target) if layer_of(target) == layer_of(room) else None
+        if entry and target != room and entry not in allowed:
             report.error(path, line_of(code, match.start(1)),
                          f"{room} may not include {target} (trireme/{match.group(1)})",
-                         f"{room} may include: {' '.join(ROOMS[room]) or 'nothing'}")
+                         f"{room} may include: {' '.join(allowed) or 'nothing'}")
 
 
 def check_includes(report, path, code, used):
@@ -199,7 +212,7 @@ def check_deps(report, root, used):
             deps = []
             if "DEPS" in words:
                 for word in words[words.index("DEPS") + 1:]:
-                    if word in ("HEADERS", "SOURCES", "LINK", "PRIVATE_LINK"):
+                    if word in KEYWORDS:
                         break
                     deps.append(word)
             declared[layer] = (path, line_of(text, match.start()), deps)
@@ -215,6 +228,43 @@ def check_deps(report, root, used):
         for target in sorted(targets - set(used.get(layer, {}))):
             report.error(path, line, f"DEPS of {layer} name {target}, which no file includes",
                          "remove it from DEPS")
+
+
+def public_headers(root):
+    """The PUBLIC headers of every layer, which are installed, as repository paths."""
+    public = set()
+    for path in repository_files(root, "CMakeLists.txt"):
+        if path.parts[0] != "trireme":
+            continue
+        for match in LAYER.finditer(re.sub(r"#[^\n]*", "", (root / path).read_text())):
+            keyword = None
+            for word in match.group(2).split():
+                keyword = word if word in KEYWORDS else keyword
+                if keyword == "PUBLIC" and word.endswith(".h"):
+                    public.add(str(path.parent / word))
+    return public
+
+
+def check_public(report, root):
+    """A user who includes an installed header must find all that it includes."""
+    public = public_headers(root)
+    for name in sorted(public):
+        path = root / name
+        if not path.is_file():
+            continue
+        code = without_comments(path.read_text())
+        for match in INCLUDE.finditer(code):
+            if f"trireme/{match.group(1)}" not in public:
+                report.error(name, line_of(code, match.start(1)),
+                             f"a public header includes trireme/{match.group(1)}, which is private",
+                             "forward-declare what it needs, or make that header PUBLIC")
+    page = root / "docs" / "headers.md"
+    if page.is_file():
+        for number, line in enumerate(page.read_text().splitlines(), 1):
+            for name in re.findall(r"\]\(\.\./(trireme/[^)]+\.h)\)", line):
+                if name not in public:
+                    report.error("docs/headers.md", number, f"{name} is no public header",
+                                 "make it PUBLIC in its CMakeLists.txt, or list another")
 
 
 def main():
@@ -235,6 +285,7 @@ def main():
             if path.parts[1] != "cli":
                 check_silence(report, path, text)
     check_cycles(report, graph)
+    check_public(report, root)
     check_layer_list(report, root)
     check_deps(report, root, used)
     return report.finish("layers", f"{len(files)} files")

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/harness/tensors.h"
-#include "trireme/model/plan.h"
+#include "trireme/model/family/plan.h"
 
 namespace trireme::model {
 namespace {

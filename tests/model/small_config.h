@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "trireme/model/config.h"
+#include "trireme/model/family/config.h"
 
 namespace trireme::model {
 

@@ -18,10 +18,10 @@ class Tree(unittest.TestCase):
         self.root = Path(self.folder.name)
         subprocess.run(["git", "init", "-q", str(self.root)], check=True)
         self.write("trireme/base/error.h", "#pragma once\n")
-        self.write("trireme/base/CMakeLists.txt", "trireme_add_layer(base HEADERS error.h)\n")
+        self.write("trireme/base/CMakeLists.txt", "trireme_add_layer(base PUBLIC error.h)\n")
         self.write("trireme/comm/group.h", '#pragma once\n#include "trireme/base/error.h"\n')
         self.write("trireme/comm/CMakeLists.txt",
-                   "trireme_add_layer(comm HEADERS group.h DEPS base)\n")
+                   "trireme_add_layer(comm PUBLIC group.h DEPS base)\n")
         for layer, unit in (("base", "error"), ("comm", "group")):
             self.write(f"tests/{layer}/{unit}_test.cc", "")
             self.write(f"tests/{layer}/CMakeLists.txt",
@@ -71,6 +71,16 @@ class Layers(Tree):
         self.assert_fails("layers", "trireme/comm/group.h:2: comm may not include comm/shared",
                           "trireme/comm/attic/ is no known room of comm")
 
+    def test_rooms_without_an_entry_of_their_own_do_not_include_each_other(self):
+        self.write("trireme/model/model.h", '#include "trireme/model/bert/bert.h"\n')
+        self.write("trireme/model/bert/bert.h", '#include "trireme/model/family/config.h"\n')
+        self.write("trireme/model/family/config.h", "")
+        self.assert_passes("layers")
+        self.write("trireme/model/bert/bert.h", '#include "trireme/model/t5/t5.h"\n')
+        self.write("trireme/model/family/config.h", '#include "trireme/model/bert/bert.h"\n')
+        self.assert_fails("layers", "model/bert may not include model/t5",
+                          "model/family may not include model/bert")
+
     def test_rooms_that_include_each_other(self):
         self.write("trireme/train/config/a.h", '#include "trireme/train/optimizer/b.h"\n')
         self.write("trireme/train/optimizer/b.h", '#include "trireme/train/numerics/c.h"\n')
@@ -86,14 +96,14 @@ class Layers(Tree):
         self.assert_passes("layers")
 
     def test_include_that_deps_do_not_name(self):
-        self.write("trireme/comm/CMakeLists.txt", "trireme_add_layer(comm HEADERS group.h)\n")
+        self.write("trireme/comm/CMakeLists.txt", "trireme_add_layer(comm PUBLIC group.h)\n")
         self.assert_fails("layers", "trireme/comm/group.h:2: comm includes base but DEPS do not")
 
     def test_deps_that_nothing_includes_or_that_are_not_allowed(self):
         self.write("trireme/comm/group.h", "#pragma once\n")
         self.assert_fails("layers", "DEPS of comm name base, which no file includes")
         self.write("trireme/base/CMakeLists.txt",
-                   "# layers\ntrireme_add_layer(base HEADERS error.h DEPS comm LINK x)\n")
+                   "# layers\ntrireme_add_layer(base PUBLIC error.h DEPS comm LINK x)\n")
         self.assert_fails("layers", "base/CMakeLists.txt:2: DEPS of base name comm, which it may not")
 
     def test_layers_that_the_build_does_not_know_or_has_in_another_order(self):
@@ -101,6 +111,14 @@ class Layers(Tree):
         self.assert_fails("layers", "CMakeLists.txt:2: TRIREME_LAYERS has no mesh",
                           "TRIREME_LAYERS has attic, which is no known layer",
                           "TRIREME_LAYERS has comm before base, which it includes")
+
+    def test_public_headers_include_only_public_ones(self):
+        self.write("trireme/base/CMakeLists.txt", "trireme_add_layer(base PUBLIC error.h PRIVATE clock.h)\n")
+        self.write("trireme/base/clock.h", "")
+        self.write("trireme/comm/group.h", '#include "trireme/base/error.h"\n#include "trireme/base/clock.h"\n')
+        self.write("docs/headers.md", "[a](../trireme/base/error.h)\n[b](../trireme/base/clock.h)\n")
+        self.assert_fails("layers", "trireme/comm/group.h:2: a public header includes trireme/base/clock.h",
+                          "docs/headers.md:2: trireme/base/clock.h is no public header")
 
     def test_torch_h_in_a_header(self):
         self.write("tests/harness/a.h", "\n#include <torch/torch.h>\n")
@@ -132,14 +150,14 @@ class Layers(Tree):
 class Mirror(Tree):
     def test_header_without_a_test(self):
         self.write("trireme/comm/ring.h", "")
-        self.write("trireme/comm/CMakeLists.txt", "trireme_add_layer(comm HEADERS group.h ring.h)\n")
+        self.write("trireme/comm/CMakeLists.txt", "trireme_add_layer(comm PUBLIC group.h ring.h)\n")
         self.assert_fails("mirror", "trireme/comm/ring.h:1: has no test; write tests/comm/ring_test.cc")
 
     def test_files_that_no_cmakelists_names(self):
         self.write("tests/comm/ring_test.cc", "")
         self.write("trireme/comm/ring.cc", "")
         self.write("trireme/comm/CMakeLists.txt",
-                   "trireme_add_layer(comm HEADERS group.h SOURCES string.cc) # ring.cc\n")
+                   "trireme_add_layer(comm PUBLIC group.h SOURCES string.cc) # ring.cc\n")
         self.assert_fails("mirror", "tests/comm/ring_test.cc:1: is not listed",
                           "trireme/comm/ring.cc:1: is not listed")
 

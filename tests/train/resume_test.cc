@@ -66,6 +66,10 @@ class ResumeTest : public ::testing::Test {
 };
 
 struct Other {
+  const Field& field;
+  void operator()(const NamedValue& value) const {
+    value.assign(value.name() == field.allowed[0] ? field.allowed[1] : field.allowed[0]);
+  }
   void operator()(std::string* value) const { *value += "other"; }
   void operator()(bool* value) const { *value = !*value; }
   void operator()(auto* value) const { *value += 1; }
@@ -79,7 +83,7 @@ TEST_F(ResumeTest, EveryKeyThatMustStayIsRefusedUnlessItIsNamed) {
     RunConfig changed = config_;
     const Field field = schema(changed)[i];
     SCOPED_TRACE(field.key);
-    std::visit(Other(), field.value);
+    std::visit(Other{field}, field.value);
     if (field.key == "output.folder") continue;  // says where to look
     if (field.on_resume == OnResume::kNotKept) {
       EXPECT_THAT(find_resume_point(changed, kData).notes, IsEmpty());

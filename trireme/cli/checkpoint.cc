@@ -134,24 +134,25 @@ void add_export(CLI::App& group, int& exit_code) {
   auto arguments = std::make_shared<ExportArguments>();
   CLI::App* command = group.add_subcommand(
       "export",
-      "Write a checkpoint as a folder that Hugging Face's transformers loads, whatever the layout\n"
-      "it was saved at: model.safetensors, config.json, and a bpe tokenizer.\n"
+      "Export a checkpoint of any layout to a folder that Hugging Face's transformers loads:\n"
+      "model.safetensors, config.json and a bpe tokenizer.\n"
       "  trireme checkpoint export runs/demo --output demo-hf\n"
       "  python3 -c \"import transformers as t; "
       "t.AutoModelForCausalLM.from_pretrained('demo-hf')\"\n"
-      "The optimizer's states stay behind; the checkpoint is only read. See docs/export.md.\n");
+      "Optimizer states are left out. The checkpoint is not changed. See docs/export.md.\n");
   command->add_option("path", arguments->path, "a run's folder, or one checkpoint of it")
       ->required();
   command->add_option("--output", arguments->output, "folder to write; new or empty")->required();
   command
       ->add_option(
           "--dtype", arguments->dtype,
-          "of the weights: fp64, fp32, bf16 or fp16; default: the one the run computes in.\n"
-          "Another one is made of the fp32 master weights, if the run keeps them")
+          "dtype of the weights: fp64, fp32, bf16 or fp16; default: the run's. Another one is\n"
+          "converted from the fp32 master weights, if the run keeps them")
       ->check(CLI::IsMember(names_of(train::kPrecisions)));
   command
-      ->add_option("--max-shard-size", arguments->max_shard_bytes,
-                   "largest file, such as 500MB or 5GB; more weights go to several, with an index")
+      ->add_option(
+          "--max-shard-size", arguments->max_shard_bytes,
+          "largest file, such as 500MB; larger models are split into several, with an index")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true))
       ->default_str("5GB");
   command->add_flag("--json", arguments->json, "print JSON");
@@ -161,8 +162,7 @@ void add_export(CLI::App& group, int& exit_code) {
 }  // namespace
 
 void add_checkpoint(CLI::App& app, int& exit_code) {
-  CLI::App* group =
-      app.add_subcommand("checkpoint", "Look into checkpoints, check and export them");
+  CLI::App* group = app.add_subcommand("checkpoint", "Inspect, verify and export checkpoints");
   group->require_subcommand(1);
   auto arguments = std::make_shared<CheckpointArguments>();
   const auto add = [&](const char* name, const char* description,

@@ -68,7 +68,7 @@ int prepare_data(const dataset::PrepareOptions& options) {
 }  // namespace
 
 void add_data(CLI::App& app, int& exit_code) {
-  CLI::App* data = app.add_subcommand("data", "Work on training data");
+  CLI::App* data = app.add_subcommand("data", "Prepare training data");
   data->require_subcommand(1);
   auto options = std::make_shared<dataset::PrepareOptions>();
   options->validation_fraction = 0.01;
@@ -80,7 +80,7 @@ void add_data(CLI::App& app, int& exit_code) {
   command->add_option("--input", options->inputs, "files and folders; each file is a document")
       ->required();
   command->add_option("--glob", options->globs,
-                      "which files of a folder, such as '*.py'; default all");
+                      "files to take from a folder, such as '*.py'; default: all");
   command->add_option("--exclude", options->excludes, "names of files and folders to leave out");
   command->add_option("--tokenizer", options->tokenizer, "bytes or bpe")
       ->check(CLI::IsMember({"bytes", "bpe"}))
@@ -88,15 +88,18 @@ void add_data(CLI::App& app, int& exit_code) {
   command->add_option("--tokenizer-model", options->tokenizer_model,
                       "a SentencePiece model to use instead of training one");
   command
-      ->add_option("--vocab-size", options->vocab_size, "size of a trained bpe vocabulary; 0: 8192")
+      ->add_option("--vocab-size", options->vocab_size,
+                   "size of a trained bpe vocabulary; 0 = 8192")
       ->check(within({0, 1 << 26}));
-  command->add_option("--validation-fraction", options->validation_fraction, "of the documents")
+  command
+      ->add_option("--validation-fraction", options->validation_fraction,
+                   "share of the documents to keep for validation")
       ->check(within({.minimum = 0, .maximum = 1, .below_maximum = true}))
       ->capture_default_str();
   command->add_option("--seed", options->seed, "chooses the validation documents")
       ->check(within({0, std::numeric_limits<uint64_t>::max()}))
       ->capture_default_str();
-  command->add_option("--output", options->output, "prefix of the files written")->required();
+  command->add_option("--output", options->output, "prefix of the files to write")->required();
   command->callback([options, &exit_code] { exit_code = prepare_data(*options); });
 }
 

@@ -152,14 +152,14 @@ void add_doctor(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<DoctorArguments>();
   CLI::App* command = app.add_subcommand(
       "doctor",
-      "Say what is wrong with a run, while it runs or after it died: which rank is late, dead or\n"
-      "stopped, in what, since when, which call differs between ranks, and who waits for whom.\n"
+      "Diagnose a run, while it runs or after a crash: which rank is late, dead or stopped, in\n"
+      "which call and since when; which call differs between ranks; who waits for whom.\n"
       "  trireme doctor runs/demo\n"
       "  trireme doctor runs/demo --calls 5 --late-after 1\n");
   command->add_option("run", arguments->run, "a run's folder (its output.folder)")->required();
   command
       ->add_option("--late-after", arguments->late_after,
-                   "seconds that others wait before a rank counts as late")
+                   "a rank is late when others have waited for it this many seconds")
       ->check(within({0, 1e9}))
       ->capture_default_str();
   command->add_option("--calls", arguments->num_calls, "also list the last calls of every rank")
@@ -167,12 +167,12 @@ void add_doctor(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_flag("--json", arguments->json, "print JSON");
   command->footer(
-      "One finding a line, the most likely culprit first. Every rank writes its calls into\n"
-      "RUN/recorder; reading them disturbs nothing. All times are UTC.\n"
-      "Exit codes: 0 the run is healthy or has finished, 2 there is nothing to read or no call is\n"
-      "recorded, 3 a rank is lost, stopped, late or without a recorder file, or ranks call "
-      "different\n"
-      "things.");
+      "Prints one finding per line, the most likely culprit first. Every rank records its calls "
+      "in\n"
+      "RUN/recorder; reading them does not disturb the run. All times are UTC.\n"
+      "Exit codes: 0 the run is healthy or has finished, 2 nothing was recorded, 3 a rank is "
+      "lost,\n"
+      "stopped, late or without a recorder file, or ranks make different calls.");
   command->callback([arguments, &exit_code] { exit_code = doctor(*arguments); });
 }
 

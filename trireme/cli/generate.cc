@@ -61,21 +61,23 @@ void add_generate(CLI::App& app, int& exit_code) {
       ->add_option("--checkpoint", arguments->checkpoint, "a run's folder, or one checkpoint of it")
       ->required();
   command->add_option("--prompt", arguments->prompt, "text to continue")->capture_default_str();
-  command->add_option("--tokens", options.max_tokens, "longest continuation")
+  command->add_option("--tokens", options.max_tokens, "largest number of tokens to add")
       ->check(within({0, 1e9}))
       ->capture_default_str();
-  command->add_option("--temperature", options.temperature, "0: always the likeliest token")
+  command
+      ->add_option("--temperature", options.temperature,
+                   "of the sampling; 0 = always the most likely token")
       ->check(within({0, 1e6}))
       ->capture_default_str();
-  command->add_option("--top-k", options.top_k, "only the k likeliest tokens; 0: all")
+  command->add_option("--top-k", options.top_k, "sample from the k most likely tokens; 0 = all")
       ->check(within({0, 1e9}))
       ->capture_default_str();
   command
       ->add_option("--top-p", options.top_p,
-                   "only the likeliest tokens that reach this probability")
+                   "sample from the most likely tokens that together reach this probability")
       ->check(within({.minimum = 0, .maximum = 1, .above_minimum = true}))
       ->capture_default_str();
-  command->add_option("--seed", options.seed, "another seed, another text")
+  command->add_option("--seed", options.seed, "random seed of the sampling")
       ->check(within({0, std::numeric_limits<uint64_t>::max()}))
       ->capture_default_str();
   command->callback([arguments, &exit_code] { exit_code = generate(*arguments); });

@@ -58,8 +58,7 @@ void add_ranks(Lines& lines, const train::ProfileReport& report) {
 void add_calls(Lines& lines, const train::ProfileReport& report, double times) {
   if (report.calls.empty()) {
     if (report.ranks.size() > 1) {
-      lines.push_back(
-          "  calls are not recorded on this transport: only waits for background ones are known");
+      lines.push_back("  calls are not recorded: only waits for background ones are known");
     }
     return;
   }

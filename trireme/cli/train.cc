@@ -179,7 +179,7 @@ void add_train(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<TrainArguments>();
   CLI::App* command = app.add_subcommand(
       "train",
-      "Train the model of a config file; continues when output.folder holds a checkpoint.\n"
+      "Train the model of a config file. Continues if output.folder holds a checkpoint.\n"
       "  trireme train examples/demo.toml --ranks 2\n"
       "  trireme train examples/demo.toml --ranks 2 --train.steps=1000 "
       "--optimizer.learning_rate=3e-4\n"
@@ -187,16 +187,16 @@ void add_train(CLI::App& app, int& exit_code) {
   command->add_option("config", arguments->config, "TOML file")->required();
   CLI::Option* ranks = command->add_option("--ranks", arguments->num_ranks, "local ranks to start");
   ranks->check(within({1, 1 << 15}))->capture_default_str();
-  command->add_option("--threads", arguments->num_threads, "threads a rank; 0: cores / ranks")
+  command->add_option("--threads", arguments->num_threads, "threads per rank; 0 = cores / ranks")
       ->check(within({0, 1 << 15}))
       ->capture_default_str();
   CLI::Option* profile = command->add_flag(
       "--profile", arguments->has_profile,
-      "record some steps of every rank, print what bounds them, write\n"
-      "output.folder/profile/trace.json for https://ui.perfetto.dev; training goes on");
+      "profile some steps of every rank, print what limits them, and write\n"
+      "output.folder/profile/trace.json for https://ui.perfetto.dev; training continues");
   command
       ->add_option("--profile-warmup", arguments->profile_warmup,
-                   "steps of this start before those that are profiled")
+                   "steps to run before the profiled ones")
       ->check(within({0, 1e11}))
       ->capture_default_str()
       ->needs(profile);

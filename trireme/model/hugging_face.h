@@ -11,18 +11,10 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
-#include "trireme/model/config.h"
+#include "trireme/model/family/config.h"
+#include "trireme/model/family/hugging_face_form.h"
 
 namespace trireme::model {
-
-struct HuggingFaceTensor {
-  std::string name;
-  std::vector<int64_t> shape;
-  // Our parameters that it joins along its output dimension, in this order.
-  std::vector<std::string> parts;
-  // GPT-2's Conv1D has [in, out] where ours are [out, in].
-  bool is_transposed = false;
-};
 
 // Every tensor of the model, in the plan's order; each of our parameters is part of exactly one.
 std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelConfig& config);
@@ -30,7 +22,7 @@ std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelConfig& config);
 // Shapes: whole parameters of one dtype, as tensor.parts names them -> tensor.shape
 at::Tensor join_parts(const HuggingFaceTensor& tensor, std::span<const at::Tensor> parts);
 
-// "LlamaForCausalLM" or "GPT2LMHeadModel": the class that loads it.
+// The class that loads it.
 std::string hugging_face_architecture(const ModelConfig& config);
 
 // The text of config.json. end_of_document: begins and ends texts; none: unknown, so no token does

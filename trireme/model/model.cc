@@ -3,10 +3,10 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
-#include "trireme/model/dropout.h"
-#include "trireme/model/gpt2.h"
-#include "trireme/model/init.h"
-#include "trireme/model/llama.h"
+#include "trireme/model/family/family.h"
+#include "trireme/model/family/init.h"
+#include "trireme/model/family/network.h"
+#include "trireme/model/layers/dropout.h"
 
 namespace trireme::model {
 namespace {
@@ -20,7 +20,6 @@ void check_tokens(const at::Tensor& tokens_BT, const ModelConfig& config) {
                 ": shorten them or raise it");
 }
 
-template <typename Network>
 class NetworkModel : public LanguageModel {
  public:
   NetworkModel(const ModelConfig& config, uint64_t seed, at::ScalarType dtype,
@@ -30,16 +29,14 @@ class NetworkModel : public LanguageModel {
         axes_(axes),
         part_(part),
         first_token_(TensorCuts(config, axes.tensor.size()).vocab_of(axes.tensor.rank()).offset),
-        network_(std::make_shared<Network>(config, axes, part, dtype)) {}
+        network_(family_of(config).make_network(config, axes, part, dtype)) {}
 
   const ModelConfig& config() const override { return config_; }
   torch::nn::Module& module() override { return *network_; }
 
   std::vector<parallel::Unit> units() const override { return network_->units(); }
   void run_units_with(parallel::RunUnit run) override { network_->run_unit = std::move(run); }
-  void set_recompute(const RecomputePlan& plan) override {
-    for (const auto& block : network_->blocks()) block->set_recompute(plan);
-  }
+  void set_recompute(const RecomputePlan& plan) override { network_->set_recompute(plan); }
 
   PartOutput forward_part(const PartInput& in) override {
     const auto& [tokens_BT, hidden, documents_BT, training] = in;
@@ -76,7 +73,7 @@ class NetworkModel : public LanguageModel {
 
   int64_t num_targets(const at::Tensor& targets_BT) const override {
     const auto context = context_of(targets_BT);
-    return local(targets_BT, context.get()).ne(kIgnoredTarget).sum().template item<int64_t>();
+    return local(targets_BT, context.get()).ne(kIgnoredTarget).sum().item<int64_t>();
   }
 
   at::Tensor logits(const at::Tensor& tokens_BT) override {
@@ -139,11 +136,6 @@ class NetworkModel : public LanguageModel {
 
 }  // namespace
 
-ModelPlan make_plan(const ModelConfig& config, int tensor_ranks) {
-  return config.family == "gpt2" ? gpt2_plan(config, tensor_ranks)
-                                 : llama_plan(config, tensor_ranks);
-}
-
 std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, uint64_t seed,
                                           at::ScalarType dtype, const ModelAxes& axes,
                                           ModelPart part) {
@@ -152,12 +144,7 @@ std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, uint64_t se
                 "; expected at least 1: set it, or take it from the data before building");
   if (part.num_layers < 0) part.num_layers = config.layers - part.first_layer;
   const ModelPlan plan = make_plan(config, axes.tensor.size());
-  std::unique_ptr<LanguageModel> model;
-  if (config.family == "gpt2") {
-    model = std::make_unique<NetworkModel<Gpt2>>(config, seed, dtype, axes, part);
-  } else {
-    model = std::make_unique<NetworkModel<Llama>>(config, seed, dtype, axes, part);
-  }
+  auto model = std::make_unique<NetworkModel>(config, seed, dtype, axes, part);
   initialise(model->module(), plan, axes.tensor.rank(), seed);
   return model;
 }

@@ -8,9 +8,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "trireme/model/config.h"
-#include "trireme/model/plan.h"
-#include "trireme/model/recompute.h"
+#include "trireme/model/family/config.h"
+#include "trireme/model/family/plan.h"
+#include "trireme/model/layers/recompute.h"
 #include "trireme/parallel/data/unit.h"
 #include "trireme/parallel/tensor/linear_cross_entropy.h"
 

@@ -1,3 +1,4 @@
+// Length: the loop and everything it owns; each method is one decision of a run.
 #include "trireme/train/trainer.h"
 
 #include <algorithm>

@@ -16,8 +16,8 @@
 #include "tests/harness/tensors.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/dataset/tokenizer.h"
+#include "trireme/model/family/plan.h"
 #include "trireme/model/hugging_face.h"
-#include "trireme/model/plan.h"
 #include "trireme/train/export/trained_model.h"
 #include "trireme/train/state.h"
 

@@ -242,11 +242,11 @@ void add_comm(CLI::App& bench, int& exit_code) {
   auto arguments = std::make_shared<BenchArguments>();
   CLI::App* command = bench.add_subcommand(
       "comm",
-      "Time the collectives on local ranks that it starts itself, as nccl-tests does.\n"
+      "Benchmark the collectives on local ranks, which it starts itself, as nccl-tests does.\n"
       "  trireme bench comm --ranks 2 --operation all_reduce,all_gather --sizes 4,64K,1M,16M\n"
       "  trireme bench comm --ranks 2,4 --memory symmetric --compare gloo,mpi\n"
       "  trireme bench comm --operation all --sizes 1M --transport shm,thread --json\n"
-      "Every option takes one value or several joined by commas; all combinations are run.\n");
+      "Each option takes one value or several, separated by commas. All combinations run.\n");
   const auto list = [&](const char* name, Words& words, const char* help) {
     return command->add_option(name, words, help)->capture_default_str();
   };
@@ -266,26 +266,28 @@ void add_comm(CLI::App& bench, int& exit_code) {
       ->check(within({.minimum = 0, .maximum = 1e6, .above_minimum = true}))
       ->capture_default_str();
   command
-      ->add_option("--rounds", arguments->num_rounds,
-                   "how often the time is divided; the median counts (3 beside peers, or 1)")
+      ->add_option(
+          "--rounds", arguments->num_rounds,
+          "rounds to divide the time into; the median counts (default: 3 with peers, otherwise 1)")
       ->check(within({1, 1000}));
-  command->add_option("--python", arguments->python, "a python with torch, for gloo")
+  command->add_option("--python", arguments->python, "a Python with torch, for the peer gloo")
       ->capture_default_str();
   command->add_flag("--json", arguments->json, "print a list of objects instead of a table");
   command->add_flag("--rank-lines", arguments->lines)->group("");
   command->footer(
-      "Each case is checked for right values once, then timed on the same buffers until its time\n"
-      "is used up; ranks meet before each batch, and its time is that of the slowest rank. Each\n"
-      "rank is bound to a core, as by mpirun, unless there are more ranks than cores.\n"
-      "  time, p99   of one operation: median, and 99th percentile\n"
+      "Each case is checked once for correct values, then timed on the same buffers until its "
+      "time\n"
+      "is used up. Ranks synchronise before each batch; the slowest rank's time counts. Each rank\n"
+      "is bound to a core, as by mpirun, unless there are more ranks than cores.\n"
+      "  time, p99   median and 99th percentile of one operation\n"
       "  algorithm   bytes / time; bytes is the larger of a rank's input and output\n"
       "  bus         algorithm x the share of the bytes that crosses between ranks: 2(p-1)/p for\n"
       "              all_reduce, (p-1)/p for all_gather, reduce_scatter, all_to_all, gather and\n"
       "              scatter, 1 for the others (NVIDIA/nccl-tests, doc/PERFORMANCE.md)\n"
-      "  x memcpy    speed over memcpy's, every rank copying the same bytes in the same run: 1 is\n"
-      "              as fast as memcpy, 2 twice as fast\n"
-      "  x gloo      speed over that peer's, from alternating rounds: 10 is ten times faster\n"
-      "Sums are timed on zeros. Under torchrun or mpirun it takes the ranks that these start.");
+      "  x memcpy    speed relative to memcpy, with every rank copying the same bytes in the same\n"
+      "              run: 2 is twice as fast\n"
+      "  x gloo      speed relative to that peer, from alternating rounds: 10 is ten times faster\n"
+      "Reductions are timed on zeros. Under torchrun or mpirun it uses the ranks they start.");
   command->callback([arguments, ranks, &exit_code] {
     arguments->ranks_given = ranks->count() > 0;
     exit_code = bench_comm(*arguments);
@@ -295,7 +297,7 @@ void add_comm(CLI::App& bench, int& exit_code) {
 }  // namespace
 
 void add_bench(CLI::App& app, int& exit_code) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure this machine");
+  CLI::App* bench = app.add_subcommand("bench", "Benchmark collectives and pipeline schedules");
   bench->require_subcommand(1);
   add_comm(*bench, exit_code);
   add_bench_pipeline(*bench, exit_code);

@@ -87,18 +87,18 @@ constexpr const char* kFooter =
     "Schedules:\n"
     "  gpipe          all forwards, then all backwards: holds every microbatch\n"
     "  1f1b           forward and backward in turn: holds as many microbatches as stages\n"
-    "  interleaved    1f1b over several pieces (chunks) a rank: smaller bubble, more transfers\n"
-    "  zero-bubble    backward split into input and weight part, the latter fills the bubble\n"
+    "  interleaved    1f1b over several chunks per rank: smaller bubble, more transfers\n"
+    "  zero-bubble    backward split in two; its weight part fills the bubble\n"
     "                 (ZB-H1; with --memory-limit above --stages ZB-2p)\n"
-    "  zero-bubble-v  the same over two pieces a rank in a V: no bubble when times are equal\n"
-    "  breadth-first  gpipe over several pieces a rank\n"
+    "  zero-bubble-v  the same over two chunks per rank in a V: no bubble when times are equal\n"
+    "  breadth-first  gpipe over several chunks per rank\n"
     "Numbers:\n"
     "  bubble         the share of a step in which the busiest rank computes nothing\n"
-    "  formula        what the literature gives for it: (p-1)/(m+p-1) for gpipe and 1f1b, the\n"
+    "  formula        from the literature: (p-1)/(m+p-1) for gpipe and 1f1b, the\n"
     "                 bubble's time divided by the chunks for interleaved and breadth-first,\n"
     "                 (p-1)(F+B-W) for zero-bubble\n"
-    "  activations    the most that a rank holds until the weight part, in microbatches\n"
-    "Times are of a rank's whole share of the model for one microbatch.";
+    "  activations    the most a rank holds until the weight part, in microbatches\n"
+    "Times are those of one microbatch in a rank's whole share of the model.";
 
 }  // namespace
 
@@ -107,7 +107,7 @@ void add_bench_pipeline(CLI::App& bench, int& exit_code) {
   PipelineCase& what = arguments->what;
   CLI::App* command = bench.add_subcommand(
       "pipeline",
-      "Show, compare and run pipeline schedules; no model and no data needed.\n"
+      "Show, compare and run pipeline schedules. Needs no model and no data.\n"
       "  trireme bench pipeline --schedule 1f1b --stages 4 --microbatches 8\n"
       "  trireme bench pipeline --compare --stages 8 --microbatches 32\n"
       "  trireme bench pipeline --run --schedule zero-bubble-v --stages 8 --svg measured.svg\n");
@@ -122,7 +122,7 @@ void add_bench_pipeline(CLI::App& bench, int& exit_code) {
   constexpr Range kTime{.minimum = 0, .maximum = 1e6, .above_minimum = true};
   number("--stages", what.num_ranks, {1, 1024}, "ranks of the pipeline, p");
   number("--chunks", what.num_chunks, {0, 1024},
-         "pieces of the model a rank, v; 0: 1, or 2 where it needs them");
+         "chunks of the model per rank, v; 0 = 1, or 2 where the schedule needs them");
   number("--microbatches", what.num_microbatches, {1, 100'000}, "microbatches of a step, m");
   number("--forward", what.milliseconds.forward, kTime, "F: forward, ms");
   number("--backward-input", what.milliseconds.backward_input, kTime,
@@ -130,22 +130,25 @@ void add_bench_pipeline(CLI::App& bench, int& exit_code) {
   number("--backward-weight", what.milliseconds.backward_weight, {0, 1e6},
          "W: the backward's weight part, ms");
   number("--communication", what.communication_milliseconds, {0, 1e6},
-         "of a transfer between ranks, ms");
+         "a transfer between ranks, ms");
   number("--memory-limit", what.memory_limit, {0, 1e6},
-         "zero-bubble schedules: microbatches that a rank may hold; 0: --stages");
+         "zero-bubble schedules: microbatches a rank may hold; 0 = --stages");
   number("--kept-for-weight", what.kept_for_weight, {0, 1},
-         "the share of activations that the weight part needs");
-  command->add_flag("--show", arguments->show,
-                    "draw the timeline; of each schedule with --compare (the default without it)");
-  command->add_option("--svg", arguments->svg, "draw it into this file too; of --run as measured");
-  command->add_flag("--compare", arguments->compare, "a table of all schedules");
+         "share of the activations that the weight part needs");
+  command->add_flag(
+      "--show", arguments->show,
+      "draw the timeline, with --compare of each schedule (default without --compare)");
+  command->add_option("--svg", arguments->svg,
+                      "also draw the timeline to this file; with --run, as measured");
+  command->add_flag("--compare", arguments->compare, "print a table of all schedules");
   command->add_flag("--run", arguments->run,
-                    "run it on local ranks, with stages that sleep for the given times");
-  number("--runs", arguments->num_runs, {1, 1000}, "how often; the fastest counts");
+                    "run the schedule on local ranks, with stages that sleep for the given times");
+  number("--runs", arguments->num_runs, {1, 1000}, "number of runs; the fastest counts");
   command
-      ->add_option("--width", arguments->width, "columns of the drawing (the terminal's, or 100)")
+      ->add_option("--width", arguments->width,
+                   "width of the drawing in columns (default: the terminal's, or 100)")
       ->check(within({1, 10'000}));
-  command->add_flag("--color", arguments->color, "colours in place of letters' fill");
+  command->add_flag("--color", arguments->color, "draw in colours");
   command->add_flag("--json", arguments->json, "print a list of objects instead");
   command->footer(kFooter);
   command->callback([arguments, &exit_code] { exit_code = bench_pipeline(*arguments); });

@@ -1,3 +1,4 @@
+// Length: one class, with one short method per collective of the interface.
 #include "trireme/comm/c10d/native_communicator.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Length: one function per finding, and its texts.
 #include "trireme/comm/recorder/diagnosis.h"
 
 #include <algorithm>

@@ -15,10 +15,21 @@
 #include "trireme/comm/rendezvous/session.h"
 #include "trireme/comm/rendezvous/store_group.h"
 #include "trireme/comm/rendezvous/store_server.h"
+#include "trireme/comm/rendezvous/transport.h"
 #include "trireme/comm/shared/shared_communicator.h"
 #include "trireme/comm/shared/shm_group.h"
 
 namespace trireme::comm {
+namespace {
+
+Transport transport_named(const std::string& name) {
+  const std::vector<std::string> names = names_of(kTransports);
+  TRIREME_CHECK(std::ranges::count(names, name) > 0, "transport \"", name,
+                "\" is unknown; expected ", in_words(names));
+  return choose(kTransports, "transport", name);
+}
+
+}  // namespace
 
 class Rendezvous::State {
  public:
@@ -30,8 +41,8 @@ class Rendezvous::State {
     return *joined_;
   }
 
-  std::string job(const std::string& transport) {
-    if (transport == "mpi" || needs_no_store(transport)) return info_.job;
+  std::string job(Transport transport) {
+    if (transport == Transport::kMpi || needs_no_store(transport)) return info_.job;
     if (job_.empty()) {
       job_ = with_refusals([&] {
         return agree_on_session(joined().store, info_.rank, info_.size, options_.timeout);
@@ -40,17 +51,13 @@ class Rendezvous::State {
     return job_;
   }
 
-  std::unique_ptr<Communicator> connect(const std::string& transport, const GroupOptions& options) {
-    if (transport == "mpi") {
+  std::unique_ptr<Communicator> connect(Transport transport, const GroupOptions& options) {
+    if (transport == Transport::kMpi) {
       auto world = make_mpi_group(options);
       TRIREME_CHECK(world->size() == info_.size, "the job has ", info_.size, " ranks and MPI ",
                     world->size(), "; start the ranks of transport mpi with mpirun");
       return world;
     }
-    static constexpr const char* kTransports[] = {"auto", "shm", "gloo", "hierarchical", "nccl"};
-    TRIREME_CHECK(std::ranges::find(kTransports, transport) != std::end(kTransports),
-                  "transport \"", transport,
-                  "\" is unknown; expected auto, shm, gloo, hierarchical, nccl or mpi");
     if (needs_no_store(transport)) {
       return make_shm_group(info_.job, info_.rank, info_.size, options);
     }
@@ -62,8 +69,8 @@ class Rendezvous::State {
   }
 
  private:
-  bool needs_no_store(const std::string& transport) const {
-    const bool may_need_none = transport == "auto" || transport == "shm";
+  bool needs_no_store(Transport transport) const {
+    const bool may_need_none = transport == Transport::kAuto || transport == Transport::kShm;
     if (!may_need_none || !(info_.store.empty() || info_.is_one_host)) return false;
     TRIREME_CHECK(info_.local_size == info_.size, "the job has ", info_.size, " ranks, of which ",
                   info_.local_size,
@@ -99,11 +106,13 @@ Rendezvous::Rendezvous(Rendezvous&&) noexcept = default;
 
 c10::intrusive_ptr<c10d::Store> Rendezvous::store() { return state_->joined().store; }
 
-std::string Rendezvous::job(const std::string& transport) { return state_->job(transport); }
+std::string Rendezvous::job(const std::string& transport) {
+  return state_->job(transport_named(transport));
+}
 
 std::unique_ptr<Communicator> Rendezvous::connect(const std::string& transport,
                                                   const GroupOptions& options) {
-  return state_->connect(transport, options);
+  return state_->connect(transport_named(transport), options);
 }
 
 std::unique_ptr<Communicator> connect_world(const WorldInfo& info, const std::string& transport,

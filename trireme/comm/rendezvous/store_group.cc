@@ -79,7 +79,7 @@ std::unique_ptr<Communicator> make_store_group(const StorePtr& store, int rank, 
   const auto new_recorder = [&] {
     return GroupRecorder(options.recorder, options.name, size, options.world_ranks);
   };
-  if (how.transport == "nccl") {
+  if (how.transport == Transport::kNccl) {
     return make_nccl_group(c10::make_intrusive<c10d::PrefixStore>("nccl", round), rank, size,
                            {options.name, options.timeout, new_recorder()});
   }
@@ -97,12 +97,13 @@ std::unique_ptr<Communicator> make_store_group(const StorePtr& store, int rank, 
     return make_shm_group(concat(session, ".host", host), hosts.local_rank_of(rank),
                           static_cast<int>(local_ranks.size()), local);
   };
-  TRIREME_CHECK(how.transport != "shm" || hosts.num_hosts() == 1,
+  TRIREME_CHECK(how.transport != Transport::kShm || hosts.num_hosts() == 1,
                 "transport \"shm\" connects the ranks of one host, and these are on ",
                 hosts.num_hosts(), "; expected auto, hierarchical or gloo");
-  if (how.transport != "gloo" && hosts.num_hosts() == 1) return make_shm(options.recorder);
+  if (how.transport != Transport::kGloo && hosts.num_hosts() == 1)
+    return make_shm(options.recorder);
   TRIREME_CHECK(how.make_gloo || has_gloo(), "the ranks are on ", hosts.num_hosts(),
-                " hosts and transport \"", how.transport,
+                " hosts and transport \"", name_of(kTransports, how.transport),
                 "\" needs Gloo, which this build is without; install libgloo-dev and build with "
                 "TRIREME_WITH_GLOO=ON");
   const NetworkInterface interface = agree_on_interface(meeting, how, hosts);
@@ -112,7 +113,7 @@ std::unique_ptr<Communicator> make_store_group(const StorePtr& store, int rank, 
     return make(c10::make_intrusive<c10d::PrefixStore>("gloo", round), rank, size, gloo);
   };
   const GroupRecorder recorder = new_recorder();
-  if (how.transport == "gloo") return make_gloo(recorder);
+  if (how.transport == Transport::kGloo) return make_gloo(recorder);
   // Only the whole group's calls are recorded. The calls of the two groups are part of them.
   return recorder.join([&] {
     auto outer = make_gloo({});

@@ -11,6 +11,7 @@
 #include "trireme/comm/c10d/gloo_group.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/group_options.h"
+#include "trireme/comm/rendezvous/transport.h"
 
 namespace c10d {
 class Store;
@@ -19,7 +20,7 @@ class Store;
 namespace trireme::comm {
 
 struct StoreGroupOptions {
-  std::string transport = "auto";  // auto, shm, gloo, hierarchical or nccl: rendezvous.h
+  Transport transport = Transport::kAuto;  // any but kMpi
   // The interface that other hosts connect to; empty: the one that routes to `host`.
   std::string interface = {};
   // The store's host; empty: taken from the c10d::TCPStore.

@@ -1,3 +1,4 @@
+// Length: four collectives over the same tables of operands; apart, each would repeat them.
 #include "trireme/comm/shared/collectives.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Length: one state machine. Its two sides, send and recv, read best beside each other.
 #include "trireme/comm/shared/point_to_point.h"
 
 #include <algorithm>

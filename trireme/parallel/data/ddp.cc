@@ -1,3 +1,4 @@
+// Length: one class for DDP and ZeRO-1 to 3, which share their construction and their step.
 #include "trireme/parallel/data/ddp.h"
 
 #include <algorithm>

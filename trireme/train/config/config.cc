@@ -12,6 +12,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/base/shown.h"
+#include "trireme/comm/rendezvous/transport.h"
 #include "trireme/train/config/bounded_toml.h"
 #include "trireme/train/config/config_schema.h"
 #include "trireme/train/optimizer/name_pattern.h"
@@ -218,7 +219,9 @@ std::string format_value(const Field& field) {
 }  // namespace
 
 std::vector<std::string> train_transports() {
-  return {"auto", "shm", "gloo", "hierarchical", "mpi"};
+  std::vector<std::string> names = names_of(comm::kTransports);
+  std::erase(names, name_of(comm::kTransports, comm::Transport::kNccl));  // a run computes on CPUs
+  return names;
 }
 
 c10::ScalarType RunConfig::gradient_dtype() const {

@@ -14,7 +14,7 @@
 
 #include "trireme/base/bounds.h"
 #include "trireme/base/key.h"
-#include "trireme/model/config.h"
+#include "trireme/model/family/config.h"
 #include "trireme/train/config/parallel_config.h"
 #include "trireme/train/config/train_config.h"
 #include "trireme/train/offload/offload_config.h"

@@ -2,7 +2,7 @@
 #include <bit>
 
 #include "trireme/base/error.h"
-#include "trireme/model/recompute.h"
+#include "trireme/model/layers/recompute.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/optimizer/parameter_groups.h"
 

@@ -6,7 +6,7 @@
 
 #include "trireme/base/bounds.h"
 #include "trireme/base/key.h"
-#include "trireme/model/recompute.h"
+#include "trireme/model/layers/recompute.h"
 #include "trireme/parallel/data/compression/compression.h"
 #include "trireme/train/numerics/loss_scale.h"
 #include "trireme/train/numerics/precision.h"

@@ -10,7 +10,7 @@
 
 #include "trireme/comm/communicator.h"
 #include "trireme/mesh/device_mesh.h"
-#include "trireme/model/plan.h"
+#include "trireme/model/family/plan.h"
 #include "trireme/parallel/pipeline/schedule/schedule.h"
 #include "trireme/parallel/pipeline/schedule/split.h"
 #include "trireme/train/config/config.h"

@@ -11,8 +11,8 @@
 
 #include "trireme/dataset/batch_loader.h"
 #include "trireme/mesh/device_mesh.h"
+#include "trireme/model/family/plan.h"
 #include "trireme/model/model.h"
-#include "trireme/model/plan.h"
 #include "trireme/parallel/data/ddp.h"
 #include "trireme/parallel/pipeline/run/executor.h"
 #include "trireme/train/config/config.h"

@@ -6,7 +6,8 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/accumulate.h>
 
-#include "trireme/model/recompute.h"
+#include "trireme/model/family/family.h"
+#include "trireme/model/layers/recompute.h"
 #include "trireme/parallel/pipeline/schedule/schedule_check.h"
 #include "trireme/train/optimizer/optimizer.h"
 
@@ -85,8 +86,7 @@ double bytes_of_head(const RunConfig& config, double norm_input, double rows) {
 Kept count_kept(const RunConfig& config) {
   const model::ModelConfig& model = config.model;
   const double item = itemsize(config);
-  // Composed of libtorch's operators, which keep more than ours.
-  const bool is_composed = model.family != "gpt2" && item < 4;
+  const model::KeptByBlock of_family = model::family_of(model).kept_by_block(config.dtype());
   const double tensor = static_cast<double>(config.parallel.tensor);
   const double tokens = static_cast<double>(config.train.micro_batch * model.sequence_length) /
                         static_cast<double>(config.parallel.context);
@@ -97,7 +97,7 @@ Kept count_kept(const RunConfig& config) {
       model::recompute_plan(config.train.recompute, config.train.recompute_modules);
   const double G =
       copies_keys(config, again) ? D : static_cast<double>(model.kv_heads * model.head_width());
-  const double norm_input = is_composed ? 2 * 4 : item;
+  const double norm_input = of_family.composes_norms ? 2 * 4 : item;
   Kept kept;
   kept.head = bytes_of_head(config, norm_input, rows);
   if (again.block) {
@@ -105,12 +105,9 @@ Kept count_kept(const RunConfig& config) {
     return kept;
   }
   const double attention = again.attention ? 0 : 2 * D + 2 * G;  // q, its output, k and v
-  // gpt2: before and after the activation. Otherwise gate, up and their result; if composed, also
-  // silu(gate).
-  const double products = model.family == "gpt2" ? 2 : is_composed ? 4 : 3;
-  const double feed_forward = again.feed_forward ? 0 : products * F;
+  const double feed_forward = again.feed_forward ? 0 : of_family.feed_forward * F;
   // Recomputation starts from the residual, which a composed norm does not keep.
-  const int residuals = is_composed ? again.attention + again.feed_forward : 0;
+  const int residuals = of_family.composes_norms ? again.attention + again.feed_forward : 0;
   kept.block = (2 * (norm_input + item) + residuals * item) * D * rows +  // two norms' in and out
                item * (attention + feed_forward) * tokens / tensor;
   return kept;

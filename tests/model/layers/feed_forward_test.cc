@@ -1,0 +1,70 @@
+#include "trireme/model/layers/feed_forward.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/harness/gradients.h"
+
+namespace trireme::model {
+namespace {
+
+using namespace harness;
+
+at::Tensor composed(const Tensors& in) { return at::silu(in[0]) * in[1]; }
+
+TEST(Swiglu, EqualsSiluTimesUp) {
+  for (const int64_t width : {1, 31, 64, 1000}) {
+    assert_same_function([](const Tensors& in) { return swiglu(in[0], in[1]); }, composed,
+                         {values({3, width}, 0.37, 12), values({3, width}, 0.53, 3)}, 1e-14);
+  }
+}
+
+TEST(Swiglu, Fp32StaysWithinRounding) {
+  const Tensors in = {values({999}, 0.37, 90, at::kFloat), values({999}, 0.53, 3, at::kFloat)};
+  const auto f = [](const Tensors& t) { return swiglu(t[0], t[1]); };
+  const Tensors fp32 = value_and_gradients(f, in);
+  const Tensors fp64 =
+      value_and_gradients(composed, {in[0].to(at::kDouble), in[1].to(at::kDouble)});
+  // About eight operations and an exponential within 2 ULP.
+  for (size_t i = 0; i < 3; ++i) harness::assert_close(fp32[i], fp64[i], 0x1p-20, 0, "fp32");
+}
+
+TEST(Swiglu, BackwardTwiceThrows) {
+  const at::Tensor gate = values({4}, 0.3).requires_grad_();
+  const at::Tensor y = swiglu(gate * 1, gate * 2).sum();
+  torch::autograd::grad({y}, {gate}, {}, /*retain_graph=*/true);
+  EXPECT_ANY_THROW(torch::autograd::grad({y}, {gate}));
+}
+
+TEST(FeedForward, IsDownOfSiluGateTimesUpPlusResidual) {
+  const ModelConfig config{.width = 6, .ffn_width = 10};
+  FeedForward module(config, {}, at::kDouble);
+  const at::Tensor gate = values({10, 6}, 0.3);
+  const at::Tensor up = values({10, 6}, 0.5);
+  const at::Tensor down = values({6, 10}, 0.7);
+  const at::NoGradGuard no_grad;
+  module.gate_proj->weight.copy_(gate);
+  module.up_proj->weight.copy_(up);
+  module.down_proj->weight.copy_(down);
+  const at::Tensor x = values({2, 3, 6}, 0.37);
+  const at::Tensor expected =
+      x * 2 + at::linear(at::silu(at::linear(x, gate)) * at::linear(x, up), down);
+  harness::assert_close(module.forward(x, x * 2, {.B = x.size(0), .T = x.size(1)}), expected, 1e-14,
+                        0, "feed-forward");
+}
+
+TEST(GeluFeedForward, UsesTheTanhApproximation) {
+  const ModelConfig config{.width = 1, .ffn_width = 1};
+  GeluFeedForward module(config, {}, at::kDouble);
+  const at::NoGradGuard no_grad;
+  module.c_fc->weight.fill_(1);
+  module.c_proj->weight.fill_(1);
+  module.c_proj->bias.fill_(0.5);
+  const double x = 1.5;
+  const at::Tensor in = at::full({1, 1, 1}, x, at::kDouble);
+  const double inner = std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x);
+  EXPECT_NEAR(module.forward(in, at::zeros_like(in), {}).item<double>(),
+              0.5 * x * (1 + std::tanh(inner)) + 0.5, 1e-14);
+}
+
+}  // namespace
+}  // namespace trireme::model

@@ -1,0 +1,112 @@
+#include "trireme/model/layers/recompute.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+#include <torch/nn/module.h>
+
+#include "tests/harness/tensors.h"
+#include "tests/model/small_config.h"
+#include "trireme/base/error.h"
+#include "trireme/model/model.h"
+
+namespace trireme::model {
+namespace {
+
+at::Tensor values(at::IntArrayRef shape) {
+  return (at::arange(at::zeros(shape).numel(), at::kFloat) * 0.37).sin().view(shape);
+}
+
+struct Result {
+  at::Tensor output, grad_x, grad_w;
+  int calls = 0;
+};
+
+// Dropout between two products; once kept, once computed again.
+Result run(bool again, bool x_needs_gradient = true) {
+  at::manual_seed(5);
+  Result result;
+  const at::Tensor x = values({4, 6}).requires_grad_(x_needs_gradient);
+  const at::Tensor w = values({6, 6}).requires_grad_();
+  const auto function = [&](const std::vector<at::Tensor>& inputs) {
+    ++result.calls;
+    return at::dropout(at::tanh(inputs[0].mm(w)), 0.5, true).mm(w);
+  };
+  const at::Tensor y = recompute_if(again, function, {x});
+  // What is drawn between forward and backward must not matter, nor change.
+  const at::Tensor other = at::rand({3});
+  (y * values({4, 6})).sum().backward();
+  result.output = at::cat({y.detach().flatten(), other, at::rand({3})});
+  result.grad_x = x.grad();
+  result.grad_w = w.grad();
+  return result;
+}
+
+TEST(Recompute, HasTheBitsOfKeepingAndReplaysRandomNumbers) {
+  const Result kept = run(false);
+  const Result again = run(true);
+  EXPECT_EQ(kept.calls, 1);
+  EXPECT_EQ(again.calls, 2);
+  harness::assert_same_bits(again.output, kept.output, "output and later random numbers");
+  harness::assert_same_bits(again.grad_x, kept.grad_x, "gradient of x");
+  harness::assert_same_bits(again.grad_w, kept.grad_w, "gradient of w");
+}
+
+TEST(Recompute, WeightsGetGradientsThoughNoInputNeedsOne) {
+  harness::assert_same_bits(run(true, false).grad_w, run(false, false).grad_w, "gradient of w");
+}
+
+TEST(Recompute, RunsOnceWithoutGradients) {
+  const c10::NoGradGuard no_grad;
+  int calls = 0;
+  recompute([&](const std::vector<at::Tensor>& x) { return ++calls, x[0] * 2; }, {values({3})});
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(Recompute, AFunctionThatStopsTheGradientHasNone) {
+  const at::Tensor x = values({3}).requires_grad_();
+  const auto detached = [](const std::vector<at::Tensor>& x) { return x[0].detach() * 2; };
+  (recompute(detached, {x}) + x).sum().backward();
+  harness::assert_same_bits(x.grad(), at::ones_like(x), "gradient beside the function");
+}
+
+TEST(Recompute, PlansAreNamed) {
+  EXPECT_TRUE(recompute_plan(Recompute::kFull, "").block);
+  const RecomputePlan plan = recompute_plan(Recompute::kSelective, "attention_core, feed_forward");
+  EXPECT_TRUE(plan.attention_core && plan.feed_forward);
+  EXPECT_FALSE(plan.attention || plan.block);
+  EXPECT_FALSE(recompute_plan(Recompute::kNone, "attention").attention);
+  EXPECT_THROW(recompute_plan(Recompute::kSelective, ""), ConfigError);
+  EXPECT_THROW(recompute_plan(Recompute::kSelective, "mlp"), ConfigError);
+}
+
+// Every plan of both families: loss and each gradient.
+TEST(Recompute, ModelsHaveTheSameGradientsWithEveryPlan) {
+  for (const auto& [family, dropout] :
+       {std::pair("llama", 0.0), {"llama", 0.3}, {"gpt2", 0.0}, {"gpt2", 0.3}}) {
+    const ModelConfig config = small_config(family, dropout);
+    const at::Tensor tokens = at::arange(16).remainder(11).view({2, 8});
+    const auto gradients = [&](const RecomputePlan& plan) {
+      const auto model = make_model(config, 3, at::kFloat);
+      model->set_recompute(plan);
+      const Loss loss = model->loss(tokens, tokens, TrainingPlace{.step = 4, .first_sequence = 6});
+      loss.sum.backward();
+      std::vector<at::Tensor> result{loss.sum.detach()};
+      for (const at::Tensor& p : model->module().parameters()) result.push_back(p.grad());
+      return result;
+    };
+    const auto expected = gradients({});
+    for (const RecomputePlan& plan :
+         {RecomputePlan{.block = true}, RecomputePlan{.attention = true},
+          RecomputePlan{.attention_core = true}, RecomputePlan{.feed_forward = true},
+          RecomputePlan{.block = true, .attention = true, .attention_core = true}}) {
+      const auto actual = gradients(plan);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        harness::assert_same_bits(actual[i], expected[i], family + std::to_string(i));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme::model

@@ -1,0 +1,69 @@
+#include "trireme/model/layers/rms_norm.h"
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include "tests/harness/gradients.h"
+
+namespace trireme::model {
+namespace {
+
+using namespace harness;
+
+constexpr double kEpsilon = 1e-5;
+
+at::Tensor composed(const Tensors& in) {
+  return in[0] * at::rsqrt(in[0].square().mean(-1, true) + kEpsilon) * in[1];
+}
+
+TEST(RmsNorm, EqualsItsFormula) {
+  for (const int64_t width : {1, 2, 31, 32, 33, 256}) {
+    assert_same_function([](const Tensors& in) { return rms_norm(in[0], in[1], kEpsilon); },
+                         composed, {values({3, 5, width}, 0.37, 2), values({width}, 0.9, 2)},
+                         1e-12);
+  }
+}
+
+TEST(RmsNorm, SumsTheWeightsGradientOverMoreRowsThanOneBlock) {
+  assert_same_function([](const Tensors& in) { return rms_norm(in[0], in[1], kEpsilon); }, composed,
+                       {values({401, 40}, 0.37), values({40}, 0.9)}, 1e-12);
+}
+
+TEST(RmsNorm, BranchAddsTheResidualsGradient) {
+  assert_same_function(
+      [](const Tensors& in) {
+        const auto [x, y] = rms_norm_branch(in[0], in[1], kEpsilon);
+        return x * 3 + y;
+      },
+      [](const Tensors& in) { return in[0] * 3 + composed(in); },
+      {values({4, 10}, 0.37), values({10}, 0.9)}, 1e-12);
+  assert_same_function(
+      [](const Tensors& in) { return rms_norm_branch(in[0], in[1], kEpsilon).first * in[1]; },
+      [](const Tensors& in) { return in[0] * in[1]; }, {values({4, 10}, 0.37), values({10}, 0.9)},
+      1e-12);
+}
+
+TEST(RmsNorm, ThreadsDoNotChangeBits) {
+  const auto run = [&](int threads) {
+    at::set_num_threads(threads);
+    return value_and_gradients(
+        [](const Tensors& in) { return rms_norm(in[0], in[1], kEpsilon); },
+        {values({1000, 48}, 0.37, 1, at::kFloat), values({48}, 0.9, 1, at::kFloat)});
+  };
+  const int before = at::get_num_threads();
+  const Tensors one = run(1);
+  const Tensors three = run(3);
+  at::set_num_threads(before);
+  for (size_t i = 0; i < 3; ++i) harness::assert_same_bits(three[i], one[i], "threads");
+}
+
+TEST(RmsNorm, Bf16IsTheRoundingOfFp32) {
+  const at::Tensor x = values({3, 16}, 0.37, 1, at::kBFloat16);
+  const at::Tensor weight = at::ones({16}, at::kBFloat16);
+  const at::Tensor expected = rms_norm(x.to(at::kFloat), weight.to(at::kFloat), kEpsilon);
+  // One rounding to 8 bits of significand, of values up to 2.
+  harness::assert_close(rms_norm(x, weight, kEpsilon), expected, 0x1p-8, 0, "bf16");
+}
+
+}  // namespace
+}  // namespace trireme::model

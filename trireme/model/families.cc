@@ -1,0 +1,36 @@
+// The registry of all families: a new one is one line here, with the header of its folder.
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "trireme/base/choice.h"
+#include "trireme/base/error.h"
+#include "trireme/model/family/config.h"
+#include "trireme/model/family/family.h"
+#include "trireme/model/gpt2/gpt2.h"
+#include "trireme/model/llama/llama.h"
+
+namespace trireme::model {
+namespace {
+
+constexpr Choice<const Family& (*)()> kFamilies[] = {
+    {"llama", llama_family},
+    {"gpt2", gpt2_family},
+};
+
+}  // namespace
+
+std::vector<std::string> family_names() { return names_of(kFamilies); }
+
+const Family& family_of(const ModelConfig& config) {
+  const auto found = std::ranges::find_if(
+      kFamilies, [&](const auto& choice) { return choice.name == config.family; });
+  if (found != std::end(kFamilies)) return found->value();
+  std::string names;
+  for (const auto& choice : kFamilies) names.append(names.empty() ? "" : ", ").append(choice.name);
+  throw ConfigError(concat("model.family = \"", config.family, "\" is unknown; expected one of ",
+                           names, ": choose one of them"));
+}
+
+}  // namespace trireme::model

@@ -1,0 +1,70 @@
+#include "trireme/model/family/config.h"
+
+#include <string_view>
+#include <utility>
+
+#include <c10/util/accumulate.h>
+
+#include "trireme/base/error.h"
+#include "trireme/model/family/family.h"
+
+namespace trireme::model {
+namespace {
+
+void check_divides(std::string_view part_key, int64_t part, std::string_view whole_key,
+                   int64_t whole) {
+  TRIREME_CHECK(whole % part == 0, "model.", part_key, " = ", part, " does not divide model.",
+                whole_key, " = ", whole, "; expected a divisor: change one of them");
+}
+
+// Of the model with `layers` blocks instead. Blocks are alike, so two such counts say it all.
+int64_t elements_with(ModelConfig config, int64_t layers) {
+  config.layers = layers;
+  const ModelPlan plan = make_plan(config, /*tensor_ranks=*/1);
+  int64_t elements = 0;
+  for (const ParameterPlan& parameter : plan.parameters()) {
+    elements += c10::multiply_integers(parameter.layout.shape());
+  }
+  return elements;
+}
+
+}  // namespace
+
+bool ModelConfig::has_tied_head() const { return family_of(*this).has_tied_head(*this); }
+
+void validate(const ModelConfig& config) {
+  const Family& family = family_of(config);
+  const std::pair<std::string_view, int64_t> sizes[] = {
+      {"layers", config.layers},       {"width", config.width},
+      {"heads", config.heads},         {"kv_heads", config.kv_heads},
+      {"ffn_width", config.ffn_width}, {"sequence_length", config.sequence_length}};
+  for (const auto& [key, value] : sizes) {
+    TRIREME_CHECK(value > 0, "model.", key, " = ", value, "; expected at least 1: set it higher");
+  }
+  TRIREME_CHECK(config.vocab_size >= 0, "model.vocab_size = ", config.vocab_size,
+                "; expected at least 1, or 0 to take it from the data");
+  TRIREME_CHECK(config.norm_epsilon > 0, "model.norm_epsilon = ", config.norm_epsilon,
+                "; expected a positive number such as 1e-5");
+  TRIREME_CHECK(config.dropout >= 0 && config.dropout < 1, "model.dropout = ", config.dropout,
+                "; expected at least 0 (none) and below 1, such as 0.1");
+  check_divides("heads", config.heads, "width", config.width);
+  check_divides("kv_heads", config.kv_heads, "heads", config.heads);
+  family.check(config);
+}
+
+int64_t num_parameters(const ModelConfig& config) {
+  const int64_t none = elements_with(config, 0);
+  return none + config.layers * (elements_with(config, 1) - none);
+}
+
+double flops_per_token(const ModelConfig& config) {
+  const double D = static_cast<double>(config.width);
+  const double layers = static_cast<double>(config.layers);
+  const double matmul_parameters = layers * family_of(config).matmul_parameters(config) +
+                                   static_cast<double>(config.vocab_size) * D;
+  // Scores and their product with v: 2 * 2 * T * D forward, twice that backward.
+  const double scores = 12 * layers * static_cast<double>(config.sequence_length) * D;
+  return 6 * matmul_parameters + scores;
+}
+
+}  // namespace trireme::model

@@ -1,0 +1,121 @@
+#include "trireme/model/family/init.h"
+
+#include <cmath>
+#include <numbers>
+#include <string>
+
+#include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
+#include <torch/nn/module.h>
+
+#include "trireme/base/error.h"
+#include "trireme/model/family/family.h"
+
+namespace trireme::model {
+namespace {
+
+constexpr double kStd = 0.02;
+constexpr int64_t kGrain = 1 << 14;
+
+// Elements 2 i and 2 i + 1 of a stream: both outputs of one Box-Muller draw on block i.
+std::pair<double, double> normal_pair(RandomKey key, uint64_t block) {
+  const auto bits = random_bits(key, block);
+  const auto unit = [](uint32_t high, uint32_t low) {
+    const uint64_t joined = (static_cast<uint64_t>(high) << 32) | low;
+    return static_cast<double>(joined >> 11) * 0x1.0p-53;
+  };
+  // 1 - u lies in (0, 1], where the logarithm is finite.
+  const double radius = std::sqrt(-2.0 * std::log(1.0 - unit(bits[0], bits[1])));
+  const double angle = 2.0 * std::numbers::pi * unit(bits[2], bits[3]);
+  return {radius * std::cos(angle), radius * std::sin(angle)};
+}
+
+// Elements [begin, begin + size) of the stream.
+template <typename scalar>
+void fill_run(scalar* out, int64_t begin, int64_t size, RandomKey key, double std) {
+  const int64_t end = begin + size;
+  for (int64_t block = begin / 2; 2 * block < end; ++block) {
+    const auto [even, odd] = normal_pair(key, static_cast<uint64_t>(block));
+    if (2 * block >= begin) out[2 * block - begin] = static_cast<scalar>(std * even);
+    if (2 * block + 1 < end) out[2 * block + 1 - begin] = static_cast<scalar>(std * odd);
+  }
+}
+
+// Where row `row` (a run along the last dimension) of the box starts in the whole tensor.
+int64_t global_start(const mesh::Box& box, const std::vector<int64_t>& global_shape, int64_t row) {
+  const int last = static_cast<int>(global_shape.size()) - 1;
+  int64_t start = box.offset[last];
+  int64_t stride = global_shape[last];
+  for (int d = last - 1; d >= 0; --d) {
+    start += (box.offset[d] + row % box.size[d]) * stride;
+    row /= box.size[d];
+    stride *= global_shape[d];
+  }
+  return start;
+}
+
+}  // namespace
+
+Initialiser default_initialiser(const ModelConfig& config, std::string_view name) {
+  const auto contains = [&](std::string_view part) { return name.find(part) != name.npos; };
+  if (name.ends_with(".bias")) return {};
+  if (contains("norm.") || contains("layernorm.") || contains("ln_")) return {.value = 1};
+  const bool closes_branch =
+      contains(".o_proj.") || contains(".down_proj.") || contains(".c_proj.");
+  if (!closes_branch) return {.std = kStd};
+  return {.std = kStd / std::sqrt(2.0 * static_cast<double>(config.layers))};
+}
+
+Initialiser initialiser_of(const ModelConfig& config, std::string_view name) {
+  return family_of(config).initialiser_of(config, name);
+}
+
+void fill_normal(at::Tensor local, const mesh::Box& box, const std::vector<int64_t>& global_shape,
+                 RandomKey key, double std) {
+  TRIREME_ASSERT(local.sizes() == at::IntArrayRef(box.size),
+                 "box does not have the tensor's shape");
+  TRIREME_ASSERT(box.size.size() == global_shape.size() && !global_shape.empty(),
+                 "box and global shape differ in dimensions");
+  TRIREME_ASSERT(local.is_contiguous(), "fill_normal needs contiguous memory");
+  if (local.numel() == 0) return;
+  if (!local.is_cpu()) {
+    at::Tensor host = at::empty(local.sizes(), local.options().device(at::kCPU));
+    fill_normal(host, box, global_shape, key, std);
+    local.copy_(host);
+    return;
+  }
+  const int64_t run = box.size.back();
+  const int64_t rows = local.numel() / run;
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kBFloat16, at::kHalf, local.scalar_type(), "fill_normal", [&] {
+        scalar_t* out = local.mutable_data_ptr<scalar_t>();
+        const int64_t grain = std::max<int64_t>(1, kGrain / run);
+        at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
+          for (int64_t row = begin; row < end; ++row) {
+            fill_run(out + row * run, global_start(box, global_shape, row), run, key, std);
+          }
+        });
+      });
+}
+
+void initialise(at::Tensor local, const mesh::Box& box, const std::vector<int64_t>& global_shape,
+                const ModelConfig& config, uint64_t seed, std::string_view name) {
+  const at::NoGradGuard no_grad;
+  const Initialiser rule = initialiser_of(config, name);
+  if (rule.std == 0) {
+    local.fill_(rule.value);
+  } else {
+    fill_normal(local, box, global_shape, random_key(seed, name), rule.std);
+  }
+}
+
+void initialise(torch::nn::Module& module, const ModelPlan& plan, int rank, uint64_t seed) {
+  for (const auto& item : module.named_parameters()) {
+    const mesh::Layout& layout = plan.layout(item.key());
+    initialise(item.value(), layout.local_box(rank), layout.shape(), plan.config(), seed,
+               item.key());
+  }
+}
+
+}  // namespace trireme::model

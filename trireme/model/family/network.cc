@@ -1,0 +1,44 @@
+#include "trireme/model/family/network.h"
+
+#include <utility>
+
+namespace trireme::model {
+
+void Network::add_embedding(std::string unit, std::vector<at::Tensor> parameters) {
+  // An embedding's backward does not read the weights; nor does that of the fused head.
+  units_.push_back({std::move(unit), std::move(parameters), /*weights_in_backward=*/false});
+}
+
+void Network::add_block(std::string unit, std::shared_ptr<Block> block) {
+  units_.push_back({std::move(unit), block->parameters()});
+  blocks_.push_back(std::move(block));
+}
+
+void Network::add_norm(std::string unit, std::vector<at::Tensor> parameters) {
+  units_.push_back({std::move(unit), std::move(parameters)});
+}
+
+void Network::add_head(std::string unit, const at::Tensor& weight_VD) {
+  head_VD_ = weight_VD;
+  head_unit_ = units_.size();
+  units_.push_back({std::move(unit), {weight_VD}, /*weights_in_backward=*/false});
+}
+
+void Network::set_recompute(const RecomputePlan& plan) {
+  for (const auto& block : blocks_) block->set_recompute(plan);
+}
+
+at::Tensor Network::forward(const at::Tensor& input, const TokenBatch& batch) {
+  size_t unit = 0;
+  at::Tensor x = input;
+  if (part_.embeds) {
+    x = run_unit(unit++, x, [&](const at::Tensor& tokens) { return embed(tokens, batch); });
+  }
+  for (const auto& block : blocks_) {
+    x = run_unit(unit++, x, [&](const at::Tensor& in) { return block->forward(in, batch); });
+  }
+  if (!part_.has_head) return x;
+  return run_unit(unit, x, [this](const at::Tensor& in) { return last_norm(in); });
+}
+
+}  // namespace trireme::model

@@ -1,0 +1,81 @@
+#include "trireme/model/family/plan.h"
+
+#include <algorithm>
+
+#include "trireme/base/error.h"
+#include "trireme/model/family/family.h"
+#include "trireme/parallel/data/tree_sum.h"
+
+namespace trireme::model {
+namespace {
+
+std::vector<int64_t> times(std::span<const int64_t> cuts, int64_t factor) {
+  std::vector<int64_t> result;
+  for (const int64_t cut : cuts) result.push_back(cut * factor);
+  return result;
+}
+
+mesh::Range part_of(const std::vector<int64_t>& cuts, int rank) {
+  const auto at = static_cast<size_t>(rank);
+  return {cuts[at], cuts[at + 1] - cuts[at]};
+}
+
+void check_enough(int ranks, const char* key, int64_t value) {
+  TRIREME_CHECK(ranks == 1 || ranks <= value, "parallel.tensor is ", ranks, " and model.", key,
+                " is ", value, ", so that a rank would have none; set parallel.tensor to at most ",
+                value);
+}
+
+}  // namespace
+
+TensorCuts::TensorCuts(const ModelConfig& config, int ranks) : ranks(ranks) {
+  check_enough(ranks, "heads", config.heads);
+  check_enough(ranks, "ffn_width", config.ffn_width);
+  check_enough(ranks, "vocab_size", config.vocab_size);
+  if (ranks <= config.kv_heads) {
+    kv_heads = parallel::even_cuts(config.kv_heads, ranks);
+    heads = times(kv_heads, config.heads / config.kv_heads);
+  } else {
+    heads = parallel::even_cuts(config.heads, ranks);
+  }
+  ffn = parallel::even_cuts(config.ffn_width, ranks);
+  vocab = parallel::even_cuts(config.vocab_size, ranks);
+}
+
+mesh::Range TensorCuts::heads_of(int rank) const { return part_of(heads, rank); }
+
+mesh::Range TensorCuts::kv_heads_of(int rank, const ModelConfig& config) const {
+  if (!kv_heads.empty()) return part_of(kv_heads, rank);
+  const int64_t group = config.heads / config.kv_heads;
+  const mesh::Range own = heads_of(rank);
+  const int64_t first = own.offset / group;
+  return {first, (own.offset + own.size - 1) / group - first + 1};
+}
+
+mesh::Range TensorCuts::ffn_of(int rank) const { return part_of(ffn, rank); }
+mesh::Range TensorCuts::vocab_of(int rank) const { return part_of(vocab, rank); }
+
+void ModelPlan::add_whole(std::string name, std::vector<int64_t> shape) {
+  parameters_.push_back(
+      {std::move(name), mesh::Layout(std::move(shape), {{"tensor", cuts_.ranks}})});
+}
+
+void ModelPlan::add_split(std::string name, std::vector<int64_t> shape, int dim,
+                          std::span<const int64_t> cuts, int64_t width) {
+  if (cuts.empty()) return add_whole(std::move(name), std::move(shape));
+  parameters_.push_back(
+      {std::move(name), mesh::Layout(std::move(shape), {{"tensor", cuts_.ranks}},
+                                     {mesh::Placement::sharded(dim, times(cuts, width))})});
+}
+
+const mesh::Layout& ModelPlan::layout(std::string_view name) const {
+  const auto found = std::ranges::find(parameters_, name, &ParameterPlan::name);
+  TRIREME_ASSERT(found != parameters_.end(), "the plan has no parameter \"", name, "\"");
+  return found->layout;
+}
+
+ModelPlan make_plan(const ModelConfig& config, int tensor_ranks) {
+  return family_of(config).plan(config, tensor_ranks);
+}
+
+}  // namespace trireme::model

@@ -1,0 +1,53 @@
+// GPT-2: layer norm before each branch, learned positions, biases, tied embedding.
+// Source: Radford et al. 2019, "Language models are unsupervised multitask learners", section 2.3
+#pragma once
+
+#include <memory>
+
+#include "trireme/model/family/family.h"
+#include "trireme/model/family/network.h"
+#include "trireme/model/layers/attention.h"
+#include "trireme/model/layers/dropout.h"
+#include "trireme/model/layers/embedding.h"
+#include "trireme/model/layers/feed_forward.h"
+#include "trireme/model/layers/layer_norm.h"
+#include "trireme/model/layers/transformer_block.h"
+
+namespace trireme::model {
+
+// x + attention(norm(x)), then the same with the feed-forward.
+class Gpt2Block : public TransformerBlock {
+ public:
+  // layer: its number in the whole model.
+  Gpt2Block(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype, int64_t layer);
+
+ private:
+  at::Tensor compute(const at::Tensor& x, const TokenBatch& batch) override;
+
+  std::shared_ptr<LayerNorm> ln_1_;
+  std::shared_ptr<Attention> attn_;
+  std::shared_ptr<LayerNorm> ln_2_;
+  std::shared_ptr<GeluFeedForward> mlp_;
+};
+
+// Embeddings, blocks, norm, as far as the part has them; the head is the token embedding.
+class Gpt2 : public Network {
+ public:
+  Gpt2(const ModelConfig& config, const ModelAxes& axes, const ModelPart& part,
+       at::ScalarType dtype);
+
+ private:
+  at::Tensor embed(const at::Tensor& tokens_BT, const TokenBatch& batch) override;
+  at::Tensor last_norm(const at::Tensor& x) override;
+
+  std::shared_ptr<TokenEmbedding> wte_;     // null: the part does not embed
+  std::shared_ptr<PositionEmbedding> wpe_;  // the same
+  Dropout dropout_;                         // of the sum of both
+  std::shared_ptr<LayerNorm> ln_f_;         // null: the part has no head
+};
+
+// Its plan splits matrices by heads, feed-forward rows and vocabulary; norms, positions and the
+// biases of layers that sum over ranks are whole on every rank.
+const Family& gpt2_family();
+
+}  // namespace trireme::model

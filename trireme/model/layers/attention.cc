@@ -1,0 +1,105 @@
+#include "trireme/model/layers/attention.h"
+
+#include <ATen/ATen.h>
+
+#include "trireme/model/layers/recompute.h"
+#include "trireme/model/layers/rotary.h"
+#include "trireme/parallel/tensor/column_linear.h"
+#include "trireme/parallel/tensor/replicated_weight.h"
+
+namespace trireme::model {
+namespace {
+
+// [B, T, K * H] -> [B, N, T, H]; each kv head is copied for its N/K query heads.
+at::Tensor split_heads(const at::Tensor& x_BTG, int64_t kv_heads, int64_t copies) {
+  const int64_t B = x_BTG.size(0);
+  const int64_t T = x_BTG.size(1);
+  const int64_t H = x_BTG.size(2) / kv_heads;
+  const at::Tensor x_BTKH = x_BTG.view({B, T, kv_heads, H});
+  if (copies == 1) return x_BTKH.transpose(1, 2);
+  const at::Tensor x_BTNH =
+      x_BTKH.unsqueeze(3).expand({B, T, kv_heads, copies, H}).reshape({B, T, kv_heads * copies, H});
+  return x_BTNH.transpose(1, 2);
+}
+
+}  // namespace
+
+at::Tensor causal_attention(const at::Tensor& q_BTD, const at::Tensor& k_BTG,
+                            const at::Tensor& v_BTG, int64_t heads, int64_t kv_heads) {
+  const int64_t copies = heads / kv_heads;
+  const at::Tensor q_BNTH = split_heads(q_BTD, heads, 1);
+  const at::Tensor k_BNTH = split_heads(k_BTG, kv_heads, copies);
+  const at::Tensor v_BNTH = split_heads(v_BTG, kv_heads, copies);
+  const at::Tensor out_BNTH = at::scaled_dot_product_attention(
+      q_BNTH, k_BNTH, v_BNTH, /*attn_mask=*/{}, /*dropout_p=*/0.0, /*is_causal=*/true);
+  return out_BNTH.transpose(1, 2).reshape(q_BTD.sizes());
+}
+
+Attention::Attention(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
+                     const AttentionOptions& options)
+    : axis_(axes.tensor), head_width_(config.head_width()) {
+  const TensorCuts cuts(config, axis_.size());
+  const mesh::Range own = cuts.heads_of(axis_.rank());
+  const mesh::Range kv = cuts.kv_heads_of(axis_.rank(), config);
+  heads_ = own.size;
+  kv_heads_ = kv.size;
+  shares_kv_heads_ = cuts.kv_heads.empty();
+  if (shares_kv_heads_) {
+    first_kv_row_ = kv.offset * head_width_;
+    for (int64_t head = own.offset; head < own.offset + own.size; ++head) {
+      kv_head_of_.push_back(head / (config.heads / config.kv_heads) - kv.offset);
+    }
+  }
+  const int64_t D = config.width;
+  const int64_t kv_width = (shares_kv_heads_ ? config.kv_heads : kv.size) * head_width_;
+  const auto linear = [&](const char* name, int64_t in, int64_t out) {
+    return register_module(name, std::make_shared<Linear>(in, out, options.bias, dtype));
+  };
+  q_proj = linear("q_proj", D, heads_ * head_width_);
+  k_proj = linear("k_proj", D, kv_width);
+  v_proj = linear("v_proj", D, kv_width);
+  o_proj = linear(options.output_name, heads_ * head_width_, D);
+}
+
+// The rows of a key or value projection that this rank computes.
+parallel::LinearWeight Attention::kv_weights(const Linear& projection) const {
+  if (!shares_kv_heads_) return projection.weights();
+  const auto rows = [this](const at::Tensor& whole) {
+    return whole.defined() ? parallel::replicated_weight(whole, axis_)
+                                 .narrow(0, first_kv_row_, kv_heads_ * head_width_)
+                           : whole;
+  };
+  return {rows(projection.weight), rows(projection.bias)};
+}
+
+// With shared kv heads, where a rank's query heads need not fill whole groups: [B, T, k * H] ->
+// [B, T, n * H], the kv head of each query head.
+at::Tensor Attention::kv_of_each_head(const at::Tensor& x_BTG) const {
+  if (!shares_kv_heads_) return x_BTG;
+  const at::Tensor index = at::tensor(kv_head_of_, at::kLong).to(x_BTG.device());
+  return x_BTG.unflatten(2, {kv_heads_, head_width_}).index_select(2, index).flatten(2);
+}
+
+at::Tensor Attention::forward(const at::Tensor& x, const at::Tensor& residual,
+                              const TokenBatch& batch) {
+  const std::vector<at::Tensor> qkv = parallel::column_linear(
+      x, {q_proj->weights(), kv_weights(*k_proj), kv_weights(*v_proj)}, batch.lead(), axis_);
+  at::Tensor q_BTD = qkv[0], k_BTG = qkv[1];
+  if (batch.cos_TH.defined()) {
+    q_BTD = apply_rotary(q_BTD, batch.cos_TH, batch.sin_TH);
+    k_BTG = apply_rotary(k_BTG, batch.cos_TH, batch.sin_TH);
+  }
+  const int64_t kv_heads = shares_kv_heads_ ? heads_ : kv_heads_;
+  const auto core = [heads = heads_, kv_heads, context = batch.context,
+                     documents_BT = batch.documents_BT](const std::vector<at::Tensor>& in) {
+    if (context) return parallel::context_attention(in[0], in[1], in[2], heads, kv_heads, *context);
+    if (documents_BT.defined())
+      return parallel::whole_attention(in[0], in[1], in[2], heads, kv_heads, documents_BT);
+    return causal_attention(in[0], in[1], in[2], heads, kv_heads);
+  };
+  const at::Tensor out_BTD =
+      recompute_if(recompute_core, core, {q_BTD, kv_of_each_head(k_BTG), kv_of_each_head(qkv[2])});
+  return dropout.close_branch(out_BTD, o_proj->weights(), residual, axis_, batch);
+}
+
+}  // namespace trireme::model

@@ -1,0 +1,166 @@
+#include "trireme/model/layers/dropout.h"
+
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/machine/multiversion.h"
+#include "trireme/base/random/random_words.h"
+#include "trireme/parallel/tensor/row_linear.h"
+
+namespace trireme::model {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr int64_t kRowsPerTask = 16;
+
+struct Mask : torch::CustomClassHolder {
+  at::Tensor rows_S;
+  RandomKey key;
+  double probability = 0;
+  bool has_residual = false;
+
+  // Words below it drop.
+  uint32_t threshold() const { return static_cast<uint32_t>(probability * 0x1p32); }
+  double scale() const { return 1 / (1 - probability); }
+};
+
+// use(row, words): the D random words of each row.
+template <typename Use>
+void for_each_row(const Mask& mask, int64_t width, const Use& use) {
+  const auto* numbers = mask.rows_S.const_data_ptr<int64_t>();
+  const int64_t blocks = (width + 3) / 4;
+  at::parallel_for(0, mask.rows_S.numel(), kRowsPerTask, [&](int64_t begin, int64_t end) {
+    std::vector<uint32_t> words(static_cast<size_t>(width));
+    for (int64_t row = begin; row < end; ++row) {
+      fill_random_words(mask.key, static_cast<uint64_t>(numbers[row] * blocks), words);
+      use(row, words.data());
+    }
+  });
+}
+
+template <typename scalar>
+TRIREME_INLINE void drop_body(const uint32_t* words, uint32_t threshold, scalar scale,
+                              const scalar* x, const scalar* residual, scalar* out, int64_t n) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) out[i] = words[i] >= threshold ? x[i] * scale : scalar{0};
+  if (residual == nullptr) return;
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) out[i] += residual[i];
+}
+
+#define TRIREME_DROP_KERNEL(scalar)                                                           \
+  TRIREME_MULTIVERSION void drop_row(const uint32_t* words, uint32_t threshold, scalar scale, \
+                                     const scalar* x, const scalar* residual, scalar* out,    \
+                                     int64_t n) {                                             \
+    drop_body(words, threshold, scale, x, residual, out, n);                                  \
+  }
+TRIREME_DROP_KERNEL(float)
+TRIREME_DROP_KERNEL(double)
+#undef TRIREME_DROP_KERNEL
+
+at::Tensor drop_by_kernel(const at::Tensor& x, const at::Tensor& residual, const Mask& mask) {
+  const int64_t width = x.size(-1);
+  at::Tensor out = at::empty_like(x);
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "drop", [&] {
+    const auto* x_data = x.const_data_ptr<scalar_t>();
+    const auto* residual_data = residual.defined() ? residual.const_data_ptr<scalar_t>() : nullptr;
+    auto* out_data = out.mutable_data_ptr<scalar_t>();
+    const auto scale = static_cast<scalar_t>(mask.scale());
+    const uint32_t threshold = mask.threshold();
+    for_each_row(mask, width, [&](int64_t row, const uint32_t* words) {
+      const int64_t at = row * width;
+      drop_row(words, threshold, scale, x_data + at,
+               residual_data == nullptr ? nullptr : residual_data + at, out_data + at, width);
+    });
+  });
+  return out;
+}
+
+// Any device and dtype, computed in fp32 at least; the mask is drawn on the CPU.
+at::Tensor composed_drop(const at::Tensor& x, const at::Tensor& residual, const Mask& mask) {
+  const int64_t width = x.size(-1);
+  const at::Tensor keep = at::empty(x.sizes(), at::kBool);
+  auto* keep_data = keep.mutable_data_ptr<bool>();
+  const uint32_t threshold = mask.threshold();
+  for_each_row(mask, width, [&](int64_t row, const uint32_t* words) {
+    for (int64_t i = 0; i < width; ++i) keep_data[row * width + i] = words[i] >= threshold;
+  });
+  const at::Tensor scaled = x.to(at::promote_types(x.scalar_type(), at::kFloat)) * mask.scale();
+  const at::Tensor left = at::where(keep.to(x.device()), scaled, 0);
+  return (residual.defined() ? left + residual : left).to(x.scalar_type());
+}
+
+at::Tensor apply_mask(const at::Tensor& x, const at::Tensor& residual, const Mask& mask) {
+  const bool kernel =
+      x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble);
+  if (!kernel) return composed_drop(x, residual, mask);
+  return drop_by_kernel(x.contiguous(), residual.defined() ? residual.contiguous() : residual,
+                        mask);
+}
+
+// tensors: x, and the residual if there is one.
+class DropFunction : public torch::autograd::Function<DropFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const c10::intrusive_ptr<Mask>& mask,
+                            at::TensorList tensors) {
+    ctx->saved_data["mask"] = c10::IValue::make_capsule(mask);
+    return apply_mask(tensors[0], mask->has_residual ? tensors[1] : at::Tensor(), *mask);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const auto mask = c10::static_intrusive_pointer_cast<Mask>(ctx->saved_data["mask"].toCapsule());
+    variable_list result{at::Tensor(), apply_mask(grads[0], at::Tensor(), *mask)};
+    if (mask->has_residual) result.push_back(grads[0]);
+    return result;
+  }
+};
+
+}  // namespace
+
+at::Tensor drop(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& rows_S,
+                RandomKey key, double probability) {
+  TRIREME_ASSERT(probability >= 0 && probability < 1, "dropout of ", probability);
+  TRIREME_ASSERT(x.dim() > 0 && x.numel() == rows_S.numel() * x.size(-1), "dropout of ", x.sizes(),
+                 " with ", rows_S.numel(), " rows");
+  TRIREME_ASSERT(!residual.defined() || residual.sizes() == x.sizes(), "dropout of ", x.sizes(),
+                 " added to ", residual.sizes());
+  auto mask = c10::make_intrusive<Mask>();
+  mask->rows_S = rows_S.contiguous();
+  mask->key = key;
+  mask->probability = probability;
+  mask->has_residual = residual.defined();
+  std::vector<at::Tensor> tensors{x};
+  if (residual.defined()) tensors.push_back(residual);
+  return DropFunction::apply(mask, at::TensorList(tensors));
+}
+
+bool Dropout::drops(const TokenBatch& batch) const {
+  return probability_ > 0 && batch.dropout != nullptr;
+}
+
+RandomKey Dropout::key(const DropoutDraw& draw) const {
+  return random_key(draw.seed, concat("dropout/", draw.step, "/", place_));
+}
+
+at::Tensor Dropout::forward(const at::Tensor& x, const TokenBatch& batch) const {
+  if (!drops(batch)) return x;
+  return drop(x, {}, batch.dropout->rows_S, key(*batch.dropout), probability_);
+}
+
+at::Tensor Dropout::close_branch(const at::Tensor& x_f, const parallel::LinearWeight& layer,
+                                 const at::Tensor& residual, const parallel::TensorAxis& axis,
+                                 const TokenBatch& batch) const {
+  if (!drops(batch)) return parallel::row_linear(x_f, layer, residual, axis);
+  return drop(parallel::row_linear(x_f, layer, {}, axis), residual, batch.dropout->rows_S,
+              key(*batch.dropout), probability_);
+}
+
+}  // namespace trireme::model

@@ -1,0 +1,135 @@
+#include "trireme/model/layers/feed_forward.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/machine/simd.h"
+#include "trireme/parallel/tensor/column_linear.h"
+
+namespace trireme::model {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr int64_t kGrain = 1 << 14;
+
+template <typename scalar>
+TRIREME_INLINE void forward_body(const scalar* gate, const scalar* up, scalar* out, int64_t n) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i)
+    out[i] = gate[i] / (scalar{1} + internal::fast_exp(-gate[i])) * up[i];
+}
+
+// gate and up become their gradients: with s = sigmoid(gate),
+// grad_gate = grad up s (1 + gate (1 - s)), grad_up = grad gate s.
+template <typename scalar>
+TRIREME_INLINE void backward_body(const scalar* grad, scalar* gate, scalar* up, int64_t n) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    const scalar g = gate[i];
+    const scalar s = scalar{1} / (scalar{1} + internal::fast_exp(-g));
+    const scalar grad_gate = grad[i] * up[i] * (s * (scalar{1} + g * (scalar{1} - s)));
+    up[i] = grad[i] * (g * s);
+    gate[i] = grad_gate;
+  }
+}
+
+#define TRIREME_SWIGLU_KERNELS(scalar)                                                     \
+  TRIREME_MULTIVERSION void forward_run(const scalar* gate, const scalar* up, scalar* out, \
+                                        int64_t n) {                                       \
+    forward_body(gate, up, out, n);                                                        \
+  }                                                                                        \
+  TRIREME_MULTIVERSION void backward_run(const scalar* grad, scalar* gate, scalar* up,     \
+                                         int64_t n) {                                      \
+    backward_body(grad, gate, up, n);                                                      \
+  }
+TRIREME_SWIGLU_KERNELS(float)
+TRIREME_SWIGLU_KERNELS(double)
+#undef TRIREME_SWIGLU_KERNELS
+
+class SwigluFunction : public torch::autograd::Function<SwigluFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up) {
+    const at::Tensor out = at::empty_like(gate);
+    AT_DISPATCH_FLOATING_TYPES(gate.scalar_type(), "swiglu", [&] {
+      const auto* gate_data = gate.const_data_ptr<scalar_t>();
+      const auto* up_data = up.const_data_ptr<scalar_t>();
+      auto* out_data = out.mutable_data_ptr<scalar_t>();
+      at::parallel_for(0, out.numel(), kGrain, [&](int64_t begin, int64_t end) {
+        forward_run(gate_data + begin, up_data + begin, out_data + begin, end - begin);
+      });
+    });
+    ctx->save_for_backward({gate, up});
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    // Detached aliases: writing through them bumps the version the next backward checks.
+    const at::Tensor gate = saved[0].detach();
+    const at::Tensor up = saved[1].detach();
+    const at::Tensor grad = grads[0].contiguous();
+    AT_DISPATCH_FLOATING_TYPES(gate.scalar_type(), "swiglu_backward", [&] {
+      const auto* grad_data = grad.const_data_ptr<scalar_t>();
+      auto* gate_data = gate.mutable_data_ptr<scalar_t>();
+      auto* up_data = up.mutable_data_ptr<scalar_t>();
+      at::parallel_for(0, grad.numel(), kGrain, [&](int64_t begin, int64_t end) {
+        backward_run(grad_data + begin, gate_data + begin, up_data + begin, end - begin);
+      });
+    });
+    gate.unsafeGetTensorImpl()->bump_version();
+    up.unsafeGetTensorImpl()->bump_version();
+    return {gate, up};
+  }
+};
+
+}  // namespace
+
+at::Tensor swiglu(const at::Tensor& gate_BTF, const at::Tensor& up_BTF) {
+  TRIREME_ASSERT(gate_BTF.sizes() == up_BTF.sizes(), "swiglu of ", gate_BTF.sizes(), " and ",
+                 up_BTF.sizes());
+  const at::ScalarType dtype = gate_BTF.scalar_type();
+  const bool kernel = gate_BTF.is_cpu() && (dtype == at::kFloat || dtype == at::kDouble) &&
+                      gate_BTF.is_contiguous() && up_BTF.is_contiguous();
+  if (!kernel) return at::silu(gate_BTF) * up_BTF;
+  return SwigluFunction::apply(gate_BTF, up_BTF);
+}
+
+FeedForward::FeedForward(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype)
+    : axis_(axes.tensor) {
+  const int64_t D = config.width;
+  const int64_t f = TensorCuts(config, axis_.size()).ffn_of(axis_.rank()).size;
+  gate_proj = register_module("gate_proj", std::make_shared<Linear>(D, f, false, dtype));
+  up_proj = register_module("up_proj", std::make_shared<Linear>(D, f, false, dtype));
+  down_proj = register_module("down_proj", std::make_shared<Linear>(f, D, false, dtype));
+}
+
+at::Tensor FeedForward::forward(const at::Tensor& x, const at::Tensor& residual,
+                                const TokenBatch& batch) {
+  const std::vector<at::Tensor> gate_up =
+      parallel::column_linear(x, {gate_proj->weights(), up_proj->weights()}, batch.lead(), axis_);
+  return dropout.close_branch(swiglu(gate_up[0], gate_up[1]), down_proj->weights(), residual, axis_,
+                              batch);
+}
+
+GeluFeedForward::GeluFeedForward(const ModelConfig& config, const ModelAxes& axes,
+                                 at::ScalarType dtype)
+    : axis_(axes.tensor) {
+  const int64_t D = config.width;
+  const int64_t f = TensorCuts(config, axis_.size()).ffn_of(axis_.rank()).size;
+  c_fc = register_module("c_fc", std::make_shared<Linear>(D, f, true, dtype));
+  c_proj = register_module("c_proj", std::make_shared<Linear>(f, D, true, dtype));
+}
+
+at::Tensor GeluFeedForward::forward(const at::Tensor& x, const at::Tensor& residual,
+                                    const TokenBatch& batch) {
+  const std::vector<at::Tensor> hidden =
+      parallel::column_linear(x, {c_fc->weights()}, batch.lead(), axis_);
+  return dropout.close_branch(at::gelu(hidden[0], "tanh"), c_proj->weights(), residual, axis_,
+                              batch);
+}
+
+}  // namespace trireme::model

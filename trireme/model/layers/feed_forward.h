@@ -1,0 +1,56 @@
+// The feed-forward halves of a block: SwiGLU and the GELU perceptron.
+#pragma once
+
+#include <memory>
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include "trireme/model/family/config.h"
+#include "trireme/model/family/plan.h"
+#include "trireme/model/layers/dropout.h"
+#include "trireme/model/layers/linear.h"
+
+namespace trireme::model {
+
+// silu(gate) * up. Backward writes the gradients over gate and up, which must therefore be
+// intermediate results nobody else keeps; a second backward through the same graph throws.
+// Shapes: gate_BTF, up_BTF [..., F] -> [..., F]
+// Source: Shazeer 2020, arXiv:2002.05202, section 2
+at::Tensor swiglu(const at::Tensor& gate_BTF, const at::Tensor& up_BTF);
+
+// Each rank of the tensor axis has some rows of F.
+class FeedForward : public torch::nn::Module {
+ public:
+  FeedForward(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype);
+  // Adds down(silu(gate(x)) * up(x)), less what is dropped, to the residual stream.
+  // Shapes: x, residual [B, T, D], or their rows as the tensor axis holds them -> the same
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& residual, const TokenBatch& batch);
+
+  std::shared_ptr<Linear> gate_proj;  // [f, D]
+  std::shared_ptr<Linear> up_proj;    // [f, D]
+  std::shared_ptr<Linear> down_proj;  // [D, f]
+  Dropout dropout;                    // of down_proj's result
+
+ private:
+  parallel::TensorAxis axis_;
+};
+
+// Adds c_proj(gelu(c_fc(x))), less what is dropped, to the residual stream, GELU by its tanh
+// approximation.
+// Source: Hendrycks & Gimpel 2016, arXiv:1606.08415, section 2
+class GeluFeedForward : public torch::nn::Module {
+ public:
+  GeluFeedForward(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype);
+  // Shapes: x, residual [B, T, D], or their rows as the tensor axis holds them -> the same
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& residual, const TokenBatch& batch);
+
+  std::shared_ptr<Linear> c_fc;    // [f, D]
+  std::shared_ptr<Linear> c_proj;  // [D, f]
+  Dropout dropout;                 // of c_proj's result
+
+ private:
+  parallel::TensorAxis axis_;
+};
+
+}  // namespace trireme::model

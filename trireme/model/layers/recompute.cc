@@ -1,0 +1,135 @@
+#include "trireme/model/layers/recompute.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/ivalue.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme::model {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// The default generators' states: the CPU's, and that of the inputs' device.
+class RandomState {
+ public:
+  explicit RandomState(at::Device device) {
+    add(at::detail::getDefaultCPUGenerator());
+    if (!device.is_cpu()) add(at::globalContext().defaultGenerator(device));
+  }
+  void restore() {
+    for (auto& [generator, state] : states_) {
+      const std::lock_guard lock(generator.mutex());
+      generator.set_state(state);
+    }
+  }
+
+ private:
+  void add(at::Generator generator) {
+    const std::lock_guard lock(generator.mutex());
+    at::Tensor state = generator.get_state();
+    states_.emplace_back(std::move(generator), std::move(state));
+  }
+  std::vector<std::pair<at::Generator, at::Tensor>> states_;
+};
+
+struct Call : torch::CustomClassHolder {
+  Call(TensorFunction function, at::Device device)
+      : function(std::move(function)), random(device) {}
+  TensorFunction function;
+  RandomState random;
+};
+
+class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const TensorFunction& function,
+                            at::TensorList inputs) {
+    ctx->saved_data["call"] =
+        c10::IValue::make_capsule(c10::make_intrusive<Call>(function, inputs.front().device()));
+    ctx->save_for_backward(inputs.vec());
+    return function(inputs.vec());
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const auto call = c10::static_intrusive_pointer_cast<Call>(ctx->saved_data["call"].toCapsule());
+    std::vector<at::Tensor> inputs;
+    for (const at::Tensor& saved : ctx->get_saved_variables()) {
+      at::Tensor input = saved.detach();
+      if (input.is_floating_point()) input.requires_grad_();
+      inputs.push_back(std::move(input));
+    }
+    RandomState now(inputs.front().device());
+    call->random.restore();
+    at::Tensor output;
+    {
+      const c10::AutoGradMode records(true);
+      output = call->function(inputs);
+    }
+    now.restore();
+    if (output.requires_grad()) torch::autograd::backward({output}, {grads[0]});
+    variable_list result(1);  // of the function itself
+    for (at::Tensor& input : inputs) result.push_back(input.grad());
+    return result;
+  }
+};
+
+}  // namespace
+
+RecomputePlan recompute_plan(Recompute kind, std::string_view modules) {
+  RecomputePlan plan;
+  if (kind == Recompute::kNone) return plan;
+  if (kind == Recompute::kFull) return {.block = true};
+  const std::pair<std::string_view, bool RecomputePlan::*> names[] = {
+      {"attention_core", &RecomputePlan::attention_core},
+      {"attention", &RecomputePlan::attention},
+      {"feed_forward", &RecomputePlan::feed_forward}};
+  bool any = false;
+  for (std::string_view rest = modules; !rest.empty();) {
+    const size_t comma = rest.find(',');
+    std::string_view name = rest.substr(0, comma);
+    rest = comma == std::string_view::npos ? "" : rest.substr(comma + 1);
+    while (name.starts_with(' ')) name.remove_prefix(1);
+    while (name.ends_with(' ')) name.remove_suffix(1);
+    const auto found =
+        std::ranges::find(names, name, [](const auto& entry) { return entry.first; });
+    TRIREME_CHECK(found != std::end(names), "train.recompute_modules has \"", name,
+                  "\"; expected attention_core, attention or feed_forward, separated by commas");
+    plan.*(found->second) = true;
+    any = true;
+  }
+  TRIREME_CHECK(any,
+                "recompute is \"selective\" and recompute_modules is empty; name "
+                "attention_core, attention or feed_forward");
+  return plan;
+}
+
+at::Tensor recompute(const TensorFunction& function, const std::vector<at::Tensor>& inputs) {
+  TRIREME_ASSERT(!inputs.empty(), "recompute without inputs");
+  if (!at::GradMode::is_enabled()) return function(inputs);
+  std::vector<at::Tensor> tracked = inputs;
+  // The weights inside need a gradient even where no input does.
+  const auto needs = [](const at::Tensor& input) { return input.requires_grad(); };
+  if (std::ranges::none_of(inputs, needs)) {
+    const auto first = std::ranges::find_if(
+        tracked, [](const at::Tensor& input) { return input.is_floating_point(); });
+    TRIREME_ASSERT(first != tracked.end(), "recompute of inputs that have no gradient");
+    *first = first->detach().requires_grad_();
+  }
+  return RecomputeFunction::apply(function, at::TensorList(tracked));
+}
+
+at::Tensor recompute_if(bool enabled, const TensorFunction& function,
+                        const std::vector<at::Tensor>& inputs) {
+  return enabled ? recompute(function, inputs) : function(inputs);
+}
+
+}  // namespace trireme::model

@@ -1,0 +1,125 @@
+#include "trireme/model/layers/rotary.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/machine/simd.h"
+
+namespace trireme::model {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr int64_t kRowsPerTask = 64;
+
+// `half` = H/2; from and to may be the same memory. direction -1 turns back.
+template <typename scalar>
+TRIREME_INLINE void turn_body(const scalar* from, scalar* to, const scalar* cos, const scalar* sin,
+                              scalar direction, int64_t heads, int64_t half) {
+  for (int64_t head = 0; head < heads; ++head, from += 2 * half, to += 2 * half) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < half; ++i) {
+      const scalar a = from[i];
+      const scalar b = from[i + half];
+      const scalar s = direction * sin[i];
+      to[i] = a * cos[i] - b * s;
+      to[i + half] = b * cos[i] + a * s;
+    }
+  }
+}
+
+#define TRIREME_ROTARY_KERNEL(scalar)                                                    \
+  TRIREME_MULTIVERSION void turn_row(const scalar* from, scalar* to, const scalar* cos,  \
+                                     const scalar* sin, scalar direction, int64_t heads, \
+                                     int64_t half) {                                     \
+    turn_body(from, to, cos, sin, direction, heads, half);                               \
+  }
+TRIREME_ROTARY_KERNEL(float)
+TRIREME_ROTARY_KERNEL(double)
+#undef TRIREME_ROTARY_KERNEL
+
+void turn(const at::Tensor& from_BTD, const at::Tensor& to_BTD, const at::Tensor& cos_TH,
+          const at::Tensor& sin_TH, int direction) {
+  const int64_t length = from_BTD.size(1);
+  const int64_t width = from_BTD.size(2);
+  const int64_t half = cos_TH.size(1);
+  AT_DISPATCH_FLOATING_TYPES(from_BTD.scalar_type(), "apply_rotary", [&] {
+    const auto* from = from_BTD.const_data_ptr<scalar_t>();
+    auto* to = to_BTD.mutable_data_ptr<scalar_t>();
+    const auto* cos = cos_TH.const_data_ptr<scalar_t>();
+    const auto* sin = sin_TH.const_data_ptr<scalar_t>();
+    const int64_t rows = from_BTD.size(0) * length;
+    at::parallel_for(0, rows, kRowsPerTask, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t position = row % length;
+        turn_row(from + row * width, to + row * width, cos + position * half, sin + position * half,
+                 static_cast<scalar_t>(direction), width / (2 * half), half);
+      }
+    });
+  });
+}
+
+class RotaryFunction : public torch::autograd::Function<RotaryFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x_BTD, const at::Tensor& cos_TH,
+                            const at::Tensor& sin_TH) {
+    turn(x_BTD, x_BTD, cos_TH, sin_TH, 1);
+    ctx->mark_dirty({x_BTD});
+    ctx->saved_data["cos"] = cos_TH;
+    ctx->saved_data["sin"] = sin_TH;
+    return x_BTD;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const at::Tensor grad_BTD = grads[0].contiguous();
+    const at::Tensor result_BTD = at::empty_like(grad_BTD);
+    turn(grad_BTD, result_BTD, ctx->saved_data["cos"].toTensor(), ctx->saved_data["sin"].toTensor(),
+         -1);
+    return {result_BTD, at::Tensor(), at::Tensor()};
+  }
+};
+
+// Any device and dtype, computed in the table's dtype.
+at::Tensor composed_rotary(const at::Tensor& x_BTD, const at::Tensor& cos_TH,
+                           const at::Tensor& sin_TH) {
+  const int64_t half = cos_TH.size(1);
+  const int64_t heads = x_BTD.size(2) / (2 * half);
+  const at::Tensor pairs =
+      x_BTD.view({x_BTD.size(0), x_BTD.size(1), heads, 2, half}).to(cos_TH.scalar_type());
+  const at::Tensor a = pairs.select(3, 0);
+  const at::Tensor b = pairs.select(3, 1);
+  const at::Tensor cos = cos_TH.narrow(0, 0, x_BTD.size(1)).unsqueeze(1);
+  const at::Tensor sin = sin_TH.narrow(0, 0, x_BTD.size(1)).unsqueeze(1);
+  const at::Tensor turned = at::stack({a * cos - b * sin, b * cos + a * sin}, 3);
+  return turned.reshape(x_BTD.sizes()).to(x_BTD.scalar_type());
+}
+
+}  // namespace
+
+RotaryTable::RotaryTable(int64_t sequence_length, int64_t head_width, double base,
+                         at::ScalarType dtype) {
+  const auto fp64 = at::TensorOptions().dtype(at::kDouble);
+  const at::Tensor exponent = at::arange(0, head_width, 2, fp64) / head_width;
+  const at::Tensor frequency = at::pow(base, exponent.neg());
+  const at::Tensor angle = at::outer(at::arange(sequence_length, fp64), frequency);
+  const at::ScalarType kept = at::promote_types(dtype, at::kFloat);
+  cos_TH = angle.cos().to(kept);
+  sin_TH = angle.sin().to(kept);
+}
+
+at::Tensor apply_rotary(const at::Tensor& x_BTD, const at::Tensor& cos_TH,
+                        const at::Tensor& sin_TH) {
+  TRIREME_ASSERT(x_BTD.dim() == 3 && x_BTD.size(2) % (2 * cos_TH.size(1)) == 0, "rotary of width ",
+                 x_BTD.size(-1), " by heads of ", 2 * cos_TH.size(1));
+  TRIREME_ASSERT(x_BTD.size(1) <= cos_TH.size(0), "rotary table of ", cos_TH.size(0),
+                 " positions for ", x_BTD.size(1));
+  const bool kernel =
+      x_BTD.is_cpu() && x_BTD.scalar_type() == cos_TH.scalar_type() && x_BTD.is_contiguous();
+  if (!kernel) return composed_rotary(x_BTD, cos_TH, sin_TH);
+  return RotaryFunction::apply(x_BTD, cos_TH.contiguous(), sin_TH.contiguous());
+}
+
+}  // namespace trireme::model

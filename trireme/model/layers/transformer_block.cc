@@ -1,0 +1,23 @@
+#include "trireme/model/layers/transformer_block.h"
+
+namespace trireme::model {
+
+std::shared_ptr<Attention> TransformerBlock::register_attention(
+    std::string name, std::shared_ptr<Attention> attention) {
+  attention->dropout = Dropout(dropout_, concat("blocks.", layer_, ".attention"));
+  attention_ = register_module(std::move(name), std::move(attention));
+  return attention_;
+}
+
+void TransformerBlock::set_recompute(const RecomputePlan& plan) {
+  plan_ = plan;
+  attention_->recompute_core = plan.attention_core;
+}
+
+at::Tensor TransformerBlock::forward(const at::Tensor& x, const TokenBatch& batch) {
+  return recompute_if(
+      plan_.block,
+      [this, batch](const std::vector<at::Tensor>& in) { return compute(in[0], batch); }, {x});
+}
+
+}  // namespace trireme::model

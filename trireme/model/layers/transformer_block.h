@@ -1,0 +1,72 @@
+// What the blocks of the transformers share: an attention branch and a feed-forward branch on a
+// residual stream, each dropped under its own name and computed again in backward as asked.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "trireme/base/error.h"
+#include "trireme/model/family/network.h"
+#include "trireme/model/layers/attention.h"
+#include "trireme/model/layers/dropout.h"
+#include "trireme/model/layers/recompute.h"
+
+namespace trireme::model {
+
+class TransformerBlock : public Block {
+ public:
+  at::Tensor forward(const at::Tensor& x, const TokenBatch& batch) final;
+  void set_recompute(const RecomputePlan& plan) final;
+
+ protected:
+  // layer: its number in the whole model.
+  TransformerBlock(const ModelConfig& config, int64_t layer)
+      : dropout_(config.dropout), layer_(layer) {}
+
+  // The block as its paper has it, made of the two branches.
+  virtual at::Tensor compute(const at::Tensor& x, const TokenBatch& batch) = 0;
+
+  // Adds the branch of `normed`, less what is dropped, to the residual stream.
+  // Shapes: normed, residual [B, T, D], or their rows as the tensor axis holds them -> the same
+  at::Tensor attend(Attention& attention, const at::Tensor& normed, const at::Tensor& residual,
+                    const TokenBatch& batch) const {
+    return run_branch(plan_.attention, attention, normed, residual, batch);
+  }
+  template <typename FeedForward>
+  at::Tensor feed_forward(FeedForward& mlp, const at::Tensor& normed, const at::Tensor& residual,
+                          const TokenBatch& batch) const {
+    return run_branch(plan_.feed_forward, mlp, normed, residual, batch);
+  }
+
+  std::shared_ptr<Attention> register_attention(std::string name,
+                                                std::shared_ptr<Attention> attention);
+  template <typename FeedForward>
+  std::shared_ptr<FeedForward> register_feed_forward(std::string name,
+                                                     std::shared_ptr<FeedForward> mlp) {
+    mlp->dropout = Dropout(dropout_, concat("blocks.", layer_, ".feed_forward"));
+    return register_module(std::move(name), std::move(mlp));
+  }
+
+ private:
+  template <typename Branch>
+  static at::Tensor run_branch(bool again, Branch& branch, const at::Tensor& normed,
+                               const at::Tensor& residual, const TokenBatch& batch) {
+    return recompute_if(again,
+                        [&branch, batch](const std::vector<at::Tensor>& in) {
+                          return branch.forward(in[0], in[1], batch);
+                        },
+                        {normed, residual});
+  }
+
+  double dropout_;
+  int64_t layer_;
+  RecomputePlan plan_;
+  std::shared_ptr<Attention> attention_;
+};
+
+}  // namespace trireme::model

@@ -1,0 +1,56 @@
+// Llama: RMSNorm before each branch, rotary positions, grouped queries, SwiGLU, no biases.
+// Source: Touvron et al. 2023, arXiv:2302.13971, section 2.2
+#pragma once
+
+#include <memory>
+
+#include "trireme/model/family/family.h"
+#include "trireme/model/family/network.h"
+#include "trireme/model/layers/attention.h"
+#include "trireme/model/layers/dropout.h"
+#include "trireme/model/layers/embedding.h"
+#include "trireme/model/layers/feed_forward.h"
+#include "trireme/model/layers/rms_norm.h"
+#include "trireme/model/layers/rotary.h"
+#include "trireme/model/layers/transformer_block.h"
+
+namespace trireme::model {
+
+// x + attention(norm(x)), then the same with the feed-forward.
+class LlamaBlock : public TransformerBlock {
+ public:
+  // layer: its number in the whole model.
+  LlamaBlock(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype, int64_t layer);
+
+ private:
+  at::Tensor compute(const at::Tensor& x, const TokenBatch& batch) override;
+
+  std::shared_ptr<RmsNorm> input_layernorm_;
+  std::shared_ptr<Attention> self_attn_;
+  std::shared_ptr<RmsNorm> post_attention_layernorm_;
+  std::shared_ptr<FeedForward> mlp_;
+};
+
+// Embedding, blocks, norm, and the head unless it is tied, as far as the part has them.
+class Llama : public Network {
+ public:
+  Llama(const ModelConfig& config, const ModelAxes& axes, const ModelPart& part,
+        at::ScalarType dtype);
+  // Adds the rotary angles of the positions.
+  void complete(TokenBatch& batch) const override;
+
+ private:
+  at::Tensor embed(const at::Tensor& tokens_BT, const TokenBatch& batch) override;
+  at::Tensor last_norm(const at::Tensor& x) override;
+
+  RotaryTable rotary_;
+  std::shared_ptr<TokenEmbedding> embed_tokens_;  // null: the part does not embed
+  Dropout dropout_;                               // of the embedding
+  std::shared_ptr<RmsNorm> norm_;                 // null: the part has no head
+};
+
+// Its plan splits matrices by heads, feed-forward rows and vocabulary; norms are whole on every
+// rank.
+const Family& llama_family();
+
+}  // namespace trireme::model
