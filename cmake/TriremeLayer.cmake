@@ -52,10 +52,20 @@ function(trireme_add_test name)
   if(ARG_LONG)
     set(short TEST_FILTER "-${ARG_LONG}")
     gtest_discover_tests(${name}_test DISCOVERY_TIMEOUT 60 TEST_FILTER "${ARG_LONG}" TEST_LIST ${name}_long_tests
-      PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${name};long;${ARG_LABELS}")
+      PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+    trireme_label_tests(${name}_long_tests ${name} long ${ARG_LABELS})
   endif()
-  gtest_discover_tests(${name}_test DISCOVERY_TIMEOUT 60 ${short}
-    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${name};${ARG_LABELS}")
+  gtest_discover_tests(${name}_test DISCOVERY_TIMEOUT 60 ${short} TEST_LIST ${name}_tests
+    PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+  trireme_label_tests(${name}_tests ${name} ${ARG_LABELS})
+endfunction()
+
+# trireme_label_tests(list labels...): of the tests that a gtest_discover_tests has put into `list`, which
+# itself keeps only the first of several labels. ctest reads the file when it runs.
+function(trireme_label_tests list)
+  set(file "${CMAKE_CURRENT_BINARY_DIR}/${list}_labels.cmake")
+  file(WRITE "${file}" "if(${list})\n  set_tests_properties(\${${list}} PROPERTIES LABELS \"${ARGN}\")\nendif()\n")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${file}")
 endfunction()
 
 # trireme_add_mpi_test(NAME TARGET RANKS LABEL layer [ARGUMENTS ...]): `ranks` ranks of an mpirun run the program.
