@@ -1,9 +1,10 @@
-// Attention's forward and backward over tokens split between two processes of one thread each: ring
-// and all-to-all, zig-zag and contiguous, beside one rank that computes everything and beside the
-// limit, two ranks that compute half of the sequences each and never talk.
+// Times attention's forward and backward over tokens split between two processes of one thread
+// each: ring and all-to-all, zig-zag and contiguous. Compares them with one rank that computes
+// everything, and with the limit: two ranks that compute half of the sequences each and never
+// communicate.
 //   context_attention_benchmark [rounds] [batch] [heads] [kv_heads] [head_width] [T...]
-// Medians over rounds that take every way in turn; wall seconds of the slower rank, and its CPU
-// seconds, which other programs on the machine disturb less.
+// Every round runs every way once. Prints medians over the rounds of the slower rank's wall time
+// and CPU time. Other programs on the machine disturb CPU time less.
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// Seconds of one forward and backward of a model on this process's threads: the peer of
-// model_step.py, which times the same model in eager PyTorch.
+// Times one forward and backward of a model on this process's threads. model_step.py times the same
+// model in eager PyTorch.
 //   model_step_benchmark [batch] [repeats] [threads] [layers] [width] [ffn] [heads] [vocab] [T]
 #include <sys/resource.h>
 

@@ -1,4 +1,4 @@
-// What the flight recorder costs a call: issue, start and finish, on a ring in memory and in a
+// The cost of the flight recorder per call: issue, start and finish, on a ring in memory and in a
 // file.
 #include <filesystem>
 #include <thread>
@@ -50,7 +50,7 @@ void BM_TwoThreads(benchmark::State& state) {
 }
 BENCHMARK(BM_TwoThreads)->Threads(2);
 
-// The part of it that is the clock.
+// The share of the clock in these costs.
 void BM_Clock(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(std::chrono::steady_clock::now());
 }

@@ -1,8 +1,8 @@
-// Model-state memory of each ZeRO stage beside the formulas of its paper: bf16 weights and
-// gradients, fp32 masters and AdamW moments, ranks as threads. Prints a table; exits with 1 when a
-// number is more than 5 % off.
+// Measures the model-state memory of each ZeRO stage beside the formulas of its paper: bf16 weights
+// and gradients, fp32 masters and AdamW moments, ranks as threads. Prints a table. Exits with 1 if
+// the states of any row are more than 5 % off.
 //
-// States are summed from the tensors that hold them, and checked against what libtorch's CPU
+// States are summed over the tensors that hold them. The last column shows what libtorch's CPU
 // allocator has handed out to the rank and not got back after three steps.
 // Source: Rajbhandari et al. 2020, arXiv:1910.02054, table 1
 #include <algorithm>
@@ -30,11 +30,11 @@ namespace {
 using namespace trireme;
 
 struct Measurement {
-  double parameters = 0;  // bytes a parameter
+  double parameters = 0;  // bytes per parameter, as all fields
   double gradients = 0;
   double optimizer = 0;
-  double buffers = 0;    // gathered parameters and gradients on their way, the most at one time
-  double allocated = 0;  // what the allocator says, buffers included
+  double buffers = 0;    // gathered parameters and gradients in transit, at their peak
+  double allocated = 0;  // counted by the allocator, buffers included
   double states() const { return parameters + gradients + optimizer; }
 };
 
@@ -75,7 +75,7 @@ Measurement measure_rank(comm::Communicator& group, int zero) {
           .allocated = per_parameter(counter->bytes())};
 }
 
-// The rank that holds the most.
+// The measurement of the rank that holds the most.
 Measurement measure(int num_ranks, int zero) {
   const auto groups = comm::make_thread_group(num_ranks);
   std::mutex mutex;

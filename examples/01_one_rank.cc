@@ -1,5 +1,5 @@
-// The smallest Trireme program: any torch::nn::Module, one rank. Nothing changes with more ranks
-// but the group that DistributedDataParallel gets: see 02_data_parallel.cc.
+// The smallest Trireme program: any torch::nn::Module on one rank. With more ranks, only the group
+// given to DistributedDataParallel changes: see 02_data_parallel.cc.
 //
 //   build/release/bin/example_01_one_rank
 #include <cstdio>

@@ -1,10 +1,10 @@
-// Data parallelism on your own module in ten lines: give every rank other data, let
+// Data parallelism on your own module in ten lines: give every rank different data and let
 // DistributedDataParallel sum the gradients while backward runs.
 //
 //   build/release/bin/example_02_data_parallel        two ranks as threads of one process
 //
-// Ranks as processes differ in one line: comm::connect_world(comm::world_info()) in place of the
-// thread group, started by any launcher that sets torchrun's variables.
+// To run ranks as processes, replace the thread group with comm::connect_world(comm::world_info())
+// and start the program with any launcher that sets torchrun's variables.
 #include <cmath>
 #include <cstdio>
 #include <thread>
@@ -26,7 +26,7 @@ struct Net : torch::nn::Module {
   torch::nn::Linear hidden{nullptr}, output{nullptr};
 };
 
-// One rank. Returns its weights' sum, which must be the same on all.
+// Trains one rank. Returns the sum of its weights, which must be the same on all ranks.
 double train(trireme::comm::Communicator& group) {
   Net net;
   trireme::parallel::DistributedDataParallel ddp(net, group);  // takes rank 0's weights
@@ -34,7 +34,7 @@ double train(trireme::comm::Communicator& group) {
   at::Generator random = at::detail::createCPUGenerator(1000 + group.rank());
 
   for (int step = 1; step <= 200; ++step) {
-    // Ranks may have different amounts of data: the gradient is that of the mean over all samples.
+    // Ranks may have different amounts of data. The gradient is that of the mean over all samples.
     const at::Tensor x = torch::randn({32 + 16 * group.rank(), 8}, random);
     const at::Tensor y = x.square().sum(1, /*keepdim=*/true) / 8;
     const int64_t samples = ddp.begin_step(x.size(0));

@@ -1,10 +1,10 @@
-// ZeRO-3 (fully sharded data parallelism) on your own module: say which parts are run as a whole,
+// ZeRO-3 (fully sharded data parallelism) on your own module: name the parts that run as a whole,
 // run each through ddp.run(), and give the optimizer ddp.shards(). Every rank then holds 1/N of
-// parameters, gradients and optimizer state; a part is whole only while it is used.
+// parameters, gradients and optimizer state. A part is whole only while it is used.
 //
 //   build/release/bin/example_03_fully_sharded        four ranks as threads of one process
 //
-// The losses are those of zero = 0 (DDP), bit for bit: the program trains both and compares.
+// The program also trains with zero = 0 (DDP) and checks that all losses have the same bits.
 #include <cstdio>
 #include <string>
 #include <thread>
@@ -41,7 +41,7 @@ struct Net : torch::nn::Module {
     }
     head = register_module("head", torch::nn::Linear(kWidth, 1));
   }
-  // What is gathered together. The head is in no unit: it stays whole.
+  // Each unit is gathered as a whole. The head is in no unit, so it always stays whole.
   std::vector<Unit> units() {
     std::vector<Unit> units;
     for (size_t i = 0; i < blocks.size(); ++i) {
@@ -59,14 +59,14 @@ struct Net : torch::nn::Module {
   torch::nn::Linear head{nullptr};
 };
 
-// One rank. Returns its losses.
+// Trains one rank. Returns its losses.
 std::vector<double> train(Net& net, trireme::comm::Communicator& group, int zero) {
   DistributedDataParallel ddp(net, group, {.zero = zero, .units = net.units()});
   const RunUnit run = [&](size_t unit, const at::Tensor& x, const auto& forward) {
     return ddp.run(unit, x, forward);
   };
   std::vector<at::Tensor> weights;
-  for (const auto& shard : ddp.shards()) weights.push_back(shard.weights);  // maybe empty here
+  for (const auto& shard : ddp.shards()) weights.push_back(shard.weights);  // may be empty here
   torch::optim::SGD optimizer(weights, torch::optim::SGDOptions(1e-3).momentum(0.9));
 
   at::Generator random = at::detail::createCPUGenerator(1000 + group.rank());
@@ -92,7 +92,7 @@ std::vector<double> train(Net& net, trireme::comm::Communicator& group, int zero
 
 std::vector<std::vector<double>> train_ranks(int zero) {
   const auto groups = trireme::comm::make_thread_group(4);
-  torch::manual_seed(1);  // the same beginning in every run
+  torch::manual_seed(1);  // the same initial weights in every run
   std::vector<Net> nets(groups.size());
   std::vector<std::vector<double>> losses(groups.size());
   std::vector<std::thread> ranks;

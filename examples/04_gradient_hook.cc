@@ -1,6 +1,6 @@
-// A gradient hook of your own: what the ranks send each other in place of the gradients' sum. Here
-// signSGD with majority vote (Bernstein et al. 2018, arXiv:1802.04434): a rank sends one bit an
-// element, and every weight moves the way that most ranks want.
+// Your own gradient hook: it decides what the ranks send each other instead of all-reducing
+// gradients. Here it is signSGD with majority vote (Bernstein et al. 2018, arXiv:1802.04434). A
+// rank sends one bit per element, and every weight moves in the direction that most ranks want.
 //
 //   build/release/bin/example_04_gradient_hook        three ranks as threads of one process
 //
@@ -20,12 +20,12 @@ namespace {
 
 namespace parallel = trireme::parallel;
 
-// Leaves in each gradient the majority's signs, -1, 0 or 1.
+// Replaces each gradient by the majority's signs: -1, 0 or 1.
 class MajorityHook : public parallel::GradientHook {
  public:
   int64_t all_reduce(const parallel::GradientBucket& bucket,
                      trireme::comm::Communicator& group) override {
-    // Eight signs a byte, of all gradients of the bucket.
+    // Packs eight signs into a byte, over all gradients of the bucket.
     std::vector<at::Tensor> signs;
     for (const at::Tensor& gradient : bucket.gradients) signs.push_back(gradient.ge(0).view(-1));
     at::Tensor bits = at::cat(signs).to(at::kByte);
@@ -57,8 +57,8 @@ struct Net : torch::nn::Module {
 };
 
 struct Result {
-  double first = 0, last = 0;  // mean squared errors of this rank
-  double weights = 0;          // their sum, which must be the same on all ranks
+  double first = 0, last = 0;  // this rank's mean squared errors
+  double weights = 0;          // sum of the weights, which must be the same on all ranks
 };
 
 Result train(trireme::comm::Communicator& group) {

@@ -1,6 +1,6 @@
-// Tensor parallelism on your own layers: a perceptron whose hidden units three ranks share out,
-// unevenly. Each rank holds some rows of the first matrix and the same columns of the second; one
-// sum over the ranks forward and one backward give what one rank would have computed.
+// Tensor parallelism on your own layers: three ranks share the hidden units of a perceptron
+// unevenly. Each rank holds some rows of the first matrix and the same columns of the second. With
+// one sum over the ranks in forward and one in backward, the result is that of one rank.
 //
 //   build/release/bin/example_05_tensor_parallel        three ranks as threads of one process
 #include <cmath>
@@ -21,8 +21,8 @@ using trireme::parallel::TensorAxis;
 constexpr int64_t kWidth = 8;
 constexpr int64_t kHidden = 32;  // not a multiple of three ranks
 
-// Rows or columns [offset, offset + size) of what one rank would have drawn: every layout starts
-// from the same model.
+// Draws the whole tensor as one rank would, and returns this rank's rows or columns. Every layout
+// therefore starts from the same model.
 at::Tensor draw(at::IntArrayRef shape, uint64_t seed, int64_t dim, const TensorAxis& axis) {
   at::Generator random = at::detail::createCPUGenerator(seed);
   const at::Tensor whole =
@@ -37,7 +37,7 @@ struct Perceptron : torch::nn::Module {
     bias = register_parameter("bias", draw({kHidden, 1}, 2, 0, axis).flatten());  // [F/p]
     down = register_parameter("down", draw({1, kHidden}, 3, 1, axis));            // [1, F/p]
   }
-  // x [B, D], the same on every rank -> [B, 1], the same on every rank
+  // Shapes: x [B, D], the same on every rank -> [B, 1], the same on every rank
   at::Tensor forward(const at::Tensor& x) {
     const at::Tensor hidden =
         trireme::parallel::column_linear(x, {{up, bias}}, {x.size(0)}, axis)[0];
@@ -47,7 +47,7 @@ struct Perceptron : torch::nn::Module {
   at::Tensor up, bias, down;
 };
 
-// One rank. Returns the last loss.
+// Trains one rank. Returns the last loss.
 double train(trireme::comm::Communicator& group) {
   Perceptron net({.group = &group});
   torch::optim::SGD optimizer(net.parameters(), 0.1);
@@ -86,7 +86,7 @@ int main() {
   const double alone = train_on(1).front();
   const std::vector<double> shared = train_on(3);
   std::printf("one rank ends at %.9f, three at %.9f\n", alone, shared.front());
-  // Two hundred steps in fp32, sums in another order: a few thousand roundings of 6e-8.
+  // Two hundred steps in fp32 with sums in another order: a few thousand roundings of 6e-8.
   const bool is_close = std::abs(alone - shared.front()) < 1e-3 * alone;
   return is_close && shared[0] == shared[1] && shared[1] == shared[2] ? 0 : 1;
 }

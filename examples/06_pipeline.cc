@@ -1,6 +1,6 @@
 // A pipeline of your own modules: three stages on three ranks, with a skip connection from the
-// first to the last, run by any schedule. Stages name what they read and write; the executor sends
-// it.
+// first to the last. Any schedule can run it. Stages name what they read and write, and the
+// executor sends it.
 //
 //   build/release/bin/example_06_pipeline [gpipe|1f1b|zero-bubble]
 #include <cmath>
@@ -27,7 +27,7 @@ struct Stage : torch::nn::Module {
   torch::nn::Linear linear{nullptr};
 };
 
-// This rank's module; the others' stages are only named.
+// This rank's module. The stages of other ranks are only named.
 struct Net {
   explicit Net(int rank) : module(std::make_shared<Stage>(rank == 0 ? 8 : 16, rank == 2 ? 1 : 16)) {
     at::Generator random = at::detail::createCPUGenerator(static_cast<uint64_t>(rank));
@@ -58,7 +58,7 @@ struct Net {
   std::shared_ptr<Stage> module;
 };
 
-// One rank. Returns the last mean loss on the rank of the last stage.
+// Trains one rank. Returns the last mean loss on the rank of the last stage.
 double train(Communicator& group, const std::string& schedule) {
   Net net(group.rank());
   torch::optim::SGD optimizer(net.module->parameters(), 0.05);

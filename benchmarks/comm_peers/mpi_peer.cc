@@ -1,7 +1,7 @@
 // Times raw MPI calls, for `trireme bench comm --compare mpi`. Started by mpirun:
 //   mpirun -n 2 mpi_peer --operation all_reduce,barrier --dtype fp32 --sizes 4,65536 --seconds 0.5
-// Rank 0 prints one JSON object a case. In place where trireme's calls are. What MPI has no type
-// for (reductions of fp16 and bf16) is left out.
+// Rank 0 prints one JSON object per case. Operations are in place where trireme's are. Reductions
+// of fp16 and bf16 are left out, because MPI has no type for them.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace {
 
-constexpr double kBatchSeconds = 20e-6;  // as trireme's: the clock is not what is measured
+constexpr double kBatchSeconds = 20e-6;  // as trireme's, so that reading the clock does not matter
 constexpr double kWarmUpShare = 0.2;
 
 struct Dtype {
@@ -44,7 +44,7 @@ std::vector<std::string> split(const std::string& text) {
   return words;
 }
 
-// One rank's buffers of a case and the call on them.
+// One rank's buffers for a case, and the call on them.
 class Case {
  public:
   Case(const std::string& operation, const Dtype& dtype, int64_t bytes)
@@ -53,7 +53,7 @@ class Case {
         count_(static_cast<int>(bytes / dtype.item_bytes)) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &size_);
-    // The first ranks take what is left over, as trireme's do.
+    // The first ranks take the remainder, as trireme's do.
     for (int rank = 0; rank < size_; ++rank) {
       counts_.push_back(count_ / size_ + (rank < count_ % size_ ? 1 : 0));
     }
@@ -122,8 +122,8 @@ class Case {
   int rank_ = 0;
   int size_ = 1;
   std::vector<int> counts_, offsets_;          // every rank's block
-  std::vector<int> own_counts_, own_offsets_;  // all_to_all's output: this rank's, from each
-  std::vector<char> input_, output_;           // written, so their pages are their own
+  std::vector<int> own_counts_, own_offsets_;  // all_to_all's output: one own block from each rank
+  std::vector<char> input_, output_;           // resize() writes them, so every page is allocated
 };
 
 double run(const std::function<void()>& call, int64_t count) {
@@ -137,7 +137,7 @@ struct Timing {
   double p99 = 0;
 };
 
-// Microseconds of one call, by the method of trireme/cli/bench/bench_measure.h.
+// Microseconds per call, by the method of trireme/cli/bench/bench_measure.h.
 Timing measure(const std::function<void()>& call, double seconds) {
   call();
   double one = 0;

@@ -1,5 +1,5 @@
-// A communicator that counts what goes through it, by the formulas of trireme/comm/communicator.h,
-// and passes it on. It never changes a value.
+// A communicator that counts calls and bytes by the formulas of trireme/comm/communicator.h and
+// forwards every call. It never changes a value.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace trireme::harness {
 
 struct Traffic {
   int64_t calls = 0;
-  int64_t bytes = 0;  // this rank's, as the interface states them
+  int64_t bytes = 0;  // sent or received by this rank, as the interface states them
   bool operator==(const Traffic&) const = default;
 };
 
@@ -34,7 +34,7 @@ class Ledger {
     const auto found = entries_.find({group, operation});
     return found == entries_.end() ? Traffic{} : found->second;
   }
-  // Over all operations of `group`.
+  // The sum over all operations of `group`.
   Traffic of(const std::string& group) const {
     const std::lock_guard lock(mutex_);
     Traffic sum;
@@ -57,7 +57,7 @@ class Ledger {
 
 class CountingCommunicator : public comm::Communicator {
  public:
-  // `inner` outlives this.
+  // `inner` must outlive this object.
   explicit CountingCommunicator(comm::Communicator& inner)
       : inner_(&inner), ledger_(std::make_shared<Ledger>()) {}
 
@@ -128,7 +128,7 @@ class CountingCommunicator : public comm::Communicator {
     return inner_->symmetric_empty(sizes, dtype);
   }
 
-  // The new group counts into this one's ledger, under its own name.
+  // The new group adds to this group's ledger, under its own name.
   std::unique_ptr<comm::Communicator> split(int color, int key, const std::string& name) override {
     auto group = inner_->split(color, key, name);
     if (group == nullptr) return nullptr;

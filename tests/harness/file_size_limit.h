@@ -1,4 +1,5 @@
-// Makes every write beyond so many bytes of a file fail in this process, as a full disk would.
+// While it lives, limits the size of the files that this process writes. A write beyond the limit
+// fails, as on a full disk.
 #pragma once
 
 #include <csignal>

@@ -1,4 +1,4 @@
-// Value and gradients of a function of some tensors, for comparing two ways of computing it.
+// Value and gradients of a function of tensors, to compare two ways of computing it.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,8 @@ namespace trireme::harness {
 
 using Tensors = std::vector<at::Tensor>;
 
-// {f(inputs), d(f . weight)/d(input) for each input}; the inputs are copied first, and each passes
-// through a multiplication by one, so that f may work on it in place.
+// Returns {f(inputs), d(f . weight)/d(input) for each input}. The inputs are copied first, and each
+// is multiplied by one, so f may work on it in place.
 inline Tensors value_and_gradients(const std::function<at::Tensor(const Tensors&)>& f,
                                    const Tensors& inputs) {
   Tensors leaves;
@@ -25,7 +25,7 @@ inline Tensors value_and_gradients(const std::function<at::Tensor(const Tensors&
     arguments.push_back(leaves.back() * 1);
   }
   const at::Tensor value = f(arguments);
-  // Uneven weights, none of them zero: a gradient that mixes up elements cannot pass.
+  // Uneven weights, none of them zero, so a gradient that mixes up elements cannot pass.
   const at::Tensor weight =
       at::arange(value.numel(), at::kDouble).mul_(0.7).add_(0.9).sin_().to(value.scalar_type());
   Tensors result = {value.detach().clone()};

@@ -1,4 +1,5 @@
-// Told by libtorch of every allocation and release of a thread that has it as its profiler state:
+// Counts the bytes that libtorch has allocated and not released. libtorch reports the allocations
+// and releases of a thread while this is the thread's profiler state:
 //   const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
 #pragma once
 
@@ -17,7 +18,7 @@ class LiveBytes : public c10::MemoryReportingInfoBase {
     bytes_ += bytes;
   }
   bool memoryProfilingEnabled() const override { return true; }
-  // Handed out and not got back.
+  // Bytes allocated and not yet released.
   int64_t bytes() const { return bytes_; }
 
  private:

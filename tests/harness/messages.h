@@ -1,4 +1,4 @@
-// What a failing call says.
+// The error message of a call that fails.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace trireme::harness {
 
-// The text of the `Expected` that `action` throws; empty: it throws none. Others go through.
+// Runs `action` and returns the text of the `Expected` it throws, or "" if it throws nothing. Other
+// exceptions pass through.
 template <typename Expected = Error, typename Action>
 std::string message_of(Action&& action) {
   try {

@@ -1,4 +1,4 @@
-// Ranks for tests: as threads of this process, or as processes that can be killed.
+// Ranks for tests: threads of this process, or processes that can be killed.
 #pragma once
 
 #include <functional>
@@ -12,21 +12,21 @@ namespace trireme::harness {
 
 using RankFunction = std::function<void(comm::Communicator&)>;
 
-// Runs `function` on `size` ranks as threads. The first failure is thrown again; its group goes
-// with it, so that the other ranks fail too instead of waiting.
+// Runs `function` on `size` ranks, each a thread. Rethrows the first failure. A rank that fails
+// destroys its group, so the other ranks fail too instead of waiting.
 void run_ranks(int size, const RankFunction& function, const comm::GroupOptions& options = {});
 
-// A process's end: exit code, or minus the signal that killed it.
+// How a process ended: its exit code, or minus the signal that killed it.
 using ExitStatus = int;
 
-// Runs `function` on `size` processes over shared memory; none is left behind. A rank that returns
-// exits with 0, one that throws prints what and exits with 1. Fork before the test uses several
-// threads.
+// Runs `function` on `size` processes over shared memory. No process is left behind. A rank that
+// returns exits with 0. A rank that throws prints the error and exits with 1. Fork before the test
+// uses several threads.
 std::vector<ExitStatus> fork_ranks(int size, const RankFunction& function,
                                    const comm::GroupOptions& options = {});
 
-// Runs `function(rank)` on `size` processes; none is left behind. As fork_ranks, but each makes its
-// own group. A rank in which a gtest expectation failed exits with 1.
+// Runs `function(rank)` on `size` processes, as fork_ranks() does, but each makes its own group. In
+// both, a rank with a failed gtest expectation exits with 1.
 std::vector<ExitStatus> fork_processes(int size, const std::function<void(int rank)>& function);
 
 // A group name that no other test uses.

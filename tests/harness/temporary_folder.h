@@ -1,4 +1,4 @@
-// A fresh folder that is gone at the end of its scope; and what lies in a folder.
+// A new empty folder that is removed at the end of its scope, and a list of a folder's contents.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// What lies in it, in order.
+// The names of the folder's items, sorted.
 inline std::vector<std::string> names_in(const std::filesystem::path& folder) {
   std::vector<std::string> names;
   for (const auto& item : std::filesystem::directory_iterator(folder)) {

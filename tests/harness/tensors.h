@@ -1,4 +1,4 @@
-// Comparisons of tensors that say where and by how much they differ.
+// Comparisons of tensors. Failures say where, or by how much, they differ.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ void assert_same_bits(const at::Tensor& actual, const at::Tensor& expected,
                       const std::string& what);
 
 // Fails the test unless |actual - expected| <= relative * max|expected| + absolute everywhere.
-// The caller derives the tolerance; there is no default.
+// The caller derives the tolerance. There is no default.
 void assert_close(const at::Tensor& actual, const at::Tensor& expected, double relative,
                   double absolute, const std::string& what);
 

@@ -1,4 +1,4 @@
-// A format and its reader: what hostile_readers_test tries on each.
+// A format and its reader, as hostile_readers_test tries them.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace trireme::hostile {
 
-// A reader did what it must not.
+// Thrown when a reader does what it must not.
 class Failure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -22,27 +22,28 @@ class Format {
  public:
   virtual ~Format() = default;
   virtual std::string name() const = 0;
-  // Makes a damaged input, its checksums repaired more often than not.
+  // Makes a damaged input. Its checksums are repaired more often than not.
   virtual void write(Random& random) = 0;
-  // Gives it to everything that reads it; each through expect_refusal_or_sense().
+  // Passes it to everything that reads it, each through expect_refusal_or_sense().
   // Throws: Failure
   virtual void read() = 0;
 };
 
-// Runs `reader`, which may throw an Error that the user can act on: one line of moderate length,
-// in this project's words. True when it threw none.
-// Throws: Failure for any other exception
+// Runs `reader`. It may throw an Error that the user can act on, with a message of one line and
+// moderate length in this project's words. Returns true if it threw nothing.
+// Throws: Failure for any other exception or message
 bool expect_refusal_or_sense(const std::function<void()>& reader);
 // Throws: Failure(what) unless `condition` holds
 void require(bool condition, const std::string& what);
 
 using Formats = std::vector<std::unique_ptr<Format>>;
-// Each works in a folder of its own below `folder`.
+// Each format works in its own folder below `folder`.
 void add_text_formats(Formats& formats, const std::filesystem::path& folder);
 void add_binary_formats(Formats& formats, const std::filesystem::path& folder);
 void add_checkpoint_formats(Formats& formats, const std::filesystem::path& folder);
 
-// Not through the library, which is under test. Not synced: of a case nothing need last.
+// Plain file access, independent of the library under test. Files are not synced, because none must
+// outlast its case.
 void put_file(const std::filesystem::path& path, const std::string& content);
 std::string get_file(const std::filesystem::path& path);
 

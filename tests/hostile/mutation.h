@@ -1,5 +1,5 @@
-// Damage with a purpose: bytes, numbers and structure of a valid input changed to what its reader
-// may not expect. Everything follows from the state of the Random.
+// Targeted damage: changes bytes, numbers and structure of a valid input to what its reader may not
+// expect. Depends only on the state of the Random.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,12 @@
 
 namespace trireme::hostile {
 
-// splitmix64: the same numbers everywhere.
+// splitmix64. The numbers are the same on every machine.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
   uint64_t next();
-  // In [0, count); count is at least 1.
+  // A number in [0, count). `count` is at least 1.
   size_t below(size_t count) { return static_cast<size_t>(next() % count); }
   bool one_in(size_t count) { return below(count) == 0; }
   template <typename Container>
@@ -28,23 +28,24 @@ class Random {
   uint64_t state_;
 };
 
-// Whole numbers at the ends of every width, around 0 and around powers of two.
+// A whole number around 0, around a power of two, at an end of a width, or of random width.
 uint64_t edge_number(Random& random);
 
-// A few of: a bit, a byte, a number of 1 to 8 bytes at any place; bytes removed, repeated, inserted
-// or moved; the end cut off. Keeps `bytes` below a few megabytes.
+// Applies a few of these: changes a bit, a byte or a number of 1 to 8 bytes anywhere; removes,
+// repeats, inserts or moves bytes; cuts off the end. Keeps `bytes` below a few megabytes.
 void damage_bytes(std::string& bytes, Random& random);
 
-// Writes an edge number over `width` bytes at `offset`, little-endian.
+// Writes an edge number over `width` bytes at `offset`, in little-endian order.
 void put_edge(std::string& bytes, size_t offset, size_t width, Random& random);
 
-// Another number, word or bracket in place of one of the text's; a line removed, repeated or moved;
-// thousands of brackets.
+// Applies a few of these: replaces a number; inserts a word, or brackets or keys nested thousands
+// deep; removes, repeats or moves a line; damages bytes as damage_bytes() does.
 void damage_text(std::string& text, Random& random);
 
-// The JSON text of `value` with a few members, elements and values removed, repeated, exchanged,
-// renamed, of another type, of another size or at the end of a range; keys twice; arrays of
-// thousands; nesting of 100,000. `indent` as for dump().
+// The JSON text of `whole` after a few changes: members, elements and values are removed, repeated,
+// exchanged, renamed, or replaced by another type, size or number at the end of a range. Keys may
+// occur twice, arrays may have thousands of elements, and nesting may be 100,000 deep. `indent` is
+// that of dump().
 std::string damaged_json(const nlohmann::ordered_json& whole, int indent, Random& random);
 
 }  // namespace trireme::hostile

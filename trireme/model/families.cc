@@ -1,4 +1,4 @@
-// The registry of all families: a new one is one line here, with the header of its folder.
+// The registry of families. A new family adds its header and one line here.
 #include <algorithm>
 #include <iterator>
 #include <string>

@@ -16,7 +16,7 @@ int64_t sample_token(const at::Tensor& logits_V, const GenerateOptions& options,
     logits = logits.narrow(0, 0, options.vocab_limit);
   }
   if (options.temperature == 0) return logits.argmax().item<int64_t>();
-  // Likeliest first; ties in the order of the tokens.
+  // The likeliest first. Ties are in the order of the tokens.
   const auto [sorted, tokens] = logits.sort(/*stable=*/true, /*dim=*/0, /*descending=*/true);
   const at::Tensor probabilities = at::softmax(sorted / options.temperature, 0);
   const auto* p = probabilities.const_data_ptr<double>();

@@ -55,7 +55,7 @@ std::string hugging_face_config(const ModelConfig& config, c10::ScalarType dtype
   }
   object["initializer_range"] = 0.02;
   object["tie_word_embeddings"] = config.has_tied_head();
-  // The older of two keys, which every version of transformers reads.
+  // The older of two keys. Every version of transformers reads it.
   object["torch_dtype"] = torch_name(dtype);
   for (const char* key : {"bos_token_id", "eos_token_id"}) {
     object[key] = end_of_document ? ordered_json(*end_of_document) : ordered_json(nullptr);

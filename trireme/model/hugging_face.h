@@ -1,5 +1,5 @@
-// A model as Hugging Face's transformers knows it: its tensors, how each is made of our parameters,
-// and config.json. Reads and writes no file, and knows no layout.
+// A model in the form of Hugging Face's transformers: its tensors, how each is made of our
+// parameters, and config.json. Reads and writes no file. Knows no layout.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,20 @@
 
 namespace trireme::model {
 
-// Every tensor of the model, in the plan's order; each of our parameters is part of exactly one.
+// Every tensor of the model, in the plan's order. Each of our parameters is part of exactly one.
 std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelConfig& config);
 
-// Shapes: whole parameters of one dtype, as tensor.parts names them -> tensor.shape
+// Makes `tensor` from our parameters.
+// Shapes: whole parameters of one dtype, in the order of tensor.parts -> tensor.shape
+// Throws: InternalError when the parts do not give tensor.shape
 at::Tensor join_parts(const HuggingFaceTensor& tensor, std::span<const at::Tensor> parts);
 
-// The class that loads it.
+// The transformers class that loads the model.
 std::string hugging_face_architecture(const ModelConfig& config);
 
-// The text of config.json. end_of_document: begins and ends texts; none: unknown, so no token does
-// (left out, transformers would take its own default, a token of another vocabulary).
+// The text of config.json. end_of_document: the token that begins and ends texts. Without one,
+// bos_token_id and eos_token_id are null. If they were left out, transformers would take its own
+// default, a token of another vocabulary.
 std::string hugging_face_config(const ModelConfig& config, c10::ScalarType dtype,
                                 std::optional<int64_t> end_of_document);
 

@@ -46,7 +46,7 @@ class NetworkModel : public LanguageModel {
     const at::Tensor input = part_.embeds ? local(tokens_BT, batch.context.get()) : hidden;
     PartOutput out{network_->forward(input, batch)};
     if (part_.embeds && !part_.has_head && config_.has_tied_head()) {
-      // In the unit, so that the weight is there; a copy, which outlives it.
+      // Inside the unit, where the weight is gathered. A copy, because it must outlive the unit.
       out.head_weight = network_->run_unit(
           network_->head_unit(), out.hidden,
           [this](const at::Tensor& /*hidden*/) { return network_->head_VD().clone(); });
@@ -88,7 +88,7 @@ class NetworkModel : public LanguageModel {
  private:
   using Context = std::shared_ptr<const parallel::ContextParallel>;
 
-  // How sequences as long as these are shared out; null: not at all.
+  // The split of sequences of this length over the context axis. Null without one.
   Context context_of(const at::Tensor& tokens_BT, const at::Tensor& documents_BT = {}) const {
     if (axes_.context == nullptr) return nullptr;
     return std::make_shared<const parallel::ContextParallel>(parallel::ContextParallel{
@@ -112,7 +112,7 @@ class NetworkModel : public LanguageModel {
     return batch;
   }
 
-  // Rows are numbered as the layers hold them: whole, or with sequence parallelism in part.
+  // Numbers the rows that this rank's layers hold: all, or under sequence parallelism its own.
   std::shared_ptr<const DropoutDraw> dropout_draw(const TokenBatch& batch,
                                                   const TrainingPlace& place) const {
     const at::Tensor sequences_B =
@@ -130,7 +130,7 @@ class NetworkModel : public LanguageModel {
   uint64_t seed_;
   ModelAxes axes_;
   ModelPart part_;
-  int64_t first_token_;  // of this rank's part of the vocabulary
+  int64_t first_token_;  // where this rank's part of the vocabulary begins
   std::shared_ptr<Network> network_;
 };
 

@@ -1,4 +1,4 @@
-// What the training loop sees of a model: tokens and targets in, (sum, count) out.
+// A model as the training loop sees it: tokens and targets in, (sum, count) out.
 #pragma once
 
 #include <cstdint>
@@ -23,71 +23,74 @@ namespace trireme::model {
 using parallel::kIgnoredTarget;
 using parallel::Loss;
 
-// Where the sequences of a forward are in training; it says what dropout draws.
+// The place of a forward's sequences in training. Dropout's masks depend on it.
 struct TrainingPlace {
   int64_t step = 0;            // counted from 0
-  int64_t first_sequence = 0;  // of the step's global batch
+  int64_t first_sequence = 0;  // index in the step's global batch
 };
 
-// What a part of a model computes with.
+// The input of a part of a model.
 struct PartInput {
   at::Tensor tokens_BT;  // [B, T] int64
-  at::Tensor hidden{};   // what the part before passed on; undefined for the one that embeds
-  // [B, T] int64: tokens attend to those of the same number alone; undefined: to their sequence
+  at::Tensor hidden{};   // output of the previous part; undefined for the part that embeds
+  // [B, T] int64: tokens attend only to tokens with the same number. Undefined: to their whole
+  // sequence.
   at::Tensor documents_BT{};
-  // Empty for evaluation and generation, which drop nothing.
+  // Empty in evaluation and generation, which drop nothing.
   std::optional<TrainingPlace> training{};
 };
 
-// What a part of a model passes on.
+// The output of a part of a model.
 struct PartOutput {
   at::Tensor hidden;         // [B, T, D], or its rows as the tensor axis holds them
-  at::Tensor head_weight{};  // [v, D], where a tied head is in another part than the embedding
+  at::Tensor head_weight{};  // [v, D], defined when the head is tied and in another part
 };
 
 // A model, or the part of one that a pipeline stage has. Tokens and targets are those of whole
-// sequences; with a context axis each rank takes its own.
+// sequences. With a context axis, each rank takes its own.
 class LanguageModel {
  public:
   virtual ~LanguageModel() = default;
   virtual const ModelConfig& config() const = 0;
-  // The parameters live here, named as in docs/models.md.
+  // Holds the parameters, named as in docs/models.md.
   virtual torch::nn::Module& module() = 0;
-  // The parts that are run as a whole, in the order of forward: embedding, blocks, norm, head. A
-  // tied head runs the embedding's unit again.
+  // The parts that run as a whole, in the order of forward: embedding, blocks, norm, head. A tied
+  // head runs the embedding's unit again.
   virtual std::vector<parallel::Unit> units() const = 0;
-  // From now on every unit's forward goes through `run`.
+  // From now on, every unit's forward goes through `run`.
   virtual void run_units_with(parallel::RunUnit run) = 0;
-  // What the blocks compute again in backward; nothing at first.
+  // Sets what the blocks recompute in backward. Before the first call they recompute nothing.
   virtual void set_recompute(const RecomputePlan& plan) = 0;
 
-  // The part's layers.
-  // Collective: every rank of the tensor and context axes, with the same input but for hidden
+  // Runs the part's layers.
+  // Collective: every rank of the tensor and context axes, with the same input except hidden
+  // Throws:     ConfigError when tokens_BT is not [B, T] int64 or T exceeds sequence_length
   virtual PartOutput forward_part(const PartInput& in) = 0;
   // The sum of cross-entropies of this rank's tokens, and their number, from the last part's hidden
-  // states. head_weight: of a tied head whose embedding is in another part.
-  // Collective: as forward_part(); the same on all ranks of the tensor axis
+  // states. head_weight: the weight of a tied head whose embedding is in another part.
+  // Collective: as forward_part(). The result is the same on all ranks of the tensor axis.
   virtual Loss head_loss(const at::Tensor& hidden, const at::Tensor& targets_BT,
                          const at::Tensor& head_weight = {}) = 0;
-  // How many of the targets this rank's loss counts.
+  // The number of targets that this rank's loss counts.
   virtual int64_t num_targets(const at::Tensor& targets_BT) const = 0;
 
-  // Of a whole model.
+  // The loss of a whole model.
   // Shapes: tokens_BT, targets_BT [B, T] int64 -> scalar sum of cross-entropies, and their number
   Loss loss(const at::Tensor& tokens_BT, const at::Tensor& targets_BT,
             const std::optional<TrainingPlace>& training = {}) {
     return head_loss(forward_part({.tokens_BT = tokens_BT, .training = training}).hidden,
                      targets_BT);
   }
-  // Of a whole model on one rank.
+  // The logits of a whole model on one rank.
   // Shapes: tokens_BT [B, T] int64 -> logits_BTV [B, T, V]
+  // Throws: InternalError when this is a part of a model or shares it with other ranks
   virtual at::Tensor logits(const at::Tensor& tokens_BT) = 0;
 };
 
-// Builds this rank's part of the family `config` names, in `dtype`, every parameter drawn from the
-// counter-based generator keyed by (seed, parameter name, index in the whole parameter); dropout
-// draws with the same seed.
-// Throws: ConfigError when the config is not valid
+// Builds this rank's part of a model of the family that `config` names, in `dtype`. The
+// counter-based generator draws every parameter, keyed by (seed, parameter name, index in the whole
+// parameter). Dropout draws with the same seed.
+// Throws: ConfigError when the config is invalid or the axes cannot share the model
 std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, uint64_t seed,
                                           at::ScalarType dtype, const ModelAxes& axes = {},
                                           ModelPart part = {});

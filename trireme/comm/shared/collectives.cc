@@ -1,4 +1,5 @@
-// Length: four collectives over the same tables of operands; apart, each would repeat them.
+// Length: four collectives share the same tables of operands. In separate files, each would repeat
+// them.
 #include "trireme/comm/shared/collectives.h"
 
 #include <algorithm>
@@ -17,12 +18,12 @@ namespace {
 template <typename T>
 using Small = c10::SmallVector<T, 16>;
 
-// Up to this size every rank reduces all of an ordinary operand: the meet that this saves costs
+// Up to this size, every rank reduces all of an ordinary operand. That saves a meet, which costs
 // more than the arithmetic.
 constexpr size_t kFlatBytes = 8 << 10;
-// Up to this size a copy into the slot costs less than the closing meet of an operand in place.
+// Up to this size, a copy into the slot costs less than the closing meet of an operand in place.
 constexpr size_t kCopyBytes = 1 << 10;
-constexpr size_t kAlignment = 64;  // divides every dtype's size, and keeps parts off shared lines
+constexpr size_t kAlignment = 64;  // a multiple of every dtype's size; parts share no cache line
 
 size_t chunk_at(size_t total, size_t offset, size_t limit) {
   return offset >= total ? 0 : std::min(limit, total - offset);
@@ -36,7 +37,8 @@ void copy_bytes(std::byte* to, const std::byte* from, size_t num_bytes) {
   if (num_bytes > 0 && to != from) std::memcpy(to, from, num_bytes);
 }
 
-// Rank `rank`'s part of a chunk: aligned, of one size for all; the last are shorter or empty.
+// Rank `rank`'s part of a chunk. All parts are aligned and of one size, but the last ones may be
+// shorter or empty.
 struct Part {
   size_t begin, size;
 };
@@ -69,7 +71,8 @@ void all_reduce_in_note(Exchange& exchange, Bytes data, const Reduction& reducti
 }
 
 // Every rank reduces all of it, from slots and from operands in place (operands[r] not null). If
-// there is one of these, results wait in the slot for a meet: a peer may still read `data`.
+// any operand is in place, the result waits in the slot for a meet, because a peer may still read
+// `data`.
 void all_reduce_flat(Exchange& exchange, std::span<std::byte* const> operands, Bytes data,
                      const Reduction& reduction, int root) {
   bool all_staged = true;
@@ -87,8 +90,8 @@ void all_reduce_flat(Exchange& exchange, std::span<std::byte* const> operands, B
   if (takes_result(exchange, root)) copy_bytes(data.data(), result, data.size());
 }
 
-// All operands are symmetric. Rank i reads part i of each and writes the result over it, so that no
-// rank writes what another reads. The closing meet says that all parts are there.
+// All operands are symmetric. Rank i reads part i of each and writes the result over it, so no rank
+// writes what another reads. After the closing meet, all parts are complete.
 void all_reduce_in_place(Exchange& exchange, std::span<std::byte* const> operands, size_t num_bytes,
                          const Reduction& reduction, int root) {
   const Part part = part_of(num_bytes, exchange.size(), exchange.rank());
@@ -103,15 +106,14 @@ void all_reduce_in_place(Exchange& exchange, std::span<std::byte* const> operand
 }
 
 // Some operands are ordinary. One meet serves two chunks: it publishes the sums of chunk k and the
-// terms of chunk k + 1. Each slot has a room per rank; rank 1 of 3 posts:
+// terms of chunk k + 1. Each slot has one room per rank. Rank 1 of 3 posts:
 //
 //   | room 0: its part 0 of k + 1 | room 1: the sum of part 1 of k | room 2: its part 2 of k + 1 |
 //
 //   stage 0 | meet | reduce 0, stage 1 | meet | copy 0 out, reduce 1, stage 2 | meet | copy 1 out
 //
-// Rank i reads part i of the others' operands and nothing else of them. So a rank may copy the sums
-// of chunk k into its own operand after the meet that publishes them, even if peers use the operand
-// in place.
+// Rank i reads only part i of the others' operands. So a rank may copy the sums of chunk k into its
+// own operand after the meet that publishes them, even if peers use the operand in place.
 class StagedAllReduce {
  public:
   StagedAllReduce(Exchange& exchange, Bytes data, const Reduction& reduction, int root)
@@ -122,7 +124,7 @@ class StagedAllReduce {
         room_(exchange.options().slot_bytes / exchange.size() / kAlignment * kAlignment),
         chunk_bytes_(room_ * exchange.size()) {}
 
-  // Copies the other ranks' parts of chunk k into the slot that the next meet posts.
+  // Copies the other ranks' parts of chunk k into the slot that the next meet() posts.
   void stage(size_t k) const {
     for (int rank = 0; rank < exchange_.size(); ++rank) {
       if (rank == exchange_.rank()) continue;
@@ -131,7 +133,7 @@ class StagedAllReduce {
                  part.size);
     }
   }
-  // After the meet that posted chunk 0. operands[r] is null when rank r stages.
+  // Call after the meet that posted chunk 0. operands[r] is null when rank r stages.
   void run(std::span<std::byte* const> operands) const {
     const bool stages = operands[exchange_.rank()] == nullptr;
     const size_t count = num_chunks(data_.size(), chunk_bytes_);
@@ -158,7 +160,7 @@ class StagedAllReduce {
                                                    : exchange_.posted(rank) + own_room());
     }
     Small<void*> outs;
-    // The root's own part is for nobody else.
+    // Nobody but the root needs the root's part.
     if (root_ != exchange_.rank()) outs.push_back(exchange_.mine() + own_room());
     if (takes_result(exchange_, root_)) outs.push_back(data_.data() + offset);
     reduce_bytes(outs, inputs, part.size, reduction_);
@@ -177,7 +179,7 @@ class StagedAllReduce {
   Reduction reduction_;
   int root_;
   size_t room_;         // bytes of a room
-  size_t chunk_bytes_;  // of all rooms
+  size_t chunk_bytes_;  // of all rooms together
 };
 
 // All of a rank's inputs travel in its note.
@@ -200,14 +202,15 @@ void reduce_scatter_in_note(Exchange& exchange, Bytes output, std::span<const Co
   reduce_bytes({&out, 1}, sources, output.size(), reduction);
 }
 
-// What a rank posts about its blocks to and from one other rank.
+// A rank's post about the blocks it exchanges with one other rank.
 struct Entry {
-  uint64_t place = Heap::kOrdinary;  // of the block that goes there
-  uint64_t size = 0;                 // of the same
-  uint64_t expected = 0;             // of the block that comes from there
+  uint64_t place = Heap::kOrdinary;  // of the block that it sends there
+  uint64_t size = 0;                 // of the same block
+  uint64_t expected = 0;             // size of the block that it expects from there
 };
 
-// A slot in operations with a block per rank. The first meet posts the entries, each meet shares:
+// The layout of a slot in operations with one block per rank. The first meet posts the entries, and
+// every meet posts the shares:
 //
 //   | entry for rank 0 | ... | entry for p - 1 |  | share for rank 0 | ... | share for p - 1 |
 class Table {
@@ -234,8 +237,8 @@ class Table {
   size_t share_;
 };
 
-// The place to post for a block: kOrdinary when it is ordinary or too small to use in place.
-// What this rank posts of a block of its own; one that peers use in place is lent to them.
+// The place that this rank posts for its own block. kOrdinary when the block is ordinary or too
+// small to use in place, or when zero_copy is off. A block that peers use in place is lent to them.
 uint64_t place_of(const Shared& shared, ConstBytes block) {
   if (!shared.zero_copy || block.size() <= kCopyBytes) return Heap::kOrdinary;
   const uint64_t place = shared.heap.place_of(block.data(), block.size());
@@ -243,7 +246,7 @@ uint64_t place_of(const Shared& shared, ConstBytes block) {
   return place;
 }
 
-// Where a block lies that `rank` has posted, checked; null when it is staged.
+// The checked address of a block that `rank` has posted. Null when the block is staged.
 std::byte* operand_at(const Shared& shared, int rank, uint64_t place, size_t num_bytes,
                       size_t alignment = 1) {
   if (place == Heap::kOrdinary) return nullptr;
@@ -293,7 +296,7 @@ void all_reduce(const Shared& shared, Bytes data, const Reduction& reduction, in
 void reduce_scatter(const Shared& shared, Bytes output, std::span<const ConstBytes> inputs,
                     const Reduction& reduction) {
   Exchange& exchange = shared.exchange;
-  size_t total = 0;  // the same on all ranks: the call's signature has the blocks' sizes
+  size_t total = 0;  // the same on all ranks, since the call's signature has the blocks' sizes
   for (const ConstBytes input : inputs) total += input.size();
   if (total <= sizeof(Exchange::Note))
     return reduce_scatter_in_note(exchange, output, inputs, reduction);
@@ -311,7 +314,7 @@ void reduce_scatter(const Shared& shared, Bytes output, std::span<const ConstByt
     if (rank == self || inputs[rank].empty()) continue;
     ++(place == Heap::kOrdinary ? num_staged : num_symmetric);
   }
-  // All ranks read these, and so make the same meets; an entry is read by one rank.
+  // All ranks read the note and therefore make the same meets. Only one rank reads an entry.
   exchange.note()[0] = num_symmetric;
   exchange.note()[1] = num_staged;
   const auto stage = [&](size_t offset) {
@@ -374,7 +377,7 @@ void share(const Shared& shared, std::span<const Bytes> outputs, ConstBytes inpu
   }
   exchange.meet();
 
-  size_t longest = 0;  // of the staged inputs: how many meets follow
+  size_t longest = 0;  // of the staged inputs; decides how many meets follow
   bool any_symmetric = false;
   std::string mismatch;
   Small<bool> is_staged;
@@ -435,18 +438,18 @@ void all_to_all(const Shared& shared, std::span<const Bytes> outputs,
   stage(0);
   exchange.meet();
 
-  size_t longest = 0;  // of all ranks' staged blocks: how many meets follow
+  size_t longest = 0;  // of all ranks' staged blocks; decides how many meets follow
   bool any_symmetric = false;
   Small<uint64_t> places;  // of the blocks that come here
   for (int from = 0; from < size; ++from) {
     for (int to = 0; to < size; ++to) {
       Entry entry = table.of(from, to);
       uint64_t expected = table.of(to, from).expected;
-      // A damaged peer may have written here: this rank's own sizes come from the call.
+      // A damaged peer may have written here, so this rank takes its own sizes from the call.
       if (from == self) entry.size = inputs[to].size();
       if (to == self) expected = outputs[from].size();
       if (to == self) places.push_back(entry.place);
-      if (entry.size != expected) {  // every rank sees it and fails
+      if (entry.size != expected) {  // every rank sees the difference and fails
         exchange.fail(concat("rank ", from, " sends ", entry.size, " bytes to rank ", to,
                              ", which expects ", expected));
       }

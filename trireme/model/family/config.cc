@@ -17,7 +17,8 @@ void check_divides(std::string_view part_key, int64_t part, std::string_view who
                 whole_key, " = ", whole, "; expected a divisor: change one of them");
 }
 
-// Of the model with `layers` blocks instead. Blocks are alike, so two such counts say it all.
+// Elements of the same model with `layers` blocks. All blocks are alike, so num_parameters() needs
+// this for only two numbers of blocks.
 int64_t elements_with(ModelConfig config, int64_t layers) {
   config.layers = layers;
   const ModelPlan plan = make_plan(config, /*tensor_ranks=*/1);
@@ -62,7 +63,7 @@ double flops_per_token(const ModelConfig& config) {
   const double layers = static_cast<double>(config.layers);
   const double matmul_parameters = layers * family_of(config).matmul_parameters(config) +
                                    static_cast<double>(config.vocab_size) * D;
-  // Scores and their product with v: 2 * 2 * T * D forward, twice that backward.
+  // The scores and their product with v: 2 * 2 * T * D forward, twice that backward.
   const double scores = 12 * layers * static_cast<double>(config.sequence_length) * D;
   return 6 * matmul_parameters + scores;
 }

@@ -1,4 +1,4 @@
-// The shape of a model: what the [model] section of a config says, checked whole before any
+// The shape of a model: the [model] section of a config. All of it is validated before the first
 // allocation.
 #pragma once
 
@@ -11,10 +11,10 @@
 
 namespace trireme::model {
 
-// What model.family may be.
+// The allowed values of model.family.
 std::vector<std::string> family_names();
 
-// Letters in meanings are those of docs/shapes.md.
+// The letters L, D, N, ... are those of docs/shapes.md.
 struct ModelConfig {
   TRIREME_KEYS_BEGIN(ModelConfig)
   TRIREME_KEY(std::string, family, "llama", kMustStay, "architecture", family_names)
@@ -44,19 +44,19 @@ struct ModelConfig {
   TRIREME_KEYS_END()
 
   int64_t head_width() const { return width / heads; }  // H
-  // Whether the head multiplies by the embedding's weight.
+  // True when the head shares the embedding's weight.
   // Throws: ConfigError on an unknown family
   bool has_tied_head() const;
 };
 
-// Throws ConfigError: key, value found, value expected.
+// Throws: ConfigError with the key, the value found and the value expected
 void validate(const ModelConfig& config);
 
-// Parameters of the whole model, tied ones once.
+// Number of parameters of the whole model. A tied weight counts once.
 int64_t num_parameters(const ModelConfig& config);
-// Floating-point operations of forward and backward per token: 6 a matmul parameter, plus
+// Floating-point operations of forward and backward per token: 6 per matmul parameter, plus
 // attention.
-// Source: Narayanan et al. 2021, arXiv:2104.04473, section 5.1 (causal attention counted whole)
+// Source: Narayanan et al. 2021, arXiv:2104.04473, section 5.1 (causal attention counted in full)
 double flops_per_token(const ModelConfig& config);
 
 }  // namespace trireme::model

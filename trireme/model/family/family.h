@@ -1,5 +1,5 @@
-// A family of models: everything Trireme has to know about an architecture. Each family has a
-// folder, trireme/model/<name>, and a line in families.cc; no other file knows it by name.
+// A family of models: everything Trireme needs to know about an architecture. Each family has the
+// folder trireme/model/<name> and one line in families.cc. No other file knows it by name.
 #pragma once
 
 #include <cstdint>
@@ -17,50 +17,52 @@ namespace trireme::model {
 
 class Network;
 
-// What the forward of one block keeps for its backward, where families differ.
+// The activations that one block keeps for its backward, where families differ.
 struct KeptByBlock {
-  // Norms of libtorch's operators keep two tensors of fp32; a kernel keeps its input.
+  // true: norms are composed of libtorch operators, which keep two fp32 tensors. false: a kernel
+  // keeps its input.
   bool composes_norms = false;
-  int feed_forward = 0;  // tensors [B, T, F]
+  int feed_forward = 0;  // number of tensors [B, T, F]
 };
 
-// Has no state: every function depends on its arguments only.
+// Stateless: the result of a function depends only on its arguments.
 class Family {
  public:
   virtual ~Family() = default;
 
-  // Checks what this family demands beyond the rules for all models. validate() calls it last.
-  // Throws: ConfigError: key, value found, value expected
+  // Checks what this family requires beyond the rules for all models. validate() calls it last.
+  // Throws: ConfigError with the key, the value found and the value expected
   virtual void check(const ModelConfig& config) const = 0;
 
-  // Whether the head multiplies by the embedding's weight.
+  // True when the head shares the embedding's weight.
   virtual bool has_tied_head(const ModelConfig& config) const = 0;
 
   // Every parameter of the whole model, in the order in which the network registers them. Blocks
   // are alike.
-  // Throws: ConfigError when so many ranks cannot share the model
+  // Throws: ConfigError when the model cannot be split over `tensor_ranks` ranks
   virtual ModelPlan plan(const ModelConfig& config, int tensor_ranks) const = 0;
 
-  // How the parameter `name` of the plan starts; by default as default_initialiser() says.
+  // The initial values of the plan's parameter `name`. Default: default_initialiser().
   virtual Initialiser initialiser_of(const ModelConfig& config, std::string_view name) const;
 
-  // Builds the layers of `part`. Parameters are allocated, not initialised: make_model does that.
+  // Builds the layers of `part`. Parameters are allocated but not initialised. make_model() does
+  // that.
   virtual std::shared_ptr<Network> make_network(const ModelConfig& config, const ModelAxes& axes,
                                                 const ModelPart& part,
                                                 at::ScalarType dtype) const = 0;
 
-  // Weights of one block that multiply each token.
+  // Number of weights in one block that multiply each token.
   virtual double matmul_parameters(const ModelConfig& config) const = 0;
 
-  // What a block that computes in `dtype` keeps.
+  // The activations that a block keeps when it computes in `dtype`.
   virtual KeptByBlock kept_by_block(at::ScalarType dtype) const = 0;
 
-  // What transformers loads in place of the model that `plan` describes.
+  // The model that `plan` describes, in the form that Hugging Face's transformers loads.
   virtual HuggingFaceForm hugging_face_form(const ModelPlan& plan) const = 0;
 };
 
 // The family that `config` names.
-// Throws: ConfigError when there is none of that name
+// Throws: ConfigError when no family has that name
 const Family& family_of(const ModelConfig& config);
 
 }  // namespace trireme::model

@@ -1,4 +1,5 @@
-// A family in Hugging Face's form: the class that loads it, its keys of config.json, its tensors.
+// A family in Hugging Face's form: the class that loads it, its keys of config.json and its
+// tensors.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +15,13 @@ namespace trireme::model {
 struct HuggingFaceTensor {
   std::string name;
   std::vector<int64_t> shape;
-  // Our parameters that it joins along its output dimension, in this order.
+  // Our parameters, joined along their output dimension in this order.
   std::vector<std::string> parts;
-  // Hugging Face has [in, out] where ours are [out, in].
+  // true: Hugging Face stores [in, out]. Ours are [out, in].
   bool is_transposed = false;
 };
 
-// A parameter under its own name.
+// A tensor that is one parameter, under the parameter's own name.
 inline HuggingFaceTensor own_tensor(const ParameterPlan& parameter) {
   return {parameter.name, parameter.layout.whole_shape(), {parameter.name}};
 }
@@ -28,10 +29,10 @@ inline HuggingFaceTensor own_tensor(const ParameterPlan& parameter) {
 using HuggingFaceValue = std::variant<std::nullptr_t, bool, int64_t, double, std::string>;
 
 struct HuggingFaceForm {
-  std::string architecture;  // the class of transformers
-  // The keys of config.json that differ among families, in the order of the file.
+  std::string architecture;  // the transformers class that loads it
+  // The keys of config.json that differ between families, in the order of the file.
   std::vector<std::pair<std::string, HuggingFaceValue>> config;
-  // In the plan's order; each parameter is part of exactly one.
+  // In the plan's order. Each parameter is part of exactly one tensor.
   std::vector<HuggingFaceTensor> tensors;
 };
 

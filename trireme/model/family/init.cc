@@ -18,7 +18,7 @@ namespace {
 constexpr double kStd = 0.02;
 constexpr int64_t kGrain = 1 << 14;
 
-// Elements 2 i and 2 i + 1 of a stream: both outputs of one Box-Muller draw on block i.
+// Elements 2 i and 2 i + 1 of a stream: both outputs of one Box-Muller draw, made from block i.
 std::pair<double, double> normal_pair(RandomKey key, uint64_t block) {
   const auto bits = random_bits(key, block);
   const auto unit = [](uint32_t high, uint32_t low) {
@@ -31,7 +31,7 @@ std::pair<double, double> normal_pair(RandomKey key, uint64_t block) {
   return {radius * std::cos(angle), radius * std::sin(angle)};
 }
 
-// Elements [begin, begin + size) of the stream.
+// Writes elements [begin, begin + size) of the stream to `out`.
 template <typename scalar>
 void fill_run(scalar* out, int64_t begin, int64_t size, RandomKey key, double std) {
   const int64_t end = begin + size;
@@ -42,7 +42,8 @@ void fill_run(scalar* out, int64_t begin, int64_t size, RandomKey key, double st
   }
 }
 
-// Where row `row` (a run along the last dimension) of the box starts in the whole tensor.
+// The index in the whole tensor at which row `row` of the box starts. A row is a run along the last
+// dimension.
 int64_t global_start(const mesh::Box& box, const std::vector<int64_t>& global_shape, int64_t row) {
   const int last = static_cast<int>(global_shape.size()) - 1;
   int64_t start = box.offset[last];

@@ -1,5 +1,5 @@
-// What parameters start as. A value is a function of (seed, parameter name, global element index),
-// so every layout draws the same ones and a shard draws its part alone.
+// Initial values of parameters. A value is a function of (seed, parameter name, global element
+// index), so every layout draws the same values and a shard draws only its own.
 #pragma once
 
 #include <cstdint>
@@ -26,29 +26,32 @@ struct Initialiser {
   bool operator==(const Initialiser&) const = default;
 };
 
-// The rule of a family that has none of its own (docs/models.md): biases 0, norms 1, matrices and
-// embeddings normal(0, 0.02), output projections of residual branches normal(0, 0.02 / sqrt(2 L)).
-// `name` says which of these a parameter is: ".bias" ends it; "norm." or "ln_" is a norm's;
-// ".o_proj.", ".down_proj." or ".c_proj." is an output projection's.
+// The rule for families that have none of their own (docs/models.md): biases 0, norms 1, matrices
+// and embeddings normal(0, 0.02), output projections of residual branches
+// normal(0, 0.02 / sqrt(2 L)). The kind of a parameter follows from `name`: a bias ends in ".bias",
+// a norm contains "norm." or "ln_", an output projection contains ".o_proj.", ".down_proj." or
+// ".c_proj.".
 // Source: Radford et al. 2019, "Language models are unsupervised multitask learners", section 2.3
 Initialiser default_initialiser(const ModelConfig& config, std::string_view name);
 
-// The rule of the parameter `name` in the family that `config` names.
-// Throws: ConfigError on an unknown family
+// The rule for the parameter `name` in the family that `config` names.
+// Throws: ConfigError for an unknown family
 Initialiser initialiser_of(const ModelConfig& config, std::string_view name);
 
-// Fills `local`, which holds the block `box` of a tensor of `global_shape`, with its part of
-// normal(0, std). Drawn in fp64 and rounded to the dtype, so fp32 is the rounding of fp64.
+// Fills `local` with its part of normal(0, std). `local` is the block `box` of a tensor of
+// `global_shape`. Values are drawn in fp64 and rounded to the dtype, so fp32 values are rounded
+// fp64 values.
 // Shapes: local: box.size, contiguous
 // Throws: InternalError when local, box and global_shape do not fit together
 void fill_normal(at::Tensor local, const mesh::Box& box, const std::vector<int64_t>& global_shape,
                  RandomKey key, double std);
 
-// Gives `local`, the block `box` of the parameter `name` of `global_shape`, its initial values.
+// Initialises `local`, the block `box` of the parameter `name` of `global_shape`.
 void initialise(at::Tensor local, const mesh::Box& box, const std::vector<int64_t>& global_shape,
                 const ModelConfig& config, uint64_t seed, std::string_view name);
 
-// Every parameter of `module`: what coordinate `rank` of the plan's tensor axis holds of it.
+// Initialises every parameter of `module` with the part that rank `rank` of the plan's tensor axis
+// holds.
 void initialise(torch::nn::Module& module, const ModelPlan& plan, int rank, uint64_t seed);
 
 }  // namespace trireme::model

@@ -5,7 +5,7 @@
 namespace trireme::model {
 
 void Network::add_embedding(std::string unit, std::vector<at::Tensor> parameters) {
-  // An embedding's backward does not read the weights; nor does that of the fused head.
+  // Neither an embedding's backward nor the fused head's reads the weights.
   units_.push_back({std::move(unit), std::move(parameters), /*weights_in_backward=*/false});
 }
 

@@ -1,5 +1,5 @@
-// What a family builds: an embedding, blocks, a norm and a head, or those of them that a pipeline
-// stage has. Runs them one after another, each as a unit. Knows no layer.
+// The network that a family builds: embedding, blocks, norm and head, or those of them that a
+// pipeline stage has. Runs them in order, each as one unit. Knows no layer.
 #pragma once
 
 #include <cstdint>
@@ -28,18 +28,18 @@ class Block : public torch::nn::Module {
 
 class Network : public torch::nn::Module {
  public:
-  // Adds what the layers have to know of the batch's positions.
+  // Adds to the batch what the layers need to know about its positions.
   virtual void complete(TokenBatch& /*batch*/) const {}
-  // x of the part's first layer -> of its last one, after the norm if it has the head.
-  // Shapes: tokens_BT [B, T] int64 if the part embeds, else x [B, T, D] or its rows as the tensor
-  //         axis holds them -> the same of x
+  // Runs the part's layers, and the norm if the part has the head.
+  // Shapes: tokens_BT [B, T] int64 if the part embeds, otherwise x [B, T, D] or its rows as the
+  //         tensor axis holds them -> x [B, T, D] or its rows
   at::Tensor forward(const at::Tensor& input, const TokenBatch& batch);
-  // What turns hidden states into logits: the head's own weight, or the embedding's when tied;
-  // undefined where the part has neither.
+  // The weight that turns hidden states into logits: the head's own, or the embedding's when tied.
+  // Undefined if the part has neither.
   const at::Tensor& head_VD() const { return head_VD_; }  // [v, D]
   void set_recompute(const RecomputePlan& plan);
 
-  // In the order of forward; see LanguageModel.
+  // In the order of forward. See LanguageModel::units().
   const std::vector<parallel::Unit>& units() const { return units_; }
   size_t head_unit() const { return head_unit_; }
   parallel::RunUnit run_unit = parallel::run_directly;
@@ -47,20 +47,20 @@ class Network : public torch::nn::Module {
  protected:
   explicit Network(const ModelPart& part) : part_(part) {}
 
-  // What enters the first block.
+  // Computes the input of the first block.
   // Shapes: tokens_BT [B, T] int64 -> x [B, T, D], or its rows as the tensor axis holds them
   virtual at::Tensor embed(const at::Tensor& tokens_BT, const TokenBatch& batch) = 0;
-  // The norm between the last block and the head.
+  // Applies the norm between the last block and the head.
   virtual at::Tensor last_norm(const at::Tensor& x) = 0;
 
-  // A constructor calls these in the order of forward, as far as the part has what they add. Each
-  // makes one unit of `parameters`, which are registered already.
+  // Constructors call these in the order of forward, each only if the part has what it adds. Each
+  // adds one unit of `parameters`, which must be registered already.
   void add_embedding(std::string unit, std::vector<at::Tensor> parameters);
   void add_norm(std::string unit, std::vector<at::Tensor> parameters);
   void add_head(std::string unit, const at::Tensor& weight_VD);
-  // In place of add_head(): the head is the embedding, which the first unit has.
+  // Replaces add_head() when the head is the embedding, which is in the first unit.
   void tie_head(const at::Tensor& weight_VD) { head_VD_ = weight_VD; }
-  // Registers all blocks of the part as `name`.<layer> of `parent`.
+  // Registers all blocks of the part as `name`.<layer> in `parent`.
   template <typename BlockType>
   void add_blocks(torch::nn::Module& parent, const std::string& name, const ModelConfig& config,
                   const ModelAxes& axes, at::ScalarType dtype) {

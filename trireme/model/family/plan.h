@@ -1,5 +1,5 @@
-// What of a model lies where: which parameters the tensor axis splits, and at which rows. The one
-// place that says so; layers, initial values, norm and checkpoints read it.
+// The placement of a model's parameters: which ones the tensor axis splits, and where. Nothing else
+// defines it. Layers, initial values, norm and checkpoints read it.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,10 @@
 
 namespace trireme::model {
 
-// Where `ranks` ranks cut a model's dimensions: rank r has [cuts[r], cuts[r + 1]), as even as it
-// goes. Query heads follow their kv heads; with more ranks than kv heads the query heads are spread
-// evenly and every rank keeps the kv projections whole, computing the heads it needs.
+// The cuts of a model's dimensions between `ranks` ranks: rank r has [cuts[r], cuts[r + 1]), as
+// evenly as possible. Query heads follow their kv heads. With more ranks than kv heads, query heads
+// are spread evenly. Every rank then keeps the kv projections whole and computes the kv heads it
+// needs.
 struct TensorCuts {
   // Throws: ConfigError when a rank would have no head, no feed-forward row or no token
   TensorCuts(const ModelConfig& config, int ranks);
@@ -32,16 +33,16 @@ struct TensorCuts {
   std::vector<int64_t> vocab;     // V
 
   mesh::Range heads_of(int rank) const;
-  // Those its query heads read.
+  // The kv heads that the rank's query heads read.
   mesh::Range kv_heads_of(int rank, const ModelConfig& config) const;
   mesh::Range ffn_of(int rank) const;
   mesh::Range vocab_of(int rank) const;
 };
 
-// The axes that a model's own layers work on.
+// The axes on which a model's layers communicate.
 struct ModelAxes {
   parallel::TensorAxis tensor{};
-  comm::Communicator* context = nullptr;  // whose ranks share each sequence out; null: nobody
+  comm::Communicator* context = nullptr;  // the ranks that share each sequence; null: only this one
   parallel::ContextForm context_form = parallel::ContextForm::kRing;
   parallel::RingOptions ring{};
 };
@@ -49,25 +50,26 @@ struct ModelAxes {
 // The part of a model that a pipeline stage has.
 struct ModelPart {
   int64_t first_layer = 0;
-  int64_t num_layers = -1;  // -1: all from the first on
-  bool embeds = true;       // what comes before the layers
-  bool has_head = true;     // what comes after: norm and head
+  int64_t num_layers = -1;  // -1: all from first_layer on
+  bool embeds = true;       // has what comes before the layers
+  bool has_head = true;     // has what comes after: norm and head
 };
 
 struct DropoutDraw;
 
-// The tokens of one forward, as every layer may need to know them.
+// The tokens of one forward, with what layers need to know about them.
 struct TokenBatch {
   int64_t B = 1;
   int64_t T = 1;
-  at::Tensor positions_T{};  // [T] int64: where each lies in its sequence
-  at::Tensor cos_TH{};       // [T, H/2] of the positions; models with rotary positions
+  at::Tensor positions_T{};  // [T] int64: position of each token in its sequence
+  at::Tensor cos_TH{};       // [T, H/2] of the positions; only with rotary positions
   at::Tensor sin_TH{};       // [T, H/2]
-  // [B, T] of the whole sequences: tokens read those of their own document; undefined: all before
+  // [B, T] for the whole sequences: a token reads earlier tokens of its own document. Undefined: it
+  // reads all earlier tokens.
   at::Tensor documents_BT{};
-  // How the T tokens lie in their sequences; null: they are whole.
+  // Where the T tokens lie in their sequences. Null: the sequences are whole.
   std::shared_ptr<const parallel::ContextParallel> context{};
-  // What dropout draws from; null: nothing is dropped.
+  // The source of dropout's masks. Null: nothing is dropped.
   std::shared_ptr<const DropoutDraw> dropout{};
 
   std::vector<int64_t> lead() const { return {B, T}; }
@@ -84,15 +86,15 @@ class ModelPlan {
   ModelPlan(const ModelConfig& config, int tensor_ranks)
       : config_(config), cuts_(config, tensor_ranks) {}
 
-  // A parameter that every rank of the axis has whole.
+  // Adds a parameter that every rank of the axis holds whole.
   void add_whole(std::string name, std::vector<int64_t> shape);
-  // One of which coordinate c of the axis has [cuts[c], cuts[c + 1]) * `width` of dimension `dim`;
-  // without cuts all of it.
+  // Adds a parameter that is split in dimension `dim`. Rank c of the axis holds
+  // [cuts[c], cuts[c + 1]) * `width`. Without cuts, every rank holds it whole.
   void add_split(std::string name, std::vector<int64_t> shape, int dim,
                  std::span<const int64_t> cuts, int64_t width = 1);
 
   const std::vector<ParameterPlan>& parameters() const { return parameters_; }
-  // Throws: InternalError on an unknown name
+  // Throws: InternalError for an unknown name
   const mesh::Layout& layout(std::string_view name) const;
   const ModelConfig& config() const { return config_; }
   const TensorCuts& cuts() const { return cuts_; }
@@ -104,7 +106,8 @@ class ModelPlan {
 };
 
 // The plan of the family that `config` names.
-// Throws: ConfigError when so many ranks cannot share the model, or on an unknown family
+// Throws: ConfigError when the model cannot be split over `tensor_ranks` ranks, or for an unknown
+//         family
 ModelPlan make_plan(const ModelConfig& config, int tensor_ranks);
 
 }  // namespace trireme::model

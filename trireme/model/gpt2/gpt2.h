@@ -18,7 +18,7 @@ namespace trireme::model {
 // x + attention(norm(x)), then the same with the feed-forward.
 class Gpt2Block : public TransformerBlock {
  public:
-  // layer: its number in the whole model.
+  // layer: the block's number in the whole model.
   Gpt2Block(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype, int64_t layer);
 
  private:
@@ -30,7 +30,7 @@ class Gpt2Block : public TransformerBlock {
   std::shared_ptr<GeluFeedForward> mlp_;
 };
 
-// Embeddings, blocks, norm, as far as the part has them; the head is the token embedding.
+// Embeddings, blocks and norm, as far as the part has them. The head is the token embedding.
 class Gpt2 : public Network {
  public:
   Gpt2(const ModelConfig& config, const ModelAxes& axes, const ModelPart& part,
@@ -41,12 +41,12 @@ class Gpt2 : public Network {
   at::Tensor last_norm(const at::Tensor& x) override;
 
   std::shared_ptr<TokenEmbedding> wte_;     // null: the part does not embed
-  std::shared_ptr<PositionEmbedding> wpe_;  // the same
-  Dropout dropout_;                         // of the sum of both
+  std::shared_ptr<PositionEmbedding> wpe_;  // null: the part does not embed
+  Dropout dropout_;                         // of the sum of both embeddings
   std::shared_ptr<LayerNorm> ln_f_;         // null: the part has no head
 };
 
-// Its plan splits matrices by heads, feed-forward rows and vocabulary; norms, positions and the
+// The plan splits matrices by heads, feed-forward rows and vocabulary. Norms, positions and the
 // biases of layers that sum over ranks are whole on every rank.
 const Family& gpt2_family();
 

@@ -11,14 +11,14 @@ namespace {
 
 constexpr std::string_view kQuery = ".attn.q_proj.";
 
-// "transformer.h.0.attn.q_proj.weight" -> the same with `projection` in the place of "q_proj".
+// "transformer.h.0.attn.q_proj.weight" -> the same with `projection` in place of "q_proj".
 std::string with_projection(const std::string& query_name, std::string_view projection) {
   const size_t begin = query_name.find(kQuery) + std::string_view(".attn.").size();
   return std::string(query_name).replace(begin, std::string_view("q_proj").size(), projection);
 }
 
-// The parameter's tensor in Hugging Face's GPT-2, whose Conv1D has [in, out] and one matrix for
-// query, key and value; none when another parameter brings it.
+// The parameter's tensor in Hugging Face's GPT-2. Its Conv1D stores [in, out], and one matrix holds
+// query, key and value. nullopt when the tensor of another parameter contains this one.
 std::optional<HuggingFaceTensor> hugging_face_tensor(const ParameterPlan& parameter) {
   const std::string& name = parameter.name;
   const auto is_in = [&](std::string_view part) { return name.find(part) != std::string::npos; };
@@ -88,7 +88,7 @@ class Gpt2Family : public Family {
     return 4 * D * D + 2 * D * F;
   }
 
-  // The feed-forward's tensors before and after its activation.
+  // A block keeps the feed-forward's tensors before and after the activation.
   KeptByBlock kept_by_block(at::ScalarType /*dtype*/) const override { return {.feed_forward = 2}; }
 
   HuggingFaceForm hugging_face_form(const ModelPlan& plan) const override {

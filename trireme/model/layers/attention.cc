@@ -10,7 +10,7 @@
 namespace trireme::model {
 namespace {
 
-// [B, T, K * H] -> [B, N, T, H]; each kv head is copied for its N/K query heads.
+// [B, T, K * H] -> [B, N, T, H]. Each kv head is copied for its N/K query heads.
 at::Tensor split_heads(const at::Tensor& x_BTG, int64_t kv_heads, int64_t copies) {
   const int64_t B = x_BTG.size(0);
   const int64_t T = x_BTG.size(1);
@@ -72,8 +72,8 @@ parallel::LinearWeight Attention::kv_weights(const Linear& projection) const {
   return {rows(projection.weight), rows(projection.bias)};
 }
 
-// With shared kv heads, where a rank's query heads need not fill whole groups: [B, T, k * H] ->
-// [B, T, n * H], the kv head of each query head.
+// The kv head of each query head: [B, T, k * H] -> [B, T, n * H]. Needed when kv heads are shared,
+// because a rank's query heads may then fill only part of a group. Otherwise x unchanged.
 at::Tensor Attention::kv_of_each_head(const at::Tensor& x_BTG) const {
   if (!shares_kv_heads_) return x_BTG;
   const at::Tensor index = at::tensor(kv_head_of_, at::kLong).to(x_BTG.device());

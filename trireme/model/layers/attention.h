@@ -1,4 +1,4 @@
-// Causal self-attention with grouped queries, and its core without weights.
+// Causal self-attention with grouped queries, and its core, which has no weights.
 // Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2; grouped queries: Ainslie et al. 2023,
 // arXiv:2305.13245, section 2.2
 #pragma once
@@ -15,32 +15,33 @@
 
 namespace trireme::model {
 
-// softmax(q k^T / sqrt(H), masked to the past) v per head; query head n reads kv head n / (N/K).
+// softmax(q k^T / sqrt(H), masked to the past) v for each head.
+// Query head n reads kv head n / (N/K).
 // Shapes: q_BTD [B, T, N * H], k_BTG and v_BTG [B, T, K * H] -> [B, T, N * H]
 at::Tensor causal_attention(const at::Tensor& q_BTD, const at::Tensor& k_BTG,
                             const at::Tensor& v_BTG, int64_t heads, int64_t kv_heads);
 
 struct AttentionOptions {
-  bool bias = false;                   // of all four projections
-  const char* output_name = "o_proj";  // of the last one
+  bool bias = false;                   // for all four projections
+  const char* output_name = "o_proj";  // name of the output projection
 };
 
-// Each rank of the tensor axis has some of the heads.
+// Each rank of the tensor axis holds some of the heads.
 class Attention : public torch::nn::Module {
  public:
   Attention(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
             const AttentionOptions& options = {});
-  // Adds the attention of x, less what is dropped, to the residual stream; turns q and k by the
-  // batch's rotary positions if it has them.
+  // Adds the attention of x, after dropout, to the residual stream. Rotates q and k if the batch
+  // has rotary positions.
   // Shapes: x, residual [B, T, D], or their rows as the tensor axis holds them -> the same
   at::Tensor forward(const at::Tensor& x, const at::Tensor& residual, const TokenBatch& batch);
 
   std::shared_ptr<Linear> q_proj;  // [n * H, D], n of N heads
-  std::shared_ptr<Linear> k_proj;  // [k * H, D], k of K heads, or all
+  std::shared_ptr<Linear> k_proj;  // [k * H, D], k of K heads, or all K
   std::shared_ptr<Linear> v_proj;  // [k * H, D]
   std::shared_ptr<Linear> o_proj;  // [D, n * H]
-  bool recompute_core = false;     // softmax(q k^T) v again in backward
-  Dropout dropout;                 // of o_proj's result
+  bool recompute_core = false;     // recompute softmax(q k^T) v in backward
+  Dropout dropout;                 // of o_proj's output
 
  private:
   parallel::LinearWeight kv_weights(const Linear& projection) const;
@@ -49,10 +50,10 @@ class Attention : public torch::nn::Module {
   parallel::TensorAxis axis_;
   int64_t head_width_;
   int64_t heads_;         // n
-  int64_t kv_heads_;      // that this rank computes
+  int64_t kv_heads_;      // those this rank computes
   bool shares_kv_heads_;  // kv projections are whole on every rank
   int64_t first_kv_row_ = 0;
-  std::vector<int64_t> kv_head_of_;  // shares: of each query head, among those computed
+  std::vector<int64_t> kv_head_of_;  // if shared: each query head's, among those computed
 };
 
 }  // namespace trireme::model

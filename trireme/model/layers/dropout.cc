@@ -27,12 +27,12 @@ struct Mask : torch::CustomClassHolder {
   double probability = 0;
   bool has_residual = false;
 
-  // Words below it drop.
+  // An element is dropped if its word is below this.
   uint32_t threshold() const { return static_cast<uint32_t>(probability * 0x1p32); }
   double scale() const { return 1 / (1 - probability); }
 };
 
-// use(row, words): the D random words of each row.
+// Calls use(row, words) with the D random words of each row.
 template <typename Use>
 void for_each_row(const Mask& mask, int64_t width, const Use& use) {
   const auto* numbers = mask.rows_S.const_data_ptr<int64_t>();
@@ -84,7 +84,7 @@ at::Tensor drop_by_kernel(const at::Tensor& x, const at::Tensor& residual, const
   return out;
 }
 
-// Any device and dtype, computed in fp32 at least; the mask is drawn on the CPU.
+// For any device and dtype. Computes in at least fp32. The mask is drawn on the CPU.
 at::Tensor composed_drop(const at::Tensor& x, const at::Tensor& residual, const Mask& mask) {
   const int64_t width = x.size(-1);
   const at::Tensor keep = at::empty(x.sizes(), at::kBool);
@@ -106,7 +106,7 @@ at::Tensor apply_mask(const at::Tensor& x, const at::Tensor& residual, const Mas
                         mask);
 }
 
-// tensors: x, and the residual if there is one.
+// tensors: x, then the residual if there is one.
 class DropFunction : public torch::autograd::Function<DropFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const c10::intrusive_ptr<Mask>& mask,

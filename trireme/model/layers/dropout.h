@@ -1,13 +1,12 @@
-// Dropout: in training, elements are zeroed by chance with probability p and the others multiplied
-// by 1 / (1 - p). It is at three places: what the embedding gives, and what attention's output
-// projection and the feed-forward give before they are added to the residual stream. Never on
-// attention's probabilities, which no kernel here keeps.
+// Dropout: training zeroes each element with probability p and multiplies the others by
+// 1 / (1 - p). It applies in three places: to the output of the embedding, and to the outputs of
+// attention's output projection and of the feed-forward before they are added to the residual
+// stream. Attention's probabilities are never dropped, because no kernel here keeps them.
 //
-// Whether an element is dropped is a function of (train.seed, step, name of the place, sequence in
-// the step's global batch, position in the whole sequence, channel) and of nothing else: every
-// layout, schedule, microbatch and recomputation has the same mask. Ranks that hold an element
-// twice draw it twice; nothing is communicated, and the mask is drawn again in backward instead of
-// kept.
+// The mask of an element depends only on (train.seed, step, name of the place, sequence in the
+// step's global batch, position in the whole sequence, channel). Every layout, schedule, microbatch
+// and recomputation therefore has the same mask. Ranks that hold the same element each draw its
+// mask, so nothing is communicated. Backward draws the mask again instead of keeping it.
 // Source: Srivastava et al. 2014, JMLR 15, section 4; places: Radford et al. 2019
 #pragma once
 
@@ -23,34 +22,36 @@
 
 namespace trireme::model {
 
-// What the masks of one forward are drawn from.
+// The source of one forward's masks.
 struct DropoutDraw {
   uint64_t seed = 0;
   int64_t step = 0;
-  // [S] int64, on the CPU: of each row that this rank holds between the layers, its number
-  // in the step's global batch, sequence * sequence_length + position.
+  // [S] int64 on the CPU: for each row that this rank holds between the layers, its number in the
+  // step's global batch, sequence * sequence_length + position.
   at::Tensor rows_S;
 };
 
-// residual + x, with elements of x dropped. Element d of the row with number n is dropped if
-// random_bits(key, n * ceil(D / 4) + d / 4)[d % 4] < p * 2^32.
-// Shapes: x, residual [..., D], S rows; rows_S [S]; residual undefined: none -> [..., D]
+// Returns residual + x, with elements of x dropped and the others scaled. Element d of the row with
+// number n is dropped if random_bits(key, n * ceil(D / 4) + d / 4)[d % 4] < floor(p * 2^32).
+// Shapes: x, residual [..., D] with S rows, residual may be undefined; rows_S [S] -> [..., D]
+// Throws: InternalError when p is not in [0, 1) or the shapes do not match
 at::Tensor drop(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& rows_S,
                 RandomKey key, double probability);
 
-// One place of a model. With probability 0, or in a batch that is not of training, it is not there:
-// no time, and the bits of a model without.
+// Dropout at one place of a model. With probability 0 and outside training it takes no time and
+// changes no bit.
 class Dropout {
  public:
   // Drops nothing.
   Dropout() = default;
-  // place: its name, such as "blocks.3.attention", the same on every rank.
+  // place: its name, such as "blocks.3.attention". It is the same on every rank.
   Dropout(double probability, std::string place)
       : probability_(probability), place_(std::move(place)) {}
 
   // Shapes: x [B, T, D], or its rows as the tensor axis holds them -> the same
   at::Tensor forward(const at::Tensor& x, const TokenBatch& batch) const;
-  // Adds what is left of row_linear(x_f) to the residual stream; see there.
+  // Adds row_linear(x_f, layer), after dropout, to the residual stream.
+  // Shapes, Comm, Collective: those of row_linear()
   at::Tensor close_branch(const at::Tensor& x_f, const parallel::LinearWeight& layer,
                           const at::Tensor& residual, const parallel::TensorAxis& axis,
                           const TokenBatch& batch) const;

@@ -1,4 +1,4 @@
-// Tables of rows looked up by token and by position.
+// Embedding tables: one looked up by token, one by position.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,7 +8,7 @@
 
 namespace trireme::model {
 
-// Each rank of the tensor axis has some rows of V.
+// Each rank of the tensor axis holds some rows of the vocabulary.
 class TokenEmbedding : public torch::nn::Module {
  public:
   TokenEmbedding(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype);
@@ -23,11 +23,11 @@ class TokenEmbedding : public torch::nn::Module {
   int64_t first_row_;
 };
 
-// The same on every rank.
+// Every rank holds the whole table.
 class PositionEmbedding : public torch::nn::Module {
  public:
   PositionEmbedding(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype);
-  // Adds to each row what belongs to its position.
+  // Adds to each row the embedding of its position.
   // Shapes: x [B, T, D], or its rows as the tensor axis holds them -> the same
   at::Tensor forward(const at::Tensor& x, const TokenBatch& batch);
 

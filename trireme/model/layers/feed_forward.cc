@@ -23,7 +23,7 @@ TRIREME_INLINE void forward_body(const scalar* gate, const scalar* up, scalar* o
     out[i] = gate[i] / (scalar{1} + internal::fast_exp(-gate[i])) * up[i];
 }
 
-// gate and up become their gradients: with s = sigmoid(gate),
+// Overwrites gate and up with their gradients. With s = sigmoid(gate):
 // grad_gate = grad up s (1 + gate (1 - s)), grad_up = grad gate s.
 template <typename scalar>
 TRIREME_INLINE void backward_body(const scalar* grad, scalar* gate, scalar* up, int64_t n) {
@@ -68,7 +68,8 @@ class SwigluFunction : public torch::autograd::Function<SwigluFunction> {
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list saved = ctx->get_saved_variables();
-    // Detached aliases: writing through them bumps the version the next backward checks.
+    // Detached aliases share the version counter. It is bumped below, so that a second backward
+    // fails its check.
     const at::Tensor gate = saved[0].detach();
     const at::Tensor up = saved[1].detach();
     const at::Tensor grad = grads[0].contiguous();

@@ -1,4 +1,4 @@
-// The feed-forward halves of a block: SwiGLU and the GELU perceptron.
+// The feed-forward branches of blocks: SwiGLU and the GELU perceptron.
 #pragma once
 
 #include <memory>
@@ -13,31 +13,32 @@
 
 namespace trireme::model {
 
-// silu(gate) * up. Backward writes the gradients over gate and up, which must therefore be
-// intermediate results nobody else keeps; a second backward through the same graph throws.
+// silu(gate) * up. For contiguous fp32 and fp64 tensors on the CPU, backward writes the gradients
+// over gate and up. They must therefore be intermediate results that nobody else keeps, and a
+// second backward through the same graph throws.
 // Shapes: gate_BTF, up_BTF [..., F] -> [..., F]
 // Source: Shazeer 2020, arXiv:2002.05202, section 2
 at::Tensor swiglu(const at::Tensor& gate_BTF, const at::Tensor& up_BTF);
 
-// Each rank of the tensor axis has some rows of F.
+// Each rank of the tensor axis holds some rows of F.
 class FeedForward : public torch::nn::Module {
  public:
   FeedForward(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype);
-  // Adds down(silu(gate(x)) * up(x)), less what is dropped, to the residual stream.
+  // Adds down(silu(gate(x)) * up(x)), after dropout, to the residual stream.
   // Shapes: x, residual [B, T, D], or their rows as the tensor axis holds them -> the same
   at::Tensor forward(const at::Tensor& x, const at::Tensor& residual, const TokenBatch& batch);
 
   std::shared_ptr<Linear> gate_proj;  // [f, D]
   std::shared_ptr<Linear> up_proj;    // [f, D]
   std::shared_ptr<Linear> down_proj;  // [D, f]
-  Dropout dropout;                    // of down_proj's result
+  Dropout dropout;                    // of down_proj's output
 
  private:
   parallel::TensorAxis axis_;
 };
 
-// Adds c_proj(gelu(c_fc(x))), less what is dropped, to the residual stream, GELU by its tanh
-// approximation.
+// Adds c_proj(gelu(c_fc(x))), after dropout, to the residual stream. GELU is its tanh
+// approximation. Each rank of the tensor axis holds some rows of F.
 // Source: Hendrycks & Gimpel 2016, arXiv:1606.08415, section 2
 class GeluFeedForward : public torch::nn::Module {
  public:
@@ -47,7 +48,7 @@ class GeluFeedForward : public torch::nn::Module {
 
   std::shared_ptr<Linear> c_fc;    // [f, D]
   std::shared_ptr<Linear> c_proj;  // [D, f]
-  Dropout dropout;                 // of c_proj's result
+  Dropout dropout;                 // of c_proj's output
 
  private:
   parallel::TensorAxis axis_;

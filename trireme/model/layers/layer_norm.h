@@ -9,7 +9,8 @@
 
 namespace trireme::model {
 
-// Under sequence parallelism each rank norms its own rows and the gradients are summed.
+// Under sequence parallelism, each rank normalises its own rows, and the gradients of weight and
+// bias are summed over the ranks.
 class LayerNorm : public torch::nn::Module {
  public:
   LayerNorm(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype);

@@ -1,5 +1,5 @@
-// The weights of a linear layer, [out, in] as torch and Hugging Face keep them. What multiplies by
-// them, on one rank or several, is in parallel/tensor.
+// The weights of a linear layer, [out, in] as in torch and Hugging Face. The functions that
+// multiply by them, on one rank or several, are in parallel/tensor.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,7 +16,7 @@ class Linear : public torch::nn::Module {
   parallel::LinearWeight weights() const { return {weight, bias}; }
 
   at::Tensor weight;  // [out, in]
-  at::Tensor bias;    // [out]; undefined without
+  at::Tensor bias;    // [out]; undefined without bias
 };
 
 }  // namespace trireme::model

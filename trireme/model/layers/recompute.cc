@@ -19,7 +19,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// The default generators' states: the CPU's, and that of the inputs' device.
+// The states of the default generators of the CPU and of the inputs' device.
 class RandomState {
  public:
   explicit RandomState(at::Device device) {
@@ -116,7 +116,7 @@ at::Tensor recompute(const TensorFunction& function, const std::vector<at::Tenso
   TRIREME_ASSERT(!inputs.empty(), "recompute without inputs");
   if (!at::GradMode::is_enabled()) return function(inputs);
   std::vector<at::Tensor> tracked = inputs;
-  // The weights inside need a gradient even where no input does.
+  // The weights inside need a gradient even when no input does.
   const auto needs = [](const at::Tensor& input) { return input.requires_grad(); };
   if (std::ranges::none_of(inputs, needs)) {
     const auto first = std::ranges::find_if(

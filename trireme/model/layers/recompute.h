@@ -1,5 +1,5 @@
-// Activations computed again in backward instead of being kept: memory for time. The bits are those
-// of keeping them.
+// Recomputation: backward computes activations again instead of keeping them. It saves memory and
+// costs time. The bits are the same.
 // Source: Chen et al. 2016, arXiv:1604.06174; selective: Korthikanti et al. 2022, arXiv:2205.05198,
 //         section 5
 #pragma once
@@ -14,30 +14,30 @@
 
 namespace trireme::model {
 
-// What a block computes again.
+// The parts of a block that backward recomputes.
 struct RecomputePlan {
-  bool block = false;           // all of it: keeps the block's input alone
-  bool attention = false;       // norm aside, projections and core
+  bool block = false;           // the whole block: keeps only its input
+  bool attention = false;       // projections and core, without the norm
   bool attention_core = false;  // softmax(q k^T) v: keeps q, k and v
-  bool feed_forward = false;    // norm aside
+  bool feed_forward = false;    // without the norm
 };
 
 enum class Recompute { kNone, kSelective, kFull };
 inline constexpr Choice<Recompute> kRecomputes[] = {
     {"none", Recompute::kNone}, {"selective", Recompute::kSelective}, {"full", Recompute::kFull}};
 
-// modules: of kSelective, separated by commas: attention_core, attention, feed_forward.
-// Throws: ConfigError on another module, or none for kSelective
+// modules: for kSelective, a list separated by commas of attention_core, attention, feed_forward.
+// Throws: ConfigError for any other name, and for kSelective without modules
 RecomputePlan recompute_plan(Recompute kind, std::string_view modules);
 
 using TensorFunction = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 
-// function(inputs). Keeps the inputs, and runs the function once more when backward comes to it,
-// with the random state that the default generators had. What the function captures must live until
-// then; each backward runs once.
+// Returns function(inputs). Keeps only the inputs. Backward runs the function once more, with the
+// default generators in the state they had in forward. What the function captures must live until
+// then. Backward runs once.
 at::Tensor recompute(const TensorFunction& function, const std::vector<at::Tensor>& inputs);
 
-// The same if `enabled`, or just function(inputs).
+// recompute(function, inputs) if `enabled`, otherwise function(inputs).
 at::Tensor recompute_if(bool enabled, const TensorFunction& function,
                         const std::vector<at::Tensor>& inputs);
 

@@ -17,7 +17,7 @@ using internal::lane_sum;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Rows that share one partial sum of the weight's gradient: fixed, so that the sum's order is.
+// Rows in one partial sum of the weight's gradient. A constant, so the order of the sum is fixed.
 constexpr int64_t kRowsPerBlock = 128;
 
 template <typename scalar>
@@ -131,7 +131,7 @@ class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
   }
 };
 
-// Any device and dtype, computed in fp32 at least.
+// For any device and dtype. Computes in at least fp32.
 at::Tensor composed_rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double epsilon) {
   const at::Tensor wide = x.to(at::promote_types(x.scalar_type(), at::kFloat));
   const at::Tensor normed = wide * at::rsqrt(wide.square().mean(-1, true) + epsilon);

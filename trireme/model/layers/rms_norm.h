@@ -12,13 +12,15 @@ namespace trireme::model {
 // Shapes: x [..., D], weight_D [D] -> y [..., D]
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double epsilon);
 
-// For a residual branch: {x itself, rms_norm(x)}. Adding to the first and feeding the branch with
-// the second saves one pass over x's gradient, which the norm's backward then sums on its way.
+// For a residual branch: returns {x, rms_norm(x)}. The branch reads the second and its output is
+// added to the first. The norm's backward then adds both gradients of x, which saves a pass over
+// them.
 // Shapes: x [..., D], weight_D [D] -> x [..., D], y [..., D]
 std::pair<at::Tensor, at::Tensor> rms_norm_branch(const at::Tensor& x, const at::Tensor& weight_D,
                                                   double epsilon);
 
-// Under sequence parallelism each rank norms its own rows and the weight's gradient is summed.
+// Under sequence parallelism, each rank normalises its own rows, and the weight's gradient is
+// summed over the ranks.
 class RmsNorm : public torch::nn::Module {
  public:
   RmsNorm(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype);

@@ -15,7 +15,7 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kRowsPerTask = 64;
 
-// `half` = H/2; from and to may be the same memory. direction -1 turns back.
+// `half` is H/2. `from` and `to` may be the same memory. A direction of -1 rotates back.
 template <typename scalar>
 TRIREME_INLINE void turn_body(const scalar* from, scalar* to, const scalar* cos, const scalar* sin,
                               scalar direction, int64_t heads, int64_t half) {
@@ -82,7 +82,7 @@ class RotaryFunction : public torch::autograd::Function<RotaryFunction> {
   }
 };
 
-// Any device and dtype, computed in the table's dtype.
+// For any device and dtype. Computes in the table's dtype.
 at::Tensor composed_rotary(const at::Tensor& x_BTD, const at::Tensor& cos_TH,
                            const at::Tensor& sin_TH) {
   const int64_t half = cos_TH.size(1);

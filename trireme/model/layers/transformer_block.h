@@ -1,5 +1,5 @@
-// What the blocks of the transformers share: an attention branch and a feed-forward branch on a
-// residual stream, each dropped under its own name and computed again in backward as asked.
+// The base of transformer blocks: an attention branch and a feed-forward branch on a residual
+// stream. Each branch has dropout under its own name and can be recomputed in backward.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +24,14 @@ class TransformerBlock : public Block {
   void set_recompute(const RecomputePlan& plan) final;
 
  protected:
-  // layer: its number in the whole model.
+  // layer: the block's number in the whole model.
   TransformerBlock(const ModelConfig& config, int64_t layer)
       : dropout_(config.dropout), layer_(layer) {}
 
-  // The block as its paper has it, made of the two branches.
+  // The block as in its paper, composed of attend() and feed_forward().
   virtual at::Tensor compute(const at::Tensor& x, const TokenBatch& batch) = 0;
 
-  // Adds the branch of `normed`, less what is dropped, to the residual stream.
+  // Each adds its branch of `normed`, after dropout, to the residual stream.
   // Shapes: normed, residual [B, T, D], or their rows as the tensor axis holds them -> the same
   at::Tensor attend(Attention& attention, const at::Tensor& normed, const at::Tensor& residual,
                     const TokenBatch& batch) const {

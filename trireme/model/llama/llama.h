@@ -19,7 +19,7 @@ namespace trireme::model {
 // x + attention(norm(x)), then the same with the feed-forward.
 class LlamaBlock : public TransformerBlock {
  public:
-  // layer: its number in the whole model.
+  // layer: the block's number in the whole model.
   LlamaBlock(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype, int64_t layer);
 
  private:
@@ -31,7 +31,7 @@ class LlamaBlock : public TransformerBlock {
   std::shared_ptr<FeedForward> mlp_;
 };
 
-// Embedding, blocks, norm, and the head unless it is tied, as far as the part has them.
+// Embedding, blocks, norm and an untied head, as far as the part has them.
 class Llama : public Network {
  public:
   Llama(const ModelConfig& config, const ModelAxes& axes, const ModelPart& part,
@@ -49,7 +49,7 @@ class Llama : public Network {
   std::shared_ptr<RmsNorm> norm_;                 // null: the part has no head
 };
 
-// Its plan splits matrices by heads, feed-forward rows and vocabulary; norms are whole on every
+// The plan splits matrices by heads, feed-forward rows and vocabulary. Norms are whole on every
 // rank.
 const Family& llama_family();
 

@@ -57,10 +57,10 @@ class LlamaFamily : public Family {
     return (2 * D * D + 2 * D * G) + 3 * D * F;
   }
 
-  // Below fp32, RmsNorm and SwiGLU are made of libtorch's operators.
+  // Below fp32, RmsNorm and SwiGLU are composed of libtorch operators.
   KeptByBlock kept_by_block(at::ScalarType dtype) const override {
     const bool composed = c10::elementSize(dtype) < 4;
-    // gate, up and silu(gate) * up; composed, silu(gate) too.
+    // gate, up and silu(gate) * up. The composed SwiGLU keeps silu(gate) too.
     return {.composes_norms = composed, .feed_forward = composed ? 4 : 3};
   }
 
