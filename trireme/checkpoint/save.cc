@@ -127,7 +127,8 @@ void rename_or_throw(const fs::path& from, const fs::path& to) {
 
 // First hides the folder, durably, so that a half-removed checkpoint is never taken for one.
 void remove_checkpoint(const fs::path& folder, bool fsync) {
-  const fs::path hidden = folder.parent_path() / ("." + folder.filename().string() + ".removed");
+  const fs::path hidden =
+      folder.parent_path() / concat(".", folder.filename().string(), ".removed");
   rename_or_throw(folder, hidden);
   if (fsync) sync_folder(folder.parent_path());
   fs::remove_all(hidden);
@@ -224,7 +225,7 @@ void save(const fs::path& root, int64_t step, std::span<const Entry> entries,
           const std::string& state, comm::Communicator& world, const SaveOptions& options) {
   const int rank = world.rank();
   const int size = world.size();
-  const fs::path temporary = root / ("." + folder_name(step) + ".tmp");
+  const fs::path temporary = root / concat(".", folder_name(step), ".tmp");
   const auto describe_mine = [&](const Peers&) {
     if (step < 0 || step > kMaxStep)
       throw CheckpointError(

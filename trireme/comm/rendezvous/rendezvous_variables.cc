@@ -144,7 +144,7 @@ Address read_slurm(WorldInfo& info) {
   const std::string hosts =
       first_of({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"});
   std::string job = first_of({"SLURM_JOB_ID", "SLURM_JOBID"});
-  if (!job.empty()) job += "." + first_of({"SLURM_STEP_ID", "SLURM_STEPID"});
+  if (!job.empty()) job.append(".").append(first_of({"SLURM_STEP_ID", "SLURM_STEPID"}));
   if (!job.empty()) info.job = "slurm-" + job;
   const bool is_one_host = info.local_size == info.size;
   return overridden(

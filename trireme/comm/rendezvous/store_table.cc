@@ -171,7 +171,7 @@ std::optional<Bytes> StoreTable::retry(Waiting& waiting, Clock::time_point now) 
   if (now < waiting.deadline) return std::nullopt;
   std::string missing;
   for (const std::string& key : keys) {
-    if (missing.size() < 200 && !values_.contains(key)) missing += " " + key.substr(0, 200);
+    if (missing.size() < 200 && !values_.contains(key)) missing.append(" ").append(key, 0, 200);
   }
   return reply_of(Reply::kLate).text(missing).finish();
 }
