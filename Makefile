@@ -18,12 +18,10 @@ build: setup     ## build build/$(PRESET)/bin/trireme
 test:            ## build everything and run the tests
 	@tools/setup.sh test
 	@tools/build.sh $(PRESET) all
-	@tools/test.sh $(PRESET)
+	@tools/test.sh $(PRESET) $(TEST_OPTIONS)
 
-test-all:        ## the same with the long tests
-	@tools/setup.sh test
-	@tools/build.sh $(PRESET) all
-	@tools/test.sh $(PRESET) --all
+test-all: TEST_OPTIONS = --all
+test-all: test   ## the same with the long tests
 
 sanitize: setup  ## tests of memory and threads under the address and the thread sanitizer
 	@tools/sanitize.sh
@@ -40,7 +38,8 @@ tidy: setup      ## clang-tidy on every source of the library
 format: setup    ## clang-format every source
 	@tools/format.sh
 
-docs:            ## API reference of the public headers, in build/docs/html (needs doxygen)
+docs:            ## API reference of the public headers, in build/docs/html
+	@tools/setup.sh docs
 	@tools/docs.sh
 
 bench: build     ## train_vs_pytorch: tokens/s, memory and start-up beside PyTorch and DeepSpeed

@@ -21,7 +21,8 @@ function(trireme_use_precompiled_header target name)
 endfunction()
 
 trireme_precompiled_header(aten HEADERS <ATen/ATen.h>)
-trireme_precompiled_header(nn HEADERS <ATen/ATen.h> <torch/nn/module.h>)  # 2 s a source more, where 10 are saved
+# Takes 2 s more to load per source than aten, and saves 10 in a source that sees modules.
+trireme_precompiled_header(nn HEADERS <ATen/ATen.h> <torch/nn/module.h>)
 if(TRIREME_BUILD_TESTS)
   find_package(GTest REQUIRED)
   trireme_precompiled_header(test_aten HEADERS <ATen/ATen.h> <gtest/gtest.h> LINK GTest::gtest)

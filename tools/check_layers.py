@@ -198,24 +198,29 @@ def check_layer_list(report, root):
                 report.error("CMakeLists.txt", line, f"TRIREME_LAYERS has {user} before {layer}, which it includes", "exchange them")
 
 
-def check_deps(report, root, used):
-    """The DEPS in CMake against the table and against what is included."""
-    declared, folders = {}, {}
+def declared_layers(root):
+    """Of each trireme_add_layer: its CMakeLists.txt, its line, the target's name, and its words by keyword."""
     for path in repository_files(root, "CMakeLists.txt"):
         if path.parts[0] != "trireme":
             continue
         text = re.sub(r"#[^\n]*", lambda m: " " * len(m.group()), (root / path).read_text())
         for match in LAYER.finditer(text):
-            layer = "/".join(path.parts[1:-1])
-            folders[match.group(1)] = layer
-            words = match.group(2).split()
-            deps = []
-            if "DEPS" in words:
-                for word in words[words.index("DEPS") + 1:]:
-                    if word in KEYWORDS:
-                        break
-                    deps.append(word)
-            declared[layer] = (path, line_of(text, match.start()), deps)
+            words, keyword = {}, None
+            for word in match.group(2).split():
+                if word in KEYWORDS:
+                    keyword = word
+                else:
+                    words.setdefault(keyword, []).append(word)
+            yield path, line_of(text, match.start()), match.group(1), words
+
+
+def check_deps(report, root, used):
+    """The DEPS in CMake against the table and against what is included."""
+    declared, folders = {}, {}
+    for path, line, name, words in declared_layers(root):
+        layer = "/".join(path.parts[1:-1])
+        folders[name] = layer
+        declared[layer] = (path, line, words.get("DEPS", []))
     for layer, (path, line, deps) in declared.items():
         targets = {folders.get(dep, dep) for dep in deps}
         for target in sorted(targets - set(ALLOWED.get(layer, []))):
@@ -232,17 +237,8 @@ def check_deps(report, root, used):
 
 def public_headers(root):
     """The PUBLIC headers of every layer, which are installed, as repository paths."""
-    public = set()
-    for path in repository_files(root, "CMakeLists.txt"):
-        if path.parts[0] != "trireme":
-            continue
-        for match in LAYER.finditer(re.sub(r"#[^\n]*", "", (root / path).read_text())):
-            keyword = None
-            for word in match.group(2).split():
-                keyword = word if word in KEYWORDS else keyword
-                if keyword == "PUBLIC" and word.endswith(".h"):
-                    public.add(str(path.parent / word))
-    return public
+    return {str(path.parent / header)
+            for path, _, _, words in declared_layers(root) for header in words.get("PUBLIC", [])}
 
 
 def check_public(report, root):

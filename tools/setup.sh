@@ -2,7 +2,7 @@
 # Installs what the build needs and is missing: Debian packages, and libtorch from the PyTorch wheel.
 # `setup.sh test` adds the Python packages that tests read our files with (safetensors, tensorboard,
 # transformers and sentencepiece for exported models) and build and test trireme_torch with
-# (scikit-build-core, expecttest).
+# (scikit-build-core, expecttest). `setup.sh docs` adds doxygen.
 # Prints one line a step; prints nothing when there is nothing to do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,6 +17,7 @@ readonly packages=(
   libgloo-dev liburing-dev libxxhash-dev libgtest-dev libgmock-dev libbenchmark-dev
   libopenmpi-dev openmpi-bin iproute2
   clang-format clang-tidy python3-venv python3-dev
+  $([[ ${1:-} != docs ]] || echo doxygen)
 )
 
 source tools/steps.sh
