@@ -27,12 +27,19 @@ TEST(Choice, OfAnotherNameIsRefusedWithAllThatThereAre) {
   }
 }
 
+TEST(Choice, ANameThatIsNotThereIsNotFound) {
+  EXPECT_EQ(find_choice(kOars, "two")->value, 2);
+  EXPECT_EQ(find_choice(kOars, "four"), nullptr);
+}
+
 TEST(Choice, AValueHasItsName) {
   EXPECT_EQ(name_of(kOars, choose(kOars, "boat.oars", "two")), "two");
   EXPECT_THROW(name_of(kOars, -1), InternalError);
 }
 
 TEST(Choice, NamesAreReadAsASentence) {
+  EXPECT_EQ(joined({}), "");
+  EXPECT_EQ(joined({"a", "b", "c"}), "a, b, c");
   EXPECT_EQ(in_words({}), "");
   EXPECT_EQ(in_words({"a"}), "a");
   EXPECT_EQ(in_words({"a", "b"}), "a or b");

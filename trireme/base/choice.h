@@ -27,6 +27,13 @@ std::vector<std::string> names_of(const Table& table) {
   return names;
 }
 
+// "a, b, c".
+inline std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
 // "a", "a or b", "a, b or c".
 inline std::string in_words(const std::vector<std::string>& names) {
   std::string words;
@@ -46,13 +53,20 @@ std::string name_of(const Table& table, const Value& value) {
   return std::string(found->name);
 }
 
+// The entry of `name`; null when there is none.
+template <typename Table>
+auto find_choice(const Table& table, std::string_view name) {
+  const auto found =
+      std::ranges::find_if(table, [&](const auto& choice) { return choice.name == name; });
+  return found == std::end(table) ? nullptr : &*found;
+}
+
 // The value that belongs to `name`. `what` names the setting in the error, such as "model.family".
 // Throws: ConfigError with `what`, `name` and all names of the table
 template <typename Table>
 const auto& choose(const Table& table, std::string_view what, std::string_view name) {
-  const auto found =
-      std::ranges::find_if(table, [&](const auto& choice) { return choice.name == name; });
-  TRIREME_CHECK(found != std::end(table), what, " is \"", shown(name), "\"; expected ",
+  const auto* const found = find_choice(table, name);
+  TRIREME_CHECK(found != nullptr, what, " is \"", shown(name), "\"; expected ",
                 in_words(names_of(table)));
   return found->value;
 }

@@ -73,6 +73,7 @@ class FlatTensors {
   Few<std::span<std::byte>> bytes() const;
   Few<std::span<const std::byte>> const_bytes() const;
   std::vector<at::Tensor> flat() const;
+  at::Tensor flat(size_t rank) const { return items_[rank].flat(); }
   void commit() const;
 
  private:

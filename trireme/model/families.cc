@@ -1,6 +1,4 @@
 // The registry of families. A new family adds its header and one line here.
-#include <algorithm>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -24,13 +22,10 @@ constexpr Choice<const Family& (*)()> kFamilies[] = {
 std::vector<std::string> family_names() { return names_of(kFamilies); }
 
 const Family& family_of(const ModelConfig& config) {
-  const auto found = std::ranges::find_if(
-      kFamilies, [&](const auto& choice) { return choice.name == config.family; });
-  if (found != std::end(kFamilies)) return found->value();
-  std::string names;
-  for (const auto& choice : kFamilies) names.append(names.empty() ? "" : ", ").append(choice.name);
-  throw ConfigError(concat("model.family = \"", config.family, "\" is unknown; expected one of ",
-                           names, ": choose one of them"));
+  const auto* const found = find_choice(kFamilies, config.family);
+  TRIREME_CHECK(found != nullptr, "model.family = \"", config.family,
+                "\" is unknown; expected one of ", joined(family_names()), ": choose one of them");
+  return found->value();
 }
 
 }  // namespace trireme::model

@@ -1,11 +1,10 @@
 #include "trireme/cli/bench/bench_case.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <limits>
-#include <utility>
 
+#include "trireme/base/choice.h"
 #include "trireme/base/error.h"
 
 namespace trireme::cli {
@@ -13,7 +12,7 @@ namespace {
 
 using enum CommOperation;
 
-constexpr std::array<std::pair<const char*, CommOperation>, 10> kOperations = {{
+constexpr Choice<CommOperation> kOperations[] = {
     {"all_reduce", kAllReduce},
     {"reduce", kReduce},
     {"broadcast", kBroadcast},
@@ -24,51 +23,28 @@ constexpr std::array<std::pair<const char*, CommOperation>, 10> kOperations = {{
     {"scatter", kScatter},
     {"send_recv", kSendRecv},
     {"barrier", kBarrier},
-}};
+};
 
-constexpr std::array<std::pair<const char*, CommMemory>, 2> kMemories = {{
+constexpr Choice<CommMemory> kMemories[] = {
     {"ordinary", CommMemory::kOrdinary},
     {"symmetric", CommMemory::kSymmetric},
-}};
+};
 
-constexpr std::array<std::pair<const char*, c10::ScalarType>, 9> kDtypes = {{
-    {"fp64", c10::kDouble},
-    {"fp32", c10::kFloat},
-    {"bf16", c10::kBFloat16},
-    {"fp16", c10::kHalf},
-    {"int64", c10::kLong},
-    {"int32", c10::kInt},
-    {"int16", c10::kShort},
-    {"int8", c10::kChar},
-    {"uint8", c10::kByte},
-}};
-
-template <typename Table, typename Value>
-std::string name_in(const Table& table, Value value) {
-  for (const auto& [name, known] : table) {
-    if (known == value) return name;
-  }
-  throw InternalError(concat("value ", static_cast<int>(value), " has no name"));
-}
-
-template <typename Table>
-std::string names_of(const Table& table) {
-  std::string names;
-  for (const auto& [name, value] : table) names += (names.empty() ? "" : ", ") + std::string(name);
-  return names;
-}
+constexpr Choice<c10::ScalarType> kDtypes[] = {
+    {"fp64", c10::kDouble}, {"fp32", c10::kFloat}, {"bf16", c10::kBFloat16},
+    {"fp16", c10::kHalf},   {"int64", c10::kLong}, {"int32", c10::kInt},
+    {"int16", c10::kShort}, {"int8", c10::kChar},  {"uint8", c10::kByte},
+};
 
 template <typename Value, size_t kSize>
-std::vector<Value> parse_words(std::string_view option,
-                               const std::array<std::pair<const char*, Value>, kSize>& table,
+std::vector<Value> parse_words(std::string_view option, const Choice<Value> (&table)[kSize],
                                const std::vector<std::string>& words) {
   std::vector<Value> values;
   for (const std::string& word : parse_names(option, words)) {
-    const auto* const found =
-        std::ranges::find_if(table, [&](const auto& entry) { return entry.first == word; });
-    TRIREME_CHECK(found != table.end(), option, " has \"", word, "\"; expected one of ",
-                  names_of(table));
-    values.push_back(found->second);
+    const auto* const found = find_choice(table, word);
+    TRIREME_CHECK(found != nullptr, option, " has \"", word, "\"; expected one of ",
+                  joined(names_of(table)));
+    values.push_back(found->value);
   }
   return values;
 }
@@ -93,9 +69,9 @@ int64_t parse_size(const std::string& word) {
 
 }  // namespace
 
-std::string name_of(CommOperation operation) { return name_in(kOperations, operation); }
-std::string name_of(CommMemory memory) { return name_in(kMemories, memory); }
-std::string name_of(c10::ScalarType dtype) { return name_in(kDtypes, dtype); }
+std::string name_of(CommOperation operation) { return trireme::name_of(kOperations, operation); }
+std::string name_of(CommMemory memory) { return trireme::name_of(kMemories, memory); }
+std::string name_of(c10::ScalarType dtype) { return trireme::name_of(kDtypes, dtype); }
 
 std::vector<std::string> parse_names(std::string_view option,
                                      const std::vector<std::string>& words) {

@@ -185,11 +185,11 @@ class NativeCommunicator : public RecordedCommunicator {
             Tensors inputs = {flat_of(input)};
             return C10dWorks{backend_->allgather(lists, inputs)};
           }
-          targets.flat()[rank()].copy_(flat_of(input));
+          targets.flat(rank()).copy_(flat_of(input));
           C10dWorks works;
           for (int peer = 0; peer < size(); ++peer) {
-            if (targets.flat()[peer].numel() == 0) continue;
-            works.push_back(start_broadcast(targets.flat()[peer], peer));
+            if (targets.flat(peer).numel() == 0) continue;
+            works.push_back(start_broadcast(targets.flat(peer), peer));
           }
           return works;
         },
@@ -354,7 +354,7 @@ class NativeCommunicator : public RecordedCommunicator {
         [&] { return C10dWorks{backend_->alltoall_base(from, to, from_counts, to_counts)}; },
         [targets, from, from_counts] {
           const Tensors parts = from.split_with_sizes(from_counts);
-          for (size_t i = 0; i < parts.size(); ++i) targets.flat()[i].copy_(parts[i]);
+          for (size_t i = 0; i < parts.size(); ++i) targets.flat(i).copy_(parts[i]);
           targets.commit();
         });
   }

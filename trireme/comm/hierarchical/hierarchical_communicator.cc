@@ -151,7 +151,7 @@ WorkPtr HierarchicalCommunicator::all_gather(std::vector<at::Tensor> outputs, at
   const auto call = in_blocks(call_of("all_gather", input, total_elements(outputs)), outputs);
   return issue(call, input, options, [this, outputs, input] {
     const FlatTensors targets(outputs);
-    targets.flat()[rank()].copy_(flat_of(input));
+    targets.flat(rank()).copy_(flat_of(input));
     collectives_.all_gather_blocks(targets.flat());
     targets.commit();
   });

@@ -164,7 +164,7 @@ WorkPtr MessageCommunicator::all_gather(std::vector<at::Tensor> outputs, at::Ten
     const Scope scope = exchange_.meet(call, options.timeout);
     const std::vector<ConstBlock> to(size(), const_block_of(source));
     exchange_.exchange(scope, to, blocks_of(targets.flat()));
-    targets.flat()[rank()].copy_(source);
+    targets.flat(rank()).copy_(source);
     targets.commit();
   });
 }
@@ -200,7 +200,7 @@ WorkPtr MessageCommunicator::all_to_all(std::vector<at::Tensor> outputs,
     const auto from = blocks_of(targets.flat());
     const Scope scope = exchange_.meet(call, options.timeout, to, from);
     exchange_.exchange(scope, to, from);
-    targets.flat()[rank()].copy_(sources[rank()]);
+    targets.flat(rank()).copy_(sources[rank()]);
     targets.commit();
   });
 }
@@ -223,7 +223,7 @@ WorkPtr MessageCommunicator::gather(std::vector<at::Tensor> outputs, at::Tensor 
     from.resize(size());
     const Scope scope = exchange_.meet(call, options.timeout, to, from);
     exchange_.exchange(scope, to, from);
-    if (rank() == root) targets.flat()[root].copy_(source);
+    if (rank() == root) targets.flat(root).copy_(source);
     targets.commit();
   });
 }

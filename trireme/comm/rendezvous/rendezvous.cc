@@ -1,6 +1,5 @@
 #include "trireme/comm/rendezvous/rendezvous.h"
 
-#include <algorithm>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -23,10 +22,10 @@ namespace trireme::comm {
 namespace {
 
 Transport transport_named(const std::string& name) {
-  const std::vector<std::string> names = names_of(kTransports);
-  TRIREME_CHECK(std::ranges::count(names, name) > 0, "transport \"", name,
-                "\" is unknown; expected ", in_words(names));
-  return choose(kTransports, "transport", name);
+  const auto* const found = find_choice(kTransports, name);
+  TRIREME_CHECK(found != nullptr, "transport \"", name, "\" is unknown; expected ",
+                in_words(names_of(kTransports)));
+  return found->value;
 }
 
 }  // namespace

@@ -25,12 +25,6 @@ struct Overloaded : Ts... {
   using Ts::operator()...;
 };
 
-std::string join(std::span<const std::string> words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 // The number of insertions, deletions and replacements that turn `a` into `b` (Levenshtein 1966).
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
@@ -91,7 +85,7 @@ void check_utf8(const std::string& text, const std::string& source) {
 
 [[noreturn]] void fail_choice(const Field& field, std::string_view found) {
   throw ConfigError(
-      concat(field.key, " is \"", shown(found), "\"; expected one of ", join(field.allowed)));
+      concat(field.key, " is \"", shown(found), "\"; expected one of ", joined(field.allowed)));
 }
 
 void assign_text(const Field& field, const std::string& text, const std::string& source) {
@@ -324,7 +318,7 @@ std::string describe_config() {
     std::string head = "  --" + field.key + "=" + format_value(field);
     head.resize(std::max<size_t>(head.size() + 1, 48), ' ');
     out << head << field.meaning;
-    if (!field.allowed.empty()) out << ": " << join(field.allowed);
+    if (!field.allowed.empty()) out << ": " << joined(field.allowed);
     if (is_number(field)) out << " (" << to_text(field.range) << ")";
     out << "\n";
   }

@@ -22,12 +22,9 @@ class NamedValue {
   template <typename Value>
   NamedValue(Value* value, std::span<const Choice<Value>> choices)
       : name_([=] { return name_of(choices, *value); }), assign_([=](std::string_view name) {
-          for (const Choice<Value>& choice : choices) {
-            if (choice.name != name) continue;
-            *value = choice.value;
-            return true;
-          }
-          return false;
+          const auto* const found = find_choice(choices, name);
+          if (found != nullptr) *value = found->value;
+          return found != nullptr;
         }) {}
 
   std::string name() const { return name_(); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "trireme/base/choice.h"
 #include "trireme/base/error.h"
 #include "trireme/parallel/pipeline/schedule/builders.h"
 #include "trireme/parallel/pipeline/schedule/timeline.h"
@@ -76,16 +77,10 @@ const std::vector<Builder>& builders() {
   return all;
 }
 
-std::string joined_names() {
-  std::string names;
-  for (const std::string& name : schedule_names()) names += (names.empty() ? "" : ", ") + name;
-  return names;
-}
-
 const Builder& builder_of(std::string_view name) {
   const auto found = std::ranges::find(builders(), name, &Builder::name);
   TRIREME_CHECK(found != builders().end(), "pipeline schedule \"", name, "\"; expected one of ",
-                joined_names());
+                joined(schedule_names()));
   return *found;
 }
 
