@@ -3,9 +3,9 @@
 
 An #include "trireme/..." goes only to the layers of ALLOWED; the DEPS of the folder's
 trireme_add_layer name the same layers; the folders ("rooms") of a layer include each other without
-a cycle, as in ROOMS; PUBLIC headers include only PUBLIC ones; no header includes <torch/torch.h>; only trireme/cli prints
-or exits; only trireme/cli and trireme/comm/rendezvous read the environment (trireme/launch may hand
-`environ` on to the ranks it starts).
+a cycle, as in ROOMS; PUBLIC headers include only PUBLIC ones, and what PRIVATE ones declare is in
+`inline namespace internal`; no header includes <torch/torch.h>; only trireme/cli prints or exits; only trireme/cli and trireme/comm/rendezvous read the environment (trireme/launch may hand `environ` on to the
+ranks it starts).
 """
 
 import re
@@ -235,15 +235,28 @@ def check_deps(report, root, used):
                          "remove it from DEPS")
 
 
-def public_headers(root):
-    """The PUBLIC headers of every layer, which are installed, as repository paths."""
+NAMESPACE = re.compile(r"^namespace trireme\b[^{]*\{", re.MULTILINE)
+
+
+def headers_of(root, keyword):
+    """The PUBLIC headers of every layer, which are installed, or the PRIVATE ones, as repository paths."""
     return {str(path.parent / header)
-            for path, _, _, words in declared_layers(root) for header in words.get("PUBLIC", [])}
+            for path, _, _, words in declared_layers(root) for header in words.get(keyword, [])}
+
+
+def check_private(report, root):
+    """The compiler's messages and the symbols of a program say which names may change at any time."""
+    for name in sorted(headers_of(root, "PRIVATE")):
+        code = without_comments((root / name).read_text()) if (root / name).is_file() else ""
+        for match in NAMESPACE.finditer(code):
+            if "inline internal" not in match.group():
+                report.error(name, line_of(code, match.start()), f"a private header declares in {match.group()[:-1].strip()}",
+                             "open `inline internal` in the layer's namespace, or make the header PUBLIC")
 
 
 def check_public(report, root):
     """A user who includes an installed header must find all that it includes."""
-    public = public_headers(root)
+    public = headers_of(root, "PUBLIC")
     for name in sorted(public):
         path = root / name
         if not path.is_file():
@@ -282,6 +295,7 @@ def main():
                 check_silence(report, path, text)
     check_cycles(report, graph)
     check_public(report, root)
+    check_private(report, root)
     check_layer_list(report, root)
     check_deps(report, root, used)
     return report.finish("layers", f"{len(files)} files")

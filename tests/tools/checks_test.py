@@ -120,6 +120,13 @@ class Layers(Tree):
         self.assert_fails("layers", "trireme/comm/group.h:2: a public header includes trireme/base/clock.h",
                           "docs/headers.md:2: trireme/base/clock.h is no public header")
 
+    def test_private_headers_declare_in_internal(self):
+        self.write("trireme/base/CMakeLists.txt", "trireme_add_layer(base PUBLIC error.h PRIVATE clock.h)\n")
+        self.write("trireme/base/clock.h", "\nnamespace trireme {\n}\n")
+        self.assert_fails("layers", "trireme/base/clock.h:2: a private header declares in namespace trireme")
+        self.write("trireme/base/clock.h", "\nnamespace trireme::inline internal {\n}\n")
+        self.assert_passes("layers")
+
     def test_torch_h_in_a_header(self):
         self.write("tests/harness/a.h", "\n#include <torch/torch.h>\n")
         self.assert_fails("layers", "tests/harness/a.h:2: <torch/torch.h>")

@@ -6,7 +6,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme {
+namespace trireme::inline internal {
 namespace {
 
 using nlohmann::json;
@@ -254,4 +254,4 @@ const std::string& JsonView::word(size_t max_bytes) const {
   return word;
 }
 
-}  // namespace trireme
+}  // namespace trireme::inline internal

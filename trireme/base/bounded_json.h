@@ -17,7 +17,7 @@
 
 #include "trireme/base/shown.h"
 
-namespace trireme {
+namespace trireme::inline internal {
 
 struct JsonLimits {
   size_t max_bytes = size_t{64} << 20;  // of the text
@@ -54,8 +54,9 @@ class JsonView {
 
   // Throws: ConfigError when this has another type or is outside the range. A number with a point
   //         or an exponent is not an integer; every integer is a number.
-  int64_t integer(int64_t minimum, int64_t maximum) const;
-  std::vector<int64_t> integers(int64_t minimum, int64_t maximum) const;
+  int64_t integer(int64_t minimum, int64_t maximum = std::numeric_limits<int64_t>::max()) const;
+  std::vector<int64_t> integers(int64_t minimum,
+                                int64_t maximum = std::numeric_limits<int64_t>::max()) const;
   double number(double minimum = std::numeric_limits<double>::lowest(),
                 double maximum = std::numeric_limits<double>::max()) const;
   bool boolean() const;
@@ -76,4 +77,4 @@ class JsonView {
   const std::string* source_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::inline internal

@@ -4,11 +4,11 @@
 #include <chrono>
 #include <cstdint>
 
-namespace trireme {
+namespace trireme::inline internal {
 
 // Nanoseconds since a fixed instant before this host started, the same for all its processes.
 inline int64_t monotonic_ns() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-}  // namespace trireme
+}  // namespace trireme::inline internal

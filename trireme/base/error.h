@@ -47,7 +47,7 @@ std::string concat(const Args&... args) {
   return out.str();
 }
 
-namespace internal {
+inline namespace internal {
 [[noreturn]] void throw_failed_check(const std::string& operands, const std::string& message);
 [[noreturn]] void throw_failed_assert(const char* condition, const char* file, int line,
                                       const std::string& message);

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace trireme {
+namespace trireme::inline internal {
 
 // For an even count the mean of the middle two; 0 for none.
 template <typename Number>
@@ -17,4 +17,4 @@ Number median(std::vector<Number> numbers) {
   return below + (above - below) / 2;
 }
 
-}  // namespace trireme
+}  // namespace trireme::inline internal

@@ -3,9 +3,9 @@
 
 #include <cstddef>
 
-namespace trireme {
+namespace trireme::inline internal {
 
 // The smallest multiple of `unit` that is at least `value`.
 constexpr size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
-}  // namespace trireme
+}  // namespace trireme::inline internal

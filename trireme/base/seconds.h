@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-namespace trireme {
+namespace trireme::inline internal {
 
 template <typename Rep, typename Period>
 double in_seconds(std::chrono::duration<Rep, Period> duration) {
@@ -15,4 +15,4 @@ double seconds_since(std::chrono::time_point<Clock> start) {
   return in_seconds(Clock::now() - start);
 }
 
-}  // namespace trireme
+}  // namespace trireme::inline internal

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace trireme {
+namespace trireme::inline internal {
 namespace {
 
 bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
@@ -41,4 +41,4 @@ bool is_utf8_beginning(std::string_view text) {
          has_possible_rest(text);
 }
 
-}  // namespace trireme
+}  // namespace trireme::inline internal

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string_view>
 
-namespace trireme {
+namespace trireme::inline internal {
 
 // Number of bytes of the well-formed character at the start of `text`; 0 if there is none.
 size_t utf8_character_bytes(std::string_view text);
@@ -12,4 +12,4 @@ size_t utf8_character_bytes(std::string_view text);
 // Whether `text` can become a well-formed character when more bytes follow.
 bool is_utf8_beginning(std::string_view text);
 
-}  // namespace trireme
+}  // namespace trireme::inline internal

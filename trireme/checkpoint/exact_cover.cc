@@ -7,7 +7,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::inline internal {
 namespace {
 
 constexpr size_t kMaxCorners = size_t{1} << 23;
@@ -138,4 +138,4 @@ std::string cover_error(std::span<const int64_t> shape, const std::vector<mesh::
   return "";
 }
 
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::inline internal

@@ -12,7 +12,7 @@
 
 #include "trireme/mesh/layout.h"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::inline internal {
 
 // The most dimensions that libtorch's operators accept.
 inline constexpr size_t kMaxDims = 64;
@@ -34,4 +34,4 @@ std::string cover_error(std::span<const int64_t> shape, const std::vector<mesh::
 // boxes with other numbers of dimensions. Takes any shape, even one that num_bytes_of() refuses.
 size_t num_corners(std::span<const int64_t> shape, const std::vector<mesh::Box>& boxes);
 
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::inline internal

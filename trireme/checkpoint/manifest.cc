@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <limits>
 #include <set>
 #include <span>
 #include <string_view>
@@ -16,9 +15,10 @@
 #include "trireme/base/file/file.h"
 #include "trireme/base/shown.h"
 #include "trireme/checkpoint/exact_cover.h"
+#include "trireme/checkpoint/fail.h"
 #include "trireme/checkpoint/safetensors.h"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::inline internal {
 namespace {
 
 using nlohmann::json;
@@ -30,19 +30,13 @@ constexpr std::string_view kFirstLineEnd = "\",\n";
 constexpr size_t kChecksumDigits = 16;
 constexpr size_t kFirstLineBytes = kFirstLineBegin.size() + kChecksumDigits + kFirstLineEnd.size();
 
-constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max();
 constexpr int64_t kMaxWorldSize = 1 << 20;
 // Limit for the pieces of all tensors; they take seconds to sort. Our layouts give a piece two or
 // four.
-constexpr size_t kMaxCorners = size_t{1} << 26;
+constexpr size_t kMaxAllCorners = size_t{1} << 26;
 constexpr size_t kMaxPlacementBytes = size_t{32} << 20;  // every rank may have its own cut
 constexpr size_t kMaxManifestBytes = size_t{1} << 30;
 constexpr JsonLimits kLimits{.max_bytes = kMaxManifestBytes, .max_values = size_t{64} << 20};
-
-template <typename... Args>
-[[noreturn]] void fail(const std::filesystem::path& where, const Args&... args) {
-  throw CheckpointError(concat(where.string(), ": ", args...));
-}
 
 json to_json(const TensorRecord& record) {
   json axes = json::array();
@@ -77,7 +71,7 @@ std::string digits(const JsonView& value) {
 TensorRecord parse_record(const JsonView& value) {
   TensorRecord record;
   record.dtype = parse_dtype(value.at("dtype").word());
-  record.shape = value.at("shape").integers(0, kMaxInteger);
+  record.shape = value.at("shape").integers(0);
   for (const JsonView& axis : value.at("axes").elements()) {
     const int64_t size = axis.at("size").integer(1, kMaxWorldSize);
     record.axes.push_back({axis.at("name").word(), static_cast<int>(size)});
@@ -86,8 +80,7 @@ TensorRecord parse_record(const JsonView& value) {
     record.placements.push_back(mesh::parse_placement(placement.word(kMaxPlacementBytes)));
   for (const JsonView& piece : value.at("pieces").elements()) {
     record.pieces.push_back({.file = piece.at("file").word(),
-                             .box = {piece.at("offset").integers(0, kMaxInteger),
-                                     piece.at("size").integers(0, kMaxInteger)},
+                             .box = {piece.at("offset").integers(0), piece.at("size").integers(0)},
                              .checksum = digits(piece.at("checksum"))});
   }
   return record;
@@ -101,10 +94,9 @@ Manifest parse_body(const JsonView& body) {
   for (const auto& [name, value] : body.at("tensors").members())
     manifest.tensors.emplace(name, parse_record(value));
   for (const JsonView& file : body.at("files").elements()) {
-    manifest.files.push_back(
-        {.name = file.at("name").word(),
-         .num_bytes = static_cast<uint64_t>(file.at("bytes").integer(0, kMaxInteger)),
-         .header_checksum = digits(file.at("header_checksum"))});
+    manifest.files.push_back({.name = file.at("name").word(),
+                              .num_bytes = static_cast<uint64_t>(file.at("bytes").integer(0)),
+                              .header_checksum = digits(file.at("header_checksum"))});
   }
   return manifest;
 }
@@ -240,7 +232,7 @@ Manifest parse_manifest(const std::string& text, const std::filesystem::path& wh
     const std::string& format = body.at("format").word();
     if (format != kFormatName)
       fail(where, "format ", in_quotes(format), ", expected \"", kFormatName, "\"");
-    const int64_t version = body.at("format_version").integer(1, kMaxInteger);
+    const int64_t version = body.at("format_version").integer(1);
     if (version > kFormatVersion)
       fail(where, "written in checkpoint format ", version, "; this program reads formats up to ",
            kFormatVersion, ": use a newer trireme");
@@ -254,9 +246,9 @@ void check_pieces(const Manifest& manifest, const std::filesystem::path& where) 
   const std::set<std::string> files = check_files(manifest, where);
   size_t corners = 0;
   for (const auto& [name, record] : manifest.tensors) {
-    corners += std::min(num_corners(record.shape, boxes_of(record)), kMaxCorners + 1);
-    if (corners > kMaxCorners)
-      fail(where, "its tensors are cut into pieces with more than ", kMaxCorners, " corners");
+    corners += std::min(num_corners(record.shape, boxes_of(record)), kMaxAllCorners + 1);
+    if (corners > kMaxAllCorners)
+      fail(where, "its tensors are cut into pieces with more than ", kMaxAllCorners, " corners");
   }
   for (const auto& [name, record] : manifest.tensors) check_record(name, record, files, where);
 }
@@ -277,4 +269,4 @@ Manifest read_manifest(const std::filesystem::path& folder) {
   return manifest;
 }
 
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::inline internal

@@ -13,7 +13,7 @@
 
 #include "trireme/mesh/layout.h"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::inline internal {
 
 // Increase it whenever an older program could misread a newer checkpoint.
 inline constexpr int64_t kFormatVersion = 1;
@@ -87,4 +87,4 @@ Manifest parse_and_check_manifest(const std::string& text, const std::filesystem
 // The checks of files and pieces that both make.
 void check_pieces(const Manifest& manifest, const std::filesystem::path& where);
 
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::inline internal

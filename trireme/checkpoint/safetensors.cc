@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include <ATen/ops/empty.h>
@@ -14,8 +13,9 @@
 #include "trireme/base/error.h"
 #include "trireme/base/shown.h"
 #include "trireme/checkpoint/exact_cover.h"
+#include "trireme/checkpoint/fail.h"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::inline internal {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "safetensors is little-endian");
@@ -30,13 +30,7 @@ constexpr const char* kDtypeNames = "F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL";
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the reference implementation's limit
 constexpr size_t kMaxHeaderValues = size_t{8} << 20;
-constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max();
 constexpr const char* kMetadataKey = "__metadata__";
-
-template <typename... Args>
-[[noreturn]] void fail(const std::filesystem::path& path, const Args&... args) {
-  throw CheckpointError(concat(path.string(), ": ", args...));
-}
 
 [[noreturn]] void fail_to_read(const std::filesystem::path& path, const char* reason) {
   throw CheckpointError(concat("cannot read ", path.string(), ": ", reason));
@@ -50,9 +44,9 @@ TensorInfo parse_info(const std::string& name, const JsonView& value) {
   } catch (const ConfigError&) {
     dtype.fail(concat("one of ", kDtypeNames));
   }
-  info.shape = value.at("shape").integers(0, kMaxInteger);
+  info.shape = value.at("shape").integers(0);
   const JsonView offsets = value.at("data_offsets");
-  const std::vector<int64_t> ends = offsets.integers(0, kMaxInteger);
+  const std::vector<int64_t> ends = offsets.integers(0);
   if (ends.size() != 2) offsets.fail("two offsets");
   info.begin = static_cast<uint64_t>(ends[0]);
   info.end = static_cast<uint64_t>(ends[1]);
@@ -269,4 +263,4 @@ void write_safetensors(const std::filesystem::path& path,
   writer.finish(/*fsync=*/true);
 }
 
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::inline internal

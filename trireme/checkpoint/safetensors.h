@@ -17,7 +17,7 @@
 
 #include "trireme/base/file/file.h"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::inline internal {
 
 // "F32" and the like, and the reverse.
 // Throws: ConfigError for a dtype that the format or this program lacks
@@ -109,4 +109,4 @@ void write_safetensors(const std::filesystem::path& path,
                        const std::map<std::string, at::Tensor>& tensors,
                        const std::map<std::string, std::string>& metadata = {});
 
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::inline internal

@@ -8,7 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/exact_cover.h"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::inline internal {
 namespace {
 
 // A distinct box of a tensor and the ranks that hold it, ascending.
@@ -96,4 +96,4 @@ std::map<std::string, TensorRecord> plan_save(
   return plan;
 }
 
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::inline internal

@@ -10,7 +10,7 @@
 
 #include "trireme/checkpoint/manifest.h"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::inline internal {
 
 // "rank-000-of-002.safetensors"
 std::string shard_name(int rank, int world_size);
@@ -22,4 +22,4 @@ std::string shard_name(int rank, int world_size);
 std::map<std::string, TensorRecord> plan_save(
     std::span<const std::map<std::string, TensorRecord>> held_by);
 
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::inline internal

@@ -9,7 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::inline internal {
 namespace {
 
 template <typename... Args>
@@ -88,4 +88,4 @@ at::Tensor read_tensor(const std::filesystem::path& folder, const Manifest& mani
   return Shards(folder, manifest).read(name, found->second);
 }
 
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::inline internal

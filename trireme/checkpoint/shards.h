@@ -13,7 +13,7 @@
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/mesh/layout.h"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::inline internal {
 
 class Shards {
  public:
@@ -47,4 +47,4 @@ class Shards {
 at::Tensor read_tensor(const std::filesystem::path& folder, const Manifest& manifest,
                        const std::string& name);
 
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::inline internal

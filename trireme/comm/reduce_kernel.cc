@@ -11,7 +11,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/machine/multiversion.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 namespace {
 
 template <typename T>
@@ -254,4 +254,4 @@ void reduce_in_rank_order(std::span<void* const> outs, std::span<const void* con
   }
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -9,7 +9,7 @@
 
 #include "trireme/comm/communicator.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 // Throws: ConfigError when `operation` is not defined on `dtype` (bitwise on floats, average on
 //         integers)
@@ -25,4 +25,4 @@ void divide_elements(void* data, int64_t count, c10::ScalarType dtype, int divis
 
 const char* name_of(ReduceOp operation);
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -8,7 +8,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 void check_cpu_tensor(const char* operation, const at::Tensor& tensor) {
   TRIREME_CHECK(tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided, operation,
@@ -137,4 +137,4 @@ std::vector<at::Tensor> view_even_blocks(const at::Tensor& flat, int count) {
   return blocks;
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

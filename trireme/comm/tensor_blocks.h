@@ -13,7 +13,7 @@
 
 #include "trireme/comm/communicator.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 // Throws: ConfigError unless `tensor` is a dense CPU tensor
 void check_cpu_tensor(const char* operation, const at::Tensor& tensor);
@@ -95,4 +95,4 @@ std::vector<int> members_of_split(Communicator& group, int color, int key,
 // Views of flat [n] as `count` blocks. Their lengths differ by at most one; longer ones come first.
 std::vector<at::Tensor> view_even_blocks(const at::Tensor& flat, int count);
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -13,7 +13,7 @@
 #include <sentencepiece_trainer.h>
 #endif
 
-namespace trireme::dataset {
+namespace trireme::dataset::inline internal {
 #ifndef TRIREME_HAVE_SENTENCEPIECE
 
 namespace {
@@ -273,4 +273,4 @@ std::string train_bpe(const std::function<std::string()>& next_text, int64_t voc
 
 #endif
 
-}  // namespace trireme::dataset
+}  // namespace trireme::dataset::inline internal

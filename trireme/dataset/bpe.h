@@ -10,7 +10,7 @@
 
 #include "trireme/dataset/tokenizer.h"
 
-namespace trireme::dataset {
+namespace trireme::dataset::inline internal {
 
 // Whether this build has SentencePiece.
 bool bpe_available();
@@ -35,4 +35,4 @@ struct BpeSpecialPieces {
 // Throws: ConfigError when the model is damaged
 BpeSpecialPieces bpe_special_pieces(const std::string& model);
 
-}  // namespace trireme::dataset
+}  // namespace trireme::dataset::inline internal

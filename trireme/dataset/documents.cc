@@ -9,7 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/dataset/utf8.h"
 
-namespace trireme::dataset {
+namespace trireme::dataset::inline internal {
 namespace {
 
 namespace fs = std::filesystem;
@@ -108,4 +108,4 @@ std::string DocumentReader::next() {
   return piece;
 }
 
-}  // namespace trireme::dataset
+}  // namespace trireme::dataset::inline internal

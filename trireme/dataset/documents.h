@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace trireme::dataset {
+namespace trireme::dataset::inline internal {
 
 // A file, or bytes [begin, end) of one.
 struct Document {
@@ -55,4 +55,4 @@ class DocumentReader {
   int64_t unread_ = 0;
 };
 
-}  // namespace trireme::dataset
+}  // namespace trireme::dataset::inline internal

@@ -2,7 +2,7 @@
 
 #include "trireme/base/utf8.h"
 
-namespace trireme::dataset {
+namespace trireme::dataset::inline internal {
 namespace {
 
 bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
@@ -33,4 +33,4 @@ size_t cut_length(std::string_view text, size_t limit) {
   return limit;
 }
 
-}  // namespace trireme::dataset
+}  // namespace trireme::dataset::inline internal

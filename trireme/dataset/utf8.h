@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string_view>
 
-namespace trireme::dataset {
+namespace trireme::dataset::inline internal {
 
 // Length of the longest prefix that is well-formed UTF-8 without the characters that SentencePiece
 // treats specially: NUL, U+2581 (a space) and U+2585 (an unknown character).
@@ -14,4 +14,4 @@ size_t plain_prefix(std::string_view text);
 // none, that ends between two characters. Never 0 unless the text is empty or the limit 0.
 size_t cut_length(std::string_view text, size_t limit);
 
-}  // namespace trireme::dataset
+}  // namespace trireme::dataset::inline internal

@@ -12,7 +12,7 @@
 #include "trireme/train/optimizer/name_pattern.h"
 #include "trireme/train/state.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 namespace fs = std::filesystem;
@@ -200,4 +200,4 @@ std::string describe_changes(const fs::path& checkpoint, const RunConfig& config
                 ": set it back, or choose another output.folder");
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -11,7 +11,7 @@
 #include "trireme/train/config/config_schema.h"
 #include "trireme/train/run/data_identity.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 struct Change {
   std::string key;
@@ -44,4 +44,4 @@ void note_checkpoint(const std::filesystem::path& folder, int64_t step);
 // none or the checkpoint cannot be read.
 std::string describe_changes(const std::filesystem::path& checkpoint, const RunConfig& config);
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -7,7 +7,7 @@
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 namespace {
 
@@ -111,4 +111,4 @@ std::vector<checkpoint::Entry> checkpoint_entries(const std::vector<parallel::Sh
   return entries;
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

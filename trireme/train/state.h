@@ -12,7 +12,7 @@
 #include "trireme/train/optimizer/optimizer.h"
 #include "trireme/train/run/data_identity.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // The position of a run, independent of the layout.
 struct RunState {
@@ -41,4 +41,4 @@ inline constexpr const char* kOptimizerPrefix = "optimizer.";
 std::vector<checkpoint::Entry> checkpoint_entries(const std::vector<parallel::Shard>& shards,
                                                   const Optimizer& optimizer);
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

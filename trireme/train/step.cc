@@ -17,7 +17,7 @@
 #include "trireme/train/numerics/learning_rate.h"
 #include "trireme/train/numerics/loss_sum.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -180,4 +180,4 @@ std::optional<double> evaluate(ParallelModel& model, const dataset::BatchLoader&
   return sum / model.sum_over_batches(std::move(counts));
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

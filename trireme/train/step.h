@@ -16,7 +16,7 @@
 #include "trireme/train/parallel/parallel_model.h"
 #include "trireme/train/profile/profiler.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // The objects that a step works on. All of them must outlive the step.
 struct StepContext {
@@ -66,4 +66,4 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask);
 std::optional<double> evaluate(ParallelModel& model, const dataset::BatchLoader& batches,
                                const std::function<bool()>& is_cut);
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -11,7 +11,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file_identity.h"
 
-namespace trireme {
+namespace trireme::inline internal {
 namespace {
 
 constexpr std::chrono::milliseconds kSlice(20);
@@ -45,4 +45,4 @@ bool FolderLock::is_in_place() const {
 
 std::filesystem::path FolderLock::place() const { return place_of(folder_.get()); }
 
-}  // namespace trireme
+}  // namespace trireme::inline internal

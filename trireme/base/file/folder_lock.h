@@ -6,7 +6,7 @@
 
 #include "trireme/base/file/descriptor.h"
 
-namespace trireme {
+namespace trireme::inline internal {
 
 // Not thread safe. The lock ends with the object or the process, even after `kill -9`. On a file
 // system without locks it has no effect.
@@ -27,4 +27,4 @@ class FolderLock {
   Descriptor folder_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::inline internal

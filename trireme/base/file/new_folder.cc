@@ -5,7 +5,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 
-namespace trireme {
+namespace trireme::inline internal {
 namespace {
 
 namespace fs = std::filesystem;
@@ -71,4 +71,4 @@ void NewFolder::commit() {
   sync_folder(target_.parent_path());
 }
 
-}  // namespace trireme
+}  // namespace trireme::inline internal

@@ -7,7 +7,7 @@
 
 #include "trireme/base/file/folder_lock.h"
 
-namespace trireme {
+namespace trireme::inline internal {
 
 // Not thread safe. Without commit() the destructor removes what was written. A killed process
 // leaves ".<name>.tmp" beside `target`; the next NewFolder with that target removes it.
@@ -35,4 +35,4 @@ class NewFolder {
   std::optional<FolderLock> lock_;  // of temporary_
 };
 
-}  // namespace trireme
+}  // namespace trireme::inline internal

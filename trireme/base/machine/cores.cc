@@ -5,7 +5,7 @@
 
 #include <sched.h>
 
-namespace trireme {
+namespace trireme::inline internal {
 
 CoreSet allowed_cores() {
   CoreSet allowed;
@@ -41,4 +41,4 @@ bool have_core_each(std::span<const CoreSet> sets) {
   return true;
 }
 
-}  // namespace trireme
+}  // namespace trireme::inline internal

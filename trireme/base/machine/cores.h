@@ -4,7 +4,7 @@
 #include <bitset>
 #include <span>
 
-namespace trireme {
+namespace trireme::inline internal {
 
 using CoreSet = std::bitset<1024>;  // 128 bytes, readable by other processes of the host
 
@@ -15,4 +15,4 @@ int num_cores();
 // Whether threads restricted to `sets` can all run at once, each on its own core.
 bool have_core_each(std::span<const CoreSet> sets);
 
-}  // namespace trireme
+}  // namespace trireme::inline internal

@@ -10,7 +10,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 
-namespace trireme {
+namespace trireme::inline internal {
 namespace {
 
 namespace fs = std::filesystem;
@@ -76,4 +76,4 @@ int64_t machine_memory_bytes(const fs::path& root) {
   return limit > kUnlimited - swap ? kUnlimited : limit + swap;
 }
 
-}  // namespace trireme
+}  // namespace trireme::inline internal

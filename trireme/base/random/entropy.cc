@@ -8,7 +8,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme {
+namespace trireme::inline internal {
 
 void fill_with_entropy(std::span<uint8_t> bytes) {
   while (!bytes.empty()) {
@@ -30,4 +30,4 @@ std::string unique_name() {
   return name;
 }
 
-}  // namespace trireme
+}  // namespace trireme::inline internal

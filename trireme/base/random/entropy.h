@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-namespace trireme {
+namespace trireme::inline internal {
 
 // Throws: Error when the kernel gives none
 void fill_with_entropy(std::span<uint8_t> bytes);
@@ -15,4 +15,4 @@ void fill_with_entropy(std::span<uint8_t> bytes);
 // 128 random bits as 32 hexadecimal digits: a name that no process on any host makes twice.
 std::string unique_name();
 
-}  // namespace trireme
+}  // namespace trireme::inline internal

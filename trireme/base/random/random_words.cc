@@ -4,7 +4,7 @@
 
 #include "trireme/base/machine/multiversion.h"
 
-namespace trireme {
+namespace trireme::inline internal {
 namespace {
 
 // Philox4x32-10 of `blocks` consecutive indices. at::Philox4_32, which random_bits() uses, keeps
@@ -45,4 +45,4 @@ void fill_random_words(RandomKey key, uint64_t first_index, std::span<uint32_t> 
   std::copy_n(last.begin(), rest.size(), rest.begin());
 }
 
-}  // namespace trireme
+}  // namespace trireme::inline internal

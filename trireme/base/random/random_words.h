@@ -7,9 +7,9 @@
 
 #include "trireme/base/random/random.h"
 
-namespace trireme {
+namespace trireme::inline internal {
 
 // words[4 i + k] = random_bits(key, first_index + i)[k]. The last index may give fewer than four.
 void fill_random_words(RandomKey key, uint64_t first_index, std::span<uint32_t> words);
 
-}  // namespace trireme
+}  // namespace trireme::inline internal

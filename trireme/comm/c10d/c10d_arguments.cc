@@ -7,7 +7,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 namespace {
 
 std::vector<at::Tensor> cut(const at::Tensor& flat, std::span<const int64_t> elements) {
@@ -135,4 +135,4 @@ std::vector<at::Tensor> input_blocks(const at::Tensor& buffer, std::span<const i
   return cut(buffer.reshape({-1}), elements);
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -8,7 +8,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 namespace {
 
 struct Sign {
@@ -76,4 +76,4 @@ void as_c10d_errors(const std::function<void()>& operation) {
   }
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 enum class FailureKind {
   kPeerLost,   // died, left or gave up
@@ -26,4 +26,4 @@ std::string in_words_of_gloo(const std::string& failure);
 // Runs `operation`. Turns a CommError into a c10::DistBackendError with Gloo's words and ours.
 void as_c10d_errors(const std::function<void()>& operation);
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

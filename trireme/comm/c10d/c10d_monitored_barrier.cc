@@ -9,7 +9,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 namespace {
 
 using std::chrono::milliseconds;
@@ -125,4 +125,4 @@ void monitored_barrier(Communicator& group, std::mutex& issuing, milliseconds li
   }
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

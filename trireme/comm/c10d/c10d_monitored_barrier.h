@@ -6,7 +6,7 @@
 
 #include "trireme/comm/communicator.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 // Returns when every rank has called it. Rank 0 waits at most `limit`. The others wait two seconds
 // longer, so that its verdict reaches them. The barrier uses messages: a rank that waits in a
@@ -18,4 +18,4 @@ namespace trireme::comm {
 void monitored_barrier(Communicator& group, std::mutex& issuing, std::chrono::milliseconds limit,
                        bool wait_all_ranks);
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -10,11 +10,11 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 namespace {
 
 // Short compared with a step, long compared with a poll.
-constexpr std::chrono::milliseconds kSlice(5);
+constexpr std::chrono::milliseconds kWatchInterval(5);
 // For works that are still running when the watch ends.
 constexpr std::chrono::milliseconds kLastPatience(50);
 
@@ -75,7 +75,7 @@ void CompletionWatch::loop() {
     if (watched.empty()) {
       changed_.wait(lock, has_news);
     } else {
-      changed_.wait_for(lock, kSlice, [this] { return stop_; });
+      changed_.wait_for(lock, kWatchInterval, [this] { return stop_; });
     }
     const auto now = std::chrono::steady_clock::now();
     if (stop_ && !end) end = now + kLastPatience;
@@ -88,4 +88,4 @@ void CompletionWatch::loop() {
   }
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -20,7 +20,7 @@
 #include "trireme/comm/reduce_kernel.h"
 #include "trireme/comm/tensor_blocks.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 namespace {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
@@ -432,4 +432,4 @@ std::unique_ptr<Communicator> make_native_group(const C10dBackendMaker& make_bac
   }
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

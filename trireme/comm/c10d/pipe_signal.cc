@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <ctime>
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 NoPipeSignal::NoPipeSignal() {
   sigemptyset(&pipe_);
@@ -23,4 +23,4 @@ NoPipeSignal::~NoPipeSignal() {
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

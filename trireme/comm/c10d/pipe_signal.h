@@ -4,7 +4,7 @@
 
 #include <csignal>
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 // While this lives, such a write returns an error, on this thread and on threads it starts
 // meanwhile. The program's handling of SIGPIPE elsewhere does not change.
@@ -21,4 +21,4 @@ class NoPipeSignal {
   bool was_pending_;
 };
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 // A block being sent or received. Its memory must live until wait() returns or the message is
 // destroyed.
@@ -58,4 +58,4 @@ class MessageChannel {
                                                 std::chrono::milliseconds timeout) = 0;
 };
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -9,7 +9,7 @@
 #include "trireme/comm/reduce_kernel.h"
 #include "trireme/comm/tensor_blocks.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 namespace {
 
 constexpr int kMostTag = (1 << 29) - 1;
@@ -319,4 +319,4 @@ std::unique_ptr<Communicator> MessageCommunicator::split(int color, int key,
   }
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

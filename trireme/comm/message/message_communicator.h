@@ -24,7 +24,7 @@
 #include "trireme/comm/recorder/group_recorder.h"
 #include "trireme/comm/work_queue.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 // Dense CPU tensors. Tags are 0 to 2^29 - 1.
 class MessageCommunicator : public RecordedCommunicator {
@@ -81,4 +81,4 @@ class MessageCommunicator : public RecordedCommunicator {
   WorkQueue queue_;     // last: its threads stop before exchange_ is destroyed
 };
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -12,7 +12,7 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/reduce_kernel.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -299,4 +299,4 @@ int MessageExchange::finish_recv(Pending& pending, const Call& call, Block data)
   return source;
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

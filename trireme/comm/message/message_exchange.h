@@ -17,7 +17,7 @@
 #include "trireme/comm/call.h"
 #include "trireme/comm/message/message_channel.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 struct Block {
   void* data = nullptr;
@@ -98,4 +98,4 @@ class MessageExchange {
   std::string failure_;
 };
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

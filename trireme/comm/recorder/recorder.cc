@@ -20,12 +20,6 @@
 namespace trireme::comm {
 namespace {
 
-using internal::GroupSlot;
-using internal::load;
-using internal::RecordSlot;
-using internal::RingHeader;
-using internal::store;
-
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 // Cuts the text to fit and ends it with a zero. The bytes behind it stay zero.
@@ -42,14 +36,14 @@ void sign(RingHeader& header) {
 
 RingHeader make_header(const RecorderOptions& options) {
   RingHeader header{};
-  std::memcpy(header.magic, internal::kRingMagic, sizeof(header.magic));
-  header.version = internal::kRingVersion;
-  header.header_bytes = internal::kRingHeaderBytes;
+  std::memcpy(header.magic, kRingMagic, sizeof(header.magic));
+  header.version = kRingVersion;
+  header.header_bytes = kRingHeaderBytes;
   header.max_groups = 256;
   // In whole pages. Every rank is in a few groups of each size.
   header.max_members = static_cast<uint32_t>((options.world_size * 16 + 16384) / 1024 * 1024);
   header.max_records = static_cast<uint32_t>(
-      std::bit_ceil(std::clamp<size_t>(options.num_records, 8, internal::kMostRecords)));
+      std::bit_ceil(std::clamp<size_t>(options.num_records, 8, kMostRecords)));
   header.record_bytes = sizeof(RecordSlot);
   header.rank = options.rank;
   header.world_size = options.world_size;
@@ -94,7 +88,7 @@ std::vector<std::filesystem::path> make_folders_of(const std::filesystem::path& 
 // disk is an error here and not a SIGBUS later.
 void* map_file(const std::filesystem::path& name, const std::filesystem::path& path,
                const RingHeader& header) {
-  const size_t num_bytes = internal::ring_bytes(header);
+  const size_t num_bytes = ring_bytes(header);
   ::unlink(name.c_str());  // left by a killed start of the same job
   const Descriptor file(::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file.is_open()) fail(path, errno);
@@ -113,7 +107,7 @@ class Recorder::Memory {
  public:
   Memory(const std::filesystem::path& name, const std::filesystem::path& path,
          const RingHeader& header)
-      : num_bytes_(internal::ring_bytes(header)) {
+      : num_bytes_(ring_bytes(header)) {
     void* base = nullptr;
     if (path.empty()) {
       base = map(num_bytes_, MAP_PRIVATE | MAP_ANONYMOUS, -1);
@@ -123,9 +117,9 @@ class Recorder::Memory {
       base = map_file(name, path, header);
     }
     base_ = static_cast<std::byte*>(base);
-    groups = reinterpret_cast<GroupSlot*>(base_ + internal::groups_offset());
-    members = reinterpret_cast<int32_t*>(base_ + internal::members_offset(header));
-    records = reinterpret_cast<RecordSlot*>(base_ + internal::records_offset(header));
+    groups = reinterpret_cast<GroupSlot*>(base_ + groups_offset());
+    members = reinterpret_cast<int32_t*>(base_ + members_offset(header));
+    records = reinterpret_cast<RecordSlot*>(base_ + records_offset(header));
     mask = header.max_records - 1;
   }
   ~Memory() { munmap(base_, num_bytes_); }
@@ -217,14 +211,14 @@ RecordSlot* Recorder::claim(uint64_t& number) noexcept {
   for (uint64_t attempt = 0; attempt < 4 * (memory_->mask + 1); ++attempt, ++number) {
     RecordSlot& record = memory_->records[number & memory_->mask];
     uint64_t stamp = load(record.stamp);
-    if (stamp == internal::kWriting) continue;
+    if (stamp == kWriting) continue;
     if (stamp > number) {  // this thread slept while others continued; continue after them
       number = stamp - 1;
       continue;
     }
     const bool is_finished = load(record.state) >= static_cast<uint32_t>(CallState::kDone);
     if (stamp != 0 && !is_finished) continue;
-    if (std::atomic_ref(record.stamp).compare_exchange_strong(stamp, internal::kWriting)) {
+    if (std::atomic_ref(record.stamp).compare_exchange_strong(stamp, kWriting)) {
       if (load(header.next_number, kRelaxed) <= number) {
         store(header.next_number, number + 1, kRelaxed);
       }
@@ -259,9 +253,8 @@ Recorder::Entry Recorder::issue(int group, const RecordedCall& call) noexcept {
   store(record->tag, int32_t{call.tag});
   store(record->dtype, static_cast<int8_t>(call.dtype));
   store(record->reduce_op, static_cast<int8_t>(call.reduce_op));
-  store(record->flags,
-        static_cast<uint8_t>((call.is_background ? internal::kBackground : 0) |
-                             (call.is_point_to_point ? internal::kPointToPoint : 0)));
+  store(record->flags, static_cast<uint8_t>((call.is_background ? kBackground : 0) |
+                                            (call.is_point_to_point ? kPointToPoint : 0)));
   store(record->num_dims, static_cast<uint8_t>(std::min<size_t>(call.shape.size(), 255)));
   store(record->thread, own_thread_id());
   std::array<uint64_t, 3> operation{};

@@ -17,7 +17,7 @@
 
 namespace trireme::comm {
 
-namespace internal {
+inline namespace internal {
 struct RecordSlot;
 }
 
@@ -60,8 +60,8 @@ class Recorder {
 
    private:
     friend class Recorder;
-    explicit Entry(internal::RecordSlot* record) : record_(record) {}
-    internal::RecordSlot* record_ = nullptr;
+    explicit Entry(RecordSlot* record) : record_(record) {}
+    RecordSlot* record_ = nullptr;
   };
 
   // Throws: Error when the file cannot be made, with its path
@@ -96,7 +96,7 @@ class Recorder {
  private:
   class Memory;
 
-  internal::RecordSlot* claim(uint64_t& number) noexcept;
+  RecordSlot* claim(uint64_t& number) noexcept;
   void withdraw() noexcept;
 
   std::filesystem::path path_;                      // of the ring; empty: in memory

@@ -21,11 +21,6 @@
 namespace trireme::comm {
 namespace {
 
-using internal::GroupSlot;
-using internal::load;
-using internal::RecordSlot;
-using internal::RingHeader;
-
 constexpr int kNumReduceOps = static_cast<int>(ReduceOp::kBitXor) + 1;
 
 template <size_t size>
@@ -33,34 +28,31 @@ std::string text_of(const char (&text)[size]) {
   return {text, strnlen(text, size)};
 }
 
-bool is_time(int64_t ns) { return ns >= 0 && ns < internal::kMostNs; }
+bool is_time(int64_t ns) { return ns >= 0 && ns < kMostNs; }
 
 // Checks the fixed part of the header and returns it.
 const RingHeader& check_header(std::span<const std::byte> bytes, const std::string& source) {
-  TRIREME_CHECK(bytes.size() >= internal::kRingHeaderBytes &&
-                    std::memcmp(bytes.data(), internal::kRingMagic, 8) == 0,
+  TRIREME_CHECK(bytes.size() >= kRingHeaderBytes && std::memcmp(bytes.data(), kRingMagic, 8) == 0,
                 source, " is no recorder's ring; expected a file that `trireme train` wrote");
   const auto& header = *reinterpret_cast<const RingHeader*>(bytes.data());
-  TRIREME_CHECK(header.version <= internal::kRingVersion, source, " has format ", header.version,
-                "; this program reads up to ", internal::kRingVersion,
-                ": use the version that wrote it");
+  TRIREME_CHECK(header.version <= kRingVersion, source, " has format ", header.version,
+                "; this program reads up to ", kRingVersion, ": use the version that wrote it");
   const std::string found(header.checksum, sizeof(header.checksum));
   const std::string expected = checksum(bytes.first(offsetof(RingHeader, checksum)));
   TRIREME_CHECK(found == expected, source, " is corrupt: its header's checksum is ", expected,
                 ", expected ", found);
   const bool has_places =
-      header.header_bytes == internal::kRingHeaderBytes &&
-      header.record_bytes == sizeof(RecordSlot) && std::has_single_bit(header.max_records) &&
-      header.max_groups <= internal::kMostGroups && header.max_members <= internal::kMostMembers &&
-      header.max_records <= internal::kMostRecords;
-  TRIREME_CHECK(has_places && bytes.size() == internal::ring_bytes(header), source,
-                " is corrupt: ", bytes.size(), " bytes, expected ", internal::ring_bytes(header));
-  const bool has_rank = header.world_size <= internal::kMostRanks && header.rank >= 0 &&
-                        header.rank < header.world_size;
+      header.header_bytes == kRingHeaderBytes && header.record_bytes == sizeof(RecordSlot) &&
+      std::has_single_bit(header.max_records) && header.max_groups <= kMostGroups &&
+      header.max_members <= kMostMembers && header.max_records <= kMostRecords;
+  TRIREME_CHECK(has_places && bytes.size() == ring_bytes(header), source,
+                " is corrupt: ", bytes.size(), " bytes, expected ", ring_bytes(header));
+  const bool has_rank =
+      header.world_size <= kMostRanks && header.rank >= 0 && header.rank < header.world_size;
   TRIREME_CHECK(has_rank, source, " is corrupt: rank ", header.rank, " of ", header.world_size,
-                ", expected a rank below at most ", internal::kMostRanks);
+                ", expected a rank below at most ", kMostRanks);
   // The wall clock is ahead of the monotonic clock by the boot time. Sums of the two stay in range.
-  constexpr int64_t kMostOffset = 2 * internal::kMostNs;
+  constexpr int64_t kMostOffset = 2 * kMostNs;
   TRIREME_CHECK(is_time(header.created_ns) && header.wall_offset_ns >= -kMostOffset &&
                     header.wall_offset_ns <= kMostOffset,
                 source, " is corrupt: it was made at ", header.created_ns, " ns, ",
@@ -90,11 +82,11 @@ bool read_record(const RecordSlot& slot, const Clock& clock, Record& record, uin
   if (stamp == 0) return false;
   // Load the state first, so that the times it promises are there.
   const auto state = static_cast<CallState>(load(slot.state));
-  std::array<uint64_t, internal::kRecordWords> words;
+  std::array<uint64_t, kRecordWords> words;
   const auto* from = reinterpret_cast<const uint64_t*>(&slot);
   for (size_t i = 0; i < words.size(); ++i) words[i] = load(from[i]);
   const auto values = std::bit_cast<RecordSlot>(words);
-  if (stamp == internal::kWriting || load(slot.stamp) != stamp || !is_possible(values, state)) {
+  if (stamp == kWriting || load(slot.stamp) != stamp || !is_possible(values, state)) {
     ++num_torn;
     return false;
   }
@@ -112,8 +104,8 @@ bool read_record(const RecordSlot& slot, const Clock& clock, Record& record, uin
             .peer = values.peer,
             .tag = values.tag,
             .thread = values.thread,
-            .is_point_to_point = (values.flags & internal::kPointToPoint) != 0,
-            .is_background = (values.flags & internal::kBackground) != 0,
+            .is_point_to_point = (values.flags & kPointToPoint) != 0,
+            .is_background = (values.flags & kBackground) != 0,
             .state = state,
             .issued = clock.at(values.issued_ns),
             .started = clock.at(state == CallState::kIssued ? 0 : values.started_ns),
@@ -123,9 +115,8 @@ bool read_record(const RecordSlot& slot, const Clock& clock, Record& record, uin
 
 std::vector<RecordedGroup> read_groups(std::span<const std::byte> bytes, const RingHeader& header,
                                        const std::string& source) {
-  const auto* slots = reinterpret_cast<const GroupSlot*>(bytes.data() + internal::groups_offset());
-  const auto* members =
-      reinterpret_cast<const int32_t*>(bytes.data() + internal::members_offset(header));
+  const auto* slots = reinterpret_cast<const GroupSlot*>(bytes.data() + groups_offset());
+  const auto* members = reinterpret_cast<const int32_t*>(bytes.data() + members_offset(header));
   const uint32_t num_groups = load(header.num_groups);
   TRIREME_CHECK(num_groups <= header.max_groups, source, " is corrupt: ", num_groups,
                 " groups, expected at most ", header.max_groups);
@@ -141,9 +132,8 @@ std::vector<RecordedGroup> read_groups(std::span<const std::byte> bytes, const R
     num_members += slot.num_members;
     const std::span own(members + slot.first_member, slot.num_members);
     for (const int32_t member : own) {
-      TRIREME_CHECK(member >= 0 && member < internal::kMostRanks, source, " is corrupt: rank ",
-                    member, " is a member of group ", groups.size(), ", expected 0 to ",
-                    internal::kMostRanks - 1);
+      TRIREME_CHECK(member >= 0 && member < kMostRanks, source, " is corrupt: rank ", member,
+                    " is a member of group ", groups.size(), ", expected 0 to ", kMostRanks - 1);
     }
     groups.push_back({text_of(slot.name),
                       {own.begin(), own.end()},
@@ -231,8 +221,7 @@ Ring parse_ring(std::span<const std::byte> bytes, const std::string& source) {
             .process_start = header.process_start,
             .created = clock.at(header.created_ns),
             .wall_offset = std::chrono::nanoseconds(header.wall_offset_ns)};
-  const auto* slots =
-      reinterpret_cast<const RecordSlot*>(bytes.data() + internal::records_offset(header));
+  const auto* slots = reinterpret_cast<const RecordSlot*>(bytes.data() + records_offset(header));
   Record record;
   for (const RecordSlot& slot : std::span(slots, header.max_records)) {
     if (read_record(slot, clock, record, ring.num_torn)) ring.records.push_back(record);
@@ -264,7 +253,7 @@ std::string unpublished_ring_name(int rank, const std::string& start) {
 }
 
 Ring read_ring(const std::filesystem::path& path) {
-  const MappedFile file(path, internal::kMostRingBytes);
+  const MappedFile file(path, kMostRingBytes);
   return parse_ring(file.bytes(), path.string());
 }
 

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace trireme::comm::internal {
+namespace trireme::comm::inline internal {
 
 inline constexpr char kRingMagic[8] = {'T', 'R', 'I', 'R', 'I', 'N', 'G', '\0'};
 inline constexpr uint32_t kRingVersion = 1;
@@ -111,4 +111,4 @@ void store(T& word, T value, std::memory_order order = std::memory_order_release
   std::atomic_ref<T>(word).store(value, order);
 }
 
-}  // namespace trireme::comm::internal
+}  // namespace trireme::comm::inline internal

@@ -20,7 +20,7 @@
 #include "trireme/comm/rendezvous/tcp_socket.h"
 #include "trireme/comm/rendezvous/token.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -169,4 +169,4 @@ JobStore join_job_store(const WorldInfo& info, std::chrono::milliseconds timeout
   return joined;
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

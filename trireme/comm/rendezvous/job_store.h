@@ -14,7 +14,7 @@ namespace c10d {
 class Store;
 }
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 class StoreServer;
 
@@ -29,4 +29,4 @@ struct JobStore {
 JobStore join_job_store(const WorldInfo& info, std::chrono::milliseconds timeout,
                         const std::function<void(const std::string&)>& on_refused);
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -2,7 +2,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 namespace {
 
 constexpr size_t kMaxKinds = 64;
@@ -44,4 +44,4 @@ std::string Refusals::to_string() const {
                 listed > 5 ? concat(" and ", listed - 5, " more") : "");
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 // Thread safe.
 class Refusals {
@@ -27,4 +27,4 @@ class Refusals {
   std::map<std::pair<std::string, std::string>, uint64_t> counts_;
 };
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -13,7 +13,7 @@
 #include "trireme/comm/rendezvous/store_server.h"
 #include "trireme/comm/rendezvous/token.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -260,4 +260,4 @@ void StoreClient::multiSet(const std::vector<std::string>& keys, const std::vect
   ask(writer, {});
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

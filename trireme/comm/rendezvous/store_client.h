@@ -14,7 +14,7 @@
 #include "trireme/comm/rendezvous/store_wire.h"
 #include "trireme/comm/rendezvous/tcp_socket.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 class StoreServer;
 
@@ -81,4 +81,4 @@ class StoreClient : public c10d::Store {
   std::vector<Descriptor> idle_;
 };
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -13,7 +13,7 @@
 #include "trireme/comm/rendezvous/session.h"
 #include "trireme/comm/shared/shm_group.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 namespace {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
@@ -122,4 +122,4 @@ std::unique_ptr<Communicator> make_store_group(const StorePtr& store, int rank, 
   });
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

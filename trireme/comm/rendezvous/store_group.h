@@ -17,7 +17,7 @@ namespace c10d {
 class Store;
 }
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 struct StoreGroupOptions {
   Transport transport = Transport::kAuto;  // any but kMpi
@@ -42,4 +42,4 @@ std::unique_ptr<Communicator> make_store_group(const c10::intrusive_ptr<c10d::St
                                                int rank, int size, const GroupOptions& options,
                                                const StoreGroupOptions& how = {});
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -20,7 +20,7 @@
 #include "trireme/comm/rendezvous/store_table.h"
 #include "trireme/comm/rendezvous/store_wire.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -327,4 +327,4 @@ StoreServer::~StoreServer() = default;
 
 std::string StoreServer::refusals() const { return loop_->refusals(); }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

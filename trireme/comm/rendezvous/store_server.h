@@ -13,7 +13,7 @@
 
 #include "trireme/comm/rendezvous/tcp_socket.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 struct StoreServerOptions {
   std::string token = {};  // empty: every process that reaches the listeners passes
@@ -43,4 +43,4 @@ class StoreServer {
   std::unique_ptr<Loop> loop_;
 };
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

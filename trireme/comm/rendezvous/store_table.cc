@@ -5,7 +5,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 namespace {
 
 using wire::Bytes;
@@ -188,4 +188,4 @@ Bytes StoreTable::values_of(const Waiting& waiting) const {
   return reply.finish();
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -10,7 +10,7 @@
 
 #include "trireme/comm/rendezvous/store_wire.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 class StoreTable {
  public:
@@ -52,4 +52,4 @@ class StoreTable {
   size_t num_bytes_ = 0;  // of keys and values
 };
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -5,7 +5,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::comm::wire {
+namespace trireme::comm::inline internal::wire {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "the store's numbers are little-endian");
@@ -99,4 +99,4 @@ std::optional<size_t> frame_length(std::span<const uint8_t> received) {
   return length;
 }
 
-}  // namespace trireme::comm::wire
+}  // namespace trireme::comm::inline internal::wire

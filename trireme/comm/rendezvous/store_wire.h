@@ -13,7 +13,7 @@
 
 #include "trireme/base/sha256.h"
 
-namespace trireme::comm::wire {
+namespace trireme::comm::inline internal::wire {
 
 using Bytes = std::vector<uint8_t>;
 using Nonce = std::array<uint8_t, 32>;
@@ -105,4 +105,4 @@ class FrameReader {
 // is zero or over kMaxFrameBytes, the peer is not a rank.
 std::optional<size_t> frame_length(std::span<const uint8_t> received);
 
-}  // namespace trireme::comm::wire
+}  // namespace trireme::comm::inline internal::wire

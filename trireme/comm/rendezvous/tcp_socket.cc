@@ -15,7 +15,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -202,4 +202,4 @@ bool recv_all(int fd, void* data, size_t num_bytes, Clock::time_point deadline) 
   return true;
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

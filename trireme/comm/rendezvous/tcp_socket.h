@@ -10,7 +10,7 @@
 
 #include "trireme/base/file/descriptor.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 struct TcpAddress {
   std::string host;
@@ -49,4 +49,4 @@ bool send_all(int fd, const void* data, size_t num_bytes,
               std::chrono::steady_clock::time_point deadline);
 bool recv_all(int fd, void* data, size_t num_bytes, std::chrono::steady_clock::time_point deadline);
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

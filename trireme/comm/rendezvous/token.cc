@@ -12,7 +12,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/descriptor.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 namespace {
 
 constexpr size_t kMinimumLength = 16;
@@ -65,4 +65,4 @@ std::string job_token() {
   return token;
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

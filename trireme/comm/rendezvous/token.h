@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 // How to make a token, for errors.
 inline constexpr const char* kTokenAdvice =
@@ -16,4 +16,4 @@ inline constexpr const char* kTokenAdvice =
 // Throws: ConfigError, which never shows the token
 std::string job_token();
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

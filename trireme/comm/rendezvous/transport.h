@@ -3,7 +3,7 @@
 
 #include "trireme/base/choice.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 enum class Transport {
   kAuto,          // shared memory on one host, hierarchical over several
@@ -18,4 +18,4 @@ inline constexpr Choice<Transport> kTransports[] = {
     {"gloo", Transport::kGloo}, {"hierarchical", Transport::kHierarchical},
     {"nccl", Transport::kNccl}, {"mpi", Transport::kMpi}};
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -1,6 +1,6 @@
 #include "trireme/comm/shared/asides.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 void Asides::keep(int source, const Letter& letter, std::span<const std::byte> data) {
   auto message = std::make_shared<Aside>(letter);
@@ -58,4 +58,4 @@ void Asides::clear() {
   arriving_.clear();
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

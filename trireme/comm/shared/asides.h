@@ -13,7 +13,7 @@
 
 #include "trireme/comm/shared/message_rings.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 struct Aside {
   explicit Aside(const Letter& read) : letter(read) {}
@@ -55,4 +55,4 @@ class Asides {
   std::map<int, Arriving> arriving_;                          // by source
 };
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 void Bell::wake_all() {
   rings.fetch_add(1);
@@ -19,4 +19,4 @@ void Bell::wait(uint32_t seen, std::chrono::nanoseconds slice) {
   syscall(SYS_futex, &rings, FUTEX_WAIT, seen, &limit, nullptr, 0);
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <cstdint>
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 // Pauses a rank between two polls of a word that another rank is about to change.
 inline void spin_pause() {
@@ -49,4 +49,4 @@ struct alignas(64) Bell {
   void wait(uint32_t seen, std::chrono::nanoseconds slice);
 };
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -12,7 +12,7 @@
 #include "trireme/comm/reduce_kernel.h"
 #include "trireme/comm/shared/peer_memory.h"
 
-namespace trireme::comm::collectives {
+namespace trireme::comm::inline internal::collectives {
 namespace {
 
 template <typename T>
@@ -482,4 +482,4 @@ void all_to_all(const Shared& shared, std::span<const Bytes> outputs,
   if (any_symmetric) exchange.meet();
 }
 
-}  // namespace trireme::comm::collectives
+}  // namespace trireme::comm::inline internal::collectives

@@ -45,7 +45,7 @@
 #include "trireme/comm/shared/exchange.h"
 #include "trireme/comm/shared/heap.h"
 
-namespace trireme::comm::collectives {
+namespace trireme::comm::inline internal::collectives {
 
 using Bytes = std::span<std::byte>;
 using ConstBytes = std::span<const std::byte>;
@@ -100,4 +100,4 @@ void share(const Shared& shared, std::span<const Bytes> outputs, ConstBytes inpu
 void all_to_all(const Shared& shared, std::span<const Bytes> outputs,
                 std::span<const ConstBytes> inputs);
 
-}  // namespace trireme::comm::collectives
+}  // namespace trireme::comm::inline internal::collectives

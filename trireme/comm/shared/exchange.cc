@@ -72,7 +72,7 @@
 #include "trireme/base/seconds.h"
 #include "trireme/comm/shared/peer_memory.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -136,7 +136,7 @@ Exchange::Exchange(std::shared_ptr<Segment> segment, int rank, int size, Exchang
   std::byte* memory = segment_->data();
   header_ = reinterpret_cast<Header*>(memory);
   lines_ = reinterpret_cast<Line*>(memory + sizeof(Header));
-  ranks_ = reinterpret_cast<Rank*>(lines_ + 2 * size);
+  ranks_ = reinterpret_cast<Rank*>(lines_ + 2 * static_cast<ptrdiff_t>(size));
   slots_ = memory + segment_bytes(size, options_) - 2 * size * options_.slot_bytes;
   // Fresh memory. Several ranks may find it so: they store the same values, and one nonce wins. The
   // magic comes last, so whoever sees it sees the rest.
@@ -354,4 +354,4 @@ void Exchange::check_aborted() const {
   if (header().aborted.load() != 0) throw CommError(abort_reason());
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -18,7 +18,7 @@
 #include "trireme/comm/shared/bell.h"
 #include "trireme/comm/shared/segment.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 struct ExchangeOptions {
   std::string name;       // of the group, for errors
@@ -145,4 +145,4 @@ class Exchange {
   std::function<void()> wake_others_;
 };
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

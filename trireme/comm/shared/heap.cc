@@ -9,7 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/round_up.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 namespace {
 
 constexpr uint64_t kAlignment = 64;
@@ -93,4 +93,4 @@ void Heap::free(uint64_t place) {
   free_[place] = size;
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -14,7 +14,7 @@
 
 #include "trireme/comm/shared/segment.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 // Thread safety: any thread may call any method.
 class Heap : public std::enable_shared_from_this<Heap> {
@@ -36,6 +36,7 @@ class Heap : public std::enable_shared_from_this<Heap> {
   // True for threads. The owner of a place may then free its memory while others read it.
   bool is_of_threads() const { return segment_ == nullptr; }
   // The address of one of this rank's own places.
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): among threads a place is an address
   std::byte* at(uint64_t place) const { return reinterpret_cast<std::byte*>(base_ + place); }
   // The address of a place sent by a peer. Null unless all `num_bytes` lie in one rank's arena and
   // `alignment` divides the address. Among threads places are addresses and are trusted.
@@ -69,4 +70,4 @@ class Heap : public std::enable_shared_from_this<Heap> {
   std::map<uint64_t, uint64_t> used_;
 };
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

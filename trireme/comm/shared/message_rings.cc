@@ -5,7 +5,7 @@
 
 #include "trireme/comm/shared/peer_memory.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 Letter::Letter(const Envelope& envelope)
     : num_bytes(read_once(envelope.num_bytes)),
@@ -89,4 +89,4 @@ void MessageRings::next_piece_read(Envelope& envelope, size_t offset) {
   envelope.read.store(static_cast<uint32_t>(offset / kPieceBytes + 1));
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -15,7 +15,7 @@
 #include "trireme/comm/shared/bell.h"
 #include "trireme/comm/shared/segment.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 // The sender fills a free envelope; the receiver gives it back.
 struct alignas(64) Envelope {
@@ -98,4 +98,4 @@ class MessageRings {
   int size_;
 };
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

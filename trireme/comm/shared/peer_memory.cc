@@ -5,7 +5,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/shown.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 std::string text_of_peer(std::span<const char> shared) {
   // Copy first, so that the text that is checked is the text that is returned.
@@ -27,4 +27,4 @@ std::span<std::byte> span_of_peer(Exchange& exchange, const Heap& heap, const Pe
   return {data, bytes.num_bytes};
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

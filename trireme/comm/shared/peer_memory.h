@@ -12,7 +12,7 @@
 #include "trireme/comm/shared/exchange.h"
 #include "trireme/comm/shared/heap.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 // The current value. The compiler does not read it again after a check.
 template <typename T>
@@ -39,4 +39,4 @@ struct PeerBytes {
 std::span<std::byte> span_of_peer(Exchange& exchange, const Heap& heap, const PeerBytes& bytes,
                                   const char* operation = nullptr);
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -16,7 +16,7 @@
 #include "trireme/base/error.h"
 #include "trireme/comm/shared/peer_memory.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -490,4 +490,4 @@ void PointToPoint::fail_all(const std::exception_ptr& error) {
   asides_.clear();
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

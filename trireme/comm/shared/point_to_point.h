@@ -95,7 +95,7 @@
 #include "trireme/comm/shared/heap.h"
 #include "trireme/comm/shared/message_rings.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 // A recv that borrows has no tensor to fill: it makes `data`, over the sender's memory or its own.
 struct Borrowed {
@@ -181,4 +181,4 @@ class PointToPoint {
   std::thread thread_;
 };
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -22,7 +22,7 @@
 #include "trireme/base/file/descriptor.h"
 #include "trireme/base/file/file.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 namespace {
 
 constexpr const char* kFolder = "/dev/shm";
@@ -83,7 +83,7 @@ class ThreadSegments : public SegmentFactory {
   std::map<std::string, std::weak_ptr<ThreadSegment>> segments_;
 };
 
-std::string path_of(const std::string& name) { return std::string(kFolder) + "/" + kPrefix + name; }
+std::string path_of(const std::string& name) { return concat(kFolder, "/", kPrefix, name); }
 
 struct flock lock_of(short type, off_t start, off_t length) {
   struct flock lock {};
@@ -330,4 +330,4 @@ int sweep_orphans() {
   return removed;
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 // The destructor unmaps it. Thread safe.
 class Segment {
@@ -66,4 +66,4 @@ size_t reservable_bytes();
 // removes other users' files. Returns how many it removed.
 int sweep_orphans();
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -19,7 +19,7 @@
 #include "trireme/comm/reduce_kernel.h"
 #include "trireme/comm/tensor_blocks.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -370,4 +370,4 @@ std::unique_ptr<Communicator> SharedCommunicator::split(int color, int key,
   }
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -20,7 +20,7 @@
 #include "trireme/comm/shared/point_to_point.h"
 #include "trireme/comm/shared/segment.h"
 
-namespace trireme::comm {
+namespace trireme::comm::inline internal {
 
 // Shared by all groups of a host.
 struct Host {
@@ -98,4 +98,4 @@ class SharedCommunicator : public RecordedCommunicator {
   Progress progress_;
 };
 
-}  // namespace trireme::comm
+}  // namespace trireme::comm::inline internal

@@ -15,7 +15,9 @@
 
 namespace trireme::model {
 
+inline namespace internal {
 class Network;
+}
 
 // The activations that one block keeps for its backward, where families differ.
 struct KeptByBlock {

@@ -16,8 +16,10 @@
 #include "trireme/parallel/data/unit.h"
 
 namespace trireme::model {
-
 struct RecomputePlan;
+}
+
+namespace trireme::model::inline internal {
 
 class Block : public torch::nn::Module {
  public:
@@ -83,4 +85,4 @@ class Network : public torch::nn::Module {
   at::Tensor head_VD_;
 };
 
-}  // namespace trireme::model
+}  // namespace trireme::model::inline internal

@@ -55,7 +55,9 @@ struct ModelPart {
   bool has_head = true;     // has what comes after: norm and head
 };
 
+inline namespace internal {
 struct DropoutDraw;
+}
 
 // The tokens of one forward, with what layers need to know about them.
 struct TokenBatch {

@@ -1,6 +1,6 @@
 #include "trireme/model/gpt2/gpt2.h"
 
-namespace trireme::model {
+namespace trireme::model::inline internal {
 
 Gpt2Block::Gpt2Block(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
                      int64_t layer)
@@ -41,4 +41,4 @@ at::Tensor Gpt2::embed(const at::Tensor& tokens_BT, const TokenBatch& batch) {
 
 at::Tensor Gpt2::last_norm(const at::Tensor& x) { return ln_f_->forward(x); }
 
-}  // namespace trireme::model
+}  // namespace trireme::model::inline internal

@@ -13,7 +13,7 @@
 #include "trireme/model/layers/layer_norm.h"
 #include "trireme/model/layers/transformer_block.h"
 
-namespace trireme::model {
+namespace trireme::model::inline internal {
 
 // x + attention(norm(x)), then the same with the feed-forward.
 class Gpt2Block : public TransformerBlock {
@@ -50,4 +50,4 @@ class Gpt2 : public Network {
 // biases of layers that sum over ranks are whole on every rank.
 const Family& gpt2_family();
 
-}  // namespace trireme::model
+}  // namespace trireme::model::inline internal

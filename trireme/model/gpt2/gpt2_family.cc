@@ -6,7 +6,7 @@
 #include "trireme/base/error.h"
 #include "trireme/model/gpt2/gpt2.h"
 
-namespace trireme::model {
+namespace trireme::model::inline internal {
 namespace {
 
 constexpr std::string_view kQuery = ".attn.q_proj.";
@@ -122,4 +122,4 @@ const Family& gpt2_family() {
   return family;
 }
 
-}  // namespace trireme::model
+}  // namespace trireme::model::inline internal

@@ -7,7 +7,7 @@
 #include "trireme/parallel/tensor/column_linear.h"
 #include "trireme/parallel/tensor/replicated_weight.h"
 
-namespace trireme::model {
+namespace trireme::model::inline internal {
 namespace {
 
 // [B, T, K * H] -> [B, N, T, H]. Each kv head is copied for its N/K query heads.
@@ -102,4 +102,4 @@ at::Tensor Attention::forward(const at::Tensor& x, const at::Tensor& residual,
   return dropout.close_branch(out_BTD, o_proj->weights(), residual, axis_, batch);
 }
 
-}  // namespace trireme::model
+}  // namespace trireme::model::inline internal

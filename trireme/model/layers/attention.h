@@ -13,7 +13,7 @@
 #include "trireme/model/layers/dropout.h"
 #include "trireme/model/layers/linear.h"
 
-namespace trireme::model {
+namespace trireme::model::inline internal {
 
 // softmax(q k^T / sqrt(H), masked to the past) v for each head.
 // Query head n reads kv head n / (N/K).
@@ -56,4 +56,4 @@ class Attention : public torch::nn::Module {
   std::vector<int64_t> kv_head_of_;  // if shared: each query head's, among those computed
 };
 
-}  // namespace trireme::model
+}  // namespace trireme::model::inline internal

@@ -13,7 +13,7 @@
 #include "trireme/base/random/random_words.h"
 #include "trireme/parallel/tensor/row_linear.h"
 
-namespace trireme::model {
+namespace trireme::model::inline internal {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -163,4 +163,4 @@ at::Tensor Dropout::close_branch(const at::Tensor& x_f, const parallel::LinearWe
               key(*batch.dropout), probability_);
 }
 
-}  // namespace trireme::model
+}  // namespace trireme::model::inline internal

@@ -20,7 +20,7 @@
 #include "trireme/model/family/plan.h"
 #include "trireme/parallel/tensor/column_linear.h"
 
-namespace trireme::model {
+namespace trireme::model::inline internal {
 
 // The source of one forward's masks.
 struct DropoutDraw {
@@ -64,4 +64,4 @@ class Dropout {
   std::string place_;
 };
 
-}  // namespace trireme::model
+}  // namespace trireme::model::inline internal

@@ -5,7 +5,7 @@
 #include "trireme/parallel/tensor/replicated_weight.h"
 #include "trireme/parallel/tensor/vocab_embedding.h"
 
-namespace trireme::model {
+namespace trireme::model::inline internal {
 
 TokenEmbedding::TokenEmbedding(const ModelConfig& config, const ModelAxes& axes,
                                at::ScalarType dtype)
@@ -34,4 +34,4 @@ at::Tensor PositionEmbedding::forward(const at::Tensor& x, const TokenBatch& bat
   return x + weight.index_select(0, rows_S.narrow(0, own.offset, own.size));
 }
 
-}  // namespace trireme::model
+}  // namespace trireme::model::inline internal

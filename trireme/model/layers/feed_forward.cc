@@ -8,7 +8,7 @@
 #include "trireme/base/machine/simd.h"
 #include "trireme/parallel/tensor/column_linear.h"
 
-namespace trireme::model {
+namespace trireme::model::inline internal {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -19,8 +19,7 @@ constexpr int64_t kGrain = 1 << 14;
 template <typename scalar>
 TRIREME_INLINE void forward_body(const scalar* gate, const scalar* up, scalar* out, int64_t n) {
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i)
-    out[i] = gate[i] / (scalar{1} + internal::fast_exp(-gate[i])) * up[i];
+  for (int64_t i = 0; i < n; ++i) out[i] = gate[i] / (scalar{1} + fast_exp(-gate[i])) * up[i];
 }
 
 // Overwrites gate and up with their gradients. With s = sigmoid(gate):
@@ -30,7 +29,7 @@ TRIREME_INLINE void backward_body(const scalar* grad, scalar* gate, scalar* up, 
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
     const scalar g = gate[i];
-    const scalar s = scalar{1} / (scalar{1} + internal::fast_exp(-g));
+    const scalar s = scalar{1} / (scalar{1} + fast_exp(-g));
     const scalar grad_gate = grad[i] * up[i] * (s * (scalar{1} + g * (scalar{1} - s)));
     up[i] = grad[i] * (g * s);
     gate[i] = grad_gate;
@@ -133,4 +132,4 @@ at::Tensor GeluFeedForward::forward(const at::Tensor& x, const at::Tensor& resid
                               batch);
 }
 
-}  // namespace trireme::model
+}  // namespace trireme::model::inline internal

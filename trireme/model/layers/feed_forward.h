@@ -11,7 +11,7 @@
 #include "trireme/model/layers/dropout.h"
 #include "trireme/model/layers/linear.h"
 
-namespace trireme::model {
+namespace trireme::model::inline internal {
 
 // silu(gate) * up. For contiguous fp32 and fp64 tensors on the CPU, backward writes the gradients
 // over gate and up. They must therefore be intermediate results that nobody else keeps, and a
@@ -54,4 +54,4 @@ class GeluFeedForward : public torch::nn::Module {
   parallel::TensorAxis axis_;
 };
 
-}  // namespace trireme::model
+}  // namespace trireme::model::inline internal

@@ -4,7 +4,7 @@
 
 #include "trireme/parallel/tensor/replicated_weight.h"
 
-namespace trireme::model {
+namespace trireme::model::inline internal {
 
 LayerNorm::LayerNorm(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype)
     : epsilon_(config.norm_epsilon), axis_(axes.tensor) {
@@ -17,4 +17,4 @@ at::Tensor LayerNorm::forward(const at::Tensor& x) {
                         parallel::weight_of_rows(bias_D, axis_), epsilon_);
 }
 
-}  // namespace trireme::model
+}  // namespace trireme::model::inline internal

@@ -7,7 +7,7 @@
 
 #include "trireme/model/family/plan.h"
 
-namespace trireme::model {
+namespace trireme::model::inline internal {
 
 // Under sequence parallelism, each rank normalises its own rows, and the gradients of weight and
 // bias are summed over the ranks.
@@ -25,4 +25,4 @@ class LayerNorm : public torch::nn::Module {
   parallel::TensorAxis axis_;
 };
 
-}  // namespace trireme::model
+}  // namespace trireme::model::inline internal

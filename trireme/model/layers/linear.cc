@@ -2,11 +2,11 @@
 
 #include <ATen/ATen.h>
 
-namespace trireme::model {
+namespace trireme::model::inline internal {
 
 Linear::Linear(int64_t in, int64_t out, bool with_bias, at::ScalarType dtype) {
   weight = register_parameter("weight", at::zeros({out, in}, dtype));
   if (with_bias) bias = register_parameter("bias", at::zeros({out}, dtype));
 }
 
-}  // namespace trireme::model
+}  // namespace trireme::model::inline internal

@@ -7,7 +7,7 @@
 
 #include "trireme/parallel/tensor/column_linear.h"
 
-namespace trireme::model {
+namespace trireme::model::inline internal {
 
 class Linear : public torch::nn::Module {
  public:
@@ -19,4 +19,4 @@ class Linear : public torch::nn::Module {
   at::Tensor bias;    // [out]; undefined without bias
 };
 
-}  // namespace trireme::model
+}  // namespace trireme::model::inline internal

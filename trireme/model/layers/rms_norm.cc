@@ -10,10 +10,9 @@
 #include "trireme/base/machine/simd.h"
 #include "trireme/parallel/tensor/replicated_weight.h"
 
-namespace trireme::model {
+namespace trireme::model::inline internal {
 namespace {
 
-using internal::lane_sum;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
@@ -163,4 +162,4 @@ std::pair<at::Tensor, at::Tensor> RmsNorm::branch(const at::Tensor& x) {
   return rms_norm_branch(x, parallel::weight_of_rows(weight_D, axis_), epsilon_);
 }
 
-}  // namespace trireme::model
+}  // namespace trireme::model::inline internal

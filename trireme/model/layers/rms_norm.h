@@ -7,7 +7,7 @@
 
 #include "trireme/model/family/plan.h"
 
-namespace trireme::model {
+namespace trireme::model::inline internal {
 
 // Shapes: x [..., D], weight_D [D] -> y [..., D]
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double epsilon);
@@ -34,4 +34,4 @@ class RmsNorm : public torch::nn::Module {
   parallel::TensorAxis axis_;
 };
 
-}  // namespace trireme::model
+}  // namespace trireme::model::inline internal

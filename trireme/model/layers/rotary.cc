@@ -7,7 +7,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/machine/simd.h"
 
-namespace trireme::model {
+namespace trireme::model::inline internal {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -122,4 +122,4 @@ at::Tensor apply_rotary(const at::Tensor& x_BTD, const at::Tensor& cos_TH,
   return RotaryFunction::apply(x_BTD, cos_TH.contiguous(), sin_TH.contiguous());
 }
 
-}  // namespace trireme::model
+}  // namespace trireme::model::inline internal

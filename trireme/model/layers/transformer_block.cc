@@ -1,6 +1,6 @@
 #include "trireme/model/layers/transformer_block.h"
 
-namespace trireme::model {
+namespace trireme::model::inline internal {
 
 std::shared_ptr<Attention> TransformerBlock::register_attention(
     std::string name, std::shared_ptr<Attention> attention) {
@@ -20,4 +20,4 @@ at::Tensor TransformerBlock::forward(const at::Tensor& x, const TokenBatch& batc
       [this, batch](const std::vector<at::Tensor>& in) { return compute(in[0], batch); }, {x});
 }
 
-}  // namespace trireme::model
+}  // namespace trireme::model::inline internal

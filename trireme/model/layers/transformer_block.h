@@ -16,7 +16,7 @@
 #include "trireme/model/layers/dropout.h"
 #include "trireme/model/layers/recompute.h"
 
-namespace trireme::model {
+namespace trireme::model::inline internal {
 
 class TransformerBlock : public Block {
  public:
@@ -69,4 +69,4 @@ class TransformerBlock : public Block {
   std::shared_ptr<Attention> attention_;
 };
 
-}  // namespace trireme::model
+}  // namespace trireme::model::inline internal

@@ -2,7 +2,7 @@
 
 #include "trireme/model/layers/linear.h"
 
-namespace trireme::model {
+namespace trireme::model::inline internal {
 
 LlamaBlock::LlamaBlock(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
                        int64_t layer)
@@ -56,4 +56,4 @@ at::Tensor Llama::embed(const at::Tensor& tokens_BT, const TokenBatch& batch) {
 
 at::Tensor Llama::last_norm(const at::Tensor& x) { return norm_->forward(x); }
 
-}  // namespace trireme::model
+}  // namespace trireme::model::inline internal

@@ -14,7 +14,7 @@
 #include "trireme/model/layers/rotary.h"
 #include "trireme/model/layers/transformer_block.h"
 
-namespace trireme::model {
+namespace trireme::model::inline internal {
 
 // x + attention(norm(x)), then the same with the feed-forward.
 class LlamaBlock : public TransformerBlock {
@@ -53,4 +53,4 @@ class Llama : public Network {
 // rank.
 const Family& llama_family();
 
-}  // namespace trireme::model
+}  // namespace trireme::model::inline internal

@@ -5,7 +5,7 @@
 #include "trireme/base/error.h"
 #include "trireme/model/llama/llama.h"
 
-namespace trireme::model {
+namespace trireme::model::inline internal {
 namespace {
 
 class LlamaFamily : public Family {
@@ -98,4 +98,4 @@ const Family& llama_family() {
   return family;
 }
 
-}  // namespace trireme::model
+}  // namespace trireme::model::inline internal

@@ -8,7 +8,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 namespace {
 
 // libtorch's kernel also computes the masked half of a causal block within its tiles. Halving
@@ -149,4 +149,4 @@ std::vector<AttentionBlock> AttentionMask::blocks(int query_rank, int key_rank) 
   return result;
 }
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

@@ -11,7 +11,7 @@
 #include "trireme/mesh/layout.h"
 #include "trireme/parallel/context/sequence_split.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 
 // A rectangle of scores in which every query reads every key. With is_causal, queries and keys are
 // the same tokens, and a query reads the keys up to itself. Queries and keys are numbered among the
@@ -58,4 +58,4 @@ class AttentionMask {
   std::vector<Group> groups_;
 };
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

@@ -4,7 +4,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 
 void check_attention_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             int64_t heads, int64_t kv_heads, const SequenceSplit& split, int rank,
@@ -35,4 +35,4 @@ at::Tensor split_heads(const at::Tensor& x_BtD, int64_t heads) {
   return view_heads(x_BtD, heads).transpose(1, 2);
 }
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

@@ -7,7 +7,7 @@
 
 #include "trireme/parallel/context/sequence_split.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 
 // Throws: ConfigError unless q is [B, t, N * H], k and v are [B, t, K * H] of the same dtype, N is
 //         a multiple of K, and `split` is over `num_ranks` and gives `rank` t tokens
@@ -20,4 +20,4 @@ at::Tensor view_heads(const at::Tensor& x_BtD, int64_t heads);
 // Shapes: [B, t, N * H] -> [B, N, t, H], likewise
 at::Tensor split_heads(const at::Tensor& x_BtD, int64_t heads);
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

@@ -6,7 +6,7 @@
 
 #include <ATen/ATen.h>
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 namespace {
 
 bool has_flash_kernel(const at::Tensor& q) {
@@ -209,4 +209,4 @@ at::Tensor BlockSum::sum_BNtH() {
   return sum_BNtH_;
 }
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

@@ -11,7 +11,7 @@
 
 #include "trireme/parallel/context/attention_blocks.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 
 // Shapes: x [B, N, t, ...] -> a view of some tokens of some sequences
 at::Tensor block_of(const at::Tensor& x, const mesh::Range& sequences, const mesh::Range& tokens);
@@ -108,4 +108,4 @@ class BlockSum {
   Frontier added_;
 };
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

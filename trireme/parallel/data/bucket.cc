@@ -9,7 +9,7 @@
 
 #include "trireme/base/round_up.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 namespace {
 
 using Kind = std::tuple<at::ScalarType, at::DeviceType, at::DeviceIndex, bool>;
@@ -68,4 +68,4 @@ std::vector<at::Tensor> view_parameters(const Bucket& bucket, const at::Tensor& 
   return views;
 }
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

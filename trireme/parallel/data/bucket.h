@@ -8,7 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 
 // Every parameter begins at a multiple of this in its bucket, as it would in its own memory. Matrix
 // products choose their kernels, and so their bits, by alignment.
@@ -32,4 +32,4 @@ std::vector<Bucket> make_buckets(std::span<const at::Tensor> parameters, int64_t
 std::vector<at::Tensor> view_parameters(const Bucket& bucket, const at::Tensor& flat,
                                         std::span<const at::Tensor> parameters);
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

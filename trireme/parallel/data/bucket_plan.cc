@@ -7,7 +7,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 namespace {
 
 // Backward meets the last layer first.
@@ -75,4 +75,4 @@ BucketPlan plan_buckets(const torch::nn::Module& module, const BucketPlanOptions
   return plan;
 }
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

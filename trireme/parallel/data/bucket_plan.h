@@ -18,7 +18,7 @@ namespace torch::nn {
 class Module;
 }
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 
 inline constexpr size_t kNoUnit = SIZE_MAX;
 
@@ -45,4 +45,4 @@ struct BucketPlanOptions {
 // Throws: ConfigError when a unit has a parameter that the module lacks or that another unit has
 BucketPlan plan_buckets(const torch::nn::Module& module, const BucketPlanOptions& options);
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

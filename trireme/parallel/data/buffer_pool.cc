@@ -8,7 +8,7 @@
 
 #include <ATen/ATen.h>
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 
 struct BufferPool::State {
   static int64_t bytes_of(const at::Tensor& buffer) {
@@ -95,4 +95,4 @@ int64_t BufferPool::peak_bytes() const {
   return state_->peak_bytes;
 }
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

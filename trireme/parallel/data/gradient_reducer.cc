@@ -62,7 +62,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -338,4 +338,4 @@ int64_t GradientReducer::whole_bytes() const {
   return num_bytes;
 }
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

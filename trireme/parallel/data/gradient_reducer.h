@@ -23,7 +23,7 @@
 #include "trireme/parallel/data/gradient_hook.h"
 #include "trireme/parallel/data/tree_sum.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 
 // The ranks that a gradient is summed over. A null group is one that holds only this rank.
 struct GradientGroups {
@@ -150,4 +150,4 @@ class GradientReducer {
   at::Tensor squares_;  // scalar, fp64; undefined: none yet
 };
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

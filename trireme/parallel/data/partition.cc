@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 namespace {
 
 constexpr int64_t kGrainElements = 1024;
@@ -104,4 +104,4 @@ at::Tensor view_shard(const Bucket& bucket, size_t index, const mesh::Layout& la
   return part.narrow(0, box.numel() == 0 ? 0 : offset, box.numel()).view(box.size);
 }
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

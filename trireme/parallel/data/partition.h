@@ -13,7 +13,7 @@
 #include "trireme/mesh/layout.h"
 #include "trireme/parallel/data/bucket.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 
 // A parameter is split along its first dimension longer than 1, into grains of whole rows. A grain
 // has the fewest rows that make at least 1024 elements and a multiple of 64, on which vectorised
@@ -49,4 +49,4 @@ mesh::Layout layout_of(const Bucket& bucket, size_t index, at::IntArrayRef shape
 at::Tensor view_shard(const Bucket& bucket, size_t index, const mesh::Layout& layout,
                       std::span<const int64_t> cuts, int rank, const at::Tensor& part);
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

@@ -11,7 +11,7 @@
 #include "trireme/base/file/file.h"
 #include "trireme/comm/objects.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 
 void check_same_module(const torch::nn::Module& module, comm::Communicator& group) {
   std::string description;
@@ -42,4 +42,4 @@ void broadcast_module(torch::nn::Module& module, comm::Communicator& group) {
   for (const at::Tensor& buffer : module.buffers()) group.broadcast(buffer, 0)->wait();
 }
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

@@ -7,7 +7,7 @@ namespace torch::nn {
 class Module;
 }
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 
 // Comm:       one digest per rank
 // Collective: every rank of the group
@@ -19,4 +19,4 @@ void check_same_module(const torch::nn::Module& module, comm::Communicator& grou
 // Collective: every rank of the group
 void broadcast_module(torch::nn::Module& module, comm::Communicator& group);
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

@@ -7,7 +7,7 @@
 
 #include "trireme/parallel/data/tree_sum.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 namespace {
 
 // A tensor [elements] whose storage has the right size, but no memory yet.
@@ -102,4 +102,4 @@ int64_t ShardedWeights::resident_bytes() const {
   return num_bytes;
 }
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

@@ -13,7 +13,7 @@
 #include "trireme/parallel/data/bucket.h"
 #include "trireme/parallel/data/buffer_pool.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 
 // Thread safety: one thread drives it. The group must outlive it. When it is destroyed, the
 // parameters keep their current memory.
@@ -65,4 +65,4 @@ class ShardedWeights {
   std::vector<Flat> flats_;
 };
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

@@ -4,7 +4,7 @@
 
 #include "trireme/mesh/layout.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 
 std::vector<at::Tensor> view_parts(const at::Tensor& flat, std::span<const int64_t> cuts) {
   std::vector<at::Tensor> parts;
@@ -40,4 +40,4 @@ std::vector<int64_t> even_cuts(int64_t length, int parts) {
   return cuts;
 }
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

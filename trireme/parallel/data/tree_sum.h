@@ -12,7 +12,7 @@
 
 #include "trireme/comm/communicator.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 
 // Adds terms that come one by one: neighbours first, then pairs of pairs. Holds log2 of their
 // number. T: a number, or a tensor, which is changed in place and must own its memory.
@@ -69,4 +69,4 @@ std::vector<int64_t> even_cuts(int64_t length, int parts);
 // Views of `flat`, cut at `cuts`.
 std::vector<at::Tensor> view_parts(const at::Tensor& flat, std::span<const int64_t> cuts);
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

@@ -46,7 +46,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 
 using Clock = std::chrono::steady_clock;
 
@@ -162,4 +162,4 @@ void UnitRunner::release_all() {
   for (State& state : states_) release(state);
 }
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

@@ -14,7 +14,7 @@
 #include "trireme/parallel/data/sharded_weights.h"
 #include "trireme/parallel/data/unit.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 
 struct UnitOptions {
   // Gather ahead only while fewer units than this have memory. No limit for units in use: backward
@@ -84,4 +84,4 @@ class UnitRunner {
   std::chrono::nanoseconds communication_time_{0};
 };
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

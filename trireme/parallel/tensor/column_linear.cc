@@ -12,7 +12,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct Call : torch::CustomClassHolder {
+struct ColumnCall : torch::CustomClassHolder {
   TensorAxis axis;
   std::vector<int64_t> lead;
   std::vector<bool> has_bias;  // one per layer
@@ -33,7 +33,7 @@ void multiply(at::Tensor y_Sf, mesh::Range rows, const at::Tensor& x, const at::
 // tensors: x, then each layer's weight and, if it has one, its bias.
 class ColumnLinearFunction : public torch::autograd::Function<ColumnLinearFunction> {
  public:
-  static variable_list forward(AutogradContext* ctx, const c10::intrusive_ptr<Call>& call,
+  static variable_list forward(AutogradContext* ctx, const c10::intrusive_ptr<ColumnCall>& call,
                                at::TensorList tensors) {
     const TensorAxis& axis = call->axis;
     std::vector<LinearWeight> layers;
@@ -63,7 +63,8 @@ class ColumnLinearFunction : public torch::autograd::Function<ColumnLinearFuncti
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const auto call = c10::static_intrusive_pointer_cast<Call>(ctx->saved_data["call"].toCapsule());
+    const auto call =
+        c10::static_intrusive_pointer_cast<ColumnCall>(ctx->saved_data["call"].toCapsule());
     const TensorAxis& axis = call->axis;
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor& x = saved[0];
@@ -92,7 +93,7 @@ class ColumnLinearFunction : public torch::autograd::Function<ColumnLinearFuncti
 
  private:
   // Over this rank's outputs: [S, D].
-  static at::Tensor input_gradient(const Call& call, const variable_list& saved,
+  static at::Tensor input_gradient(const ColumnCall& call, const variable_list& saved,
                                    const variable_list& grads) {
     at::Tensor grad_SD =
         empty_on(call.axis, {call.num_rows, saved[0].size(-1)}, saved[0].options());
@@ -114,7 +115,7 @@ class ColumnLinearFunction : public torch::autograd::Function<ColumnLinearFuncti
 
 std::vector<at::Tensor> column_linear(const at::Tensor& x, const std::vector<LinearWeight>& layers,
                                       at::IntArrayRef lead, const TensorAxis& axis) {
-  auto call = c10::make_intrusive<Call>();
+  auto call = c10::make_intrusive<ColumnCall>();
   call->axis = axis;
   call->lead = lead.vec();
   for (const int64_t length : lead) call->num_rows *= length;

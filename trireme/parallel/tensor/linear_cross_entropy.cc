@@ -32,12 +32,11 @@ constexpr double kNoTarget = -std::numeric_limits<double>::infinity();
 // Replaces a row of logits by exp(logit - top).
 template <typename scalar>
 TRIREME_INLINE void exponentials_body(scalar* logits, int64_t vocab, double* top, double* sum) {
-  const scalar largest = internal::lane_max(vocab, logits);
+  const scalar largest = lane_max(vocab, logits);
 #pragma GCC ivdep
-  for (int64_t v = 0; v < vocab; ++v) logits[v] = internal::fast_exp(logits[v] - largest);
+  for (int64_t v = 0; v < vocab; ++v) logits[v] = fast_exp(logits[v] - largest);
   *top = static_cast<double>(largest);
-  *sum =
-      static_cast<double>(internal::lane_sum<scalar>(vocab, [&](int64_t v) { return logits[v]; }));
+  *sum = static_cast<double>(lane_sum<scalar>(vocab, [&](int64_t v) { return logits[v]; }));
 }
 template <typename scalar>
 TRIREME_INLINE void scale_body(scalar* row, int64_t vocab, scalar factor) {
@@ -167,7 +166,7 @@ double combine(const at::Tensor& stats_pC3, int rank, const int64_t* targets, do
   return losses;
 }
 
-struct Call : torch::CustomClassHolder {
+struct CrossEntropyCall : torch::CustomClassHolder {
   CrossEntropyOptions options;
   at::Tensor targets_S;       // on x's device
   at::Tensor host_targets_S;  // on the CPU
@@ -178,7 +177,7 @@ struct Call : torch::CustomClassHolder {
 class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossEntropyFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w_vD,
-                            const c10::intrusive_ptr<Call>& call) {
+                            const c10::intrusive_ptr<CrossEntropyCall>& call) {
     const TensorAxis& axis = call->options.axis;
     const int64_t S = call->targets_S.numel();
     const at::Tensor x_SD = gather_rows(x, S, axis).wait();
@@ -226,7 +225,8 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
 
  private:
   // Returns the summed loss of the chunk of rows from `start` on. Its logits become its gradient.
-  static double loss_and_gradient(const Call& call, at::Tensor logits_Cv, int64_t start) {
+  static double loss_and_gradient(const CrossEntropyCall& call, at::Tensor logits_Cv,
+                                  int64_t start) {
     const int64_t C = logits_Cv.size(0), first_row = call.options.first_row;
     const int64_t* targets = call.host_targets_S.const_data_ptr<int64_t>() + start;
     const at::Tensor targets_C = call.targets_S.narrow(0, start, C);
@@ -271,7 +271,7 @@ int64_t count_targets(const at::Tensor& host_S, int64_t vocab_size) {
 Loss linear_cross_entropy(const at::Tensor& x, const at::Tensor& w_vD, const at::Tensor& targets_BT,
                           const CrossEntropyOptions& options) {
   TRIREME_ASSERT(options.chunk_tokens > 0, "chunk of ", options.chunk_tokens, " tokens");
-  auto call = c10::make_intrusive<Call>();
+  auto call = c10::make_intrusive<CrossEntropyCall>();
   call->options = options;
   call->targets_S = targets_BT.reshape({-1}).contiguous();
   call->host_targets_S = call->targets_S.cpu();

@@ -10,21 +10,22 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct Call : torch::CustomClassHolder {
-  explicit Call(TensorAxis axis) : axis(axis) {}
+struct ReplicatedCall : torch::CustomClassHolder {
+  explicit ReplicatedCall(TensorAxis axis) : axis(axis) {}
   TensorAxis axis;
 };
 
 class ReplicatedWeightFunction : public torch::autograd::Function<ReplicatedWeightFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& weight,
-                            const c10::intrusive_ptr<Call>& call) {
+                            const c10::intrusive_ptr<ReplicatedCall>& call) {
     ctx->saved_data["call"] = c10::IValue::make_capsule(call);
     return weight.view_as(weight);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const auto call = c10::static_intrusive_pointer_cast<Call>(ctx->saved_data["call"].toCapsule());
+    const auto call =
+        c10::static_intrusive_pointer_cast<ReplicatedCall>(ctx->saved_data["call"].toCapsule());
     // Summed in fp32 at least, and rounded once.
     const at::ScalarType dtype = grads[0].scalar_type();
     const at::Tensor sum = empty_on(call->axis, grads[0].sizes(),
@@ -40,7 +41,7 @@ class ReplicatedWeightFunction : public torch::autograd::Function<ReplicatedWeig
 
 at::Tensor replicated_weight(const at::Tensor& weight, const TensorAxis& axis) {
   if (axis.size() == 1) return weight;
-  return ReplicatedWeightFunction::apply(weight, c10::make_intrusive<Call>(axis));
+  return ReplicatedWeightFunction::apply(weight, c10::make_intrusive<ReplicatedCall>(axis));
 }
 
 at::Tensor weight_of_rows(const at::Tensor& weight, const TensorAxis& axis) {

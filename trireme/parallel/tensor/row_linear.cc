@@ -12,7 +12,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct Call : torch::CustomClassHolder {
+struct RowCall : torch::CustomClassHolder {
   TensorAxis axis;
   bool has_bias = false;
   bool has_residual = false;
@@ -61,7 +61,7 @@ class PartialProduct {
 // tensors: x, weight, then bias and residual if present.
 class RowLinearFunction : public torch::autograd::Function<RowLinearFunction> {
  public:
-  static at::Tensor forward(AutogradContext* ctx, const c10::intrusive_ptr<Call>& call,
+  static at::Tensor forward(AutogradContext* ctx, const c10::intrusive_ptr<RowCall>& call,
                             at::TensorList tensors) {
     const at::Tensor bias = call->has_bias ? tensors[2] : at::Tensor();
     const at::Tensor residual = call->has_residual ? tensors[call->has_bias ? 3 : 2] : at::Tensor();
@@ -75,7 +75,8 @@ class RowLinearFunction : public torch::autograd::Function<RowLinearFunction> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const auto call = c10::static_intrusive_pointer_cast<Call>(ctx->saved_data["call"].toCapsule());
+    const auto call =
+        c10::static_intrusive_pointer_cast<RowCall>(ctx->saved_data["call"].toCapsule());
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor& x = saved[0];
     const at::Tensor x_Sf = view_rows(x);
@@ -106,7 +107,7 @@ at::Tensor row_linear(const at::Tensor& x_f, const LinearWeight& layer, const at
                       const TensorAxis& axis) {
   TRIREME_ASSERT(x_f.size(-1) == layer.weight.size(1), "row_linear of ", x_f.sizes(), " by ",
                  layer.weight.sizes());
-  auto call = c10::make_intrusive<Call>();
+  auto call = c10::make_intrusive<RowCall>();
   call->axis = axis;
   call->has_bias = layer.bias.defined();
   call->has_residual = residual.defined();

@@ -10,7 +10,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct Call : torch::CustomClassHolder {
+struct VocabCall : torch::CustomClassHolder {
   TensorAxis axis;
   at::Tensor positions;  // [n] int64: rows of the result that this rank fills
   at::Tensor rows;       // [n] int64: rows of the rank's weight
@@ -20,7 +20,7 @@ struct Call : torch::CustomClassHolder {
 class VocabEmbeddingFunction : public torch::autograd::Function<VocabEmbeddingFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& weight_vD,
-                            const c10::intrusive_ptr<Call>& call) {
+                            const c10::intrusive_ptr<VocabCall>& call) {
     const at::Tensor y_SD =
         empty_on(call->axis, {call->num_rows, weight_vD.size(1)}, weight_vD.options());
     y_SD.zero_();
@@ -32,7 +32,8 @@ class VocabEmbeddingFunction : public torch::autograd::Function<VocabEmbeddingFu
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const auto call = c10::static_intrusive_pointer_cast<Call>(ctx->saved_data["call"].toCapsule());
+    const auto call =
+        c10::static_intrusive_pointer_cast<VocabCall>(ctx->saved_data["call"].toCapsule());
     const at::Tensor grad_SD = gather_rows(grads[0], call->num_rows, call->axis).wait();
     return {at::embedding_dense_backward(grad_SD.index_select(0, call->positions), call->rows,
                                          ctx->saved_data["weight_rows"].toInt(), /*padding_idx=*/-1,
@@ -49,7 +50,7 @@ at::Tensor vocab_embedding(const at::Tensor& tokens_BT, const at::Tensor& weight
     const at::Tensor y_BTD = at::embedding(weight_vD, tokens_BT);
     return axis.sequence ? view_rows(y_BTD) : y_BTD;
   }
-  auto call = c10::make_intrusive<Call>();
+  auto call = c10::make_intrusive<VocabCall>();
   call->axis = axis;
   const at::Tensor rows_S = tokens_BT.reshape({-1}) - first_row;
   call->num_rows = rows_S.numel();

@@ -4,7 +4,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 // Length of the string at the start of `text`, including quotes; all of `text` if it does not end.
@@ -52,4 +52,4 @@ void check_toml(std::string_view text, const std::string& source) {
   }
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 inline constexpr size_t kMaxTomlBytes = size_t{1} << 20;
 // Dots outside strings and comments, in numbers and in keys. Each dot of a key nests a table.
@@ -16,4 +16,4 @@ inline constexpr size_t kMaxTomlDots = 4096;
 // Throws: ConfigError, one line, with the line of the text
 void check_toml(std::string_view text, const std::string& source);
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

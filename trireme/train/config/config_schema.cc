@@ -4,7 +4,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 template <typename Section, typename Value>
@@ -46,4 +46,4 @@ std::vector<Field> schema(RunConfig& config) {
   return fields;
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

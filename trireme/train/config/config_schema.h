@@ -14,7 +14,7 @@
 #include "trireme/base/key.h"
 #include "trireme/train/config/config.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // An enum value of the config, read and written by the names in its table.
 class NamedValue {
@@ -48,4 +48,4 @@ struct Field {
 // The fields of `config`, section by section, in the order of the documentation.
 std::vector<Field> schema(RunConfig& config);
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -14,7 +14,7 @@
 #include "trireme/parallel/data/partition.h"
 #include "trireme/train/numerics/loss_sum.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 constexpr int64_t kLanes = 16;  // independent sums per grain, for vectorisation
@@ -162,4 +162,4 @@ std::string first_nonfinite_gradient(std::span<const std::string> parameters,
   return found == squares.end() ? "" : parameters[static_cast<size_t>(found - squares.begin())];
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -12,7 +12,7 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/parallel/data/shard.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // The sums of squares of the grains (see parallel::Grains) in this rank's part of a parameter.
 // tensor: has the shape of the layout's box, and any floating dtype.
@@ -47,4 +47,4 @@ double clip_factor(double norm, double max_norm);
 std::string first_nonfinite_gradient(std::span<const std::string> parameters,
                                      std::span<const double> squares);
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

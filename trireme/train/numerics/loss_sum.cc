@@ -4,7 +4,7 @@
 
 #include "trireme/parallel/data/tree_sum.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 int coordinate(const mesh::DeviceMesh& mesh, int world_rank, std::string_view axis) {
@@ -45,4 +45,4 @@ double sum_over_batches(const mesh::DeviceMesh& mesh, int pipeline_rank, std::ve
   return sum.take();
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -8,7 +8,7 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/mesh/device_mesh.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // Every rank's numbers, in rank order. Every rank must have the same number of them.
 // Comm:       8 bytes per number from every rank to all
@@ -22,4 +22,4 @@ std::vector<double> gather(comm::Communicator& group, std::vector<double> mine);
 // Collective: every rank of the world
 double sum_over_batches(const mesh::DeviceMesh& mesh, int pipeline_rank, std::vector<double> mine);
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

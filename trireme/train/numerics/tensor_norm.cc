@@ -6,7 +6,7 @@
 
 #include "trireme/train/numerics/gradient_norm.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 at::Tensor l2_norm(const at::Tensor& tensor) {
   if (!tensor.is_cpu()) return at::linalg_vector_norm(tensor);
@@ -23,4 +23,4 @@ at::Tensor trust_ratio(const at::Tensor& numerator, const at::Tensor& denominato
                    1.0);
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

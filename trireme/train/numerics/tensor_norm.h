@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // The Euclidean norm, []. On a CPU it is summed in double in a fixed order (grain_squares).
 at::Tensor l2_norm(const at::Tensor& tensor);
@@ -14,4 +14,4 @@ at::Tensor root_mean_square(const at::Tensor& tensor);
 // numerator / denominator if both are above 0, else 1. [], [] -> []
 at::Tensor trust_ratio(const at::Tensor& numerator, const at::Tensor& denominator);
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -6,7 +6,7 @@
 #include "trireme/train/offload/thread_io.h"
 #include "trireme/train/offload/uring_io.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 std::unique_ptr<AsyncIo> make_async_io(const IoFile& file, bool use_uring) {
   if (use_uring && file.is_direct) {
@@ -22,4 +22,4 @@ void throw_io_error(const IoFile& file, IoKind kind, uint64_t offset, int code) 
                      "offload.folder to another), then the same command resumes"));
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

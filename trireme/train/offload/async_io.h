@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 enum class IoKind { kRead, kWrite };
 
@@ -51,4 +51,4 @@ std::unique_ptr<AsyncIo> make_async_io(const IoFile& file, bool use_uring = true
 // Throws the Error of a request that failed with `code` at `offset`.
 [[noreturn]] void throw_io_error(const IoFile& file, IoKind kind, uint64_t offset, int code);
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -10,7 +10,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/round_up.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 // A tensor of a store, as a checkpoint reads and writes it.
@@ -195,4 +195,4 @@ void DiskStore::describe(size_t tensor, checkpoint::Entry& entry) {
   entry.offloaded = std::make_shared<StoredTensor>(*this, tensor);
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -14,7 +14,7 @@
 #include "trireme/train/offload/scratch_file.h"
 #include "trireme/train/offload/state_store.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 class DiskStore : public StateStore {
  public:
@@ -78,4 +78,4 @@ class DiskStore : public StateStore {
   std::unique_ptr<AsyncIo> io_;  // destroyed first
 };
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -4,7 +4,7 @@
 
 #include <ATen/ATen.h>
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 MemoryStore::MemoryStore(StatePlan plan, at::Device home) : plan_(std::move(plan)) {
   // A GPU copies pinned memory at full speed.
@@ -36,4 +36,4 @@ void MemoryStore::describe(size_t tensor, checkpoint::Entry& entry) {
   entry.local = tensors_[tensor];
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

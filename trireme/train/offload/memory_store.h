@@ -6,7 +6,7 @@
 
 #include "trireme/train/offload/state_store.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 class MemoryStore : public StateStore {
  public:
@@ -20,4 +20,4 @@ class MemoryStore : public StateStore {
   std::vector<at::Tensor> tensors_;  // one per tensor of the plan, on `home`
 };
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

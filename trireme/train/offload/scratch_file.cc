@@ -12,7 +12,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 namespace fs = std::filesystem;
@@ -80,4 +80,4 @@ ScratchFile::ScratchFile(const fs::path& folder, uint64_t num_bytes) {
          .is_direct = make_direct(file_.get(), num_bytes)};
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

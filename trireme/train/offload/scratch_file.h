@@ -8,7 +8,7 @@
 #include "trireme/base/file/descriptor.h"
 #include "trireme/train/offload/async_io.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // Offsets, lengths and memory of requests to a direct file must be multiples of this.
 constexpr size_t kIoAlignment = 4096;
@@ -27,4 +27,4 @@ class ScratchFile {
   IoFile io_;
 };
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -10,7 +10,7 @@
 
 #include "trireme/train/offload/async_io.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 class ThreadIo : public AsyncIo {
  public:
@@ -42,4 +42,4 @@ class ThreadIo : public AsyncIo {
   std::array<std::thread, 2> threads_;  // one reads ahead while the other writes back
 };
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -9,7 +9,7 @@
 
 #include <liburing.h>
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 constexpr unsigned kQueueLength = 16;
@@ -129,14 +129,14 @@ std::unique_ptr<AsyncIo> make_uring_io(const IoFile& file) {
   return std::make_unique<UringIo>(file, ring);
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal
 
 #else
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 std::unique_ptr<AsyncIo> make_uring_io(const IoFile&) { return nullptr; }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal
 
 #endif

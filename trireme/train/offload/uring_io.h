@@ -5,10 +5,10 @@
 
 #include "trireme/train/offload/async_io.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // Null if this program was built without liburing, or if the kernel is older than 5.6 or refuses,
 // as it often does in containers.
 std::unique_ptr<AsyncIo> make_uring_io(const IoFile& file);
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -9,7 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/train/numerics/tensor_norm.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 constexpr double kDecayPower = -0.8;         // beta2 = 1 - step^kDecayPower
@@ -99,4 +99,4 @@ void AdafactorRule::update(std::span<const UpdateItem> items, double learning_ra
   }
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -4,7 +4,7 @@
 
 #include "trireme/train/optimizer/update_rule.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // States of a parameter with two or more dimensions, factored over the last two: row_var [..., R,
 // 1] and col_var [..., 1, C], on the parameter's owner. Of a vector: variance, like the parameter.
@@ -20,4 +20,4 @@ class AdafactorRule : public UpdateRule {
   bool needs_whole_parameters() const override { return true; }
 };
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -4,7 +4,7 @@
 
 #include "trireme/train/optimizer/elementwise.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 std::vector<StateSpec> AdamWRule::state_of(const parallel::Shard& shard) const {
   return {state_like(shard, "exp_avg"), state_like(shard, "exp_avg_sq")};
@@ -23,4 +23,4 @@ void AdamWRule::update(std::span<const UpdateItem> items, double learning_rate,
   });
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -3,7 +3,7 @@
 
 #include "trireme/train/optimizer/update_rule.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // States: exp_avg, exp_avg_sq, like the parameter.
 // Source: Kingma & Ba 2015, arXiv:1412.6980; Loshchilov & Hutter 2019, arXiv:1711.05101
@@ -22,4 +22,4 @@ class AdamWRule : public UpdateRule {
   double epsilon_;
 };
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

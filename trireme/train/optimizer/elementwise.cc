@@ -9,7 +9,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 // A piece's weights, gradient and two states are 1 MiB in fp32, a core's L2 cache. Calling a fused
@@ -100,4 +100,4 @@ void update_elementwise(std::span<const UpdateItem> items,
   });
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -12,7 +12,7 @@
 
 #include "trireme/train/optimizer/update_rule.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // Flat pieces of items with equal settings, for one call of a fused kernel.
 struct PieceBatch {
@@ -29,4 +29,4 @@ struct PieceBatch {
 void update_elementwise(std::span<const UpdateItem> items,
                         const std::function<void(PieceBatch&)>& kernel);
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

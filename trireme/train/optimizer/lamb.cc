@@ -7,7 +7,7 @@
 
 #include "trireme/train/numerics/tensor_norm.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 std::vector<StateSpec> LambRule::state_of(const parallel::Shard& shard) const {
   return {state_like(shard, "exp_avg"), state_like(shard, "exp_avg_sq")};
@@ -40,4 +40,4 @@ void LambRule::update(std::span<const UpdateItem> items, double learning_rate, i
   }
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

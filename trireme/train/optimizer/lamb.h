@@ -3,7 +3,7 @@
 
 #include "trireme/train/optimizer/update_rule.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // States: exp_avg, exp_avg_sq, like the parameter. With r the Adam step plus decay times weights,
 // weights -= rate * |weights| / |r| * r. The ratio is 1 if a norm is 0.
@@ -26,4 +26,4 @@ class LambRule : public UpdateRule {
   double epsilon_;
 };
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -5,7 +5,7 @@
 
 #include "trireme/train/numerics/tensor_norm.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 constexpr double kTrustCoefficient = 0.001;
@@ -33,4 +33,4 @@ void LarsRule::update(std::span<const UpdateItem> items, double learning_rate, i
   }
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -4,7 +4,7 @@
 
 #include "trireme/train/optimizer/update_rule.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // State: momentum_buffer, like the parameter; it holds steps, including the learning rate.
 //   buffer = momentum * buffer + rate * ratio * (gradient + decay * weights);  weights -= buffer
@@ -22,4 +22,4 @@ class LarsRule : public UpdateRule {
   double momentum_;
 };
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

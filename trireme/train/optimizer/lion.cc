@@ -4,7 +4,7 @@
 
 #include "trireme/train/optimizer/elementwise.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 std::vector<StateSpec> LionRule::state_of(const parallel::Shard& shard) const {
   return {state_like(shard, "exp_avg")};
@@ -27,4 +27,4 @@ void LionRule::update(std::span<const UpdateItem> items, double learning_rate, i
   });
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -4,7 +4,7 @@
 
 #include "trireme/train/optimizer/update_rule.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // State: exp_avg, like the parameter.
 // Source: Chen et al. 2023, arXiv:2302.06675, algorithm 2
@@ -21,4 +21,4 @@ class LionRule : public UpdateRule {
   double beta2_;
 };
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

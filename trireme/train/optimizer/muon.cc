@@ -9,7 +9,7 @@
 #include "trireme/train/numerics/tensor_norm.h"
 #include "trireme/train/optimizer/name_pattern.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
@@ -71,4 +71,4 @@ void MuonRule::update(std::span<const UpdateItem> items, double learning_rate, i
   adamw_.update(others, learning_rate, step);
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

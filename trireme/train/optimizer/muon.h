@@ -8,7 +8,7 @@
 #include "trireme/train/optimizer/adamw.h"
 #include "trireme/train/optimizer/update_rule.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 struct MuonOptions {
   double momentum = 0.95;
@@ -45,4 +45,4 @@ class MuonRule : public UpdateRule {
 // Source: Jordan et al. 2024
 at::Tensor orthogonalize(const at::Tensor& matrix);
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 bool matches(const std::string& pattern, const std::string& name) {
   return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
@@ -24,4 +24,4 @@ std::vector<std::string> split_list(std::string_view text, char separator) {
   return parts;
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

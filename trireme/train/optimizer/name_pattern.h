@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // The whole of `name` must match.
 bool matches(const std::string& pattern, const std::string& name);
@@ -13,4 +13,4 @@ bool matches(const std::string& pattern, const std::string& name);
 // Splits "a, b" at ',' into {"a", "b"}. Drops surrounding blanks and empty parts.
 std::vector<std::string> split_list(std::string_view text, char separator);
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

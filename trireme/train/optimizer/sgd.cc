@@ -4,7 +4,7 @@
 
 #include "trireme/train/optimizer/elementwise.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 std::vector<StateSpec> SgdRule::state_of(const parallel::Shard& shard) const {
   if (momentum_ == 0) return {};
@@ -22,4 +22,4 @@ void SgdRule::update(std::span<const UpdateItem> items, double learning_rate, in
   });
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -3,7 +3,7 @@
 
 #include "trireme/train/optimizer/update_rule.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // State: momentum_buffer, like the parameter; none if momentum is 0.
 // Source: Polyak 1964; Nesterov 1983; in this form Sutskever et al. 2013, "On the importance of
@@ -21,4 +21,4 @@ class SgdRule : public UpdateRule {
   bool nesterov_;
 };
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

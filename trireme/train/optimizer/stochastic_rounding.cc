@@ -9,7 +9,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 constexpr int64_t kGrain = 4096;
@@ -54,4 +54,4 @@ void round_stochastically(const at::Tensor& exact, at::Tensor rounded, int64_t f
   });
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -10,7 +10,7 @@
 
 #include "trireme/base/random/random.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // Rounds `exact` into `rounded`. Each element's random number depends on its index in the whole
 // parameter (`first` is that of the first element), so every layout rounds alike.
@@ -18,4 +18,4 @@ namespace trireme::train {
 void round_stochastically(const at::Tensor& exact, at::Tensor rounded, int64_t first,
                           RandomKey key);
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -14,7 +14,7 @@
 #include "trireme/parallel/data/compression/top_k_hook.h"
 #include "trireme/parallel/data/compression/warm_up_hook.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 std::shared_ptr<parallel::GradientHook> make_rule(const TrainConfig& train) {
@@ -100,4 +100,4 @@ int64_t compression_bytes(const parallel::GradientHook* hook) {
   return num_bytes;
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

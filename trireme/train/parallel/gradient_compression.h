@@ -13,7 +13,7 @@
 #include "trireme/parallel/data/gradient_hook.h"
 #include "trireme/train/config/config.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // The hook of train.compression, with its warm-up; null without compression.
 std::shared_ptr<parallel::GradientHook> make_gradient_hook(const TrainConfig& train);
@@ -41,4 +41,4 @@ void restart_compression(const parallel::GradientHook* hook, const TrainConfig& 
 // Bytes that the hook keeps on this rank.
 int64_t compression_bytes(const parallel::GradientHook* hook);
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

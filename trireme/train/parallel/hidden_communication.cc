@@ -6,7 +6,7 @@
 
 #include "trireme/train/profile/time_set.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 constexpr double kNotKnown = -1;
@@ -64,4 +64,4 @@ void HiddenCommunication::end(const Span& window, std::chrono::nanoseconds waiti
   times_.waiting += seconds(waiting.count());
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

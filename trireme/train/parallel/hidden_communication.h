@@ -13,7 +13,7 @@
 #include "trireme/train/profile/call_recording.h"
 #include "trireme/train/profile/spans.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // Times of one rank, or their sums over ranks and steps.
 struct CommunicationTimes {
@@ -51,4 +51,4 @@ class HiddenCommunication {
   CommunicationTimes times_;
 };
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

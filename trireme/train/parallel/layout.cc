@@ -12,7 +12,7 @@
 #include "trireme/train/optimizer/optimizer.h"
 #include "trireme/train/parallel/stage_costs.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 bool keeps_compression_state(const TrainConfig& train) {
@@ -220,4 +220,4 @@ void check_layout(const RunConfig& config) {
   pipeline_layout(config);
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -15,7 +15,7 @@
 #include "trireme/parallel/pipeline/schedule/split.h"
 #include "trireme/train/config/config.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // `shard` ranks shard states; `data` ranks are their replicas. `context` ranks have other tokens of
 // the same sequences, `tensor` ranks the same tokens.
@@ -70,4 +70,4 @@ std::vector<LayoutRule> layout_rules();
 // Throws: ConfigError with the key, its value, the reason, and what to do
 void check_layout(const RunConfig& config);
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

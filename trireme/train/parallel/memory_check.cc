@@ -8,7 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/train/parallel/stage_costs.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 std::string gibibytes(double bytes) {
@@ -66,4 +66,4 @@ void check_memory(const RunConfig& config, int num_ranks, int64_t available_byte
                 "; this machine has ", gibibytes(available), ": ", advice(config, need));
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

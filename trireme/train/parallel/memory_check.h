@@ -5,7 +5,7 @@
 
 #include "trireme/train/config/config.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // The least memory a rank needs, in bytes: its share of weights, gradients and optimizer states,
 // what one microbatch's forward keeps, and the tokens of a step. The mean over pipeline stages.
@@ -22,4 +22,4 @@ MemoryNeed least_memory(const RunConfig& config);
 //         `available_bytes`, with the largest part and the keys that reduce it
 void check_memory(const RunConfig& config, int num_ranks, int64_t available_bytes);
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -8,7 +8,7 @@
 #include "trireme/base/median.h"
 #include "trireme/train/numerics/loss_sum.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 constexpr int kFirstTrial = 2;  // the first step allocates and starts threads
@@ -75,4 +75,4 @@ std::string OverlapChoice::describe_hidden(const std::vector<double>& all) const
   return text;
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -17,7 +17,7 @@
 #include "trireme/train/config/parallel_config.h"
 #include "trireme/train/parallel/hidden_communication.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // Reported by the layers of a step.
 struct LayerTimes {
@@ -60,4 +60,4 @@ class OverlapChoice {
   int64_t start_ns_ = 0;
 };
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -16,7 +16,7 @@
 #include "trireme/train/numerics/loss_sum.h"
 #include "trireme/train/optimizer/optimizer.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 // Passes weight gradients that a stage's backward defers to the pipeline.
@@ -295,4 +295,4 @@ parallel::DataParallelMemory ParallelModel::memory() const {
   return sum;
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

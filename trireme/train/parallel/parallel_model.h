@@ -19,7 +19,7 @@
 #include "trireme/train/parallel/layout.h"
 #include "trireme/train/profile/spans.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // Thread safety: one thread drives it. The mesh must outlive it.
 class ParallelModel {
@@ -115,4 +115,4 @@ class ParallelModel {
       std::make_shared<std::chrono::nanoseconds>(0);
 };
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

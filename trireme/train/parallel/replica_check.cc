@@ -10,7 +10,7 @@
 #include "trireme/comm/objects.h"
 #include "trireme/train/parallel/parallel_model.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 std::string digest(const at::Tensor& tensor) {
@@ -106,4 +106,4 @@ void check_sum_order(const comm::Communicator& tensor_group) {
                 "use a transport other than nccl, or set train.reproducible = false");
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

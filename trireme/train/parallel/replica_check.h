@@ -10,7 +10,7 @@
 
 #include "trireme/comm/communicator.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 class ParallelModel;
 
@@ -45,4 +45,4 @@ void check_threads(int num_threads, comm::Communicator& tensor_group);
 // Throws: ConfigError on every rank when the group promises no order
 void check_sum_order(const comm::Communicator& tensor_group);
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -11,7 +11,7 @@
 #include "trireme/parallel/pipeline/schedule/schedule_check.h"
 #include "trireme/train/optimizer/optimizer.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 double itemsize(const RunConfig& config) {
@@ -164,4 +164,4 @@ parallel::SplitOptions split_options(const RunConfig& config, const parallel::Sc
   return options;
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -8,7 +8,7 @@
 #include "trireme/parallel/pipeline/schedule/split.h"
 #include "trireme/train/config/config.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // The cost of every layer. The embedding counts with the first layer and the head with the last.
 // Time is that of the matrix products, in any unit. Memory is that of one rank: weights, gradients
@@ -27,4 +27,4 @@ double state_bytes_per_parameter(const RunConfig& config);
 // number of microbatches that the stage holds at one time.
 parallel::SplitOptions split_options(const RunConfig& config, const parallel::Schedule& schedule);
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

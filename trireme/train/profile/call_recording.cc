@@ -5,7 +5,7 @@
 
 #include <c10/core/ScalarType.h>
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 bool has_ended(const comm::Record& record) { return record.state >= comm::CallState::kDone; }
@@ -84,4 +84,4 @@ int64_t bytes_of(const comm::Record& record) {
   return count * item;
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

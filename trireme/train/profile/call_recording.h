@@ -9,7 +9,7 @@
 #include "trireme/comm/recorder/recorder.h"
 #include "trireme/train/profile/spans.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // Not thread safe. Changes nothing in the recorder.
 class CallRecording {
@@ -37,4 +37,4 @@ class CallRecording {
 // Bytes of a record's tensor; 0 if the record does not say.
 int64_t bytes_of(const comm::Record& record);
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

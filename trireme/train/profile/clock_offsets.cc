@@ -7,7 +7,7 @@
 
 #include "trireme/comm/objects.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 constexpr int kRoundTrips = 8;
@@ -60,4 +60,4 @@ std::vector<int64_t> clock_offsets(comm::Communicator& world, const LocalClock& 
   return offsets;
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -9,7 +9,7 @@
 
 #include "trireme/comm/communicator.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 struct LocalClock {
   std::string host;                 // a boot id; equal on ranks that share the clock
@@ -22,4 +22,4 @@ struct LocalClock {
 // Collective: every rank of `world`
 std::vector<int64_t> clock_offsets(comm::Communicator& world, const LocalClock& clock);
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -9,7 +9,7 @@
 
 #include "trireme/base/clock.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 namespace kineto = torch::autograd::profiler;
@@ -71,4 +71,4 @@ std::vector<OperatorSpan> OperatorRecording::stop() {
   return spans;
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

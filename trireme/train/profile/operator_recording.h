@@ -6,7 +6,7 @@
 
 #include "trireme/train/profile/spans.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // One at a time per process. Thread safety: call start() and stop() in the thread whose operators
 // are recorded. Of other threads, only those that autograd runs for it are seen.
@@ -27,4 +27,4 @@ class OperatorRecording {
   bool is_running_ = false;
 };
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

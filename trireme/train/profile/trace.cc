@@ -11,7 +11,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 using nlohmann::json;
@@ -256,4 +256,4 @@ std::string chrome_trace(const std::vector<RankProfile>& ranks,
   return std::move(trace).finish(summary_of(report));
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

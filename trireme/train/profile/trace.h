@@ -9,7 +9,7 @@
 #include "trireme/train/profile/report.h"
 #include "trireme/train/profile/spans.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // The content of the file. Each rank is a process of the trace. Spans must be on one clock; times
 // are written from the first step's begin on.
@@ -17,4 +17,4 @@ namespace trireme::train {
 std::string chrome_trace(const std::vector<RankProfile>& ranks,
                          const std::vector<RankStates>& states, const ProfileReport& report);
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -8,7 +8,7 @@
 #include "trireme/base/file/file.h"
 #include "trireme/comm/objects.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 constexpr int64_t kPlaces = 64;
@@ -57,4 +57,4 @@ std::string to_text(const DataIdentity& identity) {
   return concat(identity.num_documents, " documents, ", identity.num_tokens, " tokens");
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

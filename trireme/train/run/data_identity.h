@@ -8,7 +8,7 @@
 #include "trireme/dataset/indexed_file.h"
 #include "trireme/dataset/tokenizer.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // Checksums are those of trireme/base/file/file.h.
 struct DataIdentity {
@@ -36,4 +36,4 @@ void require_same_data(const DataIdentity& mine, const std::string& path,
 // "6 documents, 18112 tokens".
 std::string to_text(const DataIdentity& identity);
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

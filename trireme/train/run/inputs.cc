@@ -12,7 +12,7 @@
 #include "trireme/train/parallel/layout.h"
 #include "trireme/train/parallel/memory_check.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 namespace fs = std::filesystem;
@@ -74,4 +74,4 @@ std::unique_ptr<FolderLock> lock_output_folder(const RunConfig& config) {
   return std::make_unique<FolderLock>(config.output.folder, std::chrono::seconds(2));
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -11,7 +11,7 @@
 #include "trireme/dataset/tokenizer.h"
 #include "trireme/train/config/config.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // The training or validation tokens and the order of their sequences.
 struct InputTokens {
@@ -43,4 +43,4 @@ void preflight(RunConfig& config, int num_ranks);
 // Throws: ConfigError when another run has the folder
 std::unique_ptr<FolderLock> lock_output_folder(const RunConfig& config);
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

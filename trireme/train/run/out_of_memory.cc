@@ -7,7 +7,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 namespace {
 
 constexpr const char* kAdvice =
@@ -45,4 +45,4 @@ void rethrow_with_memory_advice() {
   }
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -6,7 +6,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 namespace fs = std::filesystem;
 
@@ -77,4 +77,4 @@ RunFolder::Loss RunFolder::recover(const StepMetrics& metrics) {
                  metrics.step, ", which could not be saved")};
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

@@ -12,7 +12,7 @@
 #include "trireme/dataset/tokenizer.h"
 #include "trireme/train/metrics/metrics.h"
 
-namespace trireme::train {
+namespace trireme::train::inline internal {
 
 // Not thread safe. The tokenizer must outlive it.
 class RunFolder {
@@ -51,4 +51,4 @@ class RunFolder {
   std::optional<MetricsWriter> metrics_;
 };
 
-}  // namespace trireme::train
+}  // namespace trireme::train::inline internal

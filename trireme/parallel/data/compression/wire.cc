@@ -6,7 +6,7 @@
 
 #include "trireme/parallel/data/tree_sum.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 namespace {
 
 int64_t bytes_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
@@ -48,4 +48,4 @@ at::ScalarType compute_dtype(const at::TensorOptions& gradient) {
   return at::promote_types(c10::typeMetaToScalarType(gradient.dtype()), at::kFloat);
 }
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

@@ -5,7 +5,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 
 Parcel parcel_of(const Action& transfer) {
   const StageEdge down{transfer.stage, transfer.peer_stage};
@@ -64,4 +64,4 @@ std::vector<EdgeTensor> StageExchange::take(const Parcel& parcel) {
   return std::move(list.mapped());
 }
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

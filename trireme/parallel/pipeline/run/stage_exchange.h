@@ -12,7 +12,7 @@
 #include "trireme/parallel/pipeline/run/tensor_channel.h"
 #include "trireme/parallel/pipeline/schedule/schedule.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 
 // Activations go from edge.from to edge.to, gradients back.
 struct Parcel {
@@ -57,4 +57,4 @@ class StageExchange {
   std::map<Parcel, std::vector<EdgeTensor>> kept_;
 };
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

@@ -9,7 +9,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 
 // What a backward needs: where gradients enter the graph and where they leave it. The outputs are
 // not kept, so their memory can be freed.
@@ -79,4 +79,4 @@ std::vector<at::Tensor> StageRunner::backward(int64_t microbatch,
   return results;
 }
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

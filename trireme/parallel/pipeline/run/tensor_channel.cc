@@ -8,7 +8,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -147,4 +147,4 @@ void TensorChannel::reset_counts() {
   waiting_ = {};
 }
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

@@ -13,7 +13,7 @@
 
 #include "trireme/comm/communicator.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 
 struct EdgeTensor {
   at::Tensor value;  // undefined: none
@@ -79,4 +79,4 @@ class TensorChannel {
   std::chrono::nanoseconds waiting_{0};
 };
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 namespace {
 
 Schedule empty_schedule(const char* name, int num_ranks, int num_chunks, int num_microbatches) {
@@ -93,4 +93,4 @@ Schedule gpipe(int num_ranks, int num_microbatches) {
   return schedule;
 }
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

@@ -5,7 +5,7 @@
 
 #include "trireme/parallel/pipeline/schedule/schedule.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 
 // All forwards, then all backwards. Holds every microbatch's activations.
 // Source: Huang et al. 2019, arXiv:1811.06965, section 2.3
@@ -26,4 +26,4 @@ Schedule interleaved(int num_ranks, int num_chunks, int num_microbatches);
 // Source: Lamy-Poirier 2022, arXiv:2211.05953, section 4
 Schedule breadth_first(int num_ranks, int num_chunks, int num_microbatches);
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 namespace {
 
 constexpr double kNotDone = -1;
@@ -69,4 +69,4 @@ double Completion::ready_time(const Action& action) const {
   return ready;
 }
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

@@ -6,7 +6,7 @@
 
 #include "trireme/parallel/pipeline/schedule/schedule.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 
 class Completion {
  public:
@@ -36,4 +36,4 @@ class Completion {
   std::vector<double> ends_;
 };
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

@@ -8,7 +8,7 @@
 #include "trireme/parallel/pipeline/schedule/dependencies.h"
 #include "trireme/parallel/pipeline/schedule/timeline.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 namespace {
 
 using Actions = std::vector<Action>;
@@ -133,4 +133,4 @@ Schedule fill_weight_parts(const std::vector<Schedule>& orders, const ScheduleOp
   return *std::move(best);
 }
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

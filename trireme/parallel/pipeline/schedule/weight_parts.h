@@ -5,7 +5,7 @@
 
 #include "trireme/parallel/pipeline/schedule/schedule.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 
 // How much an action changes the activations that its rank holds. 1 is one microbatch on one stage.
 double activation_change(const Action& action, double kept_for_weight);
@@ -18,4 +18,4 @@ double activation_change(const Action& action, double kept_for_weight);
 // Source: Qi et al. 2023, arXiv:2401.10241, section 4
 Schedule fill_weight_parts(const std::vector<Schedule>& orders, const ScheduleOptions& options);
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

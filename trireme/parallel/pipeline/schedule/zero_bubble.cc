@@ -5,7 +5,7 @@
 
 #include "trireme/parallel/pipeline/schedule/weight_parts.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 namespace {
 
 constexpr double kRoundoff = 1e-9;
@@ -105,4 +105,4 @@ Schedule zero_bubble_v(const ScheduleOptions& options) {
   return fill_weight_parts({order}, options);
 }
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal

@@ -5,7 +5,7 @@
 
 #include "trireme/parallel/pipeline/schedule/schedule.h"
 
-namespace trireme::parallel {
+namespace trireme::parallel::inline internal {
 
 // One stage per rank. A rank first runs the forwards that fit before the first backward arrives,
 // within options.memory_limit; then forwards and input parts in turn. Weight parts run in gaps, or
@@ -22,4 +22,4 @@ Schedule zero_bubble(const ScheduleOptions& options);
 // Source: Qi et al. 2023, arXiv:2401.10241, section 6
 Schedule zero_bubble_v(const ScheduleOptions& options);
 
-}  // namespace trireme::parallel
+}  // namespace trireme::parallel::inline internal
