@@ -29,6 +29,27 @@ if(TRIREME_BUILD_TESTS)
   trireme_precompiled_header(test_nn HEADERS <ATen/ATen.h> <torch/nn/module.h> <gtest/gtest.h> LINK GTest::gtest)
 endif()
 
+# trireme_join_sources(target): neighbours in a folder are compiled together, TRIREME_UNITY of them at a time.
+# Half of what one small source costs is what libtorch's headers instantiate again at its end, precompiled or not.
+# So no two sources of a folder give the same name to different things. Sources with flags of their own stay alone;
+# `cmake -DTRIREME_UNITY=1` compiles each alone (build/tidy does).
+set(TRIREME_UNITY 5 CACHE STRING "Sources of one folder that are compiled together; 1: each alone")
+function(trireme_join_sources target)
+  if(TRIREME_UNITY LESS_EQUAL 1)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "\\.cc$")
+  foreach(source IN LISTS sources)
+    cmake_path(GET source PARENT_PATH room)
+    string(MAKE_C_IDENTIFIER "${room}" room)
+    math(EXPR count_${room} "0${count_${room}} + 1")
+    math(EXPR group "(${count_${room}} - 1) / ${TRIREME_UNITY}")
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP "${room}_${group}")
+  endforeach()
+endfunction()
+
 # For a test program that sees tensors. -O1 compiles fast and is as fast as a test need be.
 function(trireme_precompiled_test target name)
   trireme_use_precompiled_header(${target} test_${name})

@@ -23,7 +23,7 @@ check_format || failed+=(format)
 # clang-tidy reads no precompiled header of GCC's: a tree that is configured without them and never built.
 configure_tidy() {
   mkdir -p build/tidy
-  cmake -G Ninja -S . -B build/tidy -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
+  cmake -G Ninja -S . -B build/tidy -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DTRIREME_UNITY=1 -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
     -DTRIREME_BUILD_TESTS=OFF -DPython3_EXECUTABLE="$(<build/python)" >build/tidy/configure.log 2>&1 ||
     { tail -n 20 build/tidy/configure.log >&2; return 1; }
 }
