@@ -56,7 +56,7 @@ std::map<std::string, TensorRecord> describe(std::span<const Entry> entries, int
                                    "\" is too long or has control characters; expected at most ",
                                    kMaxWordBytes, " bytes"));
     if (!held.emplace(entry.name, std::move(record)).second)
-      throw CheckpointError(concat("\"", entry.name, "\" is there twice"));
+      throw CheckpointError(concat("\"", entry.name, "\" is listed twice"));
   }
   return held;
 }

@@ -39,7 +39,7 @@ bool is_time(int64_t ns) { return ns >= 0 && ns < internal::kMostNs; }
 const RingHeader& check_header(std::span<const std::byte> bytes, const std::string& source) {
   TRIREME_CHECK(bytes.size() >= internal::kRingHeaderBytes &&
                     std::memcmp(bytes.data(), internal::kRingMagic, 8) == 0,
-                source, " is no recorder's ring; expected a file that `trireme train` wrote");
+                source, " is not a recorder's ring; expected a file that `trireme train` wrote");
   const auto& header = *reinterpret_cast<const RingHeader*>(bytes.data());
   TRIREME_CHECK(header.version <= internal::kRingVersion, source, " has format ", header.version,
                 "; this program reads up to ", internal::kRingVersion,
@@ -271,7 +271,7 @@ Ring read_ring(const std::filesystem::path& path) {
 std::vector<Ring> read_rings(const std::filesystem::path& folder) {
   std::error_code error;
   TRIREME_CHECK(std::filesystem::is_directory(folder, error), folder.string(),
-                " is no folder; expected a run's recorder/, which `trireme train` makes");
+                " is not a folder; expected a run's recorder/, which `trireme train` makes");
   // Read these first: a ring that is published meanwhile is then among the others.
   std::vector<Ring> starting = unpublished_rings(folder);
   std::vector<Ring> rings;

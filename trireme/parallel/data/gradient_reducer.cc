@@ -164,7 +164,7 @@ void GradientReducer::on_gradient(size_t parameter) {
                 "unit's parameters, and nothing else may");
   TRIREME_CHECK(slot.microbatch != microbatches_left_, describe(parameter),
                 " had two gradients in one backward; a module that recomputes its activations may "
-                "be used once a forward");
+                "be used once per forward");
   slot.microbatch = microbatches_left_;
   if (!state.whole.defined()) acquire(state);
   {
