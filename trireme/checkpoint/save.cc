@@ -189,8 +189,7 @@ std::vector<std::map<std::string, TensorRecord>> held_at(
   return held_by;
 }
 
-// What the user can do about a save without room or permission; "" when it failed for another
-// reason.
+// Advice for a save that lacked room or permission; "" when it failed for another reason.
 std::string advice_for(const fs::path& root, const std::map<std::string, TensorRecord>& plan,
                        const std::string& reason) {
   const auto says = [&](int code) { return reason.find(std::strerror(code)) != std::string::npos; };

@@ -18,7 +18,7 @@ namespace {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-// What a rank knows of the group it is joining.
+// A rank's knowledge of the group it is joining.
 struct Meeting {
   StorePtr store;
   int rank;

@@ -23,7 +23,7 @@
 //
 // A rank starts a sum by itself. The sum ends after the last rank has started it.
 //
-// What launch() and finish() do, by kind:
+// The work of launch() and finish(), by kind:
 //
 //                 launch()                             finish()
 //   DDP           all-reduce `whole` over replica      wait

@@ -278,7 +278,7 @@ class PipelineExecutor::Engine {
   StageExchange exchange_;
   std::map<int, StageRunner> runners_;  // of this rank's stages
 
-  // Of the run under way:
+  // State of the run under way:
   bool keeps_graph_ = true;
   double seed_ = 1;
   PipelineResult result_;
