@@ -1,8 +1,9 @@
-"""What a rank holds of activations: pipelines, tensor and sequence parallelism, recompute.
+"""The activation memory of a rank, with pipelines, tensor and sequence parallelism, and recompute.
 
-Peak resident memory of runs of two steps. Of a pipeline: how it grows with the number of microbatches
-under GPipe and under 1F1B. Of the others: what one more sequence in a forward adds, beside the bytes of
-the tensors that a layer keeps (docs/tensor-parallel.md). Writes a dated note to benchmarks/results/.
+Measures the peak resident memory of runs of two steps. For a pipeline, shows how it grows with the
+number of microbatches under each schedule. For the others, shows what one more sequence in a forward
+adds, next to the bytes of the tensors that a layer keeps (docs/tensor-parallel.md). Writes a dated note
+to benchmarks/results/.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""Two builds of trireme in turns on this machine: what a change cost, or gained.
+"""Compares two builds of trireme on this machine, in turns: what a change has cost or gained.
 
-Trains the Llama of train_vs_pytorch on two ranks under several layouts, and times `trireme bench comm`; prints each
-figure of the build before, of the build after, and after over before in speed: above 1 is faster. Medians of the rounds;
-the spread is the largest over the smallest ratio of a round, to be read before the ratio is believed.
+Trains the Llama of train_vs_pytorch on two ranks under several layouts, and times `trireme bench comm`. Prints each
+figure before and after the change, and the ratio of the speeds (above 1: the change is faster). All are medians of the
+rounds. The spread is the largest ratio of a round over the smallest; if it is large, do not trust the ratio.
 
   python3 benchmarks/before_after.py ~/trireme-of-last-week --rounds 5
 """
@@ -32,7 +32,7 @@ def tokens_per_second(program, args, start, options):
 
 
 def collective_speeds(program, args):
-    """Operations a second by case."""
+    """Operations per second, by case."""
     output = subprocess.run([program, "bench", "comm", "--operation", args.operations, "--sizes", args.sizes, "--json"],
                             capture_output=True, text=True, check=True).stdout
     return {f"{case['operation']} {case['bytes']} B, {case['memory']}": 1e6 / case["microseconds"] for case in json.loads(output)}
@@ -61,12 +61,12 @@ def main():
                         help=f"separated by commas (default: {','.join(LAYOUTS)})")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--batch", type=int, default=4, help="sequences a rank")
+    parser.add_argument("--batch", type=int, default=4, help="sequences per rank")
     parser.add_argument("--operations", default=COLLECTIVES, help="of bench comm (default: %(default)s)")
     parser.add_argument("--sizes", default="4,64K,1M,16M", help="of its messages (default: %(default)s)")
     only = parser.add_mutually_exclusive_group()
-    only.add_argument("--no-comm", action="store_true", help="training alone")
-    only.add_argument("--no-train", action="store_true", help="bench comm alone")
+    only.add_argument("--no-comm", action="store_true", help="only training")
+    only.add_argument("--no-train", action="store_true", help="only bench comm")
     args = parser.parse_args()
     if wrong := [name for name in args.layouts if name not in LAYOUTS]:
         parser.error(f"no layout {wrong[0]}; there are {', '.join(LAYOUTS)}")

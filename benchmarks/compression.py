@@ -1,6 +1,6 @@
-"""What gradient compression costs in loss: the demo's model on two ranks, trained once a rule.
+"""What gradient compression costs in loss: the demo's model on two ranks, trained once per rule.
 
-Prints, for each rule of train.compression: the bytes that a rank's gradients put on the wire a step,
+Prints, for each rule of train.compression: the bytes per step that a rank's gradients put on the wire,
 the training loss over the last steps, the validation loss, and how far it is from training without
 compression. As a yardstick the plain run is repeated with two other seeds. Writes a dated note to
 benchmarks/results/. Losses do not depend on the machine's load; times are not measured.
@@ -41,7 +41,8 @@ def measure(args, options):
 
 def table(results):
     plain = results["none"]
-    lines = ["| train.compression | bytes a step and rank | of none | loss, last steps | validation loss | above none |",
+    lines = ["| train.compression | bytes per step and rank | relative to none | loss, last steps "
+             "| validation loss | above none |",
              "|---|---|---|---|---|---|"]
     for name, result in results.items():
         share = result["gradient_bytes"] / plain["gradient_bytes"]

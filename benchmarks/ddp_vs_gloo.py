@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The same PyTorch DDP and FSDP2 programs on backend "trireme" and on gloo, on local ranks, in turns in one run.
+"""Runs the same PyTorch DDP and FSDP2 programs on backend "trireme" and on gloo, on local ranks, in turns.
 
     python benchmarks/ddp_vs_gloo.py [--ranks 2] [--blocks 9] [--steps 4] [--note]
 
 Trains a transformer (6 layers, width 256, vocabulary 8192, 256 tokens, fp32, AdamW). A block is some steps of
-each program one after the other, so that whatever else the machine does meets all of them alike. Prints the
+each program, one after the other, so that other load on the machine affects all of them equally. Prints the
 median step of each, its ratio to gloo's (the median of the blocks' ratios) and to a step that communicates
 nothing. --note writes them to benchmarks/results/. Needs trireme_torch installed, or PYTHONPATH=build/release/python.
 """
@@ -106,8 +106,9 @@ def rank_main(rank, arguments, store, results):
 
 
 def table(measured):
-    lines = ["| sequences a rank | program | gloo, ms a step | trireme, ms a step | speed-up | gloo, of compute alone "
-             "| trireme, of compute alone |", "|---|---|---|---|---|---|---|"]
+    lines = ["| sequences per rank | program | gloo, ms per step | trireme, ms per step | speed-up "
+             "| gloo, relative to no communication | trireme, relative to no communication |",
+             "|---|---|---|---|---|---|---|"]
     for batch, seconds in measured:
         alone = seconds["alone", ""]
         for kind in ("DDP", "FSDP2"):
@@ -129,8 +130,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--blocks", type=int, default=9)
-    parser.add_argument("--steps", type=int, default=4, help="of each program in a block")
-    parser.add_argument("--batches", type=int, nargs="+", default=[8, 1], help="sequences a rank")
+    parser.add_argument("--steps", type=int, default=4, help="steps of each program in a block")
+    parser.add_argument("--batches", type=int, nargs="+", default=[8, 1], help="sequences per rank")
     parser.add_argument("--note", action="store_true", help="write benchmarks/results/DATE-ddp-vs-gloo.md")
     arguments = parser.parse_args()
     context = torch.multiprocessing.get_context("spawn")

@@ -1,8 +1,8 @@
-"""Whether layouts train alike: the demo's model under several layouts, their losses beside one another.
+"""Checks that layouts train alike: compares the losses of the demo's model under several layouts.
 
 Trains the same steps in fp32 under data, tensor, pipeline and context parallelism and a combination,
-from the same weights on the same sequences. Draws how far each loss is from that of the data-parallel
-run, relative to it, and ends with 1 when one is further than 1e-4 anywhere.
+from the same weights on the same sequences. Draws the relative difference of each loss from that of the
+data-parallel run, and exits with 1 when one exceeds 1e-4 at any step.
 
     benchmarks/layout_curves.py --data data/python --svg docs/images/layouts_loss.svg
 """

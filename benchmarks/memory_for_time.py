@@ -1,8 +1,8 @@
-"""What saving memory costs in time: recompute, offload and ZeRO beside the same run without.
+"""What saving memory costs in time: recompute, offload and ZeRO, compared with the same run without them.
 
-Trains one Llama once a variant and round, alternating; prints the median step, the peak resident
-memory of the largest rank, and both over those of the plain run. Every variant has the plain run's
-bits, which is checked. Writes a dated note to benchmarks/results/.
+Trains one Llama once per variant and round, alternating. Prints the median step, the peak resident
+memory of the largest rank, and both relative to the plain run. Checks that every variant has the plain
+run's bits. Writes a dated note to benchmarks/results/.
 """
 
 import argparse
@@ -49,7 +49,7 @@ VARIANTS = [
 
 
 def measure(args, folder, data, options):
-    """Of one run: seconds of a step, peak memory, and what it computed."""
+    """The seconds per step of one run, its peak memory, and the losses and norms that it computed."""
     with tempfile.TemporaryDirectory(prefix="run-", dir=folder) as run:
         steps = train(args.trireme.resolve(), folder / "bench.toml", run, f"--ranks={args.ranks}",
                       f"--data.path={data}", f"--train.steps={args.steps}", *options)
@@ -59,7 +59,8 @@ def measure(args, folder, data, options):
 
 
 def table(rows):
-    lines = ["| variant | step | of plain | peak memory a rank | of plain |", "|---|---|---|---|---|"]
+    lines = ["| variant | step | relative to plain | peak memory per rank | relative to plain |",
+             "|---|---|---|---|---|"]
     for name, row in rows.items():
         plain = rows["plain"]
         lines.append(f"| {name} | {row['seconds'] * 1e3:.0f} ms | {row['seconds'] / plain['seconds']:.2f} | "
@@ -74,7 +75,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--warmup", type=int, default=2, help="first steps left out of each median")
-    parser.add_argument("--micro-batch", type=int, default=8, help="sequences of 512 tokens a rank and step")
+    parser.add_argument("--micro-batch", type=int, default=8, help="sequences of 512 tokens per rank and step")
     args = parser.parse_args()
 
     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as name:
@@ -91,7 +92,7 @@ def main():
             print(f"bench: round {round_index + 1} of {args.rounds} done", file=sys.stderr)
     for name, runs in results.items():
         if any(run["curve"] != results["plain"][0]["curve"] for run in runs):
-            sys.exit(f"{name} has other losses than plain: a bug")
+            sys.exit(f"{name} and plain have different losses: a bug")
     rows = {name: {key: statistics.median(run[key] for run in runs) for key in ("seconds", "memory")}
             for name, runs in results.items()}
 

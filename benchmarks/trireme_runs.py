@@ -1,4 +1,4 @@
-"""What the benchmarks that run `trireme train` share."""
+"""Shared by the benchmarks that run `trireme train`."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def checked(command):
-    """Runs it in the repository's root; its output is shown when it fails, and that ends the benchmark."""
+    """Runs it in the repository's root. If it fails, shows its output and ends the benchmark."""
     result = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True)
     if result.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))} failed:\n{result.stdout}{result.stderr}")

@@ -103,7 +103,7 @@ int main() {
   at::set_num_threads(1);
   constexpr double kTolerance = 0.05;
   bool fits = true;
-  std::printf("bytes a parameter, the rank that holds the most\n");
+  std::printf("bytes per parameter on the rank that holds the most\n");
   std::printf(
       "| ranks | zero | weights | gradients | optimizer | states | formula | off | buffers | "
       "allocated |\n");

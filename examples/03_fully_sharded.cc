@@ -83,7 +83,7 @@ std::vector<double> train(Net& net, trireme::comm::Communicator& group, int zero
   }
   if (group.rank() == 0) {
     const auto memory = ddp.memory();
-    std::printf("zero = %d: parameters %4ld KiB, gradients %4ld KiB a rank; loss %.6f -> %.6f\n",
+    std::printf("zero = %d: parameters %4ld KiB, gradients %4ld KiB per rank; loss %.6f -> %.6f\n",
                 zero, memory.parameters >> 10, memory.gradients >> 10, losses.front(),
                 losses.back());
   }

@@ -78,7 +78,7 @@ Result train(trireme::comm::Communicator& group) {
     result.last = loss_sum.item<double>() / 32;
     if (step == 1) result.first = result.last;
     if (group.rank() == 0 && step % 150 == 0) {
-      std::printf("step %3d  mean squared error %.4f  %ld bytes of gradients a rank\n", step,
+      std::printf("step %3d  mean squared error %.4f  %ld bytes of gradients per rank\n", step,
                   result.last, ddp.gradient_bytes());
     }
   }

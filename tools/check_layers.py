@@ -108,7 +108,7 @@ def check_rooms(report, path, code, graph):
         return
     allowed = ROOMS.get(entry_of(room))
     if allowed is None:
-        report.error(path, 1, f"trireme/{room}/ is no known room of {layer_of(room)}",
+        report.error(path, 1, f"trireme/{room}/ is not a known room of {layer_of(room)}",
                      "move the file, or add the room to tools/check_layers.py")
         return
     for match in INCLUDE.finditer(code):
@@ -123,7 +123,7 @@ def check_rooms(report, path, code, graph):
 def check_includes(report, path, code, used):
     layer = layer_of("/".join(path.parts[1:]))
     if layer not in ALLOWED:
-        report.error(path, 1, f"trireme/{layer}/ is no known layer",
+        report.error(path, 1, f"trireme/{layer}/ is not a known layer",
                      "move the file, or add the layer to ARCHITECTURE.md and tools/check_layers.py")
         return
     for match in INCLUDE.finditer(code):
@@ -191,7 +191,7 @@ def check_layer_list(report, root):
         report.error("CMakeLists.txt", line, f"TRIREME_LAYERS has no {layer}", "add it, or remove it from tools/check_layers.py")
     for layer in layers:
         if layer not in ALLOWED:
-            report.error("CMakeLists.txt", line, f"TRIREME_LAYERS has {layer}, which is no known layer",
+            report.error("CMakeLists.txt", line, f"TRIREME_LAYERS has {layer}, which is not a known layer",
                          "add it to ARCHITECTURE.md and tools/check_layers.py")
         for user in layers[:layers.index(layer)]:
             if layer in ALLOWED.get(user, []):
@@ -235,7 +235,8 @@ def check_deps(report, root, used):
                          "remove it from DEPS")
 
 
-NAMESPACE = re.compile(r"^namespace trireme\b[^{]*\{", re.MULTILINE)
+# Not one that only forward-declares.
+NAMESPACE = re.compile(r"^namespace trireme\b[^{]*\{(?!(?:\s*(?:class|struct)\s+\w+;)+\s*\})", re.MULTILINE)
 
 
 def headers_of(root, keyword):
@@ -272,7 +273,7 @@ def check_public(report, root):
         for number, line in enumerate(page.read_text().splitlines(), 1):
             for name in re.findall(r"\]\(\.\./(trireme/[^)]+\.h)\)", line):
                 if name not in public:
-                    report.error("docs/headers.md", number, f"{name} is no public header",
+                    report.error("docs/headers.md", number, f"{name} is not a public header",
                                  "make it PUBLIC in its CMakeLists.txt, or list another")
 
 

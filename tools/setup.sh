@@ -3,7 +3,7 @@
 # `setup.sh test` adds the Python packages that tests read our files with (safetensors, tensorboard,
 # transformers and sentencepiece for exported models) and build and test trireme_torch with
 # (scikit-build-core, expecttest). `setup.sh docs` adds doxygen.
-# Prints one line a step; prints nothing when there is nothing to do.
+# Prints one line per step; prints nothing when there is nothing to do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

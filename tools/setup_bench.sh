@@ -2,7 +2,7 @@
 # setup_bench.sh: installs DeepSpeed, a peer of benchmarks/train_vs_pytorch, into build/bench-venv.
 # That environment sees the torch of build/python through a .pth file; pip is never asked for torch.
 # PyPI has DeepSpeed's sources only; its one operator for CPU ranks is compiled here, not in a benchmark.
-# Prints one line a step; prints nothing when there is nothing to do.
+# Prints one line per step; prints nothing when there is nothing to do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -2,9 +2,10 @@
 
 Runs as one rank with torchrun's variables (RANK, WORLD_SIZE; TRIREME_JOB names the job):
   gloo_peer.py --operation all_reduce,barrier --dtype fp32 --sizes 4,65536 --seconds 0.5
-Rank 0 prints one JSON object a case. The calls are those of a PyTorch user, in place where
-trireme's are. Blocks of gather-like operations must be equal: elements are rounded up to a multiple
-of the ranks. What Gloo refuses (sums of bf16 in some versions) is left out, with the reason on stderr.
+Rank 0 prints one JSON object per case. The calls are those of a PyTorch user, in place where
+trireme's are. Blocks of gather-like operations must be equal, so elements are rounded up to a multiple
+of the ranks. Cases that Gloo refuses (sums of bf16 in some versions) are left out, with the reason on
+stderr.
 """
 import argparse
 import contextlib
@@ -19,7 +20,7 @@ import warnings
 
 DTYPES = {"fp64": "float64", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int64": "int64",
           "int32": "int32", "int16": "int16", "int8": "int8", "uint8": "uint8"}
-BATCH_SECONDS = 20e-6  # as trireme's: the clock is not what is measured
+BATCH_SECONDS = 20e-6  # as in trireme, so that reading the clock does not matter
 WARM_UP_SHARE = 0.2
 
 
@@ -30,7 +31,7 @@ def call_of(operation, num_bytes, dtype):
     block = math.ceil(count / size)
 
     def zeros(elements):
-        return torch.zeros(elements, dtype=dtype).fill_(0)  # pages of its own, where zeros share one
+        return torch.zeros(elements, dtype=dtype).fill_(0)  # gives it its own pages; fresh zeros share one
 
     def halves(elements):
         return list(zeros(elements * size).chunk(size)) if elements else [zeros(0)] * size
@@ -73,7 +74,7 @@ def call_of(operation, num_bytes, dtype):
 
 
 def largest(values):
-    """Over ranks: an operation takes as long as on its slowest."""
+    """The largest value of all ranks: an operation takes as long as on its slowest rank."""
     tensor = torch.tensor(values, dtype=torch.float64)
     dist.all_reduce(tensor, dist.ReduceOp.MAX)
     return tensor.tolist()
@@ -111,7 +112,7 @@ def run_cases(arguments):
                 try:
                     median, p99 = measure(call_of(operation, size, getattr(torch, DTYPES[dtype])),
                                           arguments.seconds)
-                except (RuntimeError, ValueError) as error:  # on every rank alike, before anything is sent
+                except (RuntimeError, ValueError) as error:  # on every rank, before anything is sent
                     if dist.get_rank() == 0:
                         print(f"gloo: {operation} {dtype}: {error}".splitlines()[0], file=sys.stderr)
                     continue

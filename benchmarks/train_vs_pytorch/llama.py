@@ -1,4 +1,4 @@
-"""The Llama of the comparison in plain PyTorch: as trireme's, with one matrix for q, k and v."""
+"""The Llama of the comparison in plain PyTorch: the same as trireme's, with one matrix for q, k and v."""
 
 import json
 import mmap

@@ -1,4 +1,4 @@
-"""What all peers share of a step: AdamW in one fused kernel and a gradient norm of at most 1."""
+"""The parts of a step that all peers share: AdamW in one fused kernel and a gradient norm of at most 1."""
 
 import torch
 from torch import nn
@@ -11,7 +11,7 @@ def adamw(parameters):
 
 
 def clip_across_ranks(own, shared):
-    """Clips by the norm of the whole model: `own` parameters lie on this rank alone, `shared` ones on all,
+    """Clips by the norm of the whole model: `own` parameters lie only on this rank, `shared` ones on all,
     with equal gradients."""
     square = nn.utils.get_total_norm([parameter.grad for parameter in own]) ** 2
     torch.distributed.all_reduce(square)

@@ -2,7 +2,7 @@
 
 A step takes tokens and targets, updates the weights and returns a loss whose mean over the ranks is
 that of all their sequences. All peers train the same model as optimize.py says. The process group
-exists before these functions run when there are several ranks. `batch`: sequences a rank; the peers
+exists before these functions run if there are several ranks. `batch`: sequences per rank; the peers
 of ON_SAME_SEQUENCES are given those of all ranks.
 """
 

@@ -24,7 +24,7 @@ def keep_stage(model, is_first):
 
 
 def pipelining(sequences):
-    """Microbatches of so many sequences."""
+    """`sequences`: the number of sequences per microbatch."""
     def build(model, ranks, batch):
         rank, microbatches = torch.distributed.get_rank(), batch * ranks // sequences
         if ranks != 2 or microbatches < ranks:

@@ -1,6 +1,6 @@
-"""The Llama of llama.py trained by one peer of peers.py: what trireme is measured against.
+"""Trains the Llama of llama.py with one peer of peers.py, to compare trireme with.
 
-Started once a rank with torchrun's variables (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) and
+Started once per rank with torchrun's variables (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) and
 START_TIME (seconds since the epoch, when the launcher began). Rank 0 prints one JSON object.
 """
 
@@ -24,7 +24,7 @@ def peak_rss_bytes():
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--peer", choices=PEERS, default="ddp")
-    parser.add_argument("--batch", type=int, default=8, help="sequences a rank")
+    parser.add_argument("--batch", type=int, default=8, help="sequences per rank")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--warmup", type=int, default=5, help="first steps left out of the median")
     parser.add_argument("--threads", type=int, required=True)

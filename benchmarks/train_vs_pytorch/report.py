@@ -1,4 +1,4 @@
-"""Tables and the dated note of train_vs_pytorch, with the target beside each ratio."""
+"""The tables and the dated note of train_vs_pytorch, with the target next to each ratio."""
 
 import datetime
 import importlib.metadata
@@ -31,7 +31,7 @@ def markdown(header, rows):
 
 
 def peer_table(results):
-    header = ["ranks", "sequences a rank", "row", "peer", "trireme's layout"]
+    header = ["ranks", "sequences per rank", "row", "peer", "trireme's layout"]
     for name in METRICS.values():
         header += [f"{name}: peer", "trireme", "ratio"]
     lines = []
@@ -48,7 +48,8 @@ def peer_table(results):
 
 
 def layout_table(results):
-    header = ["ranks", "sequences a rank", "trireme's layout", "tokens/s", "of zero 0", "of independent",
+    header = ["ranks", "sequences per rank", "trireme's layout", "tokens/s", "relative to zero 0",
+              "relative to independent",
               "peak memory", "start"]
     lines = []
     for result in results:
@@ -62,10 +63,10 @@ def layout_table(results):
 
 
 def remarks(results):
-    """What has no figures and why, and what the losses were."""
+    """The runs without figures and why, and the losses."""
     lines = []
     for result in results:
-        case = f"- {result['ranks']} ranks, {result['sequences_per_rank']} sequences a rank, "
+        case = f"- {result['ranks']} ranks, {result['sequences_per_rank']} sequences per rank, "
         lines += [f"{case}{name}, without figures: {why}" for name, why in result["failed"].items()]
         losses = result["last_loss"]
         lines.append(f"{case}last loss of all, from the same weights on the same sequences: " +
@@ -94,7 +95,7 @@ Llama: 6 layers, width 256, 4 heads, ffn 640, vocabulary 8192, T 256, fp32; Adam
 compile cache {cache}. Medians of {args.rounds} rounds of {args.steps} steps (the first {args.warmup}
 left out), alternating in one run. Ratio: trireme / peer, with the target where there is one; in rows of several
 variants, that of trireme's fastest layout, and the target stands beside the fastest peer. The global batch is
-sequences a rank times ranks in every row; under tensor, pipeline and context parallelism all ranks work on all of it.
+sequences per rank times ranks in every row; under tensor, pipeline and context parallelism all ranks work on all of it.
 pipelining-2: microbatches of 2 sequences. ring-…: how keys and values travel; on CPU with the adaptation that
 context_peer.py describes.
 Start: from the launcher to the end of the first step. Peak memory: resident, of the largest rank.

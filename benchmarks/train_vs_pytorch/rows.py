@@ -1,7 +1,7 @@
-"""What stands beside what: rows by the name of a parallelism, each with peers and trireme's layouts.
+"""The rows of the comparison, by the name of a parallelism: each has peers and trireme's layouts.
 
-A row has the same global batch on both sides: sequences a rank times ranks, so tokens/s compare with
-those of as many independent processes in every row. Data parallelism gives each rank its own
+Both sides of a row have the same global batch, sequences per rank times ranks. In every row tokens/s can
+therefore be compared with those of as many independent processes. Data parallelism gives each rank its own
 sequences; under tensor, pipeline and context parallelism all ranks work on all of them.
 """
 
@@ -18,14 +18,14 @@ class Row:
     peers: tuple[str, ...]
     # trireme's layouts by name, with their options; the fastest is compared.
     layouts: dict[str, list[str]]
-    # Of tokens/s, by sequences a rank; of peak memory.
+    # Targets for tokens/s, by sequences per rank, and for peak memory.
     speed_targets: dict[int, float] = field(default_factory=dict)
     memory_target: float | None = None
 
 
 def microbatches(batch):
-    """Sequences a microbatch: a quarter and a half of a rank's. With 8 a rank, 2 and 4 were faster for the
-    peer than 1 and 8 (3053 and 3153 tokens/s, 2898, 2571)."""
+    """Sequences per microbatch: a quarter and a half of a rank's. With 8 per rank, 2 and 4 were faster for the
+    peer than 1 and 8 (3053 and 3153 tokens/s against 2898 and 2571)."""
     return sorted({max(1, batch // 4), max(1, batch // 2)})
 
 

@@ -1,21 +1,21 @@
-"""The same Llama in trireme and in its peers, alternating in one run.
+"""Trains the same Llama in trireme and in its peers, alternating in one run.
 
 Rows: PyTorch DDP, eager and compiled (ddp); FSDP2 and DeepSpeed (zero2, zero3); DTensor with and
 without sequence parallelism (tensor); torch.distributed.pipelining under 1F1B (pipeline); torch's
-ring attention (context). Prints, for 1 and 2 ranks and 8 and 1 sequences a rank: tokens/s, peak
-resident memory of the largest rank, seconds from the launcher's start to the end of the first
-step, and their ratios to the fastest of trireme's layouts for the row; and trireme's tokens/s over
-those of as many trireme processes that do not communicate, in the same rounds. Only ddp runs on one
-rank. A step takes sequences a rank times ranks in every row: under tensor, pipeline and context
-parallelism all ranks work on all of them. A layout that this trireme does not have is reported in
-one line. Writes a dated note to benchmarks/results/.
+ring attention (context). Prints, for 1 and 2 ranks and for 8 and 1 sequences per rank: tokens/s, peak
+resident memory of the largest rank, seconds from the launcher's start to the end of the first step, and
+the ratios of these to the fastest of trireme's layouts for the row. Also prints trireme's tokens/s
+relative to as many trireme processes that do not communicate, in the same rounds. Only ddp runs on one
+rank. In every row a step takes sequences per rank times ranks; under tensor, pipeline and context
+parallelism all ranks work on all of them. A layout that this trireme does not have is reported in one
+line. Writes a dated note to benchmarks/results/.
 
-For figures to keep: a release build and nothing else on the machine, compilers of low priority
-included, then for the rows of model parallelism
+For figures to keep, use a release build on a machine that does nothing else (not even a compiler of low
+priority). For the rows of model parallelism run
   tools/bench.sh --rows tensor,pipeline,context --ranks 2 --rounds 5
-which takes about 50 minutes on two cores (12 runs a round at each size). To try: --rounds 1
---steps 4 --warmup 1 --no-note. The target stands beside a row's fastest peer, taken to be the peer
-at its best: more rounds when its variants are close.
+which takes about 50 minutes on two cores (12 runs per round at each size). To try it out: --rounds 1
+--steps 4 --warmup 1 --no-note. The target stands next to a row's fastest peer, which is taken to be the
+peer at its best. Use more rounds when its variants are close.
 """
 
 import argparse
@@ -34,14 +34,14 @@ import rows as table
 from runners import METRICS, RunError, make_start, run_peer, run_trireme
 
 ROOT = Path(__file__).resolve().parents[2]
-# All start from the same weights and read the same sequences in every step: more than this between
-# their last losses, relative, means that one does other work. Rounding makes 4e-7 in 30 steps at this
-# rate; at a tenfold one it grows to 2e-4 in 16.
+# All start from the same weights and read the same sequences in every step. A larger relative difference
+# of their last losses means that one does other work. Rounding makes 4e-7 in 30 steps at this rate; at
+# ten times the rate it grows to 2e-4 in 16 steps.
 SAME_WORK = 5e-6
 
 
 def measure(args, start, ranks, batch, rows):
-    """Every runner's results over the rounds, and what failed; the runners take turns at going first."""
+    """The results of every runner over the rounds, and the failures. The runners take turns at going first."""
     common = (args, start, ranks, batch, max(1, args.cores // ranks))
     runners = {}
     for row in rows:
@@ -124,18 +124,18 @@ def parse_arguments():
     parser.add_argument("--trireme", default=str(ROOT / "build/release/bin/trireme"))
     parser.add_argument("--rows", type=names_of_rows, default=list(table.NAMES),
                         help=f"separated by commas (default: {','.join(table.NAMES)})")
-    parser.add_argument("--peers", nargs="+", help="of these rows, only what stands beside these peers")
+    parser.add_argument("--peers", nargs="+", help="only these peers of the rows")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--warmup", type=int, default=5, help="first steps left out of each median")
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--batch", type=int, nargs="+", default=[8, 1], help="sequences a rank")
+    parser.add_argument("--batch", type=int, nargs="+", default=[8, 1], help="sequences per rank")
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--deepspeed-python", default=str(ROOT / "build/bench-venv/bin/python"),
                         help="interpreter that imports deepspeed (default: the one of tools/setup_bench.sh)")
     parser.add_argument("--compile-cache", help="folder that keeps what torch.compile made between runs"
                         " (default: empty at each start)")
-    parser.add_argument("--peer-timeout", type=float, default=900, help="seconds a run of a peer may take")
+    parser.add_argument("--peer-timeout", type=float, default=900, help="limit on a run of a peer, in seconds")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--no-note", action="store_true", help="write no note to benchmarks/results/")
     args = parser.parse_args()
@@ -145,7 +145,7 @@ def parse_arguments():
 
 
 def deepspeed_version(args):
-    """Asked of its own environment; no word on why it is missing, which its row says."""
+    """Asks DeepSpeed's own environment. Its row says why it is missing."""
     ask = "import importlib.metadata as m; print(m.version('deepspeed'))"
     try:
         return subprocess.run([args.deepspeed_python, "-c", ask], capture_output=True, text=True,
@@ -163,7 +163,7 @@ def main():
                 rows = list(table.chosen(args.rows, args.peers, ranks, batch))
                 if rows:
                     results.append(compare(args, Path(folder) / f"{ranks}-{batch}", ranks, batch, rows))
-                    print(f"bench: {ranks} ranks, {batch} sequences a rank done", file=sys.stderr)
+                    print(f"bench: {ranks} ranks, {batch} sequences per rank done", file=sys.stderr)
 
     print(json.dumps(results, indent=1) if args.json else report.tables(results))
     if not args.no_note:

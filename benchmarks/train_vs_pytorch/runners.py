@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# What is compared, and its name in the table.
+# The figures that are compared, and their names in the table.
 METRICS = {"tokens_per_second": "tokens/s", "peak_rss_bytes": "peak memory",
            "seconds_to_first_step": "start"}
 # trireme's exit code for what the user can fix: here a layout that this version does not have.
@@ -64,7 +64,7 @@ def reason(process, log):
 
 
 def wait_for_all(processes, logs, timeout):
-    """Waits for the ranks of a peer; none is left when one fails or the time is over."""
+    """Waits for the ranks of a peer. Ends all of them when one fails or the time is over."""
     deadline = time.monotonic() + timeout
     try:
         while any([process.poll() is None for process in processes]):
@@ -140,14 +140,14 @@ folder = {json.dumps(output)}
 
 @dataclasses.dataclass
 class Start:
-    """What both sides begin with."""
+    """The data and weights that both sides begin with."""
 
     data: Path  # prefix of the tokens of one step: every step reads all of them, in whichever order
     weights: Path  # of trireme's checkpoint, a .safetensors
 
 
 def make_start(trireme, folder, sequences):
-    """Random bytes for a step of so many sequences, and the weights that trireme draws."""
+    """Random bytes for a step of `sequences` sequences, and the weights that trireme draws."""
     folder.mkdir()
     text, data = folder / "text", folder / "tokens"
     text.write_bytes(os.urandom(sequences * 256))  # and the end of the document
@@ -197,7 +197,7 @@ class Job:
 
 
 def run_trireme(args, start, ranks, batch, threads, options=(), copies=1):
-    """`copies` of the same job at once; their tokens/s together."""
+    """Runs `copies` of the same job at once, and adds up their tokens/s."""
     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
         jobs = [Job(args, start, ranks, batch, threads, options, Path(folder) / str(copy))
                 for copy in range(copies)]

@@ -246,10 +246,10 @@ TEST_F(Hostile, OnlyRegularFilesAreOpened) {
   }
   fs::remove(shard);
   ASSERT_EQ(mkfifo(shard.c_str(), 0600), 0);
-  EXPECT_THAT(problems(), ::testing::ElementsAre(HasSubstr("no regular file")));
+  EXPECT_THAT(problems(), ::testing::ElementsAre(HasSubstr("not a regular file")));
   fs::remove(folder_ / kManifestName);
   ASSERT_EQ(mkfifo((folder_ / kManifestName).c_str(), 0600), 0);
-  EXPECT_THAT(refusal(folder_), HasSubstr("no regular file"));
+  EXPECT_THAT(refusal(folder_), HasSubstr("not a regular file"));
 }
 
 TEST_F(Hostile, ATensorsDtypeAndShapeInTheFileMustBeThePieces) {

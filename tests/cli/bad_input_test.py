@@ -296,7 +296,7 @@ class Store(ProgramTest):
             self.refuse(USER, ["65536", "from 1 to 65535"], MASTER_ADDR="127.0.0.1", MASTER_PORT="65536")
             self.refuse(USER, ["198.51.100.7", "no token", "TRIREME_TOKEN_FILE"], MASTER_ADDR="198.51.100.7",
                         MASTER_PORT=port)
-            self.refuse(USER, ["198.51.100.7", "no address of this host"], MASTER_ADDR="198.51.100.7",
+            self.refuse(USER, ["198.51.100.7", "not an address of this host"], MASTER_ADDR="198.51.100.7",
                         MASTER_PORT=port, TRIREME_TOKEN="three banks of oars")
             held.listen()
             self.refuse(USER, ["port " + port, "in use", "MASTER_PORT"], MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
@@ -312,7 +312,7 @@ class Store(ProgramTest):
     def test_file(self):
         os.mkfifo(self.folder / "fifo")
         self.refuse(USER, ["file:text", "Is a directory"], TRIREME_STORE="file:text")
-        self.refuse(USER, ["file:fifo", "no ordinary file"], TRIREME_STORE="file:fifo")
+        self.refuse(USER, ["file:fifo", "not a regular file"], TRIREME_STORE="file:fifo")
         self.refuse(USER, ["nowhere", "No such file"], TRIREME_STORE="file:nowhere/store")
 
     def test_strangers_are_told(self):
@@ -338,12 +338,12 @@ class Store(ProgramTest):
         wrong = start("1", TRIREME_TOKEN="three banks of oars")
         _, line = wrong.communicate(timeout=TIMEOUT)
         self.assertEqual(wrong.returncode, USER, line)
-        self.assertIn("its token is another", line)
+        self.assertIn("its token is a different one", line)
         one = start("1")
         for rank in (zero, one):
             _, errors = rank.communicate(timeout=TIMEOUT)
             self.assertEqual(rank.returncode, 0, errors)
-            told = ["is no rank of Trireme", "wrong token"] if rank is zero else []
+            told = ["is not a Trireme rank", "wrong token"] if rank is zero else []
             self.assertEqual(errors, "".join(f"trireme: the store refused a connection from 127.0.0.1: {reason}\n"
                                              for reason in told))
 

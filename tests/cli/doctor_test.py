@@ -118,7 +118,7 @@ class Doctor(DoctorTest):
         self.succeed("train", "tiny.toml")
         path = folder / "rank-00000.ring"
         whole = path.read_bytes()
-        for content, words in ((whole[:-1], ["corrupt"]), (b"text", ["no recorder's ring"]),
+        for content, words in ((whole[:-1], ["corrupt"]), (b"text", ["not a recorder's ring"]),
                                (whole[:8] + b"\2" + whole[9:], ["format 2", "up to 1"]),
                                (whole[:33] + b"\2" + whole[34:], ["corrupt", "checksum"])):
             path.write_bytes(content)

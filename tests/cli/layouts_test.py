@@ -35,7 +35,7 @@ class Layouts(ProgramTest):
         expected = self.train("shm", 4)
         result = self.run_program("train", "tiny.toml", "--ranks", 4, "--train.steps=50", "--checkpoint.interval=0",
                                   "--output.folder=gloo", "--parallel.transport=gloo")
-        if "needs Gloo, which this build is without" in result.stderr:
+        if "needs Gloo, which this build lacks" in result.stderr:
             self.assertEqual(result.returncode, 2)
         else:
             self.assertEqual(result.returncode, 0, result.stderr)

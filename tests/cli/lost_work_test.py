@@ -127,7 +127,7 @@ class LostWork(ProgramTest):
                 self.assertGreater(sum(flip_bit(pids[rank], weights[:48]) for rank in ranks), 0)
                 _, error = process.communicate(timeout=TIMEOUT)
                 self.assertNotEqual(process.returncode, DONE)
-                self.assertRegex(error, rf"\"{re.escape(NAME)}\" has other bits on rank {expected}\b")
+                self.assertRegex(error, rf"\"{re.escape(NAME)}\" has different bits on rank {expected}\b")
                 self.assertEqual(error.count("\n"), 1, error)
 
     def tensor(self, run, name):

@@ -80,7 +80,7 @@ class ModelParallel(ProgramTest):
     def test_layers_move_between_many_stages_and_change_no_bit(self):
         cases = {
             "three stages": (3, 10, "8,1,1", ["--parallel.pipeline=3"]),
-            "two stages a rank": (4, 10, "7,1,1,1", [*SEQUENCE, *PIPELINE, "--parallel.schedule=interleaved"]),
+            "two stages per rank": (4, 10, "7,1,1,1", [*SEQUENCE, *PIPELINE, "--parallel.schedule=interleaved"]),
             "zero-bubble-v": (4, 8, "5,1,1,1", [*PIPELINE, "--parallel.schedule=zero-bubble-v", "--parallel.zero=3"]),
         }
         for name, (ranks, layers, before, layout) in cases.items():
@@ -130,7 +130,7 @@ class ModelParallel(ProgramTest):
     def test_asynchronous_tensor_parallel_says_how_much_it_hides(self):
         hides = r"it hides \d+ % of its communication\n"
         for mode, words in (("on", "asynchronous tensor parallel on: "),
-                            ("auto", r"decided asynchronous tensor parallel (on|off): [\d.]+ ms a step with it, [\d.]+ without; ")):
+                            ("auto", r"decided asynchronous tensor parallel (on|off): [\d.]+ ms per step with it, [\d.]+ without; ")):
             with self.subTest(mode=mode):
                 output = self.succeed("train", "tiny.toml", "--ranks", 2, "--train.steps=8",
                                       f"--output.folder={mode}", *SEQUENCE, f"--parallel.async_tensor={mode}")
@@ -185,7 +185,7 @@ class BadLayouts(ProgramTest):
         self.refuse(["stage_layers", "2 numbers above 0"], 2, *PIPELINE, "--parallel.stage_layers=2")
         self.refuse(["stage_layers", "commas"], 2, *PIPELINE, "--parallel.stage_layers=one")
         self.refuse(["stage_memory", "the best needs"], 2, *PIPELINE, "--parallel.stage_memory=1000")
-        self.refuse(["parallel.stages_per_rank", "stages a rank for 1f1b"], 2, *PIPELINE,
+        self.refuse(["parallel.stages_per_rank", "stages per rank for 1f1b"], 2, *PIPELINE,
                     "--parallel.stages_per_rank=2")
 
     def test_names_are_checked(self):

@@ -32,16 +32,16 @@ TEST(ProfileTable, ReadsLikeThis) {
   const std::vector<std::string> lines = profile_table(example());
   const std::vector<std::string> expected = {
       "profile steps 6 to 8, 1.25 times as long as those before",
-      "  rank  ms a step  computing    data  communication    (waiting)    idle  hidden",
+      "  rank    ms/step  computing    data  communication    (waiting)    idle  hidden",
       "     0      10.00     80.0 %   1.0 %         18.0 %       10.0 %   1.0 %    40 %",
       "     1      10.00     90.0 %   0.0 %         10.0 %        0.0 %   0.0 %    50 %",
-      "  calls (a step and rank)                        number  bytes each         ms    waiting   "
+      "  calls (per step and rank)                      number  bytes each         ms    waiting   "
       " "
       "GB/s",
       "  all_reduce of data, background                    2.0     1.0 MiB      2.000      0.500   "
       " "
       "1.40",
-      "  operators (a step and rank)                    number   computing         ms    GFLOP/s",
+      "  operators (per step and rank)                  number   computing         ms    GFLOP/s",
       "  aten::mm                                        100.0      80.0 %      6.800      100.0",
       "  a_kernel_with_a_name...d_on_and_ends<float>       1.0       0.0 %      0.001",
       "  hidden behind computing: 44 % of the communication",
@@ -75,7 +75,7 @@ TEST(ProfileTable, EndsWithThePipeline) {
   pipeline.drawing = "run/profile/pipeline.svg";
   const std::vector<std::string> lines = profile_table(report);
   ASSERT_EQ(lines.size(), without + 7);
-  EXPECT_EQ(lines[without], "pipeline 1f1b, 4 microbatches a step, mean of 3 pipelines");
+  EXPECT_EQ(lines[without], "pipeline 1f1b, 4 microbatches per step, mean of 3 pipelines");
   EXPECT_EQ(lines.back(), "  step 8 drawn in run/profile/pipeline.svg");
 }
 

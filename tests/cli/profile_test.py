@@ -64,7 +64,7 @@ class Profile(ProgramTest):
 
     def test_a_pipeline_says_what_its_stages_did(self):
         output, trace = self.profile("--ranks", 4, "--parallel.pipeline=2", "--train.steps=8")
-        self.assertIn("\npipeline 1f1b, 2 microbatches a step, mean of 2 pipelines\n", output)
+        self.assertIn("\npipeline 1f1b, 2 microbatches per step, mean of 2 pipelines\n", output)
         for stage in (0, 1):
             self.assertRegex(output, rf"\n +{stage} +{stage} +[\d.]+ %( +[\d.]+){{4}}\n")
         self.assertRegex(output, r"\n  bubble [\d.]+ %; of the schedule with these times [\d.]+ %, "

@@ -168,7 +168,7 @@ TEST(TwoHosts, ARankOfAnotherHostWithoutTheTokenDoesNotJoin) {
   const auto rank_one = [&] {
     setenv("TRIREME_TOKEN", "two banks of oars", 1);
     EXPECT_ERROR(ConfigError, connect_world(info_of(1, 2, store), "auto"),
-                 "refuses rank 1: its token is another");
+                 "refuses rank 1: its token is a different one");
     unsetenv("TRIREME_TOKEN");
     EXPECT_ERROR(ConfigError, connect_world(info_of(1, 2, store), "auto"),
                  "this job has no token to keep strangers out");
@@ -248,7 +248,7 @@ TEST(TwoHosts, WhatCannotConnectThemIsTheSameConfigErrorOnAllRanks) {
                   over_loopback.interface = "lo";
                   EXPECT_ERROR(ConfigError, connect_world(over_loopback, "auto"),
                                "rank 0 would use interface lo (127.0.0.1), which the other hosts "
-                               "do not reach");
+                               "cannot reach");
                 }),
       kBothFine);
 }

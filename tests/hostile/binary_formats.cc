@@ -59,7 +59,7 @@ class TokenFile : public Format {
     expect_refusal_or_sense([&] {
       const dataset::IndexedFile file(prefix_);
       use(file);
-      // Into the same file, while it is open.
+      // Writes into the same file while it is open.
       put_file(dataset::idx_path(prefix_), later_idx_);
       std::filesystem::resize_file(dataset::bin_path(prefix_), bin_.size() / 2);
       use(file);

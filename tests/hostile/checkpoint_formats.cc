@@ -1,4 +1,4 @@
-// Checkpoints: a manifest with its checksum and tensor files with theirs; and tensor files alone.
+// Checkpoints (a manifest and tensor files, all with checksums), and tensor files by themselves.
 #include <cstring>
 #include <map>
 #include <span>
@@ -76,7 +76,7 @@ class Safetensors : public Format {
       for (const auto& info : reader.tensors()) {
         const at::Tensor copy = reader.read(info.name);
         require(static_cast<uint64_t>(copy.nbytes()) == info.end - info.begin,
-                "a tensor of another size than its bytes");
+                "a tensor whose size differs from its bytes");
         require(copy.sizes() == at::IntArrayRef(info.shape), "a tensor of another shape");
       }
     });
@@ -146,7 +146,7 @@ class Checkpoint : public Format {
   }
 
  private:
-  // The manifest's sizes and checksums of a file that was damaged.
+  // Updates the manifest's sizes and checksums of a damaged file.
   static void repair(ordered_json& manifest, const std::string& name, const TensorFile& file) {
     for (ordered_json& record : manifest["files"]) {
       if (record["name"] != name) continue;

@@ -12,7 +12,7 @@
 
 namespace trireme::hostile {
 
-// Thrown when a reader does what it must not.
+// Thrown when a reader does something that it must not do.
 class Failure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -24,7 +24,7 @@ class Format {
   virtual std::string name() const = 0;
   // Makes a damaged input. Its checksums are repaired more often than not.
   virtual void write(Random& random) = 0;
-  // Passes it to everything that reads it, each through expect_refusal_or_sense().
+  // Passes the input to each of its readers through expect_refusal_or_sense().
   // Throws: Failure
   virtual void read() = 0;
 };

@@ -1,6 +1,6 @@
 // hostile_readers_test: damaged inputs of every format, given to their readers under the address
-// and undefined-behaviour sanitizers. A reader may refuse with one of the project's errors, or make
-// sense of it; nothing else, within bounds of time and memory.
+// and undefined-behaviour sanitizers. A reader may refuse an input with one of the project's
+// errors, or make sense of it, within bounds of time and memory. Anything else is a failure.
 //   hostile_readers_test --seconds 6 --seed 1 --only toml      what CI runs
 //   hostile_readers_test --seconds 3600 --seed 2               an hour on all formats in turn
 //   hostile_readers_test --only toml --seed 1 --case 1234      one case again
@@ -22,8 +22,8 @@
 #include "tests/hostile/format.h"
 #include "trireme/base/error.h"
 
-// Of libtorch, which is not compiled so: its containers and its leaks. A reader that wants half a
-// gigabyte for one of these small files is wrong.
+// libtorch is not compiled with the sanitizers, so its containers and its leaks are not checked. A
+// reader that wants half a gigabyte for one of these small files is wrong.
 extern "C" const char* __asan_default_options() {
   return "detect_container_overflow=0:detect_odr_violation=0:detect_leaks=0:"
          "max_allocation_size_mb=512:hard_rss_limit_mb=3072:allocator_may_return_null=0:"
@@ -45,7 +45,7 @@ struct Arguments {
   std::string keep;  // where the folder stays, to look at
 };
 
-// Of the case under way, for whoever ends it.
+// Names the case under way, for the report of a failure.
 char current[160];
 
 void print_current() { static_cast<void>(!write(STDERR_FILENO, current, strlen(current))); }

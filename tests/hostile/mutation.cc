@@ -12,7 +12,8 @@ using nlohmann::ordered_json;
 
 constexpr size_t kMaxBytes = size_t{4} << 20;
 constexpr size_t kDeep = 100'000;
-// A string that stands for what no tree of values holds, until the text is made.
+// Placeholders for content that a tree of values cannot hold. They are replaced when the text is
+// made.
 constexpr std::string_view kNested = "@nested@";
 constexpr std::string_view kRawNumber = "@number@";
 
@@ -69,7 +70,8 @@ std::string repeated(std::string_view text, size_t count) {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// [begin, end) of a number of the text, from a random place on; empty: there is none.
+// The range [begin, end) of a number in the text, searched from a random place on; empty when there
+// is none.
 std::pair<size_t, size_t> some_number(const std::string& text, Random& random) {
   if (text.empty()) return {0, 0};
   const size_t start = random.below(text.size());
@@ -107,7 +109,7 @@ void damage_lines(std::string& text, Random& random) {
   for (const std::string& each : lines) text += each;
 }
 
-// Brackets, or keys within keys.
+// Deeply nested brackets or keys.
 std::string nesting(Random& random) {
   constexpr std::array kLevels = {
       "[", "{", "{\"a\":", "[[{\"a\":[", "a.", "{a=", "[{a.b=", "\"a\".", "[0,", "\"", "#", "[\n"};
@@ -139,7 +141,7 @@ ordered_json edge_value(Random& random) {
 
 void damage_object(ordered_json& value, Random& random) {
   auto& members = value.get_ref<ordered_json::object_t&>();
-  // A vector of members, which holds a key twice if it is told to.
+  // A vector of members, so it can hold a key twice.
   using Members =
       std::vector<ordered_json::object_t::value_type, ordered_json::object_t::allocator_type>;
   auto& list = static_cast<Members&>(members);
@@ -273,7 +275,7 @@ void damage_text(std::string& text, Random& random) {
 }
 
 std::string damaged_json(const ordered_json& whole, int indent, Random& random) {
-  constexpr size_t kMostBytes = size_t{8} << 20;  // larger texts are refused alike, slowly
+  constexpr size_t kMostBytes = size_t{8} << 20;  // larger texts are refused too, but slowly
   ordered_json value = whole;
   for (size_t count = 1 + random.below(3); count > 0; --count) damage_value(value, random);
   std::string text = value.dump(indent, ' ', false, ordered_json::error_handler_t::replace);

@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// The bounded parser takes what the other takes, and nothing else.
+// The bounded parser accepts the texts that the plain parser accepts, and no others.
 class Json : public Format {
  public:
   std::string name() const override { return "json"; }
@@ -35,7 +35,7 @@ class Json : public Format {
     nlohmann::json value;
     const bool taken = expect_refusal_or_sense([&] { value = parse_json(text_, "text"); });
     if (!taken) return;
-    require(value == nlohmann::json::parse(text_), "another value than the plain parser's");
+    require(value == nlohmann::json::parse(text_), "a value that differs from the plain parser's");
     require(parse_json(value.dump(), "text") == value, "does not read what it wrote");
     const std::string source = "text";
     expect_refusal_or_sense([&] {
@@ -259,7 +259,7 @@ class Tokenizer : public Format {
   }
 
   void read() override {
-    // The model is read by itself too: its vocabulary may be another than the description says.
+    // The model is also read by itself, because its vocabulary may differ from the description's.
     if (bpe_) {
       const std::string model = get_file(dataset::tokenizer_model_path(prefix_));
       expect_refusal_or_sense([&] { use(*dataset::make_bpe_tokenizer(model)); });

@@ -64,7 +64,7 @@ class Builder : public json::json_sax_t {
     return add(json(value));
   }
   bool string(std::string& value) override { return add(json(std::move(value))); }
-  bool binary(json::binary_t&) override { return fail("has a value that is no JSON"); }
+  bool binary(json::binary_t&) override { return fail("has a value that is not JSON"); }
 
   bool start_object(size_t) override { return open(json::object()); }
   bool start_array(size_t) override { return open(json::array()); }

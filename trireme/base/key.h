@@ -1,4 +1,4 @@
-// The keys of a config. Each is written once, where its value lives.
+// The keys of a config. Each is written once, in the struct that holds its value.
 //
 //   struct TrainConfig {
 //     TRIREME_KEYS_BEGIN(TrainConfig)

@@ -49,7 +49,7 @@ std::string report(Kind kind, const std::string& message) {
   return static_cast<char>(kind) + first_line(message);
 }
 
-// What `produce` returned or threw, for the peers to read.
+// The result or error of `produce`, for the peers to read.
 std::string report_of(const std::function<std::string(const Peers&)>& produce, const Peers& peers) {
   try {
     return static_cast<char>(kSucceeded) + produce(peers);

@@ -28,7 +28,7 @@ class Peers {
 // Runs `produce` in the calling thread and gives every rank's result to every rank. If it throws on
 // any rank, all ranks throw the error of the first failing rank, with the same type: ConfigError,
 // CheckpointError or Error; another library's exception becomes an InternalError. The message names
-// the rank, unless all failed alike.
+// the rank, unless all failed in the same way.
 //
 // However long a rank works, the others wait for it. Meanwhile each rank reports several times a
 // second that it is alive. A peer that dies is noticed as in every collective, and one whose

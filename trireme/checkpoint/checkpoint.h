@@ -95,7 +95,7 @@ struct LoadOptions {
 // Returns the state. Modifies nothing on any rank unless everything that every rank needs is there
 // with the right checksums. Every element comes from exactly one piece, whose checksum was
 // compared. Each file is opened once, so replacing a file meanwhile has no effect. A file that is
-// rewritten in place while it is read, which our code never does, may give other bytes than were
+// rewritten in place while it is read, which our code never does, may give bytes that were not
 // checked.
 // Comm:       names; no tensor data: each rank reads the pieces that meet its boxes
 // Collective: every rank of `world`

@@ -120,7 +120,7 @@ std::set<std::string> check_files(const Manifest& manifest, const std::filesyste
   for (const FileRecord& file : manifest.files) {
     if (!is_plain(file.name))
       fail(where, "the file name ", in_quotes(file.name),
-           " is none of a checkpoint's; expected letters, digits, '.', '_' and '-'");
+           " is not one that a checkpoint uses; expected letters, digits, '.', '_' and '-'");
     if (!names.insert(file.name).second)
       fail(where, "lists the file ", in_quotes(file.name), " twice");
   }

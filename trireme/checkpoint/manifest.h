@@ -84,7 +84,7 @@ Manifest read_manifest(const std::filesystem::path& folder);
 // The same for a text, without the folder's name. `where` appears in errors.
 Manifest parse_and_check_manifest(const std::string& text, const std::filesystem::path& where);
 
-// The checks of files and pieces that both make.
+// The checks of files and pieces that both functions above make.
 void check_pieces(const Manifest& manifest, const std::filesystem::path& where);
 
 }  // namespace trireme::checkpoint::inline internal

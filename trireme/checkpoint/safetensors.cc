@@ -120,7 +120,7 @@ uint64_t size_of_file(const std::filesystem::path& path) {
   const auto status = std::filesystem::status(path, code);
   if (status.type() == std::filesystem::file_type::not_found || !code) {
     if (!std::filesystem::exists(status)) fail_to_read(path, "No such file or directory");
-    if (!std::filesystem::is_regular_file(status)) fail_to_read(path, "it is no regular file");
+    if (!std::filesystem::is_regular_file(status)) fail_to_read(path, "it is not a regular file");
     const uint64_t num_bytes = std::filesystem::file_size(path, code);
     if (!code) return num_bytes;
   }

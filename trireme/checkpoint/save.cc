@@ -56,7 +56,7 @@ std::map<std::string, TensorRecord> describe(std::span<const Entry> entries, int
                                    "\" is too long or has control characters; expected at most ",
                                    kMaxWordBytes, " bytes"));
     if (!held.emplace(entry.name, std::move(record)).second)
-      throw CheckpointError(concat("\"", entry.name, "\" is there twice"));
+      throw CheckpointError(concat("\"", entry.name, "\" is listed twice"));
   }
   return held;
 }
@@ -189,8 +189,7 @@ std::vector<std::map<std::string, TensorRecord>> held_at(
   return held_by;
 }
 
-// What the user can do about a save without room or permission; "" when it failed for another
-// reason.
+// Advice for a save that lacked room or permission; "" when it failed for another reason.
 std::string advice_for(const fs::path& root, const std::map<std::string, TensorRecord>& plan,
                        const std::string& reason) {
   const auto says = [&](int code) { return reason.find(std::strerror(code)) != std::string::npos; };

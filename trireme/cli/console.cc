@@ -17,7 +17,7 @@ namespace {
 
 // How the model's states are distributed.
 std::string describe_sharing(const train::ParallelConfig& parallel) {
-  if (parallel.zero == 0) return "each rank a copy";
+  if (parallel.zero == 0) return "a copy on each rank";
   std::string text = format("ZeRO-%lld over %lld ranks", static_cast<long long>(parallel.zero),
                             static_cast<long long>(parallel.shard * parallel.context));
   const auto replicas = static_cast<long long>(parallel.data / parallel.shard);
@@ -41,7 +41,7 @@ std::string describe_memory(const train::RunConfig& config, const train::RunSumm
   if (config.offload.optimizer != train::OffloadPlace::kNone) {
     text += " (on " + name_of(train::kOffloadPlaces, config.offload.optimizer) + ")";
   }
-  return text + " a rank; " + describe_sharing(config.parallel);
+  return text + " per rank; " + describe_sharing(config.parallel);
 }
 
 }  // namespace
@@ -122,7 +122,7 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
       print_line(
           config.train.compression == parallel::Compression::kNone
               ? "resume  without the earlier gradient compression: its residuals are dropped"
-              : "resume  gradient compression starts anew: its state is of another layout or "
+              : "resume  gradient compression starts again: its state belongs to another layout or "
                 "rule");
     }
   }

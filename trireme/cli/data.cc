@@ -57,7 +57,7 @@ int prepare_data(const dataset::PrepareOptions& options) {
               human_count(static_cast<double>(report.validation_tokens)).c_str(),
               static_cast<long long>(report.validation_documents));
   std::printf(
-      "wrote   %s.bin, .idx and .tokenizer.json: %s, vocabulary %lld, %.2f bytes a token, %s in "
+      "wrote   %s.bin, .idx and .tokenizer.json: %s, vocabulary %lld, %.2f bytes per token, %s in "
       "%s\n",
       printable(options.output).c_str(), report.tokenizer.c_str(),
       static_cast<long long>(report.vocab_size), report.bytes_per_token,

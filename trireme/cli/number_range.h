@@ -19,7 +19,7 @@ inline CLI::Validator within(const Range& range) {
     long double value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error == std::errc::invalid_argument || end != text.data() + text.size()) {
-      return concat("\"", text, "\" is no number; expected one of ", to_text(range));
+      return concat("\"", text, "\" is not a number; expected one of ", to_text(range));
     }
     if (error != std::errc() || !range.contains(value)) {
       return concat(text, " is not in its range; expected ", to_text(range));

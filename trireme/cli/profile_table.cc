@@ -31,7 +31,7 @@ std::string fit(const std::string& name) {
 
 void add_ranks(Lines& lines, const train::ProfileReport& report) {
   lines.push_back(
-      "  rank  ms a step  computing    data  communication    (waiting)    idle  hidden");
+      "  rank    ms/step  computing    data  communication    (waiting)    idle  hidden");
   std::vector<train::RankTimes> ranks = report.ranks;
   if (ranks.size() > kMostRanks) {
     // The rank that waits least is the one that the others wait for.
@@ -62,7 +62,7 @@ void add_calls(Lines& lines, const train::ProfileReport& report, double times) {
     }
     return;
   }
-  lines.push_back(format("  %-44s  %7s  %10s  %9s  %9s  %6s", "calls (a step and rank)", "number",
+  lines.push_back(format("  %-44s  %7s  %10s  %9s  %9s  %6s", "calls (per step and rank)", "number",
                          "bytes each", "ms", "waiting", "GB/s"));
   for (size_t i = 0; i < std::min(kMostRows, report.calls.size()); ++i) {
     const train::CallTotals& total = report.calls[i];
@@ -80,7 +80,7 @@ void add_calls(Lines& lines, const train::ProfileReport& report, double times) {
 void add_operators(Lines& lines, const train::ProfileReport& report, double times) {
   int64_t computing_ns = 0;
   for (const train::RankTimes& rank : report.ranks) computing_ns += rank.computing_ns;
-  lines.push_back(format("  %-44s  %7s  %10s  %9s  %9s", "operators (a step and rank)", "number",
+  lines.push_back(format("  %-44s  %7s  %10s  %9s  %9s", "operators (per step and rank)", "number",
                          "computing", "ms", "GFLOP/s"));
   for (size_t i = 0; i < std::min(kMostRows, report.operators.size()); ++i) {
     const train::OperatorTotals& total = report.operators[i];
@@ -98,7 +98,7 @@ void add_pipeline(Lines& lines, const train::ProfileReport& report) {
   const std::string several =
       pipeline.num_pipelines > 1 ? concat(", mean of ", pipeline.num_pipelines, " pipelines") : "";
   lines.push_back(concat("pipeline ", pipeline.schedule.name, ", ",
-                         pipeline.schedule.num_microbatches, " microbatches a step", several));
+                         pipeline.schedule.num_microbatches, " microbatches per step", several));
   const Lines table = pipeline_table(pipeline.schedule, pipeline.times, pipeline.moving);
   lines.insert(lines.end(), table.begin(), table.end());
   lines.push_back(concat("  step ", report.last_step, " drawn in ", pipeline.drawing.string()));

@@ -20,7 +20,8 @@ void check_reducible(c10::ScalarType dtype, ReduceOp operation);
 void reduce_in_rank_order(std::span<void* const> outs, std::span<const void* const> inputs,
                           int64_t count, c10::ScalarType dtype, ReduceOp operation);
 
-// Divides the sum to get an average, in place. For floats, doubles and complex numbers (by parts).
+// Divides the sum in place to get an average. Takes floats, doubles and complex numbers (part by
+// part).
 void divide_elements(void* data, int64_t count, c10::ScalarType dtype, int divisor);
 
 const char* name_of(ReduceOp operation);

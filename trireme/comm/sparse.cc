@@ -27,7 +27,7 @@ std::vector<int64_t> gather_counts(Communicator& group, const at::Tensor& own, O
     TRIREME_CHECK(
         at::equal(shapes[rank].narrow(0, 1, mine.numel() - 1), mine.narrow(0, 1, mine.numel() - 1)),
         "all_reduce of sparse tensors: ranks ", group.rank(), " and ", rank, " of group ",
-        group.name(), " have other shapes or sparse dims; expected the same");
+        group.name(), " have different shapes or sparse dims; expected the same");
     // A coalesced tensor has each index at most once.
     const int64_t count = shapes[rank].const_data_ptr<int64_t>()[0];
     TRIREME_CHECK(count >= 0 && count <= most, "all_reduce of sparse tensors: rank ", rank,

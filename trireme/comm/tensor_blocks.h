@@ -31,8 +31,8 @@ void check_dtypes(const char* operation, const std::vector<at::Tensor>& tensors,
                   const at::Tensor& like);
 
 // blocks: one per rank. own: this rank's input or output.
-// Throws: ConfigError unless all blocks have the dtype of `own`, and this rank's block its size in
-//         bytes
+// Throws: ConfigError unless all blocks have the dtype of `own`, and this rank's block has its size
+//         in bytes
 void check_own_block(const char* operation, const Communicator& group,
                      const std::vector<at::Tensor>& blocks, const at::Tensor& own);
 

@@ -117,7 +117,7 @@ void IndexedFile::read_header() {
   std::byte header[kHeaderBytes];
   idx_.read(0, header);
   TRIREME_CHECK(std::memcmp(header, kMagic, sizeof(kMagic)) == 0, path,
-                " is no token index: it does not begin with MMIDIDX", kRemake);
+                " is not a token index: it does not begin with MMIDIDX", kRemake);
   const auto version = load<uint64_t>(header + 9);
   TRIREME_CHECK(version == 1, path, " has version ", version, ", expected 1", kRemake);
   const int code = static_cast<int>(header[17]);

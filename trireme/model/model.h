@@ -33,8 +33,8 @@ struct TrainingPlace {
 struct PartInput {
   at::Tensor tokens_BT;  // [B, T] int64
   at::Tensor hidden{};   // output of the previous part; undefined for the part that embeds
-  // [B, T] int64: tokens attend only to tokens with the same number. Undefined: to their whole
-  // sequence.
+  // [B, T] int64: tokens attend only to tokens with the same number. If undefined, they attend to
+  // their whole sequence.
   at::Tensor documents_BT{};
   // Empty in evaluation and generation, which drop nothing.
   std::optional<TrainingPlace> training{};

@@ -163,7 +163,7 @@ ResumePoint find_resume_point(const RunConfig& config, const DataIdentity& data,
     (change.rule == OnResume::kMayChange ? free : is_named ? taken : refused).push_back(change);
   }
   TRIREME_CHECK(refused.empty(), where, " is of another run: ", to_text(refused),
-                "; set back what has changed, choose another output.folder, or go on all the same "
+                "; set back what has changed, choose another output.folder, or continue anyway "
                 "with --resume.allow=",
                 keys_of(refused));
 

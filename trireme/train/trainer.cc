@@ -269,7 +269,7 @@ void Trainer::Impl::start_output() {
     if (step_ > 0) note_checkpoint(folder(), step_);
     const std::vector<int64_t>& lines = output_->metrics().unreadable_lines();
     if (!lines.empty()) {
-      resume_notes_.push_back(concat("lines of ", kMetricsName, " that cannot be read stay: ",
+      resume_notes_.push_back(concat(kMetricsName, " keeps lines that cannot be read: ",
                                      lines.size(), ", the first is line ", lines.front()));
     }
   });
@@ -314,15 +314,16 @@ void Trainer::Impl::rebalance() {
   });
   if (!is_root()) return;
   observer_.on_finding(concat("decided layers of the stages ", before, " -> ",
-                              config_.parallel.stage_layers, ", whose times differed"));
+                              config_.parallel.stage_layers, ", to even out their times"));
 }
 
 // Reports the step's metrics and its finding.
 void Trainer::Impl::report(const std::optional<std::string>& finding) {
   if (!is_root()) return;
   if (!output_->metrics().write(metrics_)) {
-    observer_.on_finding(concat(
-        kMetricsName, " was removed or replaced; what is at its place goes on from step ", step_));
+    observer_.on_finding(
+        concat(kMetricsName,
+               " was removed or replaced; the file now at its place continues from step ", step_));
   }
   observer_.on_step(metrics_);
   if (finding) observer_.on_finding(*finding);

@@ -38,7 +38,7 @@ struct RunSummary {
   int64_t optimizer_bytes = 0;  // wherever they are
 };
 
-// Gets everything that happens, on rank 0. It may print it.
+// Learns of everything that happens in a run, on rank 0, and may print it.
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;

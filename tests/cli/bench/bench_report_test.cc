@@ -33,8 +33,8 @@ TEST(BenchReport, ALineReadsBackAsItsResult) {
 }
 
 TEST(BenchReport, LinesThatAreNoResultAreShown) {
-  EXPECT_ERROR(Error, read_line("hello"), "a rank printed \"hello\", which is no result");
-  EXPECT_ERROR(Error, read_line("{\"operation\": \"reduce\"}"), "which is no result");
+  EXPECT_ERROR(Error, read_line("hello"), "a rank printed \"hello\", which is not a result");
+  EXPECT_ERROR(Error, read_line("{\"operation\": \"reduce\"}"), "which is not a result");
 }
 
 TEST(BenchReport, TheListHasEveryKeyAndThePeers) {

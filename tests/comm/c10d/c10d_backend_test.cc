@@ -275,7 +275,7 @@ TEST(C10dBackend, GathersToAndScattersFromTheRoot) {
     harness::assert_same_bits(tensors[0], share(rank), "scatter");
     if (rank != root) {
       TensorLists wrong = {tensors};
-      EXPECT_ERROR(ConfigError, backend.scatter(tensors, wrong, scatter), "on the root alone");
+      EXPECT_ERROR(ConfigError, backend.scatter(tensors, wrong, scatter), "on the root only");
     }
   });
 }

@@ -20,7 +20,7 @@ TEST(NetworkInterface, ThisHostIsReachedOverLoopback) {
 TEST(NetworkInterface, IsFoundByName) {
   EXPECT_EQ(find_interface("lo").address, "127.0.0.1");
   EXPECT_ERROR(ConfigError, find_interface("oar0"),
-               "GLOO_SOCKET_IFNAME is \"oar0\", which is no interface of this host that is up; "
+               "GLOO_SOCKET_IFNAME is \"oar0\", which is not an interface of this host that is up; "
                "expected one of");
 }
 

@@ -63,7 +63,7 @@ TEST(Ring, RefusesWhatIsNoRing) {
   const harness::TemporaryFolder folder;
   for (const std::string& content : {std::string(), std::string("text"), std::string(9000, 'x')}) {
     std::ofstream(folder / "rank-00000.ring") << content;
-    EXPECT_ERROR(ConfigError, read_ring(folder / "rank-00000.ring"), "is no recorder's ring");
+    EXPECT_ERROR(ConfigError, read_ring(folder / "rank-00000.ring"), "is not a recorder's ring");
   }
   EXPECT_ERROR(Error, read_ring(folder / "rank-00001.ring"), "rank-00001.ring");
 }
@@ -220,7 +220,7 @@ TEST(Ring, FolderGivesTheRunThatGoesOnAndNotOneThatIsStarting) {
 
 TEST(Ring, FolderWithoutRingsIsAnError) {
   const harness::TemporaryFolder folder;
-  EXPECT_ERROR(ConfigError, read_rings(folder / "missing"), "is no folder");
+  EXPECT_ERROR(ConfigError, read_rings(folder / "missing"), "is not a folder");
   EXPECT_ERROR(ConfigError, read_rings(folder.path()), "holds no ring");
 }
 

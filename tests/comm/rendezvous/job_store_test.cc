@@ -81,7 +81,7 @@ TEST_F(JobStores, ThatOtherHostsReachNeedATokenOnEveryRank) {
   one.store->set("oars", std::string("170"));
   EXPECT_EQ(zero.store->get_to_str("oars"), "170");
   setenv("TRIREME_TOKEN", "three banks of oarsmen", 1);
-  expect_one_line<ConfigError>([&] { join(info_of(1, 2, store)); }, "its token is another");
+  expect_one_line<ConfigError>([&] { join(info_of(1, 2, store)); }, "its token is a different one");
   EXPECT_PRED2(contains, zero.server->refusals(), "1 from 127.0.0.1 (wrong token)");
 }
 
@@ -116,7 +116,7 @@ TEST_F(JobStores, AddressesThatCannotBeUsedAreConfigErrorsOfOneLine) {
                                "of this host is in use");
   setenv("TRIREME_TOKEN", "three banks of oars", 1);
   expect_one_line<ConfigError>([&] { join(info_of(0, 1, tcp("198.51.100.7", port.number()))); },
-                               "is no address of this host");
+                               "is not an address of this host");
 }
 
 TEST_F(JobStores, AStoreThatNobodyServesIsACommErrorOfOneLine) {
@@ -167,11 +167,11 @@ TEST_F(JobStores, FilesThatCannotBeUsedAreConfigErrorsOfOneLineAtOnce) {
   refuse("/proc/1/store", "which cannot be made or opened");
   const std::string pipe = folder_ / "pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  refuse(pipe, "which is no ordinary file");
+  refuse(pipe, "which is not a regular file");
   const std::string link = folder_ / "link";
   std::filesystem::create_symlink(folder_ / "target", link);
   refuse(link, "it is a link");
-  refuse("/dev/null", "which is no ordinary file");
+  refuse("/dev/null", "which is not a regular file");
 }
 
 TEST_F(JobStores, AFileOfSomethingElseIsLeftAsItIs) {
@@ -192,7 +192,7 @@ TEST_F(JobStores, AFileOfSomethingElseIsLeftAsItIs) {
       join(info_of(0, 2, "file:" + path));
     } catch (const ConfigError& error) {
       ++refused;
-      EXPECT_PRED2(contains, error.what(), "which holds something else than a store; name a new");
+      EXPECT_PRED2(contains, error.what(), "which holds something other than a store; name a new");
       EXPECT_EQ(read_file(path), content);
     }
   }

@@ -147,12 +147,12 @@ TEST(Rendezvous, WhoWasRefusedIsInTheErrorOfRanksThatNeverCame) {
   rendezvous.store();
   const Descriptor socket = stranger(address);
   send_all(socket.get(), "GET / HTTP/1.1\r\n\r\n", 18, in_seconds(20));
-  EXPECT_EQ(told.get_future().get(), "refused a connection from 127.0.0.1: is no rank of Trireme");
+  EXPECT_EQ(told.get_future().get(), "refused a connection from 127.0.0.1: is not a Trireme rank");
   GroupOptions options;
   options.timeout = std::chrono::milliseconds(300);
   EXPECT_ERROR(CommError, rendezvous.connect("auto", options),
                "rank 0 of 2: these ranks did not come within 0.3 s: 1; 1 connection was refused: 1 "
-               "from 127.0.0.1 (is no rank of Trireme)");
+               "from 127.0.0.1 (is not a Trireme rank)");
 }
 
 #ifdef TRIREME_HAVE_GLOO

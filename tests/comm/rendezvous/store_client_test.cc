@@ -179,7 +179,7 @@ TEST(StoreClient, AnotherServiceIsToldFromAStore) {
   Port port;
   std::thread service = impostor(port, "HTTP/1.1 400 Bad Request\r\n");
   EXPECT_ERROR(ConfigError, StoreClient(rank_at(port.address())),
-               concat("127.0.0.1:", port.number(), " is no store of this version of Trireme"));
+               concat("127.0.0.1:", port.number(), " is not a store of this version of Trireme"));
   service.join();
 }
 

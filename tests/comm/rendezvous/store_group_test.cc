@@ -69,7 +69,7 @@ TEST(StoreGroup, OverLoopbackNoOtherHostIsReached) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   auto far_away = far_rank(store);
   EXPECT_ERROR(ConfigError, make_store_group(store, 0, 2, {.name = "stored"}, {.interface = "lo"}),
-               "rank 0 would use interface lo (127.0.0.1), which the other hosts do not reach");
+               "rank 0 would use interface lo (127.0.0.1), which the other hosts cannot reach");
   far_away.get();
 }
 

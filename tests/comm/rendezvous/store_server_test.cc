@@ -175,7 +175,7 @@ TEST(StoreServer, GarbageEndsTheConnectionAtItsFirstByte) {
   const Descriptor socket = stranger(server.address());
   send_all(socket.get(), "GET", 3, in_seconds(20));
   EXPECT_EQ(read_to_end(socket).size(), sizeof(wire::Greeting));
-  server.expect_refused("is no rank of Trireme");
+  server.expect_refused("is not a Trireme rank");
   server.expect_works();
 }
 

@@ -84,9 +84,10 @@ TEST(TcpSocket, WhereItCannotListenIsAConfigErrorOfOneLine) {
       ConfigError, listen_on(resolve(taken), taken),
       concat("port ", port.number(), " of this host is in use; set MASTER_PORT to a free"));
   const TcpAddress elsewhere{"198.51.100.7", port.number()};  // of documentation, nobody's
-  EXPECT_ERROR(ConfigError, listen_on(resolve(elsewhere), elsewhere),
-               "\"198.51.100.7\" is no address of this host, where rank 0 serves the store; set "
-               "MASTER_ADDR to one on all ranks");
+  EXPECT_ERROR(
+      ConfigError, listen_on(resolve(elsewhere), elsewhere),
+      "\"198.51.100.7\" is not an address of this host, where rank 0 serves the store; set "
+      "MASTER_ADDR to one on all ranks");
 }
 
 TEST(TcpSocket, MovesBytesOfAnySizeAndNoticesTheEnd) {

@@ -76,11 +76,11 @@ TEST_F(Token, WhatIsNoFileIsRefusedAtOnce) {
   setenv("TRIREME_TOKEN_FILE", (folder_ / "missing").c_str(), 1);
   EXPECT_ERROR(ConfigError, job_token(), "No such file or directory; make one with");
   setenv("TRIREME_TOKEN_FILE", folder_.path().c_str(), 1);
-  EXPECT_ERROR(ConfigError, job_token(), "which is no file");
+  EXPECT_ERROR(ConfigError, job_token(), "which is not a file");
   const std::string pipe = folder_ / "pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   setenv("TRIREME_TOKEN_FILE", pipe.c_str(), 1);
-  EXPECT_ERROR(ConfigError, job_token(), "which is no file");
+  EXPECT_ERROR(ConfigError, job_token(), "which is not a file");
 }
 
 TEST_F(Token, ShortAndEndlessOnesAreRefusedUnseen) {

@@ -124,7 +124,7 @@ TEST(Metrics, WhatIsNestedDeeplyIsALineThatCannotBeRead) {
   EXPECT_EQ(writer.unreadable_lines(), std::vector<int64_t>{1});
   std::ofstream(path) << std::string(1'000'000, '\n');
   const auto error = [&] { return harness::message_of<ConfigError>([&] { last_step_in(path); }); };
-  EXPECT_NE(error().find("more than 1000 of its lines are no metrics"), std::string::npos);
+  EXPECT_NE(error().find("more than 1000 of its lines are not metrics"), std::string::npos);
 }
 
 TEST(Metrics, GoOnInANewFileWhenTheirsIsRemovedOrReplaced) {

@@ -41,9 +41,9 @@ TEST(OverlapChoice, IsTheWayInWhichTheSlowestRankIsFaster) {
         if (const auto line = choice.end_step({})) {
           ++lines;
           EXPECT_EQ(*line,
-                    slow ? "decided asynchronous tensor parallel off: 31.0 ms a step with it, "
+                    slow ? "decided asynchronous tensor parallel off: 31.0 ms per step with it, "
                            "30.0 without"
-                         : "decided asynchronous tensor parallel on: 30.0 ms a step with it, "
+                         : "decided asynchronous tensor parallel on: 30.0 ms per step with it, "
                            "31.0 without");
         }
       }
@@ -69,7 +69,7 @@ TEST(OverlapChoice, SaysOnceHowMuchIsHidden) {
     const std::string hides = "it hides 100 % of its communication";
     EXPECT_EQ(lines.find(hides) == std::string::npos, mode == AsyncTensor::kOff) << lines;
     EXPECT_EQ(lines.find(hides), lines.rfind(hides)) << lines;
-    EXPECT_EQ(lines.find("ms a step with it") == std::string::npos, mode != AsyncTensor::kAuto)
+    EXPECT_EQ(lines.find("ms per step with it") == std::string::npos, mode != AsyncTensor::kAuto)
         << lines;
   }
 }

@@ -34,7 +34,7 @@ TEST(ReplicaCheck, NamesTheRankAndTheTensorOfOneFlippedBit) {
         check_replicas(mine, group, 10 + group.rank());
       } catch (const Error& error) {
         const std::string text = error.what();
-        if (text.find("\"b\" has other bits on rank " + std::to_string(10 + bad) + ";") !=
+        if (text.find("\"b\" has different bits on rank " + std::to_string(10 + bad) + ";") !=
                 std::string::npos &&
             text.find("no majority") == std::string::npos) {
           ++told;

@@ -61,7 +61,7 @@ TEST_F(RunFolderTest, IsUsedWhereItWasMovedThoughItsMetricsCannotBe) {
   const RunFolder::Loss loss = lose(*folder_);
   EXPECT_EQ(loss.refuge, moved());
   EXPECT_THAT(loss.message, AllOf(HasSubstr("was moved to"), HasSubstr("metrics are not complete"),
-                                  HasSubstr("are no metrics")));
+                                  HasSubstr("are not metrics")));
 }
 
 TEST_F(RunFolderTest, IsUsedWhereItWasMoved) {

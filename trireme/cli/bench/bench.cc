@@ -188,7 +188,8 @@ std::unique_ptr<comm::Communicator> connect(const std::string& transport, bool b
 
 // A rank started by someone else (torchrun, mpirun, this program).
 int bench_rank(const BenchArguments& arguments, const BenchPlan& plan) {
-  TRIREME_CHECK(plan.peers.empty(), "--compare under a launcher; start the peers by themselves");
+  TRIREME_CHECK(plan.peers.empty(),
+                "--compare does not work under a launcher; leave --compare out");
   std::vector<CommResult> results;
   int rank = 0;
   std::optional<comm::Rendezvous> meeting;

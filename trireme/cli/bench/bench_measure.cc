@@ -21,7 +21,7 @@ constexpr int64_t kMinBatches = 5;
 constexpr int64_t kMaxBatches = 20000;
 constexpr double kWarmUpShare = 0.2;  // of the budget
 
-// The largest value of all ranks, so that all decide alike.
+// The largest value of all ranks, so that all make the same decision.
 double largest(comm::Communicator& group, double value) {
   const at::Tensor shared = at::full({1}, value, at::kDouble);
   group.all_reduce(shared, {.operation = comm::ReduceOp::kMax})->wait();

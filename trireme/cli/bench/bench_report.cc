@@ -96,7 +96,7 @@ std::string write_line(const CommResult& result) {
 CommResult read_line(const std::string& line) {
   constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
   const std::string source =
-      concat("a rank printed \"", line.substr(0, 100), "\", which is no result");
+      concat("a rank printed \"", line.substr(0, 100), "\", which is not a result");
   const nlohmann::json value = parse_json(line, source);
   const JsonView object(value, source);
   CommResult result;

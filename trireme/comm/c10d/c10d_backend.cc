@@ -169,7 +169,7 @@ C10dBackend::Result C10dBackend::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) {
   constexpr const char* kOperation = "allgather_into_tensor_coalesced";
   check_elements(kOperation, static_cast<int64_t>(outputs.size()),
-                 static_cast<int64_t>(inputs.size()), "one output an input");
+                 static_cast<int64_t>(inputs.size()), "one output per input");
   check_sendable(kOperation, outputs);
   check_sendable(kOperation, inputs);
   TensorLists blocks;
@@ -229,7 +229,7 @@ C10dBackend::Result C10dBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& opts) {
   constexpr const char* kOperation = "reduce_scatter_tensor_coalesced";
   check_elements(kOperation, static_cast<int64_t>(outputs.size()),
-                 static_cast<int64_t>(inputs.size()), "one output an input");
+                 static_cast<int64_t>(inputs.size()), "one output per input");
   check_sendable(kOperation, outputs);
   check_sendable(kOperation, inputs);
   const Reduction reduction = reduction_of(opts.reduceOp);

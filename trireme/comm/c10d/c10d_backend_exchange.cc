@@ -114,7 +114,7 @@ C10dBackend::Result C10dBackend::gather(TensorLists& outputs, Tensors& inputs,
   const at::Tensor input = only_tensor("gather", inputs);
   const auto root = static_cast<int>(opts.rootRank);
   TRIREME_CHECK(rank_ == root || outputs.empty(), "gather: got outputs on rank ", rank_,
-                "; expected them on the root alone, rank ", root);
+                "; expected them on the root only, rank ", root);
   const Tensors list = rank_ == root ? only_list("gather", outputs, size_) : Tensors();
   Call call{c10d::OpType::GATHER, "trireme:gather", {input}, list};
   call.is_async = opts.asyncOp;
@@ -128,7 +128,7 @@ C10dBackend::Result C10dBackend::scatter(Tensors& outputs, TensorLists& inputs,
   const at::Tensor output = only_tensor("scatter", outputs);
   const auto root = static_cast<int>(opts.rootRank);
   TRIREME_CHECK(rank_ == root || inputs.empty(), "scatter: got inputs on rank ", rank_,
-                "; expected them on the root alone, rank ", root);
+                "; expected them on the root only, rank ", root);
   const Tensors list = rank_ == root ? only_list("scatter", inputs, size_) : Tensors();
   Call call{c10d::OpType::SCATTER, "trireme:scatter", list, {output}};
   call.is_async = opts.asyncOp;

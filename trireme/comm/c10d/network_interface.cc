@@ -87,7 +87,7 @@ NetworkInterface find_interface(const std::string& name) {
     if (known.find(interface.name) == std::string::npos) known += " " + interface.name;
   }
   throw ConfigError(concat("GLOO_SOCKET_IFNAME is \"", name,
-                           "\", which is no interface of this host that is up; expected one of",
+                           "\", which is not an interface of this host that is up; expected one of",
                            known));
 }
 

@@ -6,7 +6,7 @@
 
 namespace trireme::comm::inline internal {
 
-// While this lives, such a write returns an error, on this thread and on threads it starts
+// While this object exists, such a write returns an error, on this thread and on threads it starts
 // meanwhile. The program's handling of SIGPIPE elsewhere does not change.
 class NoPipeSignal {
  public:

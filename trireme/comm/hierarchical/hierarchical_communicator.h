@@ -11,13 +11,13 @@
 // Cost for h hosts of l ranks and n bytes of data, across hosts, per host and direction:
 //   all_reduce      n partial sums (2n for 16-bit floats) and (h-1)/h n results; 2h-2 messages deep
 //   reduce_scatter  n partial sums; h messages deep        all_gather  (h-1)/h n
-//   broadcast       n, h-1 messages deep                   the rest    what crosses, directly
+//   broadcast       n, h-1 messages deep                   the rest    crossing bytes, directly
 // Within a host it is the cost of inner's all_to_all and all_gather. Every collective first
 // compares calls: one message of 512 bytes each way between hosts. A message within a host is
 // announced over outer, so that a recv may take it from any rank.
 //
-// The flight recorder records this group's calls under its name. Their calls on inner and outer are
-// not recorded: those two groups are made without a recorder.
+// The flight recorder records this group's calls under its name. The calls that it makes on inner
+// and outer are not recorded: those two groups are made without a recorder.
 #pragma once
 
 #include <memory>

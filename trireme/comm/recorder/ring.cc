@@ -33,7 +33,7 @@ bool is_time(int64_t ns) { return ns >= 0 && ns < kMostNs; }
 // Checks the fixed part of the header and returns it.
 const RingHeader& check_header(std::span<const std::byte> bytes, const std::string& source) {
   TRIREME_CHECK(bytes.size() >= kRingHeaderBytes && std::memcmp(bytes.data(), kRingMagic, 8) == 0,
-                source, " is no recorder's ring; expected a file that `trireme train` wrote");
+                source, " is not a recorder's ring; expected a file that `trireme train` wrote");
   const auto& header = *reinterpret_cast<const RingHeader*>(bytes.data());
   TRIREME_CHECK(header.version <= kRingVersion, source, " has format ", header.version,
                 "; this program reads up to ", kRingVersion, ": use the version that wrote it");
@@ -260,7 +260,7 @@ Ring read_ring(const std::filesystem::path& path) {
 std::vector<Ring> read_rings(const std::filesystem::path& folder) {
   std::error_code error;
   TRIREME_CHECK(std::filesystem::is_directory(folder, error), folder.string(),
-                " is no folder; expected a run's recorder/, which `trireme train` makes");
+                " is not a folder; expected a run's recorder/, which `trireme train` makes");
   // Read these first: a ring that is published meanwhile is then among the others.
   std::vector<Ring> starting = unpublished_rings(folder);
   std::vector<Ring> rings;

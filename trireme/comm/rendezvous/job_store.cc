@@ -60,14 +60,14 @@ void check_store_file(const std::string& path) {
   struct stat status {};
   const bool is_file = fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode);
   TRIREME_CHECK(is_file, "TRIREME_STORE is \"file:", path,
-                "\", which is no ordinary file; expected a new file that all ranks see");
+                "\", which is not a regular file; expected a new file that all ranks see");
   TRIREME_CHECK(status.st_uid == geteuid(), "TRIREME_STORE is \"file:", path,
                 "\", which belongs to user ", status.st_uid, "; expected this user's, ", geteuid());
   // Ranks that are already here write under this lock. The size may have grown since.
   flock(file.get(), LOCK_SH);
   fstat(file.get(), &status);
   TRIREME_CHECK(is_store(file.get(), status.st_size), "TRIREME_STORE is \"file:", path,
-                "\", which holds something else than a store; name a new file on all ranks, or "
+                "\", which holds something other than a store; name a new file on all ranks, or "
                 "remove this one when an earlier job left it");
 }
 
@@ -79,7 +79,7 @@ StorePtr open_file_store(const WorldInfo& info, std::chrono::milliseconds timeou
     store->setTimeout(timeout);
     return store;
   } catch (const std::exception& error) {
-    throw ConfigError(concat("TRIREME_STORE is \"file:", path, "\", which is no store (",
+    throw ConfigError(concat("TRIREME_STORE is \"file:", path, "\", which is not a store (",
                              words_of(error), "); remove it, or name a new file on all ranks"));
   }
 }

@@ -52,7 +52,7 @@ void check_verdict(wire::Verdict verdict, const StoreClientOptions& options,
                    const std::string& where) {
   using wire::Verdict;
   TRIREME_CHECK(verdict != Verdict::kWrongToken, where, " refuses rank ", options.rank,
-                options.token.empty() ? ", which has no token" : ": its token is another",
+                options.token.empty() ? ", which has no token" : ": its token is a different one",
                 "; give every rank of the job the same TRIREME_TOKEN or TRIREME_TOKEN_FILE, and "
                 "every job a MASTER_PORT of its own");
   TRIREME_CHECK(verdict != Verdict::kOtherJob, where,
@@ -60,8 +60,8 @@ void check_verdict(wire::Verdict verdict, const StoreClientOptions& options,
   TRIREME_CHECK(verdict != Verdict::kOtherSize, where,
                 " is of a job of another size; expected one of ", options.size,
                 " ranks: set MASTER_PORT to a free port on all ranks of this job");
-  TRIREME_CHECK(verdict != Verdict::kRankTaken, where, " has a rank ", options.rank,
-                " already, another process; start each rank once, and set MASTER_PORT to a free "
+  TRIREME_CHECK(verdict != Verdict::kRankTaken, where, " already has a rank ", options.rank,
+                " in another process; start each rank once, and set MASTER_PORT to a free "
                 "port on all ranks of this job");
   TRIREME_CHECK(verdict == Verdict::kWelcome, where, " gave verdict ",
                 static_cast<uint32_t>(verdict), ", which this version does not know");
@@ -75,7 +75,7 @@ bool introduce(int fd, const StoreClientOptions& options, const std::string& whe
   // A wrong beginning is reported at once, whatever follows.
   if (!recv_all(fd, &greeting.magic, sizeof(greeting.magic), deadline)) return false;
   TRIREME_CHECK(greeting.magic == wire::kMagic, where,
-                " is no store of this version of Trireme; set MASTER_PORT to a free port on all "
+                " is not a store of this version of Trireme; set MASTER_PORT to a free port on all "
                 "ranks");
   if (!recv_all(fd, &greeting.nonce, sizeof(greeting.nonce), deadline)) return false;
   wire::Hello hello;

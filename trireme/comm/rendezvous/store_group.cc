@@ -18,7 +18,7 @@ namespace {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-// What a rank knows of the group it is joining.
+// A rank's knowledge of the group it is joining.
 struct Meeting {
   StorePtr store;
   int rank;
@@ -54,7 +54,7 @@ NetworkInterface agree_on_interface(const Meeting& meeting, const StoreGroupOpti
     mine = interface_of(meeting.store, how, hosts);
     if (mine.is_loopback && hosts.num_hosts() > 1) {
       problem = concat("rank ", meeting.rank, " would use interface ", to_string(mine),
-                       ", which the other hosts do not reach: MASTER_ADDR leads there; set "
+                       ", which the other hosts cannot reach: MASTER_ADDR leads there; set "
                        "MASTER_ADDR to a network address of rank 0's host, or GLOO_SOCKET_IFNAME");
     }
   } catch (const ConfigError& error) {
@@ -104,7 +104,7 @@ std::unique_ptr<Communicator> make_store_group(const StorePtr& store, int rank, 
     return make_shm(options.recorder);
   TRIREME_CHECK(how.make_gloo || has_gloo(), "the ranks are on ", hosts.num_hosts(),
                 " hosts and transport \"", name_of(kTransports, how.transport),
-                "\" needs Gloo, which this build is without; install libgloo-dev and build with "
+                "\" needs Gloo, which this build lacks; install libgloo-dev and build with "
                 "TRIREME_WITH_GLOO=ON");
   const NetworkInterface interface = agree_on_interface(meeting, how, hosts);
   const auto make_gloo = [&](const GroupRecorder& recorder) {

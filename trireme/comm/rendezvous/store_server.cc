@@ -216,7 +216,7 @@ class StoreServer::Loop {
   bool take_hello(uint64_t id, Connection& connection) {
     const size_t known = std::min(connection.in.size(), wire::kMagic.size());
     if (!std::equal(connection.in.begin(), connection.in.begin() + known, wire::kMagic.begin())) {
-      refuse(id, "is no rank of Trireme");
+      refuse(id, "is not a Trireme rank");
       return false;
     }
     wire::Hello hello;

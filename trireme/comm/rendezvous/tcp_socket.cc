@@ -154,9 +154,10 @@ std::vector<Descriptor> listen_on(const std::vector<Endpoint>& endpoints,
                 " may not be listened on by this user; set MASTER_PORT to one from 1024 on");
   TRIREME_CHECK(problem == EADDRNOTAVAIL, "rank 0 cannot listen on ", address.host, ":",
                 address.port, ": ", std::strerror(problem));
-  TRIREME_CHECK(!sockets.empty(), "\"", address.host,
-                "\" is no address of this host, where rank 0 serves the store; set MASTER_ADDR to "
-                "one on all ranks, or TRIREME_LISTEN where an address is only forwarded here");
+  TRIREME_CHECK(
+      !sockets.empty(), "\"", address.host,
+      "\" is not an address of this host, where rank 0 serves the store; set MASTER_ADDR to "
+      "one on all ranks, or TRIREME_LISTEN where an address is only forwarded here");
   return sockets;
 }
 

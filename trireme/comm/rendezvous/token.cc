@@ -35,7 +35,8 @@ std::string read_token_file(const std::string& path) {
   const bool is_file = fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode);
   const ssize_t size = is_file ? read(file.get(), text.data(), text.size()) : 0;
   const int code = errno;
-  TRIREME_CHECK(is_file, "TRIREME_TOKEN_FILE is \"", path, "\", which is no file; ", kTokenAdvice);
+  TRIREME_CHECK(is_file, "TRIREME_TOKEN_FILE is \"", path, "\", which is not a file; ",
+                kTokenAdvice);
   TRIREME_CHECK(status.st_uid == geteuid(), "TRIREME_TOKEN_FILE is \"", path,
                 "\", which belongs to user ", status.st_uid, "; expected this user's, ", geteuid());
   char mode[8];

@@ -19,8 +19,8 @@
 //   then every rank has used the chunk.
 // - An operand in place needs one. Without it a rank could return while a peer still reads its
 //   operand or writes results into it.
-// - All ranks make the same meets. They count them from what all see alike: sizes in the call's
-//   signature, and the posts of the first meet.
+// - All ranks make the same meets. They derive the number from values that every rank sees: sizes
+//   in the call's signature, and the posts of the first meet.
 // - meet() is the only synchronisation. It publishes whatever a rank wrote before it: note, slot,
 //   and results in the memory of peers. There is no atomic here.
 //

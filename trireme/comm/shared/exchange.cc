@@ -49,14 +49,14 @@
 //                2 publishes it.
 //   The rest is read seldom and has the default order.
 //
-// What ends a wait otherwise. Only a sleeping rank looks, at each ring and at least every 50 ms:
+// Other events that end a wait. Only a sleeping rank looks, at each ring and at least every 50 ms:
 //   died         the peer had attached, and its lock on the segment is gone (segment.h)
 //   left         the peer's ~Exchange has set `left`
 //   timed out    `timeout` has passed since the operation's first sleep
 //   aborted      by a peer, or by another thread of this rank
-// A rank that finds another signature than its own fails too. When two posts differ, every rank
-// finds one that differs from its own, so every rank fails in the same meet.
-// Every failure aborts the group: all ranks wake and throw the first reason.
+// A rank that finds a signature other than its own fails too. When two posts differ, every rank
+// finds one that differs from its own, so every rank fails in the same meet. Every failure aborts
+// the group: all ranks wake and throw the first reason.
 #include "trireme/comm/shared/exchange.h"
 
 #include <algorithm>

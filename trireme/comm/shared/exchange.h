@@ -59,7 +59,7 @@ class Exchange {
   // Throws: CommError when the group was aborted
   void begin(const Call& call, std::chrono::milliseconds timeout);
 
-  // What this rank posts with the next meet(). Fill it in before.
+  // The post that this rank makes with the next meet(). Fill it in before.
   Note& note() { return line(rank_, phase_).note; }
   std::byte* mine() { return slot(rank_, phase_); }
   // Posts, waits until every rank has posted, and checks that all are in the same call. Everything
@@ -74,7 +74,7 @@ class Exchange {
   // Peers use this rank's memory in place until the operation ends. If a meet fails, it throws only
   // when they have come to theirs, or after five seconds: the caller may then free that memory.
   void lend() { is_lent_ = true; }
-  // What `rank` posted for the last meet(). Valid until this rank calls the next meet().
+  // The post of `rank` for the last meet(). Valid until this rank calls the next meet().
   const Note& note_of(int rank) const { return line(rank, phase_ - 1).note; }
   const std::byte* posted(int rank) const { return slot(rank, phase_ - 1); }
 

@@ -108,10 +108,10 @@ void reserve(int fd, size_t offset, size_t num_bytes) {
       concat("cannot reserve ", num_bytes, " bytes in ", kFolder, ": ", std::strerror(code)));
 }
 
-// Opens `file` again, for locks that show that this process lives. A lock belongs to an open file
-// description, which mappings and forked children keep alive. Nothing is therefore mapped through
-// this one, and a child closes it first. Otherwise a DataLoader's worker would hide that its parent
-// was killed.
+// Opens `file` again, for locks that show that this process is alive. A lock belongs to an open
+// file description, which mappings and forked children keep alive. Nothing is therefore mapped
+// through this one, and a child closes it first. Otherwise a DataLoader's worker would hide that
+// its parent was killed.
 class LifeLine {
  public:
   explicit LifeLine(const Descriptor& file) {

@@ -39,9 +39,10 @@ std::optional<HuggingFaceTensor> hugging_face_tensor(const ParameterPlan& parame
 class Gpt2Family : public Family {
  public:
   void check(const ModelConfig& config) const override {
-    TRIREME_CHECK(config.kv_heads == config.heads, "model.kv_heads = ", config.kv_heads,
-                  "; expected model.heads = ", config.heads,
-                  " (gpt2 has no grouped queries): set them equal or use model.family = \"llama\"");
+    TRIREME_CHECK(
+        config.kv_heads == config.heads, "model.kv_heads = ", config.kv_heads,
+        "; expected model.heads = ", config.heads,
+        " (gpt2 has no grouped queries): set them equal, or choose a family that has them");
   }
 
   bool has_tied_head(const ModelConfig& /*config*/) const override { return true; }

@@ -19,8 +19,8 @@ struct ContextParallel {
   SequenceSplit split;
   ContextForm form = ContextForm::kRing;
   RingOptions ring{};
-  // Tokens only read tokens of their own document; undefined: of their sequence. [B, T] int64, for
-  // the whole sequences, the same on every rank.
+  // Tokens read only tokens of their own document or, if undefined, of their sequence. [B, T]
+  // int64, for the whole sequences, the same on every rank.
   at::Tensor documents_BT{};
 
   // This rank's tokens, for cutting embeddings, targets and rotary tables.

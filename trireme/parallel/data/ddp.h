@@ -74,8 +74,8 @@ struct DdpOptions {
 
 // Ranks with different data. Gradients are summed over both groups.
 struct DataGroups {
-  comm::Communicator& shard;              // shard states among them (hybrid shard: those of a host)
-  comm::Communicator* replica = nullptr;  // hold the same part; null: only this rank
+  comm::Communicator& shard;              // shard the states (hybrid shard: the ranks of a host)
+  comm::Communicator* replica = nullptr;  // hold the same part of the states; null: only this rank
 };
 
 // Bytes this rank holds for the model, measured on its tensors.
@@ -87,9 +87,9 @@ struct DataParallelMemory {
   int64_t peak_in_transit = 0;  // ZeRO-2 and 3: gradients on their way, the most at one time
 };
 
-// Thread safety: one thread drives it. The module and the groups must outlive it. While it lives,
+// Thread safety: one thread drives it. The module and the groups must outlive it. While it exists,
 // the module's gradients are views of its buckets, and with ZeRO its parameters too. With ZeRO, or
-// if gradients have another dtype than parameters, the module's own .grad() is undefined: norm,
+// if gradients and parameters differ in dtype, the module's own .grad() is undefined: norm,
 // clipping and step work on shards().
 class DistributedDataParallel {
  public:
@@ -137,7 +137,7 @@ class DistributedDataParallel {
   // Throws:     ConfigError when a parameter gets two gradients, or one after its unit's backward
   void backward(const at::Tensor& loss_sum, double scale = 1);
 
-  // The same for a backward that `autograd` runs itself, seeded with scale / global count. For a
+  // Like backward(), but `autograd` runs the backward and seeds it with scale / global count. For a
   // pipeline, whose stages have no loss.
   void run_backward(const std::function<void()>& autograd);
   // A backward in two parts; parts of other microbatches may come in between. `autograd` computes
@@ -166,9 +166,9 @@ class DistributedDataParallel {
   // Bytes that this rank's gradients have put on the wire since the last begin_step(), by the
   // formulas of comm/communicator.h or as counted by the hook.
   int64_t gradient_bytes() const;
-  // With measure_squares: for each microbatch since the last begin_step(), the squared norm of what
-  // this rank's part of it added to the gradient (divided by the global count, times `scale`),
-  // summed over microbatches. The gradient noise scale is measured from it.
+  // With measure_squares: the squared norm of this rank's contribution to the gradient (divided by
+  // the global count, times `scale`) in each microbatch since the last begin_step(), summed over
+  // these microbatches. The gradient noise scale is measured from it.
   double microbatch_squares() const;
   DataParallelMemory memory() const;
 

@@ -23,7 +23,7 @@
 //
 // A rank starts a sum by itself. The sum ends after the last rank has started it.
 //
-// What launch() and finish() do, by kind:
+// The work of launch() and finish(), by kind:
 //
 //                 launch()                             finish()
 //   DDP           all-reduce `whole` over replica      wait
@@ -164,7 +164,7 @@ void GradientReducer::on_gradient(size_t parameter) {
                 "unit's parameters, and nothing else may");
   TRIREME_CHECK(slot.microbatch != microbatches_left_, describe(parameter),
                 " had two gradients in one backward; a module that recomputes its activations may "
-                "be used once a forward");
+                "be used once per forward");
   slot.microbatch = microbatches_left_;
   if (!state.whole.defined()) acquire(state);
   {

@@ -90,7 +90,7 @@ class GradientReducer {
   const at::Tensor& part(size_t bucket) const { return states_[bucket].part; }
   // How long the calling thread spent in communication since begin().
   std::chrono::nanoseconds communication_time() const { return communication_time_; }
-  // What this rank put on the wire since begin().
+  // Bytes that this rank put on the wire since begin().
   int64_t bytes_sent() const { return bytes_sent_; }
   // With measure_squares: the squared norm of each microbatch's gradient on this rank, before any
   // sum, added up since begin().

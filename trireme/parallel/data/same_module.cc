@@ -29,7 +29,7 @@ void check_same_module(const torch::nn::Module& module, comm::Communicator& grou
   for (int rank = 1; rank < group.size(); ++rank) {
     TRIREME_CHECK(
         digests[rank] == digests[0], "rank ", rank, " of group ", group.name(),
-        " has another module than rank 0; expected the same names, shapes, dtypes and trained "
+        " has a different module from rank 0; expected the same names, shapes, dtypes and trained "
         "parameters on every rank");
   }
 }

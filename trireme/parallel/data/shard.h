@@ -24,7 +24,7 @@ struct Shard {
   bool is_trained = true;  // false: no gradient, no optimizer state
 
   // Index of the part's first element in the flattened parameter. A part is one contiguous run of
-  // elements, unless another axis than "shard" cuts within rows.
+  // elements, unless an axis other than "shard" cuts within rows.
   int64_t first_element() const {
     const mesh::Box box = layout.whole_box(rank);
     int64_t index = 0;

@@ -1,7 +1,7 @@
 // ZeRO-3 while a model runs: gathers a unit's parameters just before each use, in forward and again
-// in backward, and releases them after it. From the second step on it gathers the next unit ahead,
-// as the step before used it. Every decision follows from the uses, which are the same on every
-// rank; none follows from gradients, which may come on some ranks only.
+// in backward, and releases them after it. From the second step on it also gathers the next unit
+// ahead, in the order of the previous step. Every decision follows from the uses, which are the
+// same on every rank; none follows from gradients, which may come on some ranks only.
 #pragma once
 
 #include <chrono>
@@ -31,7 +31,7 @@ class UnitRunner {
     std::vector<size_t> buckets;      // numbers in the ShardedWeights
     bool weights_in_backward = true;  // false: backward does not gather them again
   };
-  // Called when no use of the unit has its backward still to come. May be called more than once.
+  // Called when no backward of the unit is still to come. May be called more than once.
   using BackwardOver = std::function<void(size_t unit)>;
   UnitRunner(ShardedWeights& weights, std::vector<UnitBuckets> units, UnitOptions options,
              BackwardOver backward_over);

@@ -75,8 +75,8 @@ struct RunConfig {
   int64_t microbatches_per_step() const {
     return (train.global_batch + sequences_per_forward() - 1) / sequences_per_forward();
   }
-  // Sums of the whole gradient that a rank holds until a step's last microbatch: none with a single
-  // microbatch; with train.reproducible, one for each level of the tree.
+  // How many sums of the whole gradient a rank holds until a step's last microbatch: none with a
+  // single microbatch; with train.reproducible, one for each level of the tree.
   int64_t held_gradients() const;
   // The dtype of weights and activations.
   c10::ScalarType dtype() const { return train.precision; }

@@ -23,7 +23,7 @@ struct ParallelConfig {
   TRIREME_KEYS_BEGIN(ParallelConfig)
   TRIREME_KEY(int64_t, data, 0, kMayChange, "data-parallel ranks; 0 = what the other axes leave",
               Range{0, kMaxRanks})
-  TRIREME_KEY(int64_t, zero, 0, kMayChange, "0 DDP, 1, 2, 3: what is sharded over the data ranks",
+  TRIREME_KEY(int64_t, zero, 0, kMayChange, "ZeRO stage over the data ranks, 1 to 3; 0 = DDP",
               Range{0, 3})
   TRIREME_KEY(int64_t, shard, 0, kMayChange, "zero: ranks that shard one copy; 0 = all data ranks",
               Range{0, kMaxRanks})
@@ -62,7 +62,7 @@ struct ParallelConfig {
   TRIREME_KEY(std::string, transport, "auto", kMayChange,
               "how ranks communicate (mpi: started by mpirun)", train_transports)
   TRIREME_KEY(int64_t, timeout_seconds, 300, kMayChange,
-              "how long a rank waits for another before the run ends with that rank's name",
+              "how long a rank waits for another before the run ends and names it",
               Range{1, kMaxSeconds})
   TRIREME_KEY(int64_t, heap_bytes, 0, kMayChange,
               "limit on a rank's shared memory for gradients and activations; 0 = what /dev/shm "

@@ -34,7 +34,7 @@ void check_reproducible(const RunConfig& config) {
   TRIREME_CHECK(!config.train.reproducible || (is_power(ranks) && is_power(microbatches)),
                 "train.reproducible has ", ranks, " data ranks with ", microbatches,
                 " microbatches each; both must be powers of two: choose train.global_batch and "
-                "train.micro_batch so");
+                "train.micro_batch accordingly");
 }
 
 // Fills in parallel.data and parallel.shard.
@@ -51,7 +51,7 @@ void resolve_ranks(ParallelConfig& parallel, int num_ranks) {
                 " ranks; set parallel.data = 0 or start with --ranks ", parallel.data * others);
   if (parallel.zero == 0) {
     TRIREME_CHECK(parallel.shard <= 1, "parallel.shard is ", parallel.shard,
-                  " with parallel.zero = 0, which shares nothing out; set zero to 1, 2 or 3, or "
+                  " with parallel.zero = 0, which shards nothing; set zero to 1, 2 or 3, or "
                   "shard to 0");
     parallel.shard = 1;
   }
@@ -100,7 +100,7 @@ void check_batch(const RunConfig& config) {
       per_forward);
   TRIREME_CHECK(!train.measure_noise || train.global_batch > train.micro_batch,
                 "train.measure_noise compares the gradients of a step's microbatches, and there is "
-                "one; lower train.micro_batch, which is ",
+                "only one; lower train.micro_batch, which is ",
                 train.micro_batch);
 }
 

@@ -47,7 +47,7 @@ std::vector<Line> lines_of(std::string_view text, const std::filesystem::path& p
     line.step = step_of(line.text);
     if (!line.step) ++num_unreadable;
     TRIREME_CHECK(num_unreadable <= kMostUnreadable, path.string(), ": more than ", kMostUnreadable,
-                  " of its lines are no metrics; move it away");
+                  " of its lines are not metrics; move it away");
     lines.push_back(line);
     text.remove_prefix(line.is_whole ? end + 1 : text.size());
   }

@@ -1,4 +1,4 @@
-// The learning rate for a batch of another size than it was tuned for.
+// The learning rate for a batch size that differs from the one it was tuned for.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // States in a file of this rank. Only three chunks are in memory: the current one, the one read
-// ahead and the one written back. The last chunks of a visit may still be being written when it
-// returns.
+// ahead and the one written back. A visit may return before its last chunks are written.
 // Source: Rajbhandari et al. 2021, arXiv:2104.07857 (ZeRO-Infinity), section 5
 #pragma once
 
@@ -40,7 +39,8 @@ class DiskStore : public StateStore {
   bool is_direct() const { return file_->io().is_direct; }
 
  private:
-  // Pieces lie chunk by chunk, and in the chunk's order. Each begins at a multiple of kIoAlignment.
+  // Pieces lie chunk by chunk, within a chunk in its own order. Each begins at a multiple of
+  // kIoAlignment.
   struct Place {
     size_t chunk = 0;
     uint64_t in_chunk = 0;  // start of the piece

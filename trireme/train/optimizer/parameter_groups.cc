@@ -29,7 +29,7 @@ void parse_setting(const std::string& text, ParameterGroup& group) {
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   const bool is_number =
       !digits.empty() && error == std::errc() && end == digits.data() + digits.size();
-  if (!is_number || !std::isfinite(number) || number < 0) fail(text, "is no number from 0 on");
+  if (!is_number || !std::isfinite(number) || number < 0) fail(text, "is not a number from 0 on");
 
   std::optional<double>& target = is_decay ? group.decay : group.rate;
   if (target) fail(text, "is set twice");

@@ -25,16 +25,16 @@ inline constexpr const char* kCompressionPrefix = "compression.";
 std::vector<checkpoint::Entry> compression_entries(const parallel::GradientHook* hook,
                                                    std::span<const mesh::Axis> axes);
 
-// Whether the checkpoint `folder` has exactly these entries. It has not after a change of the
-// number of data ranks, because their residuals cannot be split, or after a change of rule.
+// Whether the checkpoint `folder` has exactly these entries. False after a change of the number of
+// data ranks, because their residuals cannot be split, and after a change of rule.
 // Comm:       a few bytes per rank
 // Collective: every rank of `world`
 // Throws:     CheckpointError on all ranks when the manifest cannot be read
 bool has_compression_state(const std::filesystem::path& folder,
                            std::span<const checkpoint::Entry> entries, comm::Communicator& world);
 
-// For a hook whose state did not fit. Its warm-up continues as after `step` finished steps, and its
-// residuals start from zero.
+// Sets up a hook whose state did not fit. Its warm-up continues as after `step` finished steps, and
+// its residuals start from zero.
 void restart_compression(const parallel::GradientHook* hook, const TrainConfig& train,
                          int64_t step);
 

@@ -42,10 +42,10 @@ std::vector<int> counts_by_hand(const RunConfig& config, int num_stages) {
   std::vector<int> counts = parse_counts(config.parallel.stage_layers);
   const int sum = std::accumulate(counts.begin(), counts.end(), 0);
   const bool are_positive = std::ranges::all_of(counts, [](int count) { return count > 0; });
-  TRIREME_CHECK(std::ssize(counts) == num_stages && sum == config.model.layers && are_positive,
-                "parallel.stage_layers is \"", config.parallel.stage_layers, "\"; expected ",
-                num_stages,
-                " numbers above 0, one a stage, that sum to model.layers = ", config.model.layers);
+  TRIREME_CHECK(
+      std::ssize(counts) == num_stages && sum == config.model.layers && are_positive,
+      "parallel.stage_layers is \"", config.parallel.stage_layers, "\"; expected ", num_stages,
+      " numbers above 0, one per stage, that sum to model.layers = ", config.model.layers);
   return counts;
 }
 
@@ -62,7 +62,7 @@ std::vector<int> layers_of(const RunConfig& config, std::span<const parallel::La
                            : parallel::split_by_hand(by_hand, costs, options);
   } catch (const ConfigError& error) {
     throw ConfigError(concat("parallel.stage_memory is ", config.parallel.stage_memory,
-                             " bytes a rank: ", error.what()));
+                             " bytes per rank: ", error.what()));
   }
 }
 
@@ -183,11 +183,11 @@ std::vector<LayoutRule> layout_rules() {
        "set it to false"},
       {"train.measure_noise", Axes{"tensor", "context", "pipeline"},
        [](const RunConfig& c) { return c.train.measure_noise; },
-       "it compares gradients of whole models", "measure it on data ranks alone"},
+       "it compares gradients of whole models", "measure it with data parallelism only"},
       {"train.compression with state (powersgd, topk, or any with a warm-up)",
        Axes{"tensor", "pipeline"},
        [](const RunConfig& c) { return keeps_compression_state(c.train); },
-       "its state is of whole models", "use bf16, fp16 or int8 without warm-up"},
+       "its state covers whole models", "use bf16, fp16 or int8 without warm-up"},
   };
 }
 

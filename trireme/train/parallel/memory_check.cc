@@ -32,7 +32,7 @@ std::string advice(const RunConfig& config, const MemoryNeed& need) {
   return concat("lower model.layers (", config.model.layers, "), model.width (", config.model.width,
                 "), model.ffn_width (", config.model.ffn_width, ") or model.vocab_size (",
                 config.model.vocab_size,
-                "), whose weights and optimizer states are most of it, or share them out with "
+                "), whose weights and optimizer states are most of it, or shard them with "
                 "parallel.zero = 3 and more ranks");
 }
 
@@ -59,7 +59,7 @@ void check_memory(const RunConfig& config, int num_ranks, int64_t available_byte
   const MemoryNeed need = least_memory(config);
   const auto available = static_cast<double>(available_bytes);
   TRIREME_CHECK(need.total() * num_ranks <= available, "the run needs at least ",
-                gibibytes(need.total()), " a rank",
+                gibibytes(need.total()), " per rank",
                 num_ranks > 1 ? concat(", ", gibibytes(need.total() * num_ranks), " for ",
                                        num_ranks, " ranks")
                               : "",

@@ -59,7 +59,7 @@ std::optional<std::string> OverlapChoice::end_step(const LayerTimes& layers) {
   *flag_ = on < off;
   char line[128];
   std::snprintf(line, sizeof(line),
-                "decided asynchronous tensor parallel %s: %.1f ms a step with it, %.1f without",
+                "decided asynchronous tensor parallel %s: %.1f ms per step with it, %.1f without",
                 *flag_ ? "on" : "off", 1e3 * on, 1e3 * off);
   return hides.empty() ? std::string(line) : concat(line, "; ", hides);
 }

@@ -19,7 +19,7 @@
 
 namespace trireme::train::inline internal {
 
-// Reported by the layers of a step.
+// The report of a step's layers.
 struct LayerTimes {
   Span window{};                        // when they ran, by the monotonic clock
   std::chrono::nanoseconds waiting{0};  // for the tensor group
@@ -38,7 +38,7 @@ class OverlapChoice {
   std::shared_ptr<const bool> flag() const { return flag_; }
 
   void begin_step();
-  // Returns "decided asynchronous tensor parallel on: 31.2 ms a step with it, 33.0 without; it
+  // Returns "decided asynchronous tensor parallel on: 31.2 ms per step with it, 33.0 without; it
   // hides 63 % of its communication" in the step that decides, or that completes the measurement of
   // kOn. Omits the last part if calls are not recorded.
   // Comm:       24 bytes from every rank to all, while it tries or measures

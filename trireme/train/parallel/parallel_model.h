@@ -50,7 +50,7 @@ class ParallelModel {
   // Comm:       that of the model's layers, of PipelineExecutor::run() and of
   //             DistributedDataParallel::backward(); with a new number of microbatches also that of
   //             making an executor
-  // Collective: every rank of the world, as all that follow until num_targets()
+  // Collective: every rank of the world, as for all functions below until num_targets()
   std::vector<double> forward_backward(const std::vector<dataset::Batch>& batches, double scale);
   // Brings the optimizer's new weights to the ranks that need them.
   void end_step();
@@ -71,7 +71,7 @@ class ParallelModel {
 
   // How long communication on any axis has delayed the last step.
   std::chrono::nanoseconds communication_time() const;
-  // The part of it that the tensor axis's layers waited; and when forward_backward() ran them.
+  // The part of it in which the tensor axis's layers waited, and when forward_backward() ran them.
   std::chrono::nanoseconds tensor_waiting() const { return *tensor_waiting_; }
   Span layers_window() const { return window_; }
   // Over all stages in the last step; otherwise as in DistributedDataParallel.
@@ -108,7 +108,7 @@ class ParallelModel {
   std::vector<model::TrainingPlace> places_;  // by microbatch; empty in evaluation
   parallel::PipelineProfile profile_;
   Span window_;
-  // Waiting in this step for communication on each axis.
+  // Add up how long this rank waits for communication on each axis in this step.
   std::shared_ptr<std::chrono::nanoseconds> tensor_waiting_ =
       std::make_shared<std::chrono::nanoseconds>(0);
   std::shared_ptr<std::chrono::nanoseconds> context_waiting_ =

@@ -58,8 +58,8 @@ void check_replicas(std::span<const NamedTensor> tensors, comm::Communicator& gr
                       all[static_cast<size_t>(rank)].substr(tensors.size() * length));
     }
     const bool tells_which = 2 * differing.size() < digests.size();
-    throw Error(concat("replicas differ: \"", tensors[i].first, "\" has other bits on rank ", ranks,
-                       tells_which ? "" : " (or on the others: there is no majority)",
+    throw Error(concat("replicas differ: \"", tensors[i].first, "\" has different bits on rank ",
+                       ranks, tells_which ? "" : " (or on the others: there is no majority)",
                        "; check that host's memory and resume from the last checkpoint"));
   }
 }
@@ -92,8 +92,8 @@ void check_threads(int num_threads, comm::Communicator& tensor_group) {
   for (size_t rank = 1; rank < all.size(); ++rank) {
     TRIREME_CHECK(all[rank] == all[0], "ranks 0 and ", rank, " of group ", tensor_group.name(),
                   " compute with ", all[0], " and ", all[rank],
-                  " threads, and what they compute alike would not have the same bits; give all "
-                  "ranks one number: --threads N, or OMP_NUM_THREADS");
+                  " threads, so values that both compute could differ in bits; give all "
+                  "ranks the same number: --threads N, or OMP_NUM_THREADS");
   }
 }
 

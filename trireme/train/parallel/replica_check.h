@@ -26,22 +26,22 @@ void check_replicas(std::span<const NamedTensor> tensors, comm::Communicator& gr
                     int world_rank);
 
 // Checks everything that must be equal on ranks of a mesh: whole parameters on all data ranks, or
-// with ZeRO-3 (`sharded`) each part on its replicas. Without ZeRO-3 also checks, over the tensor
-// axis, what it does not split.
+// with ZeRO-3 (`sharded`) each part on its replicas. Without ZeRO-3 also compares the parameters
+// that the tensor axis does not split over its ranks.
 // Collective: every rank of the model's world
 void check_replicas(const ParallelModel& model, bool sharded);
 
-// Checks that all ranks use the same number of threads, on which libtorch's sums depend. Only then
-// does what ranks of a tensor group compute alike, such as their norms' gradients, have the same
-// bits.
+// Checks that all ranks use the same number of threads, on which libtorch's sums depend. Otherwise
+// values that every rank of a tensor group computes, such as their norms' gradients, could differ
+// in bits.
 // Comm:       8 bytes all-gathered
 // Collective: every rank of the group
 // Throws:     ConfigError on every rank when the numbers differ
 void check_threads(int num_threads, comm::Communicator& tensor_group);
 
 // train.reproducible sums gradients over the data ranks in its own order. Sums over the tensor
-// ranks must have a fixed order too, wherever a layout places the ranks. Two terms have only one
-// order.
+// ranks must have a fixed order too, wherever a layout places the ranks. A sum of two terms has
+// only one order.
 // Throws: ConfigError on every rank when the group promises no order
 void check_sum_order(const comm::Communicator& tensor_group);
 

@@ -70,8 +70,8 @@ bool copies_keys(const RunConfig& config, const model::RecomputePlan& again) {
   return has_kernel && !again.attention_core && model.kv_heads > config.parallel.tensor;
 }
 
-// What the last stage keeps for its head: the norm's input or, if composed, two fp32 tensors; the
-// loss's gradients; and a tied weight that came from the first stage.
+// The memory that the last stage keeps for its head: the norm's input or, if composed, two fp32
+// tensors; the loss's gradients; and a tied weight that came from the first stage.
 double bytes_of_head(const RunConfig& config, double norm_input, double rows) {
   const double D = static_cast<double>(config.model.width);
   const double weight = static_cast<double>(config.model.vocab_size) /

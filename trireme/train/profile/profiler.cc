@@ -108,7 +108,7 @@ void Profiler::Impl::end_step() {
   }
 }
 
-// What this rank did in its profiled steps.
+// This rank's work in its profiled steps.
 RankProfile Profiler::Impl::take_profile() {
   const comm::ProcessIdentity self = comm::own_identity();
   RankProfile profile{.rank = world_.rank(), .host = self.host};

@@ -45,7 +45,7 @@ class Profiler {
   // The step is in `phase` from now on.
   void enter(Phase phase);
   void end_step();
-  // Whether the latest step begun is one to profile.
+  // Whether the step that began last is one to profile.
   bool is_recording() const;
   // Adds what this rank, the pipeline's `rank`, did of the schedule in a recorded step. Call it
   // after every recorded step or never.

@@ -48,7 +48,7 @@ void require_same_data(const DataIdentity& mine, const std::string& path,
       comm::all_gather_strings(world, concat(mine.index, " ", mine.tokens, " ", mine.tokenizer));
   for (size_t rank = 1; rank < all.size(); ++rank) {
     TRIREME_CHECK(all[rank] == all[0], "data.path ", path, " leads rank ", rank,
-                  " to other data than rank 0: checksums of index, tokens and tokenizer are ",
+                  " to different data from rank 0: checksums of index, tokens and tokenizer are ",
                   all[rank], " and ", all[0], "; copy the same files to every host");
   }
 }

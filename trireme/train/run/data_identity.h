@@ -29,7 +29,7 @@ DataIdentity identify(const dataset::IndexedFile& file, const dataset::Tokenizer
 // Checks that all ranks read the same data; ranks on several hosts may each have their own copy.
 // Comm:       some 60 bytes from each rank to all
 // Collective: every rank of `world`
-// Throws:     ConfigError on every rank when one reads other data than rank 0
+// Throws:     ConfigError on every rank when the data of one differs from rank 0's
 void require_same_data(const DataIdentity& mine, const std::string& path,
                        comm::Communicator& world);
 

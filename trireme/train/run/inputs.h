@@ -38,8 +38,7 @@ Inputs open_inputs(RunConfig& config, int num_ranks, int num_local_ranks = 1);
 // Throws: ConfigError
 void preflight(RunConfig& config, int num_ranks);
 
-// Keeps other runs out of the run's folder while it lives. Waits a moment for a run that was
-// killed.
+// A lock that keeps other runs out of the run's folder. Waits a moment for a run that was killed.
 // Throws: ConfigError when another run has the folder
 std::unique_ptr<FolderLock> lock_output_folder(const RunConfig& config);
 

@@ -56,24 +56,27 @@ RunFolder::Loss RunFolder::recover(const StepMetrics& metrics) {
   };
   if (!moved.empty()) {
     const std::string problem = finish(moved);
-    return {moved, concat("output.folder ", path, " was moved to ", moved.string(),
-                          " while the run wrote it: stopped, and saved step ", metrics.step,
-                          " there; go on with --output.folder=", moved.string(), problem)};
+    return {moved,
+            concat("output.folder ", path, " was moved to ", moved.string(),
+                   " during the run, which saved step ", metrics.step,
+                   " there and stopped; continue with --output.folder=", moved.string(), problem)};
   }
   if (make_again()) {
     start(config_, 0);
     const std::string problem = finish(path_);
-    return {path_, concat("output.folder ", path,
-                          " was removed while the run wrote it: stopped, and made it again for the "
-                          "checkpoint of step ",
-                          metrics.step,
-                          "; the same command goes on from there, or remove the folder once more",
-                          problem)};
+    return {
+        path_,
+        concat("output.folder ", path,
+               " was removed during the run, which made it again for the "
+               "checkpoint of step ",
+               metrics.step,
+               " and stopped; the same command goes on from there, or remove the folder once more",
+               problem)};
   }
   return {{},
           concat("output.folder ", path,
-                 " was removed while the run wrote it, and something else is at its place, "
-                 "which is left alone: stopped after step ",
+                 " was removed during the run, and something else is at its place, "
+                 "which is left alone; the run stopped after step ",
                  metrics.step, ", which could not be saved")};
 }
 

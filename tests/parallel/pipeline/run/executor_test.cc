@@ -408,7 +408,7 @@ TEST(PipelineExecutor, RefusesWhatDoesNotFit) {
   expect_refused(make(2, 2, {.fed = {"tokens"}}), {"targets", "nobody feeds"});
   expect_refused(make(2, 2, {.fed = {"tokens", "targets"}, .loss = "lost"}), {"\"lost\""});
   expect_refused(make(2, 2, {.fed = {"tokens", "targets"}, .loss = "x1"}), {"x1", "is read"});
-  expect_refused(make(2, 2, good, 7), {"rank 1", "another pipeline than rank 0"});
+  expect_refused(make(2, 2, good, 7), {"rank 1", "a different pipeline from rank 0"});
 }
 
 }  // namespace

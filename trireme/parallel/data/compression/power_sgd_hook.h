@@ -19,7 +19,7 @@ struct PowerSgdOptions {
 // sum M Q, orthonormalised; Q = sum M^T P. Every rank gets P Q^T, the sum of all M projected on P's
 // columns, and keeps its own M - P P^T M. The next step starts with this Q (warm start). Vectors,
 // and matrices that two thin ones would not shrink (r (R + C) >= R C), are sent unchanged. A Q that
-// is not finite, after a step that was not, is drawn anew.
+// is not finite, after a step that was not, is drawn again.
 // State:  error.<parameter> [shape], this rank's; q.<parameter> [C, r], the same on all.
 // Source: Vogels et al. 2019, arXiv:1905.13727 (PowerSGD), algorithms 1 and 2. P is orthonormalised
 //         by Householder QR, which gives orthonormal columns whatever P's rank.

@@ -21,7 +21,7 @@ using GradientFunction = std::function<at::Tensor()>;
 //
 // and gives autograd an undefined gradient if it deferred. Within a stage, either every use of a
 // weight defers or none does; then its gradients are added in the same order as without deferring.
-// What `gradient` captures stays in memory until it has run.
+// The tensors that `gradient` captures stay in memory until it has run.
 // Thread safety: the thread that runs the pipeline, and autograd's threads while they run for it
 class DeferredWork {
  public:

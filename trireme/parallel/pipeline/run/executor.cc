@@ -123,7 +123,7 @@ class PipelineExecutor::Engine {
     const std::vector<std::string> all = comm::all_gather_strings(group_, text);
     for (size_t rank = 0; rank < all.size(); ++rank) {
       TRIREME_CHECK(all[rank] == all[0], "rank ", rank, " of group ", group_.name(),
-                    " has another pipeline than rank 0: ", all[rank], " against ", all[0]);
+                    " has a different pipeline from rank 0: ", all[rank], " against ", all[0]);
     }
   }
 
@@ -278,7 +278,7 @@ class PipelineExecutor::Engine {
   StageExchange exchange_;
   std::map<int, StageRunner> runners_;  // of this rank's stages
 
-  // Of the run under way:
+  // State of the run under way:
   bool keeps_graph_ = true;
   double seed_ = 1;
   PipelineResult result_;

@@ -39,7 +39,7 @@ class StageExchange {
   // Sends what was put.
   void send(const Parcel& parcel);
   void start_recv(const Parcel& parcel);
-  // Returns what was put on this rank, or waits for what start_recv() announced.
+  // Returns the tensors that were put on this rank, or waits for those that start_recv() announced.
   std::vector<EdgeTensor> take(const Parcel& parcel);
 
   TensorChannel& channel() { return channel_; }

@@ -11,8 +11,8 @@
 
 namespace trireme::parallel::inline internal {
 
-// What a backward needs: where gradients enter the graph and where they leave it. The outputs are
-// not kept, so their memory can be freed.
+// The places that a backward needs: where gradients enter the graph and where they leave it. The
+// outputs are not kept, so their memory can be freed.
 // Source: Korthikanti et al. 2022, arXiv:2205.05198, appendix B
 struct StageRunner::Live {
   std::vector<at::Tensor> inputs;  // leaves

@@ -23,7 +23,7 @@ class StageRunner {
 
   // Returns the outputs without their graph. With `keeps_graph`, a backward() must follow. Until
   // then the graph stays in memory, and outputs only if the graph needs them.
-  // Throws: ConfigError when the stage returns another number of outputs than it declares
+  // Throws: ConfigError when the stage does not return as many outputs as it declares
   std::vector<EdgeTensor> forward(int64_t microbatch, std::vector<EdgeTensor> inputs,
                                   bool keeps_graph);
   // Takes the outputs' gradients and returns the inputs' gradients, undefined where there is none.

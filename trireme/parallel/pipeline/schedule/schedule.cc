@@ -95,7 +95,7 @@ ScheduleOptions complete(const Builder& builder, ScheduleOptions options) {
   check_range("the number of pipeline ranks", options.num_ranks, 1, kMost);
   check_range("the number of microbatches", options.num_microbatches, 1, kMost);
   if (options.num_chunks == 0) options.num_chunks = builder.default_chunks;
-  check_range(concat("the number of stages a rank for ", builder.name), options.num_chunks,
+  check_range(concat("the number of stages per rank for ", builder.name), options.num_chunks,
               builder.min_chunks, builder.max_chunks);
   const size_t num_costs = options.costs.stages.size();
   const auto num_stages = static_cast<size_t>(options.num_ranks) * options.num_chunks;

@@ -75,7 +75,7 @@ class Checker {
     const bool weight = action.kind == ActionKind::kBackwardWeight;
     const auto add = [&](ActionKind part) {
       if (!parts_.insert({part, action.stage, action.microbatch}).second)
-        refuse(rank, action, "it is there twice");
+        refuse(rank, action, "it appears twice");
     };
     if (action.kind == ActionKind::kForward) return add(ActionKind::kForward);
     if (!weight) add(ActionKind::kBackwardInput);
@@ -97,7 +97,7 @@ class Checker {
     if (schedule_.rank_of_stage[from] == schedule_.rank_of_stage[to])
       refuse(rank, action, "both stages are on rank ", rank);
     auto& ends = is_send(action.kind) ? sends_ : recvs_;
-    if (!ends.insert(transfer_of(action)).second) refuse(rank, action, "it is there twice");
+    if (!ends.insert(transfer_of(action)).second) refuse(rank, action, "it appears twice");
   }
 
   void need_part(ActionKind part, int stage, int microbatch) const {

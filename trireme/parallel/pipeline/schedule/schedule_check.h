@@ -20,7 +20,7 @@ std::vector<PeakActivations> peak_activations(const Schedule& schedule);
 // Throws: ConfigError naming rank, action and reason, when
 //         - an action is on a rank that does not hold its stage, or its stage or microbatch is out
 //           of range
-//         - a forward, or a part of a backward, is missing or there twice
+//         - a forward, or a part of a backward, is missing or appears twice
 //         - the backwards of a stage, or its weight parts, are not in ascending order
 //         - a send has no recv, a recv no send, or an edge between ranks has neither
 //         - an action comes before what it needs, or ranks wait for each other in a circle (with

@@ -75,7 +75,8 @@ void check(std::span<const LayerCost> layers, const SplitOptions& options) {
   TRIREME_CHECK(options.num_stages >= 1, "a split into ", options.num_stages,
                 " stages; expected at least 1");
   TRIREME_CHECK(std::ssize(layers) >= options.num_stages, "a split of ", layers.size(),
-                " layers into ", options.num_stages, " stages; expected a layer a stage or more");
+                " layers into ", options.num_stages,
+                " stages; expected at least one layer per stage");
   TRIREME_CHECK(options.held_microbatches.empty() ||
                     std::ssize(options.held_microbatches) == options.num_stages,
                 "held microbatches of ", options.held_microbatches.size(), " stages; expected ",
@@ -97,7 +98,7 @@ std::vector<int> split_layers(std::span<const LayerCost> layers, const SplitOpti
       [&](int stage, int begin, int end) { return splitter.memory(stage, begin, end); }, larger);
   TRIREME_CHECK(needed <= options.memory_limit, "no split of ", layers.size(), " layers into ",
                 options.num_stages, " stages fits ", static_cast<int64_t>(options.memory_limit),
-                " bytes a stage; the best needs ", static_cast<int64_t>(needed), ": ",
+                " bytes per stage; the best needs ", static_cast<int64_t>(needed), ": ",
                 static_cast<int64_t>(needed - options.memory_limit),
                 " more. Use more stages, smaller microbatches or recompute");
   const auto fits = [&](int stage, int begin, int end) {

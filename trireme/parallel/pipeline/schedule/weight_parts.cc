@@ -128,7 +128,7 @@ Schedule fill_weight_parts(const std::vector<Schedule>& orders, const ScheduleOp
     }
   }
   TRIREME_CHECK(best.has_value(), "a memory limit of ", microbatches,
-                " microbatches a rank is too little for ", orders.front().name, " over ",
+                " microbatches per rank is too little for ", orders.front().name, " over ",
                 options.num_ranks, " ranks; expected at least ", options.num_ranks);
   return *std::move(best);
 }

@@ -11,9 +11,9 @@ namespace trireme::parallel::inline internal {
 double activation_change(const Action& action, double kept_for_weight);
 
 // Fills each of `orders` with weight parts in several ways and returns the cheapest by
-// options.costs. Weight parts go into gaps that are long enough, or nearly; where memory_limit
-// leaves no room for a forward; and the rest at the end. `orders` contain only forwards and input
-// parts.
+// options.costs. Weight parts go into gaps that are long enough or nearly so, and to places where
+// memory_limit leaves no room for a forward. The rest go to the end. `orders` contain only forwards
+// and input parts.
 // Throws: ConfigError when no order fits within memory_limit
 // Source: Qi et al. 2023, arXiv:2401.10241, section 4
 Schedule fill_weight_parts(const std::vector<Schedule>& orders, const ScheduleOptions& options);
