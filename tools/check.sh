@@ -11,14 +11,7 @@ for check in layers mirror length docs; do
   python3 "tools/check_$check.py" || failed+=("$check")
 done
 
-check_format() {
-  local format
-  format=$(find_clang clang-format) || return 1
-  git ls-files -z -- '*.h' '*.cc' | xargs -0 -r "$format" --dry-run -Werror && echo "format: ok" && return 0
-  echo "format: run 'make format'" >&2
-  return 1
-}
-check_format || failed+=(format)
+tools/format.sh --check || failed+=(format)
 
 # clang-tidy reads no precompiled header of GCC's: a tree that is configured without them and never built.
 configure_tidy() {
