@@ -12,16 +12,18 @@ if [[ ${1:-} == --check ]]; then
 fi
 files=("$@")
 ((${#files[@]})) || mapfile -d '' files < <(git ls-files -z --cached --others --exclude-standard -- '*.h' '*.cc')
-if ((!check)); then
-  exec "$format" -i "${files[@]}"
+
+# Compares texts: at `inline` in the comment behind a namespace, version 14 --dry-run objects and -i writes what is there,
+# which makes the build do everything again.
+differing=()
+if ! cmp -s <(cat "${files[@]}") <("$format" "${files[@]}"); then
+  for file in "${files[@]}"; do
+    cmp -s "$file" <("$format" "$file") || differing+=("$file")
+  done
 fi
-# Compares texts: --dry-run of version 14 objects to `inline` in the comment behind a namespace, and then keeps it.
-if cmp -s <(cat "${files[@]}") <("$format" "${files[@]}"); then
-  echo "format: ok"
-  exit 0
+((${#differing[@]})) || { ((!check)) || echo "format: ok"; exit 0; }
+if ((check)); then
+  printf "format: %s\n" "${differing[@]}" "run 'make format'" >&2
+  exit 1
 fi
-for file in "${files[@]}"; do
-  cmp -s "$file" <("$format" "$file") || echo "format: $file" >&2
-done
-echo "format: run 'make format'" >&2
-exit 1
+"$format" -i "${differing[@]}"

@@ -8,7 +8,7 @@ namespace trireme {
 namespace {
 
 enum class Oar { kShort, kLong };
-constexpr Choice<Oar> kOars[] = {{"short", Oar::kShort}, {"long", Oar::kLong}};
+constexpr Choice<Oar> kOarNames[] = {{"short", Oar::kShort}, {"long", Oar::kLong}};
 std::vector<std::string> ports() { return {"Piraeus", "Delos"}; }
 
 struct ShipConfig {
@@ -21,7 +21,7 @@ struct ShipConfig {
   TRIREME_KEY(std::string, home, "Piraeus", kMustStay, "port", ports)
   TRIREME_KEY(std::string, name, "Olympias, of Athens", kNotKept, "any text")
   TRIREME_KEY(bool, ram, true, kMustStay, "has one")
-  TRIREME_KEY(Oar, oar, Oar::kLong, kMayChange, "of each rower", kOars)
+  TRIREME_KEY(Oar, oar, Oar::kLong, kMayChange, "of each rower", kOarNames)
   TRIREME_KEYS_END()
 };
 

@@ -2,14 +2,16 @@
 
 #include <limits>
 #include <map>
-#include <random>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/harness/draw.h"
+
 namespace trireme::checkpoint {
 namespace {
 
+using harness::Draw;
 using mesh::Box;
 using ::testing::HasSubstr;
 using Shape = std::vector<int64_t>;
@@ -51,17 +53,6 @@ bool covers_once(const Shape& shape, const std::vector<Box>& boxes) {
   }
   return std::ranges::all_of(count, [](const auto& each) { return each.second == 1; });
 }
-
-class Draw {
- public:
-  explicit Draw(uint64_t seed) : engine_(seed) {}
-  int64_t below(int64_t limit) {
-    return static_cast<int64_t>(engine_() % static_cast<uint64_t>(limit));
-  }
-
- private:
-  std::mt19937_64 engine_;
-};
 
 // Cuts the box into parts, each again.
 void cut(const Box& box, int depth, Draw& draw, std::vector<Box>& parts) {

@@ -1,14 +1,13 @@
 // Checkpoints whose checksums are all right and whose structure is not: whoever writes one knows
 // the format. Each is refused with one line before anything is allocated, or loads exactly what its
 // pieces say.
-#include <random>
-
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include "tests/checkpoint/signed_manifest.h"
+#include "tests/harness/draw.h"
 #include "tests/harness/ranks.h"
 #include "tests/harness/temporary_folder.h"
 #include "tests/harness/tensors.h"
@@ -19,6 +18,7 @@ namespace trireme::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
+using harness::Draw;
 using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::AnyOf;
@@ -260,15 +260,6 @@ TEST_F(Hostile, ATensorsDtypeAndShapeInTheFileMustBeThePieces) {
 }
 
 // --- of any manifest that passes, every loaded element comes from exactly one checked piece
-
-class Draw {
- public:
-  explicit Draw(uint64_t seed) : engine_(seed) {}
-  size_t below(size_t limit) { return engine_() % limit; }
-
- private:
-  std::mt19937_64 engine_;
-};
 
 // One edit of the pieces of "rows" or "columns"; some leave a manifest that is right.
 void edit_pieces(json& body, Draw& draw) {

@@ -14,7 +14,7 @@
 namespace trireme::checkpoint {
 namespace {
 
-constexpr int kRanks = 2;
+constexpr int kSavingRanks = 2;
 constexpr int64_t kLength = 32 << 10;
 
 // The content tells the step.
@@ -23,8 +23,8 @@ at::Tensor content(int64_t step, int tensor) {
 }
 
 void save_step(const std::filesystem::path& root, int64_t step) {
-  harness::run_ranks(kRanks, [&](comm::Communicator& world) {
-    const mesh::Layout sharded({kLength}, {{"data", kRanks}}, {mesh::Placement::sharded(0)});
+  harness::run_ranks(kSavingRanks, [&](comm::Communicator& world) {
+    const mesh::Layout sharded({kLength}, {{"data", kSavingRanks}}, {mesh::Placement::sharded(0)});
     std::vector<Entry> entries;
     for (int i = 0; i < 3; ++i)
       entries.push_back(part_of("w" + std::to_string(i), content(step, i), sharded, world.rank()));

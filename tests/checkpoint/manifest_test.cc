@@ -121,7 +121,7 @@ TEST(Manifest, PiecesMustMakeUpTheWholeTensor) {
               HasSubstr("reaches outside the shape [3, 4]"));
   EXPECT_THAT(error([](Manifest& m) { m.files.pop_back(); }), HasSubstr("not listed"));
   EXPECT_THAT(error([](Manifest& m) { m.files[0].name = "../a"; }),
-              HasSubstr("the file name \"../a\" is none"));
+              HasSubstr("the file name \"../a\" is not one"));
 }
 
 TEST(Manifest, AStateThatIsNotJsonIsRefused) {

@@ -89,7 +89,7 @@ class ModelParallel(ProgramTest):
                 expected = self.train(f"{name} at rest", ranks, *options, steps=6)
                 output = self.succeed("train", "tiny.toml", "--ranks", ranks, "--train.steps=6",
                                       f"--output.folder={name}", *options, "--parallel.rebalance_interval=2")
-                moved = re.search(rf"layers of the stages {before} -> ([\d,]+), whose", output)
+                moved = re.search(rf"layers of the stages {before} -> ([\d,]+), to even", output)
                 self.assertTrue(moved, output)
                 after = [int(count) for count in moved[1].split(",")]
                 self.assertEqual(sum(after), layers)

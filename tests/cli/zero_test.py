@@ -8,7 +8,7 @@ STEPS = 20
 ALL_BITS = 1 << 30
 
 
-class Zero(ProgramTest):
+class ZeroTest(ProgramTest):
     def train(self, run, ranks, *overrides, batch=24):
         self.succeed("train", "tiny.toml", "--ranks", ranks, "--threads", 1, f"--train.steps={STEPS}",
                      f"--train.global_batch={batch}", "--train.micro_batch=2", "--checkpoint.interval=0",
@@ -51,10 +51,38 @@ class Zero(ProgramTest):
                 self.assert_same(self.train(f"variant-{i}", ranks, *common, *variant, batch=batch), expected,
                                  f"{ranks} ranks, {variant}")
 
+
+class Zero(ZeroTest):
     def test_every_stage_on_one_to_four_ranks(self):
         for ranks in (1, 2, 3, 4):
             self.setUp()
             self.compare(ranks, [(f"--parallel.zero={zero}",) for zero in (1, 2, 3)])
+
+    def test_reproducible_on_one_two_and_four_ranks(self):
+        option = "--train.reproducible=true"
+        expected = self.train("one", 1, option, batch=16)
+        for ranks in (1, 2, 4):
+            for zero in (0, 1, 2, 3):
+                run = f"{ranks}-{zero}"
+                self.assert_same(self.train(run, ranks, option, f"--parallel.zero={zero}", batch=16), expected, run)
+        hybrid = self.train("hybrid", 4, option, "--parallel.zero=3", "--parallel.shard=2", batch=16)
+        self.assert_same(hybrid, expected, "hybrid")
+        self.assertNotEqual(self.train("in-rank-order", 4, batch=16)[0], expected[0], "nothing to show")
+
+    def test_resumed_at_another_stage(self):
+        common = ("train", "tiny.toml", "--ranks", 2, "--threads", 1, "--train.micro_batch=2",
+                  "--train.precision=bf16", "--optimizer.schedule=constant")
+        self.succeed(*common, "--train.steps=20", "--output.folder=whole")
+        for first, second in ((3, 0), (0, 3), (1, 2)):
+            run = f"{first}-{second}"
+            self.succeed(*common, "--train.steps=10", f"--output.folder={run}", f"--parallel.zero={first}")
+            self.succeed(*common, "--train.steps=20", f"--output.folder={run}", f"--parallel.zero={second}")
+            self.assertEqual(self.curve(run), self.curve("whole"))
+            self.assertTrue(self.tensors(run) == self.tensors("whole"))
+
+
+class ZeroOptions(ZeroTest):
+    """Each option at each stage (`make test-all`); parity_test has some of them together."""
 
     def test_buckets_and_overlap(self):
         self.compare(2, [(f"--parallel.zero={zero}", option) for zero in (0, 2, 3) for option in (
@@ -89,28 +117,6 @@ class Zero(ProgramTest):
             self.setUp()
             self.compare(2, [(f"--parallel.zero={zero}",) for zero in (1, 3)], f"--optimizer.name={name}",
                          f"--optimizer.learning_rate={rate}")
-
-    def test_reproducible_on_one_two_and_four_ranks(self):
-        option = "--train.reproducible=true"
-        expected = self.train("one", 1, option, batch=16)
-        for ranks in (1, 2, 4):
-            for zero in (0, 1, 2, 3):
-                run = f"{ranks}-{zero}"
-                self.assert_same(self.train(run, ranks, option, f"--parallel.zero={zero}", batch=16), expected, run)
-        hybrid = self.train("hybrid", 4, option, "--parallel.zero=3", "--parallel.shard=2", batch=16)
-        self.assert_same(hybrid, expected, "hybrid")
-        self.assertNotEqual(self.train("in-rank-order", 4, batch=16)[0], expected[0], "nothing to show")
-
-    def test_resumed_at_another_stage(self):
-        common = ("train", "tiny.toml", "--ranks", 2, "--threads", 1, "--train.micro_batch=2",
-                  "--train.precision=bf16", "--optimizer.schedule=constant")
-        self.succeed(*common, "--train.steps=20", "--output.folder=whole")
-        for first, second in ((3, 0), (0, 3), (1, 2)):
-            run = f"{first}-{second}"
-            self.succeed(*common, "--train.steps=10", f"--output.folder={run}", f"--parallel.zero={first}")
-            self.succeed(*common, "--train.steps=20", f"--output.folder={run}", f"--parallel.zero={second}")
-            self.assertEqual(self.curve(run), self.curve("whole"))
-            self.assertTrue(self.tensors(run) == self.tensors("whole"))
 
 
 if __name__ == "__main__":

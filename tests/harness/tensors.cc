@@ -27,6 +27,15 @@ void assert_same_bits(const at::Tensor& actual, const at::Tensor& expected,
   }
 }
 
+void assert_same_bits(const std::map<std::string, at::Tensor>& actual,
+                      const std::map<std::string, at::Tensor>& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (const auto& [name, tensor] : expected) {
+    ASSERT_TRUE(actual.contains(name)) << name;
+    assert_same_bits(actual.at(name), tensor, name);
+  }
+}
+
 void assert_close(const at::Tensor& actual, const at::Tensor& expected, double relative,
                   double absolute, const std::string& what) {
   ASSERT_EQ(actual.sizes(), expected.sizes()) << what;

@@ -5,8 +5,10 @@ Reads TRIREME_SOURCE and TRIREME_BUILD, the project's root and build. Builds wit
 nothing is downloaded, and beside the project's build, so that ccache knows the paths.
 """
 
+import contextlib
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -36,9 +38,11 @@ def run(command, **options):
 
 def main():
     source = pathlib.Path(os.environ["TRIREME_SOURCE"])
-    beside = pathlib.Path(os.environ["TRIREME_BUILD"]).parent
-    with (tempfile.TemporaryDirectory(prefix="trireme-install-") as folder,
-          tempfile.TemporaryDirectory(prefix="install-test-", dir=beside) as build):
+    # The same path each time: ccache compares the path of the precompiled header.
+    build = pathlib.Path(os.environ["TRIREME_BUILD"]).parent / "install-test"
+    shutil.rmtree(build, ignore_errors=True)
+    with (tempfile.TemporaryDirectory(prefix="trireme-install-") as folder, contextlib.ExitStack() as at_end):
+        at_end.callback(shutil.rmtree, build, ignore_errors=True)
         folder = pathlib.Path(folder)
         run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"])
         python = folder / "venv/bin/python"

@@ -21,7 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-std::string refusal(const fs::path& target) {
+std::string error_of(const fs::path& target) {
   return harness::message_of<ConfigError>([&] { const NewFolder folder(target); });
 }
 
@@ -61,18 +61,18 @@ TEST(NewFolder, WhatIsThereStays) {
   const harness::TemporaryFolder outer;
   fs::create_directory(outer / "full");
   write_file_atomically(outer / "full/file", "text");
-  EXPECT_THAT(refusal(outer / "full"), AllOf(HasSubstr("not empty"), HasSubstr("it holds file"),
-                                             HasSubstr("choose another, or remove it")));
-  EXPECT_THAT(refusal(outer / "full/file"), HasSubstr("is a file"));
-  EXPECT_THAT(refusal(outer / "full/file/below"), HasSubstr("cannot make"));
+  EXPECT_THAT(error_of(outer / "full"), AllOf(HasSubstr("not empty"), HasSubstr("it holds file"),
+                                              HasSubstr("choose another, or remove it")));
+  EXPECT_THAT(error_of(outer / "full/file"), HasSubstr("is a file"));
+  EXPECT_THAT(error_of(outer / "full/file/below"), HasSubstr("cannot make"));
   EXPECT_EQ(read_file(outer / "full/file"), "text");
 }
 
 TEST(NewFolder, TwoAtATimeForOnePlaceAreRefused) {
   const harness::TemporaryFolder outer;
   NewFolder folder(outer / "new");
-  EXPECT_THAT(refusal(outer / "new"), HasSubstr("another program"));
-  EXPECT_EQ(refusal(outer / "other"), "");
+  EXPECT_THAT(error_of(outer / "new"), HasSubstr("another program"));
+  EXPECT_EQ(error_of(outer / "other"), "");
   write_file_atomically(folder.path() / "file", "text");
   folder.commit();
   EXPECT_THAT(names_in(outer / "new"), ElementsAre("file"));

@@ -55,7 +55,7 @@ TEST(BenchReport, TheListHasEveryKeyAndThePeers) {
   EXPECT_DOUBLE_EQ(list[0]["gloo_microseconds"], 125);
   EXPECT_DOUBLE_EQ(list[0]["ratio_gloo"], 100);
   EXPECT_FALSE(list[1].contains("ratio_gloo"));
-  EXPECT_EQ(json_list({}), "[]");
+  EXPECT_EQ(json_list(std::span<const CommResult>{}), "[]");
 }
 
 TEST(BenchReport, RowsAreAsWideAsTheHeader) {

@@ -11,14 +11,14 @@ namespace trireme::comm {
 namespace {
 
 // Done when the test says so.
-class FakeWork : public c10d::Work {
+class FakeC10dWork : public c10d::Work {
  public:
   void end(std::exception_ptr error = nullptr) { finish(std::move(error)); }
 };
 
 TEST(CompletionWatch, TellsOnceWhenAllWorksAreDone) {
-  const auto first = c10::make_intrusive<FakeWork>();
-  const auto second = c10::make_intrusive<FakeWork>();
+  const auto first = c10::make_intrusive<FakeC10dWork>();
+  const auto second = c10::make_intrusive<FakeC10dWork>();
   CompletionWatch watch(c10::DeviceType::CPU);
   std::promise<bool> end;  // a second call would throw in the watch's thread
   std::atomic<bool> has_ended = false;
@@ -36,7 +36,7 @@ TEST(CompletionWatch, TellsOnceWhenAllWorksAreDone) {
 }
 
 TEST(CompletionWatch, TellsAFailure) {
-  const auto work = c10::make_intrusive<FakeWork>();
+  const auto work = c10::make_intrusive<FakeC10dWork>();
   CompletionWatch watch(c10::DeviceType::CPU);
   std::promise<bool> end;
   watch.add({work}, [&](bool succeeded) { end.set_value(succeeded); });
@@ -63,8 +63,8 @@ TEST(CompletionWatch, TellsWhatIsDoneWhenItEnds) {
     {
       CompletionWatch watch(c10::DeviceType::CPU);
       const auto on_end = [&](bool succeeded) { num_successes += succeeded ? 1 : 0; };
-      const auto first = c10::make_intrusive<FakeWork>();
-      const auto last = c10::make_intrusive<FakeWork>();
+      const auto first = c10::make_intrusive<FakeC10dWork>();
+      const auto last = c10::make_intrusive<FakeC10dWork>();
       watch.add({first}, on_end);
       first->end();
       last->end();
@@ -79,7 +79,7 @@ TEST(CompletionWatch, GivesUpWhatIsNotDone) {
   {
     CompletionWatch watch(c10::DeviceType::CPU);
     std::promise<bool> seen;
-    watch.add({c10::make_intrusive<FakeWork>()}, [&](bool) { ++num_ends; });
+    watch.add({c10::make_intrusive<FakeC10dWork>()}, [&](bool) { ++num_ends; });
     watch.add({}, [&](bool) { seen.set_value(true); });
     seen.get_future().wait();
   }

@@ -20,7 +20,7 @@
 namespace trireme::comm {
 namespace {
 
-WorldInfo info_of(int rank, int size, const std::string& store) {
+WorldInfo world_info_of(int rank, int size, const std::string& store) {
   return {.rank = rank,
           .size = size,
           .local_rank = rank,
@@ -34,7 +34,7 @@ WorldInfo info_of(int rank, int size, const std::string& store) {
 void expect_world(const std::string& store, const std::string& transport,
                   const std::string& runs_on) {
   const auto statuses = harness::fork_processes(3, [&](int rank) {
-    const auto world = connect_world(info_of(rank, 3, store), transport);
+    const auto world = connect_world(world_info_of(rank, 3, store), transport);
     EXPECT_EQ(world->rank(), rank);
     EXPECT_EQ(transport_of(*world), runs_on);
     at::Tensor data = at::ones({4});
@@ -49,7 +49,7 @@ TEST(Rendezvous, OffersNcclWhereTheBuildHasIt) {
   const harness::TemporaryFolder folder;
   std::string error;
   try {
-    connect_world(info_of(0, 1, "file:" + (folder / "store").string()), "nccl");
+    connect_world(world_info_of(0, 1, "file:" + (folder / "store").string()), "nccl");
   } catch (const std::exception& caught) {  // NCCL's own, on a machine without a GPU
     error = caught.what();
   }
@@ -82,7 +82,7 @@ TEST(Rendezvous, RefusesUnknownTransportsAndWorldsThatCannotMeet) {
   EXPECT_ERROR(ConfigError, connect_world(info, "gloo"), "no store to meet over; set MASTER_ADDR");
   const WorldInfo spread{0, 4, 0, 2, "galley"};
   EXPECT_ERROR(ConfigError, connect_world(spread, "auto"), "has 4 ranks, of which 2 on this host");
-  EXPECT_ERROR(ConfigError, Rendezvous(info_of(0, 1, "tcp://127.0.0.1:port")).store(),
+  EXPECT_ERROR(ConfigError, Rendezvous(world_info_of(0, 1, "tcp://127.0.0.1:port")).store(),
                "expected tcp://HOST:PORT");
 }
 
@@ -92,7 +92,7 @@ TEST(Rendezvous, AgreesOnANameThatIsNoOtherJobs) {
   const auto job_of = [&](int round) {
     const harness::TemporaryFolder names;
     const auto write = [&](int rank) {
-      Rendezvous rendezvous(info_of(rank, 2, store));
+      Rendezvous rendezvous(world_info_of(rank, 2, store));
       const std::string job = rendezvous.job("auto");
       EXPECT_EQ(rendezvous.job("gloo"), job) << "once and for all";
       std::ofstream(names / std::to_string(rank)) << job;
@@ -106,7 +106,7 @@ TEST(Rendezvous, AgreesOnANameThatIsNoOtherJobs) {
   EXPECT_GE(first.size(), 32u);
   EXPECT_NE(job_of(1), first) << "through the same file";
   // mpirun's ranks meet without a store, and those of one launch under its name.
-  EXPECT_EQ(Rendezvous(info_of(0, 2, store)).job("mpi"), info_of(0, 2, store).job);
+  EXPECT_EQ(Rendezvous(world_info_of(0, 2, store)).job("mpi"), world_info_of(0, 2, store).job);
   EXPECT_EQ(Rendezvous({0, 1, 0, 1, "galley"}).job("auto"), "galley");
 }
 
@@ -116,7 +116,7 @@ TEST(Rendezvous, ConnectsOneWorldAfterTheOther) {
   port.release();
   EXPECT_EQ(harness::fork_processes(3,
                                     [&](int rank) {
-                                      Rendezvous rendezvous(info_of(rank, 3, store));
+                                      Rendezvous rendezvous(world_info_of(rank, 3, store));
                                       for (int round = 0; round < 4; ++round) {
                                         const auto world = rendezvous.connect("auto");
                                         at::Tensor data = at::ones({4});
@@ -131,15 +131,16 @@ TEST(Rendezvous, RanksThatNeverComeAreNamed) {
   const harness::TemporaryFolder folder;
   GroupOptions options;
   options.timeout = std::chrono::milliseconds(200);
-  EXPECT_ERROR(CommError,
-               connect_world(info_of(1, 3, "file:" + (folder / "store").string()), "auto", options),
-               "rank 1 of 3: these ranks did not come within 0.2 s: 0 2");
+  EXPECT_ERROR(
+      CommError,
+      connect_world(world_info_of(1, 3, "file:" + (folder / "store").string()), "auto", options),
+      "rank 1 of 3: these ranks did not come within 0.2 s: 0 2");
 }
 
 TEST(Rendezvous, WhoWasRefusedIsInTheErrorOfRanksThatNeverCame) {
   Port port;
   const TcpAddress address = port.address();
-  const auto info = info_of(0, 2, concat("tcp://127.0.0.1:", port.number()));
+  const auto info = world_info_of(0, 2, concat("tcp://127.0.0.1:", port.number()));
   port.release();
   std::promise<std::string> told;
   Rendezvous rendezvous(info,
@@ -164,7 +165,7 @@ TEST(Rendezvous, ConnectsOverGlooByName) {
 TEST(Rendezvous, AnInterfaceThatDoesNotExistIsTheSameConfigErrorOnAllRanks) {
   const harness::TemporaryFolder folder;
   const auto statuses = harness::fork_processes(2, [&](int rank) {
-    WorldInfo info = info_of(rank, 2, "file:" + (folder / "store").string());
+    WorldInfo info = world_info_of(rank, 2, "file:" + (folder / "store").string());
     if (rank == 1) info.interface = "oar0";
     EXPECT_ERROR(ConfigError, connect_world(info, "gloo"),
                  "rank 1: GLOO_SOCKET_IFNAME is \"oar0\"");

@@ -16,10 +16,10 @@ namespace trireme::comm {
 namespace {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
-constexpr std::chrono::seconds kPatience{60};
+constexpr std::chrono::seconds kSessionPatience{60};
 
 std::future<std::string> join(const StorePtr& store, int rank, int size,
-                              std::chrono::milliseconds timeout = kPatience) {
+                              std::chrono::milliseconds timeout = kSessionPatience) {
   return std::async(std::launch::async,
                     [=] { return agree_on_session(store, rank, size, timeout); });
 }
@@ -79,7 +79,7 @@ TEST(Session, ARankThatStartedBeforeRankZeroIsNotTakenForAnEarlierOne) {
   auto zero = join(store, 0, 2);
   while (!store->check({"welcome/0123456789abcdef0123456789abcdef"})) std::this_thread::yield();
   EXPECT_EQ(zero.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
-  const std::string mine = agree_on_session(store, 1, 2, kPatience);
+  const std::string mine = agree_on_session(store, 1, 2, kSessionPatience);
   EXPECT_EQ(zero.get(), mine);
 }
 

@@ -25,9 +25,9 @@
 namespace trireme::comm {
 namespace {
 
-constexpr size_t kArena = 1 << 20;
-constexpr size_t kCount = 1000;
-constexpr size_t kBytes = kCount * sizeof(float);
+constexpr size_t kPeerArena = 1 << 20;
+constexpr size_t kPeerCount = 1000;
+constexpr size_t kPeerBytes = kPeerCount * sizeof(float);
 constexpr float kOurs = 1;
 constexpr auto kTheirs = std::bit_cast<float>(0x40404040);  // at every byte the same
 
@@ -51,11 +51,11 @@ class Pair {
  public:
   explicit Pair(size_t slot_bytes) : options_{"pair", slot_bytes, std::chrono::seconds(60)} {
     const size_t heap_offset = round_up(Exchange::segment_bytes(2, options_), 4096);
-    segment_ = make_thread_segments()->create("pair", 0, {heap_offset, 2 * kArena});
-    heap_ = Heap::in(segment_, heap_offset, kArena, 0, 2);
+    segment_ = make_thread_segments()->create("pair", 0, {heap_offset, 2 * kPeerArena});
+    heap_ = Heap::in(segment_, heap_offset, kPeerArena, 0, 2);
     ours_ = std::make_unique<Exchange>(segment_, 0, 2, options_);
     theirs_ = std::make_unique<Exchange>(segment_, 1, 2, options_);
-    fill({heap_->at(0), 2 * kArena});
+    fill({heap_->at(0), 2 * kPeerArena});
     for (int phase = 0; phase < 2; ++phase) {
       fill({theirs_->mine(), slot_bytes});
       meet();
@@ -120,13 +120,13 @@ Entry& entry_for_itself(Pair& pair) { return (&entry_for_us(pair))[1]; }
 enum class Kind { kAllReduce, kReduceScatter, kShare, kAllToAll };
 constexpr Kind kKinds[] = {Kind::kAllReduce, Kind::kReduceScatter, Kind::kShare, Kind::kAllToAll};
 
-// Our rank's part in a collective with blocks of kCount floats.
+// Our rank's part in a collective with blocks of kPeerCount floats.
 struct Collective {
   Kind kind;
-  Floats input = Floats(kCount, kOurs);
-  Floats other = Floats(kCount, kOurs);
-  Floats output = Floats(kCount, 0);
-  Floats own = Floats(kCount, 0);
+  Floats input = Floats(kPeerCount, kOurs);
+  Floats other = Floats(kPeerCount, kOurs);
+  Floats output = Floats(kPeerCount, 0);
+  Floats own = Floats(kPeerCount, 0);
 
   void run(const collectives::Shared& shared) {
     const collectives::Reduction sum{at::kFloat, ReduceOp::kSum};
@@ -164,18 +164,19 @@ void post(Pair& pair, Kind kind, uint64_t place) {
       break;
     case Kind::kShare:
       note[0] = place;
-      note[1] = kBytes;
+      note[1] = kPeerBytes;
       break;
     case Kind::kAllToAll:
-      entry_for_us(pair) = {place, kBytes, kBytes};
-      entry_for_itself(pair) = {Heap::kOrdinary, kBytes, kBytes};
+      entry_for_us(pair) = {place, kPeerBytes, kPeerBytes};
+      entry_for_itself(pair) = {Heap::kOrdinary, kPeerBytes, kPeerBytes};
       break;
   }
 }
 
 TEST(PeerMemory, CollectivesTakePlacesWithinTheHeap) {
   for (const Kind kind : kKinds) {
-    for (const uint64_t place : {uint64_t{0}, kArena - kBytes, 2 * kArena - kBytes}) {
+    for (const uint64_t place :
+         {uint64_t{0}, kPeerArena - kPeerBytes, 2 * kPeerArena - kPeerBytes}) {
       Pair pair(16 << 10);
       Collective call{kind};
       post(pair, kind, place);
@@ -186,9 +187,9 @@ TEST(PeerMemory, CollectivesTakePlacesWithinTheHeap) {
 }
 
 TEST(PeerMemory, CollectivesRefusePlacesOutsideOfTheHeapAndNameThePeer) {
-  const uint64_t places[] = {2 * kArena,        2 * kArena - kBytes + 64,
-                             kArena - 64,  // into the next arena
-                             ~uint64_t{0} - 1,  ~uint64_t{0} - kBytes,
+  const uint64_t places[] = {2 * kPeerArena,    2 * kPeerArena - kPeerBytes + 64,
+                             kPeerArena - 64,  // into the next arena
+                             ~uint64_t{0} - 1,  ~uint64_t{0} - kPeerBytes,
                              uint64_t{1} << 46, uint64_t{1} << 63};
   for (const Kind kind : kKinds) {
     for (const uint64_t place : places) {
@@ -198,7 +199,7 @@ TEST(PeerMemory, CollectivesRefusePlacesOutsideOfTheHeapAndNameThePeer) {
       const std::string error = pair.error_of([&] { call.run(pair.shared()); });
       EXPECT_PRED2(contains, error, "test #3 of group pair (2 ranks)");
       EXPECT_PRED2(contains, error,
-                   concat("rank 1 says that its ", kBytes, " bytes lie at ", place));
+                   concat("rank 1 says that its ", kPeerBytes, " bytes lie at ", place));
     }
   }
 }
@@ -222,7 +223,7 @@ TEST(PeerMemory, ReduceScatterRefusesABlockThatIsNeitherStagedNorSymmetric) {
 }
 
 TEST(PeerMemory, OtherSizesThanOursAreRefused) {
-  for (const uint64_t size : {uint64_t{0}, kBytes - 4, kBytes + 4, ~uint64_t{0}}) {
+  for (const uint64_t size : {uint64_t{0}, kPeerBytes - 4, kPeerBytes + 4, ~uint64_t{0}}) {
     Pair pair(16 << 10);
     Collective call{Kind::kShare};
     post(pair, Kind::kShare, Heap::kOrdinary);
@@ -230,7 +231,7 @@ TEST(PeerMemory, OtherSizesThanOursAreRefused) {
     EXPECT_PRED2(contains, pair.error_of([&] { call.run(pair.shared()); }),
                  concat("rank 1 sends ", size, " bytes to rank 0, which expects 4000"));
   }
-  for (const uint64_t size : {uint64_t{0}, kBytes - 4, ~uint64_t{0}}) {
+  for (const uint64_t size : {uint64_t{0}, kPeerBytes - 4, ~uint64_t{0}}) {
     for (const bool sends : {false, true}) {
       Pair pair(16 << 10);
       Collective call{Kind::kAllToAll};
@@ -247,10 +248,10 @@ TEST(PeerMemory, OtherSizesThanOursAreRefused) {
 TEST(PeerMemory, ASizeOfOursThatThePeerHasRewrittenIsNotBelieved) {
   Pair pair(16 << 10);
   Collective call{Kind::kAllToAll};
-  call.output = Floats(kCount / 2, 0);  // what we expect of the peer
+  call.output = Floats(kPeerCount / 2, 0);  // what we expect of the peer
   post(pair, Kind::kAllToAll, Heap::kOrdinary);
   uint64_t* const expected = &reinterpret_cast<Entry*>(pair.our_slot())[1].expected;
-  const auto rewrite_ours = [&] { rewrite(*expected, kBytes / 2, kBytes); };
+  const auto rewrite_ours = [&] { rewrite(*expected, kPeerBytes / 2, kPeerBytes); };
   EXPECT_PRED2(contains, pair.error_of([&] { call.run(pair.shared()); }, rewrite_ours),
                "rank 1 sends 4000 bytes to rank 0, which expects 2000");
 }
@@ -265,11 +266,11 @@ TEST(PeerMemory, RandomWordsOfAPeerEndInAnErrorOrInRightData) {
       switch (random() % 8) {
         case 0: return Heap::kOrdinary;
         case 1: return any % 4;
-        case 2: return any % (2 * kArena);
-        case 3: return any % (2 * kArena) / 64 * 64;
-        case 4: return kBytes;
+        case 2: return any % (2 * kPeerArena);
+        case 3: return any % (2 * kPeerArena) / 64 * 64;
+        case 4: return kPeerBytes;
         case 5: return uint64_t{1} << any % 64;
-        case 6: return Heap::kOrdinary - any % (2 * kBytes);
+        case 6: return Heap::kOrdinary - any % (2 * kPeerBytes);
         default: return any;
       }
     };

@@ -20,8 +20,8 @@
 namespace trireme::comm {
 namespace {
 
-constexpr size_t kBytes = 8192;
-constexpr SegmentSize kSize{kBytes};
+constexpr size_t kSegmentBytes = 8192;
+constexpr SegmentSize kSegmentSize{kSegmentBytes};
 
 std::string path_of(const std::string& job) { return "/dev/shm/trireme-" + job; }
 
@@ -57,7 +57,7 @@ class Creator {
     if (pipe(ready) != 0) throw std::runtime_error("no pipe");
     child_ = fork();
     if (child_ == 0) {
-      const auto segment = make_shm_segments()->create(job, 0, kSize);
+      const auto segment = make_shm_segments()->create(job, 0, kSegmentSize);
       if (write(ready[1], "x", 1) != 1) _exit(1);
       for (;;) pause();
     }
@@ -82,11 +82,11 @@ class Creator {
 
 TEST(ThreadSegments, RanksSeeTheSameZeroedBytes) {
   const auto segments = make_thread_segments();
-  EXPECT_EQ(segments->open("a", 1, kSize), nullptr);
-  const auto created = segments->create("a", 0, kSize);
-  const auto opened = segments->open("a", 1, kSize);
+  EXPECT_EQ(segments->open("a", 1, kSegmentSize), nullptr);
+  const auto created = segments->create("a", 0, kSegmentSize);
+  const auto opened = segments->open("a", 1, kSegmentSize);
   ASSERT_NE(opened, nullptr);
-  EXPECT_EQ(static_cast<int>(created->data()[kBytes - 1]), 0);
+  EXPECT_EQ(static_cast<int>(created->data()[kSegmentBytes - 1]), 0);
   created->data()[5] = std::byte{7};
   EXPECT_EQ(static_cast<int>(opened->data()[5]), 7);
   EXPECT_TRUE(created->is_alive(1));
@@ -94,27 +94,28 @@ TEST(ThreadSegments, RanksSeeTheSameZeroedBytes) {
 
 TEST(ThreadSegments, NameIsFreeAgainWhenAllHaveLetGo) {
   const auto segments = make_thread_segments();
-  auto created = segments->create("a", 0, kSize);
-  EXPECT_ERROR(ConfigError, segments->create("a", 0, kSize), "in use");
-  EXPECT_ERROR(ConfigError, segments->open("a", 1, {2 * kBytes}), "8192 bytes, expected 16384");
+  auto created = segments->create("a", 0, kSegmentSize);
+  EXPECT_ERROR(ConfigError, segments->create("a", 0, kSegmentSize), "in use");
+  EXPECT_ERROR(ConfigError, segments->open("a", 1, {2 * kSegmentBytes}),
+               "8192 bytes, expected 16384");
   created.reset();
-  EXPECT_NE(segments->create("a", 0, kSize), nullptr);
+  EXPECT_NE(segments->create("a", 0, kSegmentSize), nullptr);
 }
 
 TEST(ThreadSegments, FactoriesAreNamespacesOfTheirOwn) {
   const auto one = make_thread_segments();
-  const auto created = one->create("a", 0, kSize);
-  EXPECT_EQ(make_thread_segments()->open("a", 1, kSize), nullptr);
+  const auto created = one->create("a", 0, kSegmentSize);
+  EXPECT_EQ(make_thread_segments()->open("a", 1, kSegmentSize), nullptr);
 }
 
 TEST(ShmSegments, RanksSeeTheSameZeroedBytes) {
   const std::string job = harness::unique_job();
   const auto segments = make_shm_segments();
-  EXPECT_EQ(segments->open(job, 1, kSize), nullptr);
-  const auto created = segments->create(job, 0, kSize);
-  const auto opened = segments->open(job, 1, kSize);
+  EXPECT_EQ(segments->open(job, 1, kSegmentSize), nullptr);
+  const auto created = segments->create(job, 0, kSegmentSize);
+  const auto opened = segments->open(job, 1, kSegmentSize);
   ASSERT_NE(opened, nullptr);
-  EXPECT_EQ(static_cast<int>(opened->data()[kBytes - 1]), 0);
+  EXPECT_EQ(static_cast<int>(opened->data()[kSegmentBytes - 1]), 0);
   created->data()[5] = std::byte{7};
   EXPECT_EQ(static_cast<int>(opened->data()[5]), 7);
 }
@@ -122,9 +123,9 @@ TEST(ShmSegments, RanksSeeTheSameZeroedBytes) {
 TEST(ShmSegments, LivenessFollowsTheAttachedRank) {
   const std::string job = harness::unique_job();
   const auto segments = make_shm_segments();
-  const auto created = segments->create(job, 0, kSize);
+  const auto created = segments->create(job, 0, kSegmentSize);
   EXPECT_FALSE(created->is_alive(1));
-  auto opened = segments->open(job, 1, kSize);
+  auto opened = segments->open(job, 1, kSegmentSize);
   EXPECT_TRUE(created->is_alive(1));
   EXPECT_TRUE(opened->is_alive(0));
   opened.reset();
@@ -134,18 +135,19 @@ TEST(ShmSegments, LivenessFollowsTheAttachedRank) {
 TEST(ShmSegments, RefuseAnotherSizeTakenNamesAndTakenRanks) {
   const std::string job = harness::unique_job();
   const auto segments = make_shm_segments();
-  const auto created = segments->create(job, 0, kSize);
-  EXPECT_ERROR(ConfigError, segments->open(job, 1, {2 * kBytes}), "8192 bytes, expected 16384");
-  EXPECT_ERROR(ConfigError, segments->create(job, 0, kSize), "is in use by another job");
-  const auto opened = segments->open(job, 1, kSize);
-  EXPECT_ERROR(ConfigError, segments->open(job, 1, kSize), "another process is that rank");
-  EXPECT_NE(segments->open(job, 2, kSize), nullptr);  // the name survived the failed create
+  const auto created = segments->create(job, 0, kSegmentSize);
+  EXPECT_ERROR(ConfigError, segments->open(job, 1, {2 * kSegmentBytes}),
+               "8192 bytes, expected 16384");
+  EXPECT_ERROR(ConfigError, segments->create(job, 0, kSegmentSize), "is in use by another job");
+  const auto opened = segments->open(job, 1, kSegmentSize);
+  EXPECT_ERROR(ConfigError, segments->open(job, 1, kSegmentSize), "another process is that rank");
+  EXPECT_NE(segments->open(job, 2, kSegmentSize), nullptr);  // the name survived the failed create
 }
 
 TEST(ShmSegments, SealTakesTheNameAwayAndKeepsTheBytes) {
   const std::string job = harness::unique_job();
-  const auto created = make_shm_segments()->create(job, 0, kSize);
-  const auto opened = make_shm_segments()->open(job, 1, kSize);
+  const auto created = make_shm_segments()->create(job, 0, kSegmentSize);
+  const auto opened = make_shm_segments()->open(job, 1, kSegmentSize);
   EXPECT_TRUE(std::filesystem::exists(path_of(job)));
   created->seal();
   EXPECT_FALSE(std::filesystem::exists(path_of(job)));
@@ -155,8 +157,8 @@ TEST(ShmSegments, SealTakesTheNameAwayAndKeepsTheBytes) {
 
 TEST(ShmSegments, UnsealedNameGoesWithItsCreator) {
   const std::string job = harness::unique_job();
-  auto created = make_shm_segments()->create(job, 0, kSize);
-  auto opened = make_shm_segments()->open(job, 1, kSize);
+  auto created = make_shm_segments()->create(job, 0, kSegmentSize);
+  auto opened = make_shm_segments()->open(job, 1, kSegmentSize);
   opened.reset();
   EXPECT_TRUE(std::filesystem::exists(path_of(job)));
   created.reset();
@@ -175,20 +177,20 @@ TEST(ShmSegments, AskingForMoreThanThereIsSaysHowMuchIsFree) {
 
 TEST(ShmSegments, ForeignFileWithoutALivingCreatorIsNotJoined) {
   const std::string job = harness::unique_job();
-  const ForeignFile foreign(path_of(job), kBytes);
-  EXPECT_EQ(make_shm_segments()->open(job, 1, kSize), nullptr);
-  EXPECT_ERROR(ConfigError, make_shm_segments()->create(job, 0, kSize), "in use");
+  const ForeignFile foreign(path_of(job), kSegmentBytes);
+  EXPECT_EQ(make_shm_segments()->open(job, 1, kSegmentSize), nullptr);
+  EXPECT_ERROR(ConfigError, make_shm_segments()->create(job, 0, kSegmentSize), "in use");
 }
 
 TEST(ShmSegments, ForeignOrDamagedFileOfALivingProcessIsRefused) {
   const std::string job = harness::unique_job();
-  const ForeignFile foreign(path_of(job), kBytes, /*locked_byte=*/0);
-  EXPECT_ERROR(ConfigError, make_shm_segments()->open(job, 1, kSize),
+  const ForeignFile foreign(path_of(job), kSegmentBytes, /*locked_byte=*/0);
+  EXPECT_ERROR(ConfigError, make_shm_segments()->open(job, 1, kSegmentSize),
                "is not shared memory of this version");
   const std::string other = harness::unique_job();
-  const auto created = make_shm_segments()->create(other, 0, kSize);
-  std::filesystem::resize_file(path_of(other), kBytes + 100);
-  EXPECT_ERROR(ConfigError, make_shm_segments()->open(other, 1, kSize), "is damaged");
+  const auto created = make_shm_segments()->create(other, 0, kSegmentSize);
+  std::filesystem::resize_file(path_of(other), kSegmentBytes + 100);
+  EXPECT_ERROR(ConfigError, make_shm_segments()->open(other, 1, kSegmentSize), "is damaged");
 }
 
 // Takes away at the end what a test has put into /dev/shm.
@@ -203,8 +205,8 @@ class Removed {
 
 // What is no file of this user's alone: refused by those who join, left alone by the sweep.
 void expect_untouched(const std::string& job, const std::string& reason) {
-  EXPECT_ERROR(ConfigError, make_shm_segments()->open(job, 1, kSize), reason);
-  EXPECT_ERROR(ConfigError, make_shm_segments()->create(job, 0, kSize), "in use");
+  EXPECT_ERROR(ConfigError, make_shm_segments()->open(job, 1, kSegmentSize), reason);
+  EXPECT_ERROR(ConfigError, make_shm_segments()->create(job, 0, kSegmentSize), "in use");
   sweep_orphans();
   EXPECT_TRUE(std::filesystem::exists(std::filesystem::symlink_status(path_of(job))));
 }
@@ -212,7 +214,8 @@ void expect_untouched(const std::string& job, const std::string& reason) {
 TEST(ShmSegments, ALinkIsNotFollowed) {
   const std::string job = harness::unique_job();
   const std::string other = harness::unique_job();
-  const auto created = make_shm_segments()->create(other, 0, kSize);  // all is well behind it
+  const auto created =
+      make_shm_segments()->create(other, 0, kSegmentSize);  // all is well behind it
   const Removed link(path_of(job));
   std::filesystem::create_symlink(path_of(other), path_of(job));
   expect_untouched(job, "is not a regular file");
@@ -238,22 +241,23 @@ TEST(ShmSegments, AFolderIsRefused) {
 
 TEST(ShmSegments, AFileThatOthersMayWriteIsRefused) {
   const std::string job = harness::unique_job();
-  const auto created = make_shm_segments()->create(job, 0, kSize);
+  const auto created = make_shm_segments()->create(job, 0, kSegmentSize);
   for (const int mode : {0620, 0602, 0640, 0604}) {
     std::filesystem::permissions(path_of(job), std::filesystem::perms(mode));
     expect_untouched(job, concat("is open to other users (mode ", std::oct, mode));
   }
   std::filesystem::permissions(path_of(job), std::filesystem::perms(0600));
-  EXPECT_NE(make_shm_segments()->open(job, 1, kSize), nullptr);
+  EXPECT_NE(make_shm_segments()->open(job, 1, kSegmentSize), nullptr);
 }
 
 TEST(ShmSegments, AHeaderWithSizesThatOverflowIsRefused) {
   const std::string job = harness::unique_job();
-  const auto created = make_shm_segments()->create(job, 0, kSize);
-  const uint64_t sizes[] = {~uint64_t{0} - 4095, kBytes + 4096};  // their sum is that of kSize
+  const auto created = make_shm_segments()->create(job, 0, kSegmentSize);
+  const uint64_t sizes[] = {~uint64_t{0} - 4095,
+                            kSegmentBytes + 4096};  // their sum is that of kSegmentSize
   std::fstream file(path_of(job), std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(sizeof(uint64_t)).write(reinterpret_cast<const char*>(sizes), sizeof(sizes)).flush();
-  EXPECT_ERROR(ConfigError, make_shm_segments()->open(job, 1, kSize), "expected 8192");
+  EXPECT_ERROR(ConfigError, make_shm_segments()->open(job, 1, kSegmentSize), "expected 8192");
 }
 
 TEST(ShmSegments, ReservableBytesAreBoundedAndFollowTheLimits) {
@@ -292,9 +296,9 @@ TEST(ShmSegments, WhatADeadCreatorLeftIsNotJoinedAndIsSwept) {
   ASSERT_TRUE(creator.created());
   sweep_orphans();
   EXPECT_TRUE(std::filesystem::exists(path_of(job))) << "a live segment was swept";
-  EXPECT_NE(make_shm_segments()->open(job, 1, kSize), nullptr);
+  EXPECT_NE(make_shm_segments()->open(job, 1, kSegmentSize), nullptr);
   creator.kill_now();
-  EXPECT_EQ(make_shm_segments()->open(job, 1, kSize), nullptr);
+  EXPECT_EQ(make_shm_segments()->open(job, 1, kSegmentSize), nullptr);
   sweep_orphans();
   EXPECT_FALSE(std::filesystem::exists(path_of(job)));
 }
@@ -307,7 +311,7 @@ TEST(ShmSegments, AForkedChildOfTheDeadDoesNotPassForThem) {
   ASSERT_EQ(pipe(end), 0);
   const pid_t rank = fork();
   if (rank == 0) {
-    const auto segment = make_shm_segments()->create(job, 0, kSize);
+    const auto segment = make_shm_segments()->create(job, 0, kSegmentSize);
     const pid_t worker = fork();
     if (worker == 0) {
       close(end[1]);
@@ -324,7 +328,7 @@ TEST(ShmSegments, AForkedChildOfTheDeadDoesNotPassForThem) {
   close(ready[1]);
   char byte;
   ASSERT_EQ(read(ready[0], &byte, 1), 1);
-  const auto opened = make_shm_segments()->open(job, 1, kSize);
+  const auto opened = make_shm_segments()->open(job, 1, kSegmentSize);
   ASSERT_NE(opened, nullptr);
   EXPECT_TRUE(opened->is_alive(0));
   kill(rank, SIGKILL);
@@ -340,7 +344,7 @@ TEST(ShmSegments, AForkedChildOfTheDeadDoesNotPassForThem) {
 TEST(ShmSegments, OrphanIsKeptWhileAnotherRankLives) {
   const std::string job = harness::unique_job();
   Creator creator(job);
-  auto opened = make_shm_segments()->open(job, 3, kSize);
+  auto opened = make_shm_segments()->open(job, 3, kSegmentSize);
   creator.kill_now();
   sweep_orphans();
   EXPECT_TRUE(std::filesystem::exists(path_of(job)));
@@ -351,7 +355,7 @@ TEST(ShmSegments, OrphanIsKeptWhileAnotherRankLives) {
 
 TEST(ShmSegments, SweepLeavesFilesWithItsPrefixThatAreNotItsOwn) {
   const std::string path = path_of(harness::unique_job());
-  std::ofstream(path) << std::string(kBytes, 'x');
+  std::ofstream(path) << std::string(kSegmentBytes, 'x');
   sweep_orphans();
   EXPECT_TRUE(std::filesystem::remove(path));
 }

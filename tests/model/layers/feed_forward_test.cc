@@ -9,11 +9,11 @@ namespace {
 
 using namespace harness;
 
-at::Tensor composed(const Tensors& in) { return at::silu(in[0]) * in[1]; }
+at::Tensor composed_swiglu(const Tensors& in) { return at::silu(in[0]) * in[1]; }
 
 TEST(Swiglu, EqualsSiluTimesUp) {
   for (const int64_t width : {1, 31, 64, 1000}) {
-    assert_same_function([](const Tensors& in) { return swiglu(in[0], in[1]); }, composed,
+    assert_same_function([](const Tensors& in) { return swiglu(in[0], in[1]); }, composed_swiglu,
                          {values({3, width}, 0.37, 12), values({3, width}, 0.53, 3)}, 1e-14);
   }
 }
@@ -23,7 +23,7 @@ TEST(Swiglu, Fp32StaysWithinRounding) {
   const auto f = [](const Tensors& t) { return swiglu(t[0], t[1]); };
   const Tensors fp32 = value_and_gradients(f, in);
   const Tensors fp64 =
-      value_and_gradients(composed, {in[0].to(at::kDouble), in[1].to(at::kDouble)});
+      value_and_gradients(composed_swiglu, {in[0].to(at::kDouble), in[1].to(at::kDouble)});
   // About eight operations and an exponential within 2 ULP.
   for (size_t i = 0; i < 3; ++i) harness::assert_close(fp32[i], fp64[i], 0x1p-20, 0, "fp32");
 }

@@ -13,7 +13,7 @@
 namespace trireme::model {
 namespace {
 
-at::Tensor values(at::IntArrayRef shape) {
+at::Tensor numbers(at::IntArrayRef shape) {
   return (at::arange(at::zeros(shape).numel(), at::kFloat) * 0.37).sin().view(shape);
 }
 
@@ -26,8 +26,8 @@ struct Result {
 Result run(bool again, bool x_needs_gradient = true) {
   at::manual_seed(5);
   Result result;
-  const at::Tensor x = values({4, 6}).requires_grad_(x_needs_gradient);
-  const at::Tensor w = values({6, 6}).requires_grad_();
+  const at::Tensor x = numbers({4, 6}).requires_grad_(x_needs_gradient);
+  const at::Tensor w = numbers({6, 6}).requires_grad_();
   const auto function = [&](const std::vector<at::Tensor>& inputs) {
     ++result.calls;
     return at::dropout(at::tanh(inputs[0].mm(w)), 0.5, true).mm(w);
@@ -35,7 +35,7 @@ Result run(bool again, bool x_needs_gradient = true) {
   const at::Tensor y = recompute_if(again, function, {x});
   // What is drawn between forward and backward must not matter, nor change.
   const at::Tensor other = at::rand({3});
-  (y * values({4, 6})).sum().backward();
+  (y * numbers({4, 6})).sum().backward();
   result.output = at::cat({y.detach().flatten(), other, at::rand({3})});
   result.grad_x = x.grad();
   result.grad_w = w.grad();
@@ -59,12 +59,12 @@ TEST(Recompute, WeightsGetGradientsThoughNoInputNeedsOne) {
 TEST(Recompute, RunsOnceWithoutGradients) {
   const c10::NoGradGuard no_grad;
   int calls = 0;
-  recompute([&](const std::vector<at::Tensor>& x) { return ++calls, x[0] * 2; }, {values({3})});
+  recompute([&](const std::vector<at::Tensor>& x) { return ++calls, x[0] * 2; }, {numbers({3})});
   EXPECT_EQ(calls, 1);
 }
 
 TEST(Recompute, AFunctionThatStopsTheGradientHasNone) {
-  const at::Tensor x = values({3}).requires_grad_();
+  const at::Tensor x = numbers({3}).requires_grad_();
   const auto detached = [](const std::vector<at::Tensor>& x) { return x[0].detach() * 2; };
   (recompute(detached, {x}) + x).sum().backward();
   harness::assert_same_bits(x.grad(), at::ones_like(x), "gradient beside the function");

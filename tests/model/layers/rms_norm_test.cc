@@ -12,21 +12,21 @@ using namespace harness;
 
 constexpr double kEpsilon = 1e-5;
 
-at::Tensor composed(const Tensors& in) {
+at::Tensor composed_norm(const Tensors& in) {
   return in[0] * at::rsqrt(in[0].square().mean(-1, true) + kEpsilon) * in[1];
 }
 
 TEST(RmsNorm, EqualsItsFormula) {
   for (const int64_t width : {1, 2, 31, 32, 33, 256}) {
     assert_same_function([](const Tensors& in) { return rms_norm(in[0], in[1], kEpsilon); },
-                         composed, {values({3, 5, width}, 0.37, 2), values({width}, 0.9, 2)},
+                         composed_norm, {values({3, 5, width}, 0.37, 2), values({width}, 0.9, 2)},
                          1e-12);
   }
 }
 
 TEST(RmsNorm, SumsTheWeightsGradientOverMoreRowsThanOneBlock) {
-  assert_same_function([](const Tensors& in) { return rms_norm(in[0], in[1], kEpsilon); }, composed,
-                       {values({401, 40}, 0.37), values({40}, 0.9)}, 1e-12);
+  assert_same_function([](const Tensors& in) { return rms_norm(in[0], in[1], kEpsilon); },
+                       composed_norm, {values({401, 40}, 0.37), values({40}, 0.9)}, 1e-12);
 }
 
 TEST(RmsNorm, BranchAddsTheResidualsGradient) {
@@ -35,7 +35,7 @@ TEST(RmsNorm, BranchAddsTheResidualsGradient) {
         const auto [x, y] = rms_norm_branch(in[0], in[1], kEpsilon);
         return x * 3 + y;
       },
-      [](const Tensors& in) { return in[0] * 3 + composed(in); },
+      [](const Tensors& in) { return in[0] * 3 + composed_norm(in); },
       {values({4, 10}, 0.37), values({10}, 0.9)}, 1e-12);
   assert_same_function(
       [](const Tensors& in) { return rms_norm_branch(in[0], in[1], kEpsilon).first * in[1]; },

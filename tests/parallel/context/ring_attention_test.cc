@@ -17,7 +17,7 @@
 namespace trireme::parallel {
 namespace {
 
-constexpr SequenceOrder kOrders[] = {SequenceOrder::kContiguous, SequenceOrder::kZigZag};
+constexpr SequenceOrder kRingOrders[] = {SequenceOrder::kContiguous, SequenceOrder::kZigZag};
 
 Attend ring(const AttentionCase& c, const AttentionData& data, RingOptions options = {}) {
   return [c, documents = data.documents_BT, options](
@@ -55,7 +55,7 @@ class RingAttention : public testing::TestWithParam<int> {};
 TEST_P(RingAttention, IsOneRanksAttentionInEveryShape) {
   constexpr int64_t kHeads[][2] = {{4, 4}, {4, 2}, {6, 2}, {4, 1}};
   uint64_t seed = 0;
-  for (const SequenceOrder order : kOrders) {
+  for (const SequenceOrder order : kRingOrders) {
     for (const bool has_documents : {false, true}) {
       for (const int64_t T : {1, 2, 7, 8, 33, 64}) {
         for (const auto& [N, K] : kHeads) {
@@ -76,7 +76,7 @@ TEST(RingAttention, LongSequencesInManyRanks) {
     for (const bool has_documents : {false, true})
       expect_oracle({ranks, 1, 37, 4, 2, 8, SequenceOrder::kZigZag, has_documents}, at::kDouble);
   }
-  for (const SequenceOrder order : kOrders)
+  for (const SequenceOrder order : kRingOrders)
     expect_oracle({2, 1, 700, 2, 1, 16, order, true}, at::kDouble);
 }
 

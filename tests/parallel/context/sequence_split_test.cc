@@ -15,7 +15,7 @@ namespace {
 using harness::assert_same_bits;
 using Ranges = std::vector<mesh::Range>;
 
-constexpr SequenceOrder kOrders[] = {SequenceOrder::kContiguous, SequenceOrder::kZigZag};
+constexpr SequenceOrder kBothOrders[] = {SequenceOrder::kContiguous, SequenceOrder::kZigZag};
 
 TEST(SequenceSplit, ContiguousGivesEachRankOneRun) {
   const SequenceSplit split(10, 3, SequenceOrder::kContiguous);
@@ -42,7 +42,7 @@ TEST(SequenceSplit, MoreChunksThanTokensLeavesRanksEmpty) {
 }
 
 TEST(SequenceSplit, EveryTokenIsOnOneRankAndAssembleIsTheInverseOfLocal) {
-  for (const SequenceOrder order : kOrders) {
+  for (const SequenceOrder order : kBothOrders) {
     for (int num_ranks = 1; num_ranks <= 8; ++num_ranks) {
       for (const int64_t T : {0, 1, 2, 7, 8, 33, 64}) {
         const SequenceSplit split(T, num_ranks, order);

@@ -23,7 +23,7 @@ struct Four : torch::nn::Module {
     }
   }
   Unit unit(const std::string& name, std::initializer_list<const char*> parameters) const {
-    Unit unit{.name = name};
+    Unit unit{.name = name, .parameters = {}};
     for (const char* parameter : parameters) {
       unit.parameters.push_back(named_parameters()[parameter]);
     }

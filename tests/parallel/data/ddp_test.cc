@@ -103,12 +103,6 @@ void expect_close(const Gradients& actual, const Gradients& expected) {
   }
 }
 
-void expect_same_bits(const Gradients& actual, const Gradients& expected) {
-  ASSERT_EQ(actual.size(), expected.size());
-  for (const auto& [name, gradient] : expected)
-    harness::assert_same_bits(actual.at(name), gradient, name);
-}
-
 TEST(DistributedDataParallel, GradientsAreThoseOfTheGlobalMeanHoweverUnevenTheSamples) {
   const std::vector<std::vector<int64_t>> worlds = {{11},    {6, 5},    {1, 10},
                                                     {0, 11}, {4, 0, 7}, {2, 3, 5, 1}};
@@ -123,7 +117,7 @@ TEST(DistributedDataParallel, GradientsAreThoseOfTheGlobalMeanHoweverUnevenTheSa
     });
     for (const Gradients& mine : all) {
       expect_close(mine, expected);
-      expect_same_bits(mine, all.front());
+      harness::assert_same_bits(mine, all.front());
     }
   }
 }
@@ -139,7 +133,7 @@ TEST(DistributedDataParallel, BitsDoNotDependOnBucketsOverlapOrDelays) {
             train_step(group, counts, {.bucket_bytes = bucket_bytes, .overlap = overlap});
         if (group.rank() != 1) return;
         if (reference.empty()) reference = mine;
-        expect_same_bits(mine, reference);
+        harness::assert_same_bits(mine, reference);
       });
     }
   }
@@ -251,7 +245,7 @@ TEST(DistributedDataParallel, LeavesTheModuleAloneOnceDestroyed) {
     Net net;
     { DistributedDataParallel ddp(net, group); }
     (loss_of(net, 0, 11) / 11.0).backward();
-    expect_same_bits(gradients_of(net), oracle(11));
+    harness::assert_same_bits(gradients_of(net), oracle(11));
   });
 }
 
@@ -268,7 +262,7 @@ TEST(DistributedDataParallel, LeavesNoHookOnAParameterThatWasFrozenMeanwhile) {
     }
     for (const at::Tensor& parameter : trained) parameter.requires_grad_(true);
     (loss_of(net, 0, 11) / 11.0).backward();
-    expect_same_bits(gradients_of(net), oracle(11));
+    harness::assert_same_bits(gradients_of(net), oracle(11));
   });
 }
 

@@ -29,8 +29,8 @@ using MakeHook = std::function<std::shared_ptr<GradientHook>()>;
 
 constexpr int64_t kWidth = 80;
 
-struct Net : torch::nn::Module {
-  explicit Net(at::ScalarType dtype = at::kFloat) {
+struct HookedNet : torch::nn::Module {
+  explicit HookedNet(at::ScalarType dtype = at::kFloat) {
     const auto wave = [&](at::IntArrayRef shape) {
       const at::Tensor index = at::arange(at::zeros(shape).numel(), at::kDouble).view(shape);
       return ((index * 1.7).sin() * 0.1).to(dtype);
@@ -64,7 +64,7 @@ struct Case {
 
 // Three steps of plain gradient descent on the shards; the final weights, whole.
 Tensors train(comm::Communicator& world, const MakeHook& make_hook, const Case& test) {
-  Net net(test.dtype);
+  HookedNet net(test.dtype);
   DistributedDataParallel ddp(net, world,
                               {.zero = test.zero,
                                .units = net.units(),
@@ -111,12 +111,6 @@ Tensors train_on(int ranks, const MakeHook& make_hook, const Case& test) {
   return results[0];
 }
 
-void expect_same_bits(const Tensors& actual, const Tensors& expected) {
-  for (const auto& [name, tensor] : expected) {
-    harness::assert_same_bits(actual.at(name), tensor, name);
-  }
-}
-
 // A hook that does what the reducer does without one.
 struct PlainHook : GradientHook {
   int64_t all_reduce(const GradientBucket& bucket, comm::Communicator& group) override {
@@ -143,7 +137,7 @@ TEST(GradientHook, EveryStageHasTheBitsOfDdpOnOneToFourRanks) {
       const Tensors expected = train_on(ranks, hook, {});
       for (const int zero : {1, 2, 3}) {
         SCOPED_TRACE(concat(name, ", ", ranks, " ranks, zero ", zero));
-        expect_same_bits(train_on(ranks, hook, {.zero = zero}), expected);
+        harness::assert_same_bits(train_on(ranks, hook, {.zero = zero}), expected);
       }
     }
   }
@@ -157,7 +151,7 @@ TEST(GradientHook, BucketsOverlapAndMemoryChangeNoBit) {
            {Case{.zero = zero, .bucket_bytes = 1}, Case{.zero = zero, .bucket_bytes = 1 << 14},
             Case{.zero = zero, .overlap = false}, Case{.zero = zero, .symmetric = false}}) {
         SCOPED_TRACE(concat(name, ", zero ", zero, ", buckets of ", test.bucket_bytes));
-        expect_same_bits(train_on(2, hook, test), expected);
+        harness::assert_same_bits(train_on(2, hook, test), expected);
       }
     }
   }
@@ -165,8 +159,8 @@ TEST(GradientHook, BucketsOverlapAndMemoryChangeNoBit) {
 
 TEST(GradientHook, ThatSumsPlainlyChangesNoBit) {
   for (const int zero : {0, 1, 2, 3}) {
-    expect_same_bits(train_on(3, hooks().at("plain"), {.zero = zero}),
-                     train_on(3, nullptr, {.zero = zero}));
+    harness::assert_same_bits(train_on(3, hooks().at("plain"), {.zero = zero}),
+                              train_on(3, nullptr, {.zero = zero}));
   }
 }
 
@@ -178,7 +172,7 @@ TEST(GradientHook, TakesGradientsOfOtherDtypes) {
       const Tensors expected = train_on(2, hook, test);
       Case sharded = test;
       sharded.zero = 2;
-      expect_same_bits(train_on(2, hook, sharded), expected);
+      harness::assert_same_bits(train_on(2, hook, sharded), expected);
       EXPECT_TRUE(expected.at("w1").isfinite().all().item<bool>());
     }
   }
@@ -214,7 +208,7 @@ TEST(GradientHook, BytesAreCountedWithAndWithoutOne) {
       for (const int zero : {0, 1, 2, 3}) {
         for (const bool hooked : {false, true}) {
           harness::CountingCommunicator group(inner);
-          Net net;
+          HookedNet net;
           DistributedDataParallel ddp(net, group,
                                       {.zero = zero,
                                        .units = net.units(),
@@ -238,7 +232,7 @@ TEST(GradientHook, BytesAreCountedWithAndWithoutOne) {
 TEST(GradientHook, WhatDoesNotGoTogetherIsRefused) {
   harness::run_ranks(2, [](comm::Communicator& world) {
     const auto hook = hooks().at("plain")();
-    Net net;
+    HookedNet net;
     EXPECT_THROW(DistributedDataParallel(net, world, {.reproducible = true, .hook = hook}),
                  ConfigError);
     const auto alone = world.split(world.rank(), 0, "alone");

@@ -185,18 +185,12 @@ Tensors train_on(int ranks, const Case& test) {
   return results[0];
 }
 
-void expect_same_bits(const Tensors& actual, const Tensors& expected) {
-  for (const auto& [name, tensor] : expected) {
-    harness::assert_same_bits(actual.at(name), tensor, name);
-  }
-}
-
 TEST(Zero, EveryStageHasTheBitsOfDdpOnOneToFourRanks) {
   for (const int ranks : {1, 2, 3, 4}) {
     const Tensors expected = train_on(ranks, {});
     for (const int zero : {1, 2, 3}) {
       SCOPED_TRACE(concat(ranks, " ranks, zero ", zero));
-      expect_same_bits(train_on(ranks, {.zero = zero}), expected);
+      harness::assert_same_bits(train_on(ranks, {.zero = zero}), expected);
     }
   }
 }
@@ -209,7 +203,7 @@ TEST(Zero, BucketsOverlapMemoryAndGatheringAheadChangeNoBit) {
           Case{.zero = zero, .overlap = false}, Case{.zero = zero, .symmetric = false},
           Case{.zero = zero, .whole = true}, Case{.zero = zero, .max_gathered = 1}}) {
       SCOPED_TRACE(describe(test));
-      expect_same_bits(train_on(3, test), expected);
+      harness::assert_same_bits(train_on(3, test), expected);
     }
   }
 }
@@ -219,7 +213,8 @@ TEST(Zero, OneMicrobatchOrSeveralTheStagesAgree) {
     const Tensors expected = train_on(2, {.microbatches = microbatches});
     for (const int zero : {1, 2, 3}) {
       SCOPED_TRACE(concat(microbatches, " microbatches, zero ", zero));
-      expect_same_bits(train_on(2, {.zero = zero, .microbatches = microbatches}), expected);
+      harness::assert_same_bits(train_on(2, {.zero = zero, .microbatches = microbatches}),
+                                expected);
     }
   }
 }
@@ -229,13 +224,13 @@ TEST(Zero, ReproducibleHasTheSameBitsForEveryNumberOfRanks) {
   for (const int ranks : {1, 2, 4}) {
     for (const int zero : {0, 1, 2, 3}) {
       SCOPED_TRACE(concat(ranks, " ranks, zero ", zero));
-      expect_same_bits(
+      harness::assert_same_bits(
           train_on(ranks, {.zero = zero, .reproducible = true, .total_microbatches = 4}), expected);
     }
   }
   for (const int zero : {1, 3}) {
     SCOPED_TRACE("hybrid");
-    expect_same_bits(
+    harness::assert_same_bits(
         train_on(4,
                  {.zero = zero, .reproducible = true, .shard_ranks = 2, .total_microbatches = 4}),
         expected);
@@ -247,10 +242,10 @@ TEST(Zero, HybridShardsAgreeAmongEachOtherAndDifferFromDdpByRoundingAlone) {
   const Tensors expected = train_on(4, {.zero = 1, .shard_ranks = 2});
   for (const int zero : {2, 3}) {
     SCOPED_TRACE(zero);
-    expect_same_bits(train_on(4, {.zero = zero, .shard_ranks = 2}), expected);
+    harness::assert_same_bits(train_on(4, {.zero = zero, .shard_ranks = 2}), expected);
   }
-  expect_same_bits(train_on(2, {.zero = 3, .shard_ranks = 2}), train_on(2, {}));
-  expect_same_bits(train_on(2, {.zero = 2, .shard_ranks = 1}), train_on(2, {}));
+  harness::assert_same_bits(train_on(2, {.zero = 3, .shard_ranks = 2}), train_on(2, {}));
+  harness::assert_same_bits(train_on(2, {.zero = 2, .shard_ranks = 1}), train_on(2, {}));
   // Adam divides a gradient by its size, so that a gradient that is all rounding moves a weight by
   // the learning rate: 4 steps of 1e-2 bound what any rounding can do.
   const Tensors ddp = train_on(4, {});

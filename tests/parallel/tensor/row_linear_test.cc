@@ -11,7 +11,7 @@ namespace {
 using namespace harness;
 
 // fp64: sums of at most 40 products, each rounded to 2^-53, in another order than the oracle's.
-constexpr double kFp64 = 1e-13;
+constexpr double kRowFp64 = 1e-13;
 
 struct Parts {
   bool bias;
@@ -38,17 +38,17 @@ TEST(RowLinear, SumsTheRanksProductsAndAddsBiasAndResidualOnce) {
                                         with_residual ? leaves[3] : none, axis);
         at::Tensor e = at::linear(oracle[0], oracle[1], with_bias ? oracle[2] : none);
         if (with_residual) e = e + oracle[3];
-        assert_close(y.detach(), held_rows(e.detach(), axis), kFp64, kFp64, "y");
+        assert_close(y.detach(), held_rows(e.detach(), axis), kRowFp64, kRowFp64, "y");
         const auto grad = [](const at::Tensor& loss, const Tensors& of) {
           return torch::autograd::grad({loss}, of, {}, std::nullopt, false, /*allow_unused=*/true);
         };
         const auto grads = grad((y * held_rows(weight, axis)).sum(), leaves);
         const auto expected = grad((e * weight).sum(), oracle);
-        assert_close(grads[0], part_of(expected[0], 2, axis), kFp64, kFp64, "grad x");
-        assert_close(grads[1], part_of(expected[1], 1, axis), kFp64, kFp64, "grad w");
-        if (with_bias) assert_close(grads[2], expected[2], kFp64, kFp64, "grad bias");
+        assert_close(grads[0], part_of(expected[0], 2, axis), kRowFp64, kRowFp64, "grad x");
+        assert_close(grads[1], part_of(expected[1], 1, axis), kRowFp64, kRowFp64, "grad w");
+        if (with_bias) assert_close(grads[2], expected[2], kRowFp64, kRowFp64, "grad bias");
         if (with_residual) {
-          assert_close(grads[3], held_rows(expected[3], axis), kFp64, kFp64, "grad residual");
+          assert_close(grads[3], held_rows(expected[3], axis), kRowFp64, kRowFp64, "grad residual");
         }
       });
     }

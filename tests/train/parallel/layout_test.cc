@@ -10,14 +10,14 @@
 namespace trireme::train {
 namespace {
 
-RunConfig config_of(const std::vector<Override>& overrides, int num_ranks) {
+RunConfig layout_config(const std::vector<Override>& overrides, int num_ranks) {
   RunConfig config = parse_config("[model]\nlayers = 6\nvocab_size = 512\n", "test", overrides);
   resolve(config, num_ranks);
   return config;
 }
 
 TEST(Layout, StagesAreAsEvenAsTheirCost) {
-  const RunConfig config = config_of({{"parallel.pipeline", "2"}}, 2);
+  const RunConfig config = layout_config({{"parallel.pipeline", "2"}}, 2);
   const PipelineLayout layout = pipeline_layout(config);
   EXPECT_EQ(layout.layers, (std::vector<int>{3, 3}));
   // A head of 40 layers' cost leaves the last stage one layer.
@@ -28,7 +28,7 @@ TEST(Layout, StagesAreAsEvenAsTheirCost) {
 
 TEST(Layout, StagesByHandAreTakenAsTheyAre) {
   const RunConfig config =
-      config_of({{"parallel.pipeline", "3"}, {"parallel.stage_layers", "1,4,1"}}, 3);
+      layout_config({{"parallel.pipeline", "3"}, {"parallel.stage_layers", "1,4,1"}}, 3);
   const PipelineLayout layout = pipeline_layout(config);
   EXPECT_EQ(layout.layers, (std::vector<int>{1, 4, 1}));
   EXPECT_EQ(layout.part(1).first_layer, 1);
@@ -40,16 +40,16 @@ TEST(Layout, StagesByHandAreTakenAsTheyAre) {
 
 TEST(Layout, AVShapedScheduleHasTheFirstAndTheLastStageOnOneRank) {
   const RunConfig config =
-      config_of({{"parallel.pipeline", "2"}, {"parallel.schedule", "zero-bubble-v"}}, 2);
+      layout_config({{"parallel.pipeline", "2"}, {"parallel.schedule", "zero-bubble-v"}}, 2);
   EXPECT_EQ(pipeline_layout(config).rank_of_stage, (std::vector<int>{0, 1, 1, 0}));
 }
 
 TEST(Layout, IsDescribedByTheAxesThatDoSomething) {
-  EXPECT_EQ(describe_layout(config_of({}, 2)), "data 2");
-  EXPECT_EQ(describe_layout(config_of({{"parallel.tensor", "2"},
-                                       {"parallel.sequence_parallel", "true"},
-                                       {"parallel.pipeline", "2"}},
-                                      4)),
+  EXPECT_EQ(describe_layout(layout_config({}, 2)), "data 2");
+  EXPECT_EQ(describe_layout(layout_config({{"parallel.tensor", "2"},
+                                           {"parallel.sequence_parallel", "true"},
+                                           {"parallel.pipeline", "2"}},
+                                          4)),
             "data 1 x tensor 2 (sequence parallel) x pipeline 2 (1f1b, layers 3+3)");
 }
 

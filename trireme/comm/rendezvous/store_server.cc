@@ -28,26 +28,6 @@ using wire::Bytes;
 
 constexpr std::chrono::milliseconds kTick{20};
 
-struct Connection {
-  Descriptor socket;
-  std::string from;
-  Clock::time_point opened;
-  wire::Greeting greeting;
-  bool is_rank = false;    // has proved it
-  bool is_ending = false;  // closed once `out` is sent
-  uint32_t rank = 0;
-  Bytes in;   // received, not yet processed
-  Bytes out;  // [sent, size) is not sent yet
-  size_t sent = 0;
-  std::optional<StoreTable::Waiting> waiting;
-};
-
-// The process that first claimed a rank, as long as it has a connection.
-struct Claim {
-  std::array<char, 32> process{};
-  int num_connections = 0;
-};
-
 template <typename T>
 void append(Bytes& to, const T& message) {
   const auto* first = reinterpret_cast<const uint8_t*>(&message);
@@ -93,6 +73,26 @@ class StoreServer::Loop {
   std::string refusals() const { return refusals_.to_string(); }
 
  private:
+  struct Connection {
+    Descriptor socket;
+    std::string from;
+    Clock::time_point opened;
+    wire::Greeting greeting;
+    bool is_rank = false;    // has proved it
+    bool is_ending = false;  // closed once `out` is sent
+    uint32_t rank = 0;
+    Bytes in;   // received, not yet processed
+    Bytes out;  // [sent, size) is not sent yet
+    size_t sent = 0;
+    std::optional<StoreTable::Waiting> waiting;
+  };
+
+  // The process that first claimed a rank, as long as it has a connection.
+  struct Claim {
+    std::array<char, 32> process{};
+    int num_connections = 0;
+  };
+
   void watch(int fd, uint64_t id, uint32_t events, int how) const {
     epoll_event event{};
     event.events = events;

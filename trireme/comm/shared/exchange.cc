@@ -137,7 +137,7 @@ Exchange::Exchange(std::shared_ptr<Segment> segment, int rank, int size, Exchang
   header_ = reinterpret_cast<Header*>(memory);
   lines_ = reinterpret_cast<Line*>(memory + sizeof(Header));
   ranks_ = reinterpret_cast<Rank*>(lines_ + 2 * static_cast<ptrdiff_t>(size));
-  slots_ = memory + segment_bytes(size, options_) - 2 * size * options_.slot_bytes;
+  slots_ = memory + segment_bytes(size, options_) - size_t{2} * size * options_.slot_bytes;
   // Fresh memory. Several ranks may find it so: they store the same values, and one nonce wins. The
   // magic comes last, so whoever sees it sees the rest.
   if (header().magic.load() == 0) {

@@ -11,7 +11,7 @@
 namespace trireme::parallel {
 namespace {
 
-constexpr double kRoundoff = 1e-9;
+constexpr double kSplitRoundoff = 1e-9;
 
 struct Score {
   double slowest = std::numeric_limits<double>::infinity();
@@ -52,8 +52,8 @@ Score brute_force(const std::vector<LayerCost>& layers, const SplitOptions& opti
     next.push_back(count);
     const Score score = brute_force(layers, options, next, used + count);
     const bool better =
-        score.slowest < best.slowest * (1 - kRoundoff) ||
-        (score.slowest <= best.slowest * (1 + kRoundoff) && score.squares < best.squares);
+        score.slowest < best.slowest * (1 - kSplitRoundoff) ||
+        (score.slowest <= best.slowest * (1 + kSplitRoundoff) && score.squares < best.squares);
     if (better) best = score;
   }
   return best;
@@ -101,8 +101,9 @@ TEST(Split, IsTheBestOfAllSplits) {
     try {
       const std::vector<int> counts = split_layers(layers, options);
       const Score actual = score_of(layers, counts, options);
-      EXPECT_NEAR(actual.slowest, expected.slowest, kRoundoff) << trial;
-      EXPECT_NEAR(actual.squares, expected.squares, kRoundoff * (1 + expected.squares)) << trial;
+      EXPECT_NEAR(actual.slowest, expected.slowest, kSplitRoundoff) << trial;
+      EXPECT_NEAR(actual.squares, expected.squares, kSplitRoundoff * (1 + expected.squares))
+          << trial;
     } catch (const ConfigError&) {
       EXPECT_EQ(expected.slowest, std::numeric_limits<double>::infinity()) << trial;
       ++refused;

@@ -9,7 +9,7 @@
 namespace trireme::parallel {
 namespace {
 
-constexpr double kRoundoff = 1e-12;
+constexpr double kTimeRoundoff = 1e-12;
 
 ScheduleOptions options_of(const QiRow& row) {
   return {.num_ranks = row.num_ranks,
@@ -25,7 +25,7 @@ double bubble_of(const char* name, const ScheduleOptions& options) {
 
 TEST(Timeline, ReproducesThe12RowsOf1F1BOfQiEtAlTo4Decimals) {
   for (const QiRow& row : kQiRows) {
-    EXPECT_NEAR(bubble_of("1f1b", options_of(row)), row.one_f_one_b, 0.5e-4 + kRoundoff)
+    EXPECT_NEAR(bubble_of("1f1b", options_of(row)), row.one_f_one_b, 0.5e-4 + kTimeRoundoff)
         << row.model << ' ' << row.num_microbatches;
   }
 }
@@ -33,8 +33,10 @@ TEST(Timeline, ReproducesThe12RowsOf1F1BOfQiEtAlTo4Decimals) {
 TEST(Timeline, ReproducesThe12RowsOfZb1pAndZbH1OfQiEtAlTo4Decimals) {
   for (const QiRow& row : kQiRows) {
     const double bubble = bubble_of("zero-bubble", options_of(row));
-    EXPECT_NEAR(bubble, row.zb_1p, 0.5e-4 + kRoundoff) << row.model << ' ' << row.num_microbatches;
-    EXPECT_NEAR(bubble, row.zb_h1, 0.5e-4 + kRoundoff) << row.model << ' ' << row.num_microbatches;
+    EXPECT_NEAR(bubble, row.zb_1p, 0.5e-4 + kTimeRoundoff)
+        << row.model << ' ' << row.num_microbatches;
+    EXPECT_NEAR(bubble, row.zb_h1, 0.5e-4 + kTimeRoundoff)
+        << row.model << ' ' << row.num_microbatches;
   }
 }
 
@@ -71,7 +73,7 @@ TEST(Timeline, StagesMayDiffer) {
   const Timeline timeline = make_timeline(one_forward_one_backward(2, 4), costs);
   EXPECT_EQ(timeline.makespan(), 1 + 4 * 6 + 2);
   EXPECT_EQ(timeline.idle_time(1), 3);
-  EXPECT_NEAR(timeline.bubble(), 3.0 / 27, kRoundoff);  // of the busiest rank
+  EXPECT_NEAR(timeline.bubble(), 3.0 / 27, kTimeRoundoff);  // of the busiest rank
 }
 
 TEST(Timeline, ACircleIsRefused) {
