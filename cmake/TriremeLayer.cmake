@@ -50,24 +50,26 @@ function(trireme_add_test name)
     trireme_precompiled_test(${name}_test ${ARG_PRECOMPILED})
   endif()
   trireme_join_sources(${name}_test)
-  set(short)
+  set(short "*")
   if(ARG_LONG)
-    set(short TEST_FILTER "-${ARG_LONG}")
-    gtest_discover_tests(${name}_test DISCOVERY_TIMEOUT 60 TEST_FILTER "${ARG_LONG}" TEST_LIST ${name}_long_tests
-      PROPERTIES TIMEOUT ${ARG_TIMEOUT})
-    trireme_label_tests(${name}_long_tests ${name} long ${ARG_LABELS})
+    set(short "-${ARG_LONG}")
+    trireme_discover_tests(${name}_test long "${ARG_LONG}" ${ARG_TIMEOUT} ${name} long ${ARG_LABELS})
   endif()
-  gtest_discover_tests(${name}_test DISCOVERY_TIMEOUT 60 ${short} TEST_LIST ${name}_tests
-    PROPERTIES TIMEOUT ${ARG_TIMEOUT})
-  trireme_label_tests(${name}_tests ${name} ${ARG_LABELS})
+  trireme_discover_tests(${name}_test short "${short}" ${ARG_TIMEOUT} ${name} ${ARG_LABELS})
 endfunction()
 
-# trireme_label_tests(list labels...): of the tests that a gtest_discover_tests has put into `list`, which
-# itself keeps only the first of several labels. ctest reads the file when it runs.
-function(trireme_label_tests list)
-  set(file "${CMAKE_CURRENT_BINARY_DIR}/${list}_labels.cmake")
-  file(WRITE "${file}" "if(${list})\n  set_tests_properties(\${${list}} PROPERTIES LABELS \"${ARGN}\")\nendif()\n")
-  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${file}")
+# trireme_discover_tests(target part filter timeout labels...): a ctest entry for each test of the program that the
+# filter lets through; see ListTests.cmake.
+function(trireme_discover_tests target part filter timeout)
+  set(listing "${CMAKE_CURRENT_BINARY_DIR}/${target}_${part}.cmake")
+  add_custom_command(TARGET ${target} POST_BUILD VERBATIM
+    COMMAND "${CMAKE_COMMAND}" -D "program=$<TARGET_FILE:${target}>" -D "filter=${filter}" -D "listing=${listing}"
+      -D "runner=${PROJECT_SOURCE_DIR}/cmake/test_suite.sh" -D "labels=${ARGN}" -D timeout=${timeout}
+      -P "${PROJECT_SOURCE_DIR}/cmake/ListTests.cmake")
+  file(WRITE "${CMAKE_CURRENT_BINARY_DIR}/${target}_${part}_include.cmake"
+    "if(EXISTS \"${listing}\")\n  include(\"${listing}\")\nelse()\n"
+    "  add_test(${target}_NOT_BUILT ${target}_NOT_BUILT)\nendif()\n")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${CMAKE_CURRENT_BINARY_DIR}/${target}_${part}_include.cmake")
 endfunction()
 
 # trireme_add_mpi_test(NAME TARGET RANKS LABEL layer [ARGUMENTS ...]): `ranks` ranks of an mpirun run the program.
