@@ -58,6 +58,9 @@ class Suite(unittest.TestCase):
         self.assertRegex(run.stdout, "snap\n(.*\n)*.*ended with 137")
         self.write_program("exit 0")
         self.assertEqual(self.call("run", self.program, "Oars.Row").returncode, 1)
+        # A sanitizer's exit status, with no test to blame.
+        self.program.write_text(self.program.read_text().replace("FAILED  ", "      OK").replace("exit 0", ""))
+        self.assertEqual(self.call("run", self.program, "Oars.Row").returncode, 1)
 
     def test_every_test_is_listed_with_its_suite(self):
         listing = self.folder / "list.cmake"
