@@ -37,7 +37,7 @@ void expect_round_trip(const Tokenizer& tokenizer, const std::string& text) {
 
 TEST(Bpe, HasTheVocabularyAskedFor) {
   EXPECT_TRUE(bpe_available());
-  EXPECT_EQ(source_tokenizer().kind(), "bpe");
+  EXPECT_EQ(source_tokenizer().kind(), TokenizerKind::kBpe);
   EXPECT_EQ(source_tokenizer().vocab_size(), 1500);
   EXPECT_EQ(source_tokenizer().decode(std::vector<int32_t>{source_tokenizer().end_of_document()}),
             "");
@@ -202,7 +202,7 @@ TEST(Bpe, IsLoadedAsItWasSaved) {
   const std::string prefix = folder / "a";
   save_tokenizer(source_tokenizer(), prefix);
   const auto loaded = load_tokenizer(prefix);
-  EXPECT_EQ(loaded->kind(), "bpe");
+  EXPECT_EQ(loaded->kind(), TokenizerKind::kBpe);
   const std::string text = standard_library_file("ast.py").substr(0, 5000);
   EXPECT_EQ(loaded->encode(text), source_tokenizer().encode(text));
 }

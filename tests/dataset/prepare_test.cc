@@ -21,7 +21,7 @@ std::string text_of(const std::string& prefix) {
 
 class Prepare : public testing::Test {
  protected:
-  PrepareOptions options(const std::string& tokenizer = "bytes") const {
+  PrepareOptions options(TokenizerKind tokenizer = TokenizerKind::kBytes) const {
     return {.inputs = {folder_ / "in"}, .tokenizer = tokenizer, .output = folder_ / "out/x"};
   }
   void write_documents(int count) const {
@@ -148,7 +148,6 @@ TEST_F(Prepare, RefusesOptionsThatContradictEachOther) {
     change(changed);
     expect_config_error([&] { prepare(changed); }, parts);
   };
-  refuse([](auto& o) { o.tokenizer = "words"; }, {"\"words\"", "bytes or bpe"});
   refuse([](auto& o) { o.vocab_size = 300; }, {"vocab_size is 300", "257"});
   refuse([](auto& o) { o.tokenizer_model = "m"; }, {"--tokenizer bpe"});
   refuse([](auto& o) { o.validation_fraction = 1; }, {"validation_fraction is 1"});
@@ -187,10 +186,10 @@ TEST_F(Prepare, KeepsTheOldFilesWhenItFails) {
 
 TEST_F(Prepare, EncodesTheStandardLibraryWithATokenizerOfItsOwn) {
   if (!bpe_available()) {
-    expect_config_error([&] { prepare(options("bpe")); }, {"SentencePiece"});
+    expect_config_error([&] { prepare(options(TokenizerKind::kBpe)); }, {"SentencePiece"});
     return;
   }
-  auto source = options("bpe");
+  auto source = options(TokenizerKind::kBpe);
   source.inputs = {std::string(TRIREME_STDLIB) + "/asyncio"};
   source.globs = {"*.py"};
   source.vocab_size = 1000;

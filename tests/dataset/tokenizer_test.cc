@@ -9,7 +9,7 @@ namespace {
 
 TEST(BytesTokenizer, MakesOneTokenAByte) {
   const auto tokenizer = make_bytes_tokenizer();
-  EXPECT_EQ(tokenizer->kind(), "bytes");
+  EXPECT_EQ(tokenizer->kind(), TokenizerKind::kBytes);
   EXPECT_EQ(tokenizer->vocab_size(), 257);
   EXPECT_EQ(tokenizer->end_of_document(), 256);
   EXPECT_EQ(tokenizer->encode(std::string_view("a\0\xFF", 3)), (std::vector<int32_t>{97, 0, 255}));
@@ -38,8 +38,11 @@ TEST(BytesTokenizer, RefusesTokensOutsideTheVocabulary) {
         {"token " + std::to_string(token), "vocabulary of 257"});
 }
 
-TEST(MakeTokenizer, RefusesUnknownKinds) {
-  expect_config_error([] { make_tokenizer("words", ""); }, {"\"words\"", "expected bytes or bpe"});
+TEST(LoadTokenizer, RefusesUnknownKinds) {
+  const TemporaryFolder folder;
+  const std::string prefix = folder / "a";
+  write_text(tokenizer_json_path(prefix), "{\"kind\": \"words\", \"vocab_size\": 257}");
+  expect_config_error([&] { load_tokenizer(prefix); }, {"\"words\"", "expected bytes or bpe"});
 }
 
 TEST(LoadTokenizer, ReturnsWhatWasSaved) {
@@ -47,7 +50,7 @@ TEST(LoadTokenizer, ReturnsWhatWasSaved) {
   const std::string prefix = folder / "a";
   save_tokenizer(*make_bytes_tokenizer(), prefix);
   EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"a.tokenizer.json"}));
-  EXPECT_EQ(load_tokenizer(prefix)->kind(), "bytes");
+  EXPECT_EQ(load_tokenizer(prefix)->kind(), TokenizerKind::kBytes);
 }
 
 TEST(LoadTokenizer, RefusesMissingAndDamagedFiles) {

@@ -1,6 +1,7 @@
 // trireme checkpoint inspect | verify | export.
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -93,10 +94,11 @@ struct ExportArguments {
   bool json = false;
 };
 
-std::string tokenizer_text(const std::string& kind) {
-  if (kind == "bpe") return "tokenizer.model and tokenizer_config.json";
-  if (kind == "bytes") return "none to export: token = byte, 256 = end of document";
-  return "the run's was not found: none exported";
+std::string tokenizer_text(std::optional<dataset::TokenizerKind> kind) {
+  if (!kind) return "the run's was not found: none exported";
+  return *kind == dataset::TokenizerKind::kBytes
+             ? "none to export: token = byte, 256 = end of document"
+             : "tokenizer.model and tokenizer_config.json";
 }
 
 int export_checkpoint(const ExportArguments& arguments) {
@@ -109,12 +111,17 @@ int export_checkpoint(const ExportArguments& arguments) {
   const std::string precision = name_of(train::kPrecisions, done.dtype);
   if (arguments.json) {
     const nlohmann::json object = {
-        {"path", arguments.output},    {"checkpoint", done.checkpoint.string()},
-        {"step", done.step},           {"architecture", done.architecture},
-        {"dtype", precision},          {"from_master_weights", done.from_masters},
-        {"tensors", done.num_tensors}, {"parameters", done.num_parameters},
-        {"bytes", done.num_bytes},     {"files", done.files},
-        {"tokenizer", done.tokenizer}};
+        {"path", arguments.output},
+        {"checkpoint", done.checkpoint.string()},
+        {"step", done.step},
+        {"architecture", done.architecture},
+        {"dtype", precision},
+        {"from_master_weights", done.from_masters},
+        {"tensors", done.num_tensors},
+        {"parameters", done.num_parameters},
+        {"bytes", done.num_bytes},
+        {"files", done.files},
+        {"tokenizer", done.tokenizer ? name_of(dataset::kTokenizerKinds, *done.tokenizer) : ""}};
     std::printf("%s\n", json_text(object).c_str());
     return kDone;
   }

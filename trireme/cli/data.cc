@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
+#include "trireme/base/choice.h"
 #include "trireme/base/seconds.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
@@ -59,7 +60,8 @@ int prepare_data(const dataset::PrepareOptions& options) {
   std::printf(
       "wrote   %s.bin, .idx and .tokenizer.json: %s, vocabulary %lld, %.2f bytes per token, %s in "
       "%s\n",
-      printable(options.output).c_str(), report.tokenizer.c_str(),
+      printable(options.output).c_str(),
+      name_of(dataset::kTokenizerKinds, report.tokenizer).c_str(),
       static_cast<long long>(report.vocab_size), report.bytes_per_token,
       human_bytes(static_cast<double>(report.bytes)).c_str(), human_duration(seconds).c_str());
   return kDone;
@@ -82,8 +84,10 @@ void add_data(CLI::App& app, int& exit_code) {
   command->add_option("--glob", options->globs,
                       "files to take from a folder, such as '*.py'; default: all");
   command->add_option("--exclude", options->excludes, "names of files and folders to leave out");
-  command->add_option("--tokenizer", options->tokenizer, "bytes or bpe")
-      ->check(CLI::IsMember({"bytes", "bpe"}))
+  const auto kinds = names_of(dataset::kTokenizerKinds);
+  auto tokenizer = std::make_shared<std::string>(kinds.front());
+  command->add_option("--tokenizer", *tokenizer, in_words(kinds))
+      ->check(CLI::IsMember(kinds))
       ->capture_default_str();
   command->add_option("--tokenizer-model", options->tokenizer_model,
                       "a SentencePiece model to use instead of training one");
@@ -100,7 +104,10 @@ void add_data(CLI::App& app, int& exit_code) {
       ->check(within({0, std::numeric_limits<uint64_t>::max()}))
       ->capture_default_str();
   command->add_option("--output", options->output, "prefix of the files to write")->required();
-  command->callback([options, &exit_code] { exit_code = prepare_data(*options); });
+  command->callback([options, tokenizer, &exit_code] {
+    options->tokenizer = choose(dataset::kTokenizerKinds, "--tokenizer", *tokenizer);
+    exit_code = prepare_data(*options);
+  });
 }
 
 }  // namespace trireme::cli

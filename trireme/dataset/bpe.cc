@@ -95,7 +95,7 @@ class BpeTokenizer : public Tokenizer {
     read_pieces();
   }
 
-  std::string kind() const override { return "bpe"; }
+  TokenizerKind kind() const override { return TokenizerKind::kBpe; }
   int64_t vocab_size() const override { return processor_.GetPieceSize(); }
   int32_t end_of_document() const override { return end_of_document_; }
   std::string serialize() const override { return model_; }

@@ -30,13 +30,11 @@ int64_t total_bytes(const std::vector<Document>& documents) {
 }
 
 void check_options(const PrepareOptions& options) {
-  TRIREME_CHECK(options.tokenizer == "bytes" || options.tokenizer == "bpe", "tokenizer is \"",
-                options.tokenizer, "\", expected bytes or bpe");
-  TRIREME_CHECK(
-      options.tokenizer != "bytes" || options.vocab_size == 0 || options.vocab_size == 257,
-      "vocab_size is ", options.vocab_size,
-      ", but tokenizer bytes always has 257; leave it out or use --tokenizer bpe");
-  TRIREME_CHECK(options.tokenizer == "bpe" || options.tokenizer_model.empty(),
+  const bool is_bytes = options.tokenizer == TokenizerKind::kBytes;
+  TRIREME_CHECK(!is_bytes || options.vocab_size == 0 || options.vocab_size == 257, "vocab_size is ",
+                options.vocab_size,
+                ", but tokenizer bytes always has 257; leave it out or use --tokenizer bpe");
+  TRIREME_CHECK(!is_bytes || options.tokenizer_model.empty(),
                 "a tokenizer model is given, but tokenizer is bytes; use --tokenizer bpe");
   TRIREME_CHECK(options.vocab_size >= 0 && options.vocab_size <= INT32_MAX, "vocab_size is ",
                 options.vocab_size, ", expected 1 to ", INT32_MAX);
@@ -106,7 +104,7 @@ std::function<std::string()> sample_text(const std::vector<Document>& documents,
 }
 
 std::unique_ptr<Tokenizer> choose_tokenizer(const PrepareOptions& options, const Split& split) {
-  if (options.tokenizer == "bytes") return make_bytes_tokenizer();
+  if (options.tokenizer == TokenizerKind::kBytes) return make_bytes_tokenizer();
   if (options.tokenizer_model.empty()) {
     constexpr int64_t kDefaultVocabSize = 8192;
     const int64_t vocab_size = options.vocab_size > 0 ? options.vocab_size : kDefaultVocabSize;

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "trireme/dataset/tokenizer.h"
+
 namespace trireme::dataset {
 
 struct PrepareOptions {
@@ -14,7 +16,7 @@ struct PrepareOptions {
   std::vector<std::string> globs = {};     // which files of a folder, such as "*.py"; none = all
   std::vector<std::string> excludes = {};  // names of files and folders to skip, such as "test*"
 
-  std::string tokenizer = "bytes";   // bytes | bpe
+  TokenizerKind tokenizer = TokenizerKind::kBytes;
   std::string tokenizer_model = {};  // bpe: a SentencePiece model to use instead of training one
   int64_t vocab_size = 0;            // 0: 257 for bytes, 8192 for a bpe tokenizer trained here
   int64_t tokenizer_sample_bytes = int64_t{16}
@@ -27,7 +29,7 @@ struct PrepareOptions {
 };
 
 struct PrepareReport {
-  std::string tokenizer;
+  TokenizerKind tokenizer = TokenizerKind::kBytes;
   int64_t vocab_size = 0;
   int64_t documents = 0;  // for training; the next one is for validation
   int64_t validation_documents = 0;

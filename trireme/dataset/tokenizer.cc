@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/bounded_json.h"
+#include "trireme/base/choice.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/shown.h"
 #include "trireme/dataset/bpe.h"
 
 namespace trireme::dataset {
@@ -16,7 +16,7 @@ namespace {
 
 class BytesTokenizer : public Tokenizer {
  public:
-  std::string kind() const override { return "bytes"; }
+  TokenizerKind kind() const override { return TokenizerKind::kBytes; }
   int64_t vocab_size() const override { return 257; }
   int32_t end_of_document() const override { return 256; }
   std::string serialize() const override { return ""; }
@@ -59,10 +59,12 @@ std::string read_or_explain(const std::filesystem::path& path, size_t max_bytes)
 
 std::unique_ptr<Tokenizer> make_bytes_tokenizer() { return std::make_unique<BytesTokenizer>(); }
 
-std::unique_ptr<Tokenizer> make_tokenizer(const std::string& kind, std::string serialized) {
-  if (kind == "bytes") return make_bytes_tokenizer();
-  TRIREME_CHECK(kind == "bpe", "tokenizer is \"", shown(kind), "\", expected bytes or bpe");
-  return make_bpe_tokenizer(std::move(serialized));
+std::unique_ptr<Tokenizer> make_tokenizer(TokenizerKind kind, std::string serialized) {
+  switch (kind) {
+    case TokenizerKind::kBytes: return make_bytes_tokenizer();
+    case TokenizerKind::kBpe: return make_bpe_tokenizer(std::move(serialized));
+  }
+  TRIREME_ASSERT(false, "a tokenizer of no kind");
 }
 
 std::filesystem::path tokenizer_json_path(const std::string& prefix) {
@@ -79,7 +81,7 @@ void save_tokenizer(const Tokenizer& tokenizer, const std::string& prefix) {
   } else {
     std::filesystem::remove(tokenizer_model_path(prefix));
   }
-  const nlohmann::ordered_json description = {{"kind", tokenizer.kind()},
+  const nlohmann::ordered_json description = {{"kind", name_of(kTokenizerKinds, tokenizer.kind())},
                                               {"vocab_size", tokenizer.vocab_size()},
                                               {"end_of_document", tokenizer.end_of_document()}};
   write_file_atomically(tokenizer_json_path(prefix), description.dump(2) + "\n");
@@ -88,7 +90,7 @@ void save_tokenizer(const Tokenizer& tokenizer, const std::string& prefix) {
 namespace {
 
 struct Description {
-  std::string kind;
+  TokenizerKind kind = TokenizerKind::kBytes;
   int64_t vocab_size = 0;
   std::optional<int64_t> end_of_document{};
 };
@@ -99,7 +101,7 @@ Description read_description(const std::filesystem::path& path) {
   try {
     const nlohmann::json value = parse_json(text, source);
     const JsonView root(value, source);
-    Description description{.kind = root.at("kind").text(),
+    Description description{.kind = choose(kTokenizerKinds, "tokenizer", root.at("kind").text()),
                             .vocab_size = root.at("vocab_size").integer(1, kMaxTokens)};
     if (const auto end = root.find("end_of_document")) {
       description.end_of_document = end->integer(0, description.vocab_size - 1);
@@ -115,8 +117,10 @@ Description read_description(const std::filesystem::path& path) {
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& prefix) {
   const auto json_path = tokenizer_json_path(prefix);
   const auto [kind, vocab_size, end_of_document] = read_description(json_path);
-  auto tokenizer = make_tokenizer(
-      kind, kind == "bpe" ? read_or_explain(tokenizer_model_path(prefix), kMaxModelBytes) : "");
+  auto tokenizer =
+      make_tokenizer(kind, kind == TokenizerKind::kBpe
+                               ? read_or_explain(tokenizer_model_path(prefix), kMaxModelBytes)
+                               : "");
   TRIREME_CHECK(tokenizer->vocab_size() == vocab_size, json_path.string(), " says ", vocab_size,
                 " tokens, but the tokenizer has ", tokenizer->vocab_size(),
                 "; make both again with `trireme data prepare`");

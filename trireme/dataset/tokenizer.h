@@ -10,14 +10,20 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/base/choice.h"
+
 namespace trireme::dataset {
+
+enum class TokenizerKind { kBytes, kBpe };
+
+inline constexpr Choice<TokenizerKind> kTokenizerKinds[] = {{"bytes", TokenizerKind::kBytes},
+                                                            {"bpe", TokenizerKind::kBpe}};
 
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // "bytes" or "bpe".
-  virtual std::string kind() const = 0;
+  virtual TokenizerKind kind() const = 0;
   virtual int64_t vocab_size() const = 0;
   // The token between two documents. It decodes to nothing, and no text encodes to it.
   virtual int32_t end_of_document() const = 0;
@@ -26,21 +32,22 @@ class Tokenizer {
   // Throws: ConfigError for a token outside the vocabulary
   virtual std::string decode(std::span<const int32_t> tokens) const = 0;
 
-  // The data from which make_tokenizer(kind(), serialize()) rebuilds it; empty for "bytes".
+  // The data from which make_tokenizer(kind(), serialize()) rebuilds it; empty for kBytes.
   virtual std::string serialize() const = 0;
 };
 
 // One token per byte, and 256 = end of document.
 std::unique_ptr<Tokenizer> make_bytes_tokenizer();
 
-// Throws: ConfigError for an unknown kind, a damaged model, or a build without SentencePiece
-std::unique_ptr<Tokenizer> make_tokenizer(const std::string& kind, std::string serialized);
+// Throws: ConfigError for a damaged model, or in a build without SentencePiece
+std::unique_ptr<Tokenizer> make_tokenizer(TokenizerKind kind, std::string serialized);
 
 // Writes PREFIX.tokenizer.json (kind, vocab_size, end_of_document) and PREFIX.tokenizer.model
 // (SentencePiece's format, only for "bpe"). Writes the json last, atomically.
 void save_tokenizer(const Tokenizer& tokenizer, const std::string& prefix);
 
-// Throws: ConfigError when a file is missing or damaged, or when the two disagree
+// Throws: ConfigError when a file is missing or damaged, names an unknown kind, or disagrees with
+// the other
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& prefix);
 
 // The two paths above.

@@ -139,7 +139,7 @@ TEST(HuggingFaceExport, PiecesOfAnyLayoutBecomeWholeTensorsInOneFile) {
   EXPECT_EQ(report.step, 7);
   EXPECT_EQ(report.num_parameters, num_parameters(config.model));
   EXPECT_EQ(report.num_bytes, 4 * report.num_parameters);
-  EXPECT_EQ(report.tokenizer, "bytes");
+  EXPECT_EQ(report.tokenizer, dataset::TokenizerKind::kBytes);
   EXPECT_EQ(read_file(run.output() / "config.json"),
             model::hugging_face_config(config.model, at::kFloat, 256));
 }

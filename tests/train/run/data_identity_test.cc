@@ -82,7 +82,7 @@ TEST_F(DataIdentityTest, OtherTokensOfTheSameLengthsAreOtherData) {
 TEST_F(DataIdentityTest, AnotherTokenizerIsOtherData) {
   struct Shifted : dataset::Tokenizer {
     std::string model;
-    std::string kind() const override { return "bpe"; }
+    dataset::TokenizerKind kind() const override { return dataset::TokenizerKind::kBpe; }
     int64_t vocab_size() const override { return 300; }
     int32_t end_of_document() const override { return 256; }
     std::vector<int32_t> encode(std::string_view) const override { return {}; }

@@ -48,7 +48,8 @@ class RunFolderTest : public ::testing::Test {
 TEST_F(RunFolderTest, HoldsWhatARunBeginsWith) {
   EXPECT_TRUE(folder_->is_in_place());
   EXPECT_EQ(read_file(run() / "config.toml"), "config");
-  EXPECT_EQ(dataset::load_tokenizer((run() / "tokenizer").string())->kind(), "bytes");
+  EXPECT_EQ(dataset::load_tokenizer((run() / "tokenizer").string())->kind(),
+            dataset::TokenizerKind::kBytes);
   EXPECT_EQ(num_lines(run()), 2);
   folder_->write_config("another");
   EXPECT_EQ(read_file(run() / "config.toml"), "another");

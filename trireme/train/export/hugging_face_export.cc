@@ -149,7 +149,7 @@ void write_index(const fs::path& folder, std::span<const Tensors> files,
 }
 
 void write_tokenizer(const fs::path& folder, const dataset::Tokenizer& tokenizer) {
-  if (tokenizer.kind() != "bpe") return;  // bytes: transformers has no such tokenizer
+  if (tokenizer.kind() == dataset::TokenizerKind::kBytes) return;  // transformers has no such one
   const std::string text = tokenizer.serialize();
   const dataset::BpeSpecialPieces pieces = dataset::bpe_special_pieces(text);
   write_file_atomically(folder / "tokenizer.model", text);
@@ -184,8 +184,8 @@ HuggingFaceExport export_to_hugging_face(const fs::path& path, const fs::path& o
                            .step = manifest.step,
                            .architecture = model::hugging_face_architecture(config.model),
                            .dtype = options.dtype.value_or(config.dtype()),
-                           .num_tensors = std::ssize(tensors),
-                           .tokenizer = tokenizer ? tokenizer->kind() : ""};
+                           .num_tensors = std::ssize(tensors)};
+  if (tokenizer) report.tokenizer = tokenizer->kind();
   const Source source(folder, manifest, report.dtype);
   for (const HuggingFaceTensor& tensor : tensors) {
     report.num_parameters += num_elements(tensor);

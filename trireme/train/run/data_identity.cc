@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "trireme/base/choice.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/comm/objects.h"
@@ -33,8 +34,9 @@ std::string sample(const dataset::IndexedFile& file) {
 }  // namespace
 
 DataIdentity identify(const dataset::IndexedFile& file, const dataset::Tokenizer& tokenizer) {
-  const std::string about = concat(tokenizer.kind(), " ", tokenizer.vocab_size(), " ",
-                                   tokenizer.end_of_document(), " ", tokenizer.serialize());
+  const std::string about =
+      concat(name_of(dataset::kTokenizerKinds, tokenizer.kind()), " ", tokenizer.vocab_size(), " ",
+             tokenizer.end_of_document(), " ", tokenizer.serialize());
   return {.index = checksum(InputFile(dataset::idx_path(file.prefix()))),
           .tokens = sample(file),
           .tokenizer = checksum(std::as_bytes(std::span(about))),
