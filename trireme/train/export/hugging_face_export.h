@@ -31,9 +31,9 @@ struct HuggingFaceExport {
   bool from_masters = false;  // the values come from the optimizer's fp32 weights
   int64_t num_tensors = 0;
   int64_t num_parameters = 0;
-  int64_t num_bytes = 0;                            // of tensors
-  std::vector<std::string> files{};                 // the files with weights
-  std::optional<dataset::TokenizerKind> tokenizer;  // none: the run's was not found
+  int64_t num_bytes = 0;                              // of tensors
+  std::vector<std::string> files{};                   // the files with weights
+  std::optional<dataset::TokenizerKind> tokenizer{};  // none: the run's was not found
 };
 
 // Exports the newest checkpoint that find_checkpoint() finds at `path` to the folder `output`. The
