@@ -53,5 +53,15 @@ TEST(EventFile, TensorBoardReadsWhatWasWritten) {
             "loss 1 2.5\nloss 2 -1.75\nloss 3 0.5\nrate 1 0.25\n");
 }
 
+TEST(EventFile, NamesAreInTheOrderOfTime) {
+  using std::chrono::nanoseconds;
+  const nanoseconds second = std::chrono::seconds(1700000000);
+  EXPECT_LT(event_file_name(second + nanoseconds(99'999'999)),
+            event_file_name(second + nanoseconds(100'000'000)));
+  EXPECT_LT(event_file_name(second), event_file_name(second + nanoseconds(1)));
+  EXPECT_LT(event_file_name(second + nanoseconds(999'999'999)),
+            event_file_name(second + std::chrono::seconds(1)));
+}
+
 }  // namespace
 }  // namespace trireme::train

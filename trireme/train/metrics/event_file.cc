@@ -44,14 +44,17 @@ double wall_time() { return in_seconds(std::chrono::system_clock::now().time_sin
 
 std::filesystem::path new_file(const std::filesystem::path& folder) {
   make_folders(folder);
-  // Nanoseconds, so that a run resumed within a second has its own file, in order.
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();
-  return folder /
-         concat("events.out.tfevents.", seconds, ".", now.count() % 1'000'000'000, ".", getpid());
+  return folder / event_file_name(std::chrono::system_clock::now().time_since_epoch());
 }
 
 }  // namespace
+
+std::string event_file_name(std::chrono::nanoseconds since_epoch) {
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(since_epoch);
+  std::string digits = std::to_string((since_epoch - seconds).count());
+  digits.insert(0, 9 - digits.size(), '0');
+  return concat("events.out.tfevents.", seconds.count(), ".", digits, ".", getpid());
+}
 
 uint32_t crc32c(std::string_view data) {
   static constexpr auto kTable = make_crc_table();

@@ -1,6 +1,7 @@
 // TensorBoard event files: length-delimited, checksummed protocol-buffer records.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <span>
@@ -28,6 +29,10 @@ class EventFile {
 
   OutputFile file_;
 };
+
+// events.out.tfevents.<seconds>.<nanoseconds>.<pid>. TensorBoard reads a folder's files in the
+// order of their names, and these are in the order of time, also within a second.
+std::string event_file_name(std::chrono::nanoseconds since_epoch);
 
 // CRC-32C (Castagnoli) of `data`: 0xE3069283 for "123456789".
 uint32_t crc32c(std::string_view data);

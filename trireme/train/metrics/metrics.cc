@@ -73,6 +73,15 @@ std::string cut_after(std::span<const Line> lines, int64_t last_step,
   return kept;
 }
 
+// The task's metrics under their names in the file.
+std::vector<MetricValue> named_metrics(const StepMetrics& metrics) {
+  std::vector<MetricValue> all = metrics.others;
+  for (const auto& [name, value] : metrics.validation_others) {
+    all.emplace_back("validation_" + name, value);
+  }
+  return all;
+}
+
 std::string seventeen_digits(double value) {
   if (!std::isfinite(value)) return "null";  // JSON has no other way to write it
   char digits[32];
@@ -86,8 +95,8 @@ std::string to_json(const StepMetrics& metrics) {
   std::ostringstream out;
   out << "{\"step\": " << metrics.step << ", \"loss\": " << seventeen_digits(metrics.loss)
       << ", \"grad_norm\": " << seventeen_digits(metrics.grad_norm)
-      << ", \"learning_rate\": " << metrics.learning_rate
-      << ", \"tokens_per_second\": " << metrics.tokens_per_second
+      << ", \"learning_rate\": " << metrics.learning_rate << ", \"" << metrics.unit
+      << "_per_second\": " << metrics.units_per_second
       << ", \"step_seconds\": " << metrics.step_seconds
       << ", \"communication_fraction\": " << metrics.communication_fraction
       << ", \"peak_rss_bytes\": " << metrics.peak_rss_bytes
@@ -95,6 +104,9 @@ std::string to_json(const StepMetrics& metrics) {
   if (metrics.skipped) out << ", \"skipped\": true";
   if (metrics.validation_loss) {
     out << ", \"validation_loss\": " << seventeen_digits(*metrics.validation_loss);
+  }
+  for (const auto& [name, value] : named_metrics(metrics)) {
+    out << ", \"" << name << "\": " << seventeen_digits(value);
   }
   if (metrics.noise_scale) out << ", \"noise_scale\": " << *metrics.noise_scale;
   out << "}";
@@ -134,9 +146,10 @@ bool MetricsWriter::write(const StepMetrics& metrics) {
   std::vector<Scalar> scalars = {{"loss", metrics.loss},
                                  {"grad_norm", metrics.grad_norm},
                                  {"learning_rate", metrics.learning_rate},
-                                 {"tokens_per_second", metrics.tokens_per_second},
+                                 {metrics.unit + "_per_second", metrics.units_per_second},
                                  {"communication_fraction", metrics.communication_fraction}};
   if (metrics.validation_loss) scalars.push_back({"validation_loss", *metrics.validation_loss});
+  for (const auto& [name, value] : named_metrics(metrics)) scalars.push_back({name, value});
   if (metrics.noise_scale) scalars.push_back({"noise_scale", *metrics.noise_scale});
   events_.write(metrics.step, scalars);
   return is_in_place;

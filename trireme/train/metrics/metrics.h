@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/base/file/file.h"
@@ -13,25 +14,32 @@
 
 namespace trireme::train {
 
+// A task's metric and its value.
+using MetricValue = std::pair<std::string, double>;
+
 struct StepMetrics {
   int64_t step = 0;      // from 1
-  double loss = 0;       // mean cross-entropy over the step's tokens, in nats
+  double loss = 0;       // mean over the step's terms, such as cross-entropy per token in nats
   double grad_norm = 0;  // before clipping
   double learning_rate = 0;
-  double tokens_per_second = 0;  // all ranks
+  // What all ranks together process, as "<unit>_per_second".
+  std::string unit = "tokens";
+  double units_per_second = 0;
   double step_seconds = 0;
   double communication_fraction = 0;  // share of the step, the largest of the ranks
   int64_t peak_rss_bytes = 0;         // the largest of the ranks
   int64_t gradient_bytes = 0;         // that rank 0's gradients put on the wire
   bool skipped = false;               // the weights did not change
+  std::vector<MetricValue> others{};  // the task's own, over the step's samples
   std::optional<double> validation_loss = std::nullopt;
-  // The gradient noise scale in sequences: roughly the largest batch that still pays.
+  std::vector<MetricValue> validation_others{};  // when there is a validation_loss
+  // The gradient noise scale in samples: roughly the largest batch that still pays.
   std::optional<double> noise_scale = std::nullopt;
 };
 
-// One line of JSON without the newline. loss, grad_norm and validation_loss have 17 digits, so they
-// are read back with the same bits. They are null if not finite, which only happens in a skipped
-// step.
+// One line of JSON without the newline. Losses, grad_norm and the task's metrics have 17 digits, so
+// they are read back with the same bits. They are null if not finite, which only happens in a
+// skipped step.
 std::string to_json(const StepMetrics& metrics);
 
 inline constexpr const char* kMetricsName = "metrics.jsonl";
