@@ -1,8 +1,11 @@
 #include "tests/harness/ranks.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <thread>
 
@@ -17,6 +20,32 @@
 #include "trireme/comm/shared/thread_group.h"
 
 namespace trireme::harness {
+namespace {
+
+// Whether another thread of this process is on a processor or waits for one.
+bool another_thread_runs() {
+  const std::string self = std::to_string(gettid());
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (task.path().filename() == self) continue;
+    std::ifstream stat(task.path() / "stat");  // id (name) state ...; nothing: the thread has ended
+    std::string text;
+    std::getline(stat, text);
+    const size_t end_of_name = text.rfind(')');
+    if (end_of_name != std::string::npos && text.compare(end_of_name, 3, ") S") != 0) return true;
+  }
+  return false;
+}
+
+// A child has copies of the locks that the parent's threads hold at that moment, and nobody to
+// release them. The allocator of GCC 12's address sanitizer has such locks. A thread that sleeps
+// holds none, so this waits for the others to come to rest, but not for ever.
+void wait_for_rest() {
+  for (int i = 0; i < 1000 && another_thread_runs(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+}  // namespace
 
 void run_ranks(int size, const RankFunction& function, const comm::GroupOptions& options) {
   auto groups = comm::make_thread_group(size, options);
@@ -51,6 +80,7 @@ std::vector<ExitStatus> fork_processes(int size, const std::function<void(int ra
   std::vector<pid_t> children;
   std::fflush(nullptr);
   for (int rank = 0; rank < size; ++rank) {
+    wait_for_rest();
     const pid_t child = fork();
     if (child == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
