@@ -13,7 +13,7 @@ setup:           ## install Debian packages and libtorch where they are missing
 	@tools/setup.sh
 
 build: setup     ## build build/$(PRESET)/bin/trireme
-	@tools/build.sh $(PRESET) trireme_cli
+	@tools/build.sh $(PRESET) trireme_program
 
 test:            ## build everything and run the tests
 	@tools/setup.sh test
@@ -32,7 +32,8 @@ demo: build      ## train a small Llama on real text on two ranks and print a sa
 check: setup     ## layers, mirror, file length, links, clang-format
 	@tools/check.sh
 
-tidy: setup      ## clang-tidy on every source of the library
+tidy:            ## clang-tidy on every source of the library
+	@tools/setup.sh tidy
 	@tools/check.sh --tidy all
 
 format: setup    ## clang-format every source

@@ -10,8 +10,8 @@ target_link_libraries(trireme_all INTERFACE ${layers})
 install(TARGETS trireme_all EXPORT trireme_targets)
 
 # The installed program finds libtorch where the build found it.
-if(TARGET trireme_cli)
-  set_target_properties(trireme_cli PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+if(TARGET trireme_program)
+  set_target_properties(trireme_program PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
 endif()
 
 set(TRIREME_PACKAGE_FOLDER "${CMAKE_INSTALL_LIBDIR}/cmake/trireme")

@@ -25,9 +25,13 @@ ALLOWED = {
     "dataset": ["base", "mesh"],
     "checkpoint": GROUND,
     "train": [*GROUND, *PARALLEL, "model", "dataset", "checkpoint"],
+    "tasks": [*GROUND, *PARALLEL, "model", "dataset", "checkpoint", "train"],
     "launch": ["base", "comm"],
-    "cli": [*GROUND, *PARALLEL, "model", "dataset", "checkpoint", "train", "launch"],
+    "cli": [*GROUND, *PARALLEL, "model", "dataset", "checkpoint", "train", "tasks", "launch"],
 }
+
+# What a layer may include of another of which it may not know all: the training loop knows no model.
+ONLY = {("train", "model"): ["model/family/parts.h", "model/layers/recompute.h"]}
 
 # The rooms of a layer that has outgrown one folder, each with those it may include besides itself. "model/*": every
 # room of model that has no entry of its own; such rooms do not include each other.
@@ -56,14 +60,18 @@ ROOMS = {
     "train/metrics": [],
     "train/numerics": [],
     "train/optimizer": ["train/offload", "train/numerics"],
-    "train/config": ["train/offload", "train/numerics", "train/optimizer"],
-    "train/parallel": ["train/config", "train/numerics", "train/optimizer", "train/profile"],
-    "train/run": ["train/config", "train/metrics", "train/parallel"],
+    "train/task": [],
+    "train/config": ["train/offload", "train/numerics", "train/optimizer", "train/task"],
+    "train/parallel": ["train/config", "train/numerics", "train/optimizer", "train/profile", "train/task"],
+    "train/run": ["train/config", "train/metrics", "train/parallel", "train/task"],
     "train": ["train/config", "train/metrics", "train/numerics", "train/offload", "train/optimizer", "train/parallel",
-              "train/profile", "train/run"],
-    "train/export": ["train", "train/config"],
+              "train/profile", "train/run", "train/task"],
+    "tasks/language": [],
+    "tasks": ["tasks/language"],
     "cli": [],
     "cli/bench": ["cli"],
+    "cli/language": ["cli"],
+    "cli/main": ["cli", "cli/bench", "cli/language"],
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]trireme/([^">]+)[">]', re.MULTILINE)
@@ -133,6 +141,10 @@ def check_includes(report, path, code, used):
         if target != layer and target not in ALLOWED[layer]:
             report.error(path, line, f"{layer} may not include {target} (trireme/{match.group(1)})",
                          f"{layer} may include: {' '.join(ALLOWED[layer]) or 'nothing'}")
+        only = ONLY.get((layer, target))
+        if only is not None and match.group(1) not in only:
+            report.error(path, line, f"{layer} may not include trireme/{match.group(1)}",
+                         f"of {target} it may include: {' '.join(only)}")
 
 
 def find_cycle(graph):

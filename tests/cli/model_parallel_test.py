@@ -168,10 +168,10 @@ class BadLayouts(ProgramTest):
         self.refuse(["parallel.tensor is 5", "model.heads is 4", "at most 4"], 5, "--parallel.tensor=5")
         self.refuse(["parallel.tensor is 3", "model.ffn_width is 2"], 3, "--parallel.tensor=3",
                     "--model.ffn_width=2")
-        self.refuse(["model.layers is 2", "3 stages", "parallel.pipeline"], 3, "--parallel.pipeline=3")
-        self.refuse(["model.layers is 2", "4 stages", "interleaved"], 2, *PIPELINE,
+        self.refuse(["has 2 layers", "3 stages", "parallel.pipeline"], 3, "--parallel.pipeline=3")
+        self.refuse(["has 2 layers", "4 stages", "interleaved"], 2, *PIPELINE,
                     "--parallel.schedule=interleaved")
-        self.refuse(["model.layers is 2", "zero-bubble-v"], 2, *PIPELINE,
+        self.refuse(["has 2 layers", "zero-bubble-v"], 2, *PIPELINE,
                     "--parallel.schedule=zero-bubble-v")
         self.refuse(["parallel.context is 2", "heads", "ring"], 4, *TENSOR, *RING, "--parallel.context_form=all-to-all",
                     "--model.heads=2")
@@ -180,7 +180,7 @@ class BadLayouts(ProgramTest):
 
     def test_stages_by_hand_must_fit(self):
         self.refuse(["stage_layers", "2 numbers above 0"], 2, *PIPELINE, "--parallel.stage_layers=0,2")
-        self.refuse(["stage_layers", "2 numbers above 0", "sum to model.layers = 2"], 2, *PIPELINE,
+        self.refuse(["stage_layers", "2 numbers above 0", "sum to the 2 layers"], 2, *PIPELINE,
                     "--parallel.stage_layers=1,2")
         self.refuse(["stage_layers", "2 numbers above 0"], 2, *PIPELINE, "--parallel.stage_layers=2")
         self.refuse(["stage_layers", "commas"], 2, *PIPELINE, "--parallel.stage_layers=one")

@@ -46,6 +46,7 @@ def write_text(folder):
 
 class ProgramTest(unittest.TestCase):
     """Each test has a folder of its own: text/, data/tiny.bin/.idx, tiny.toml."""
+    program = PROGRAM
 
     def setUp(self):
         temporary = tempfile.TemporaryDirectory(prefix="trireme-test-")
@@ -55,6 +56,9 @@ class ProgramTest(unittest.TestCase):
         # What launchers leave when their ranks are killed goes with the test too.
         (self.folder / "tmp").mkdir()
         self.environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(self.folder / "tmp")}
+        self.prepare()
+
+    def prepare(self):
         write_text(self.folder / "text")
         (self.folder / "tiny.toml").write_text(CONFIG)
         self.succeed("data", "prepare", "--input", "text", "--tokenizer", "bytes",
@@ -62,7 +66,7 @@ class ProgramTest(unittest.TestCase):
 
     def start(self, *arguments, environment=None):
         """A running program, killed at the end of the test when it still runs."""
-        process = subprocess.Popen([PROGRAM, *map(str, arguments)], cwd=self.folder, text=True,
+        process = subprocess.Popen([self.program, *map(str, arguments)], cwd=self.folder, text=True,
                                    errors="backslashreplace", stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE,
                                    env={**self.environment, **(environment or {})})

@@ -6,6 +6,7 @@
 
 #include "tests/dataset/data.h"
 #include "tests/harness/tensors.h"
+#include "trireme/dataset/token_source.h"
 
 namespace trireme::dataset {
 namespace {
@@ -18,42 +19,41 @@ class BatchLoaderTest : public testing::Test {
   at::Tensor step_tokens(int64_t step, int data_size, int64_t micro_batch) const {
     std::vector<at::Tensor> parts;
     for (int rank = 0; rank < data_size; ++rank) {
-      const BatchLoader loader(sampler_, {kGlobalBatch, micro_batch, rank, data_size});
+      const BatchLoader loader(source_, {kGlobalBatch, micro_batch, rank, data_size});
       for (int64_t i = 0; i < loader.num_microbatches(); ++i)
-        parts.push_back(loader.microbatch(step, i).tokens_BT);
+        parts.push_back(loader.microbatch(step, i)["tokens"]);
     }
     return at::cat(parts);
   }
 
   TemporaryFolder folder_;
   std::string prefix_ = (write_counting_file(folder_ / "a", 1000), folder_ / "a");
-  IndexedFile file_{prefix_};
-  SequenceSampler sampler_{file_, {.sequence_length = 7, .seed = 5}};
+  TokenSource source_{prefix_, {.sequence_length = 7}};
 };
 
 TEST_F(BatchLoaderTest, TargetsAreTheTokensOneToTheRight) {
-  const BatchLoader loader(sampler_, {8, 4});
+  const BatchLoader loader(source_, {8, 4});
   const Batch batch = loader.microbatch(0, 1);
-  ASSERT_EQ(batch.tokens_BT.sizes(), (std::vector<int64_t>{4, 7}));
-  ASSERT_EQ(batch.tokens_BT.scalar_type(), at::kLong);
-  harness::assert_same_bits(batch.targets_BT, batch.tokens_BT + 1, "targets of a counting file");
+  ASSERT_EQ(batch["tokens"].sizes(), (std::vector<int64_t>{4, 7}));
+  ASSERT_EQ(batch["tokens"].scalar_type(), at::kLong);
+  harness::assert_same_bits(batch["targets"], batch["tokens"] + 1, "targets of a counting file");
 }
 
 TEST_F(BatchLoaderTest, HasDocumentsWhenAsked) {
-  EXPECT_FALSE(BatchLoader(sampler_, {8, 4}).microbatch(0, 0).documents_BT.defined());
+  EXPECT_FALSE(BatchLoader(source_, {8, 4}).microbatch(0, 0)["documents"].defined());
   write_token_file(folder_ / "b", {{0, 1, 2, 3, 4}, {5, 6, 7, 8, 9, 10, 11, 12}});
-  const IndexedFile file(folder_ / "b");
-  const SequenceSampler sampler(file, {.sequence_length = 4, .shuffle = false});
-  const BatchLoader loader(sampler, {.global_batch = 3, .micro_batch = 3, .documents = true});
+  const TokenSource source(folder_ / "b", {.sequence_length = 4, .documents = true});
+  const BatchLoader loader(source, {.global_batch = 3, .micro_batch = 3, .shuffle = false});
   const Batch batch = loader.microbatch(0, 0);
-  EXPECT_TRUE(batch.documents_BT.eq(batch.tokens_BT.ge(5)).all().item<bool>());
+  EXPECT_TRUE(batch["documents"].eq(batch["tokens"].ge(5)).all().item<bool>());
 }
 
 TEST_F(BatchLoaderTest, AStepHoldsItsSamplesInOrder) {
   const at::Tensor tokens = step_tokens(3, 1, 1);
+  const SampleOrder order(source_.size(), /*seed=*/0, /*shuffle=*/true);
   std::vector<int64_t> sample(8);
   for (int64_t b = 0; b < kGlobalBatch; ++b) {
-    sampler_.sample(3 * kGlobalBatch + b, sample);
+    source_.read_tokens(order.index(3 * kGlobalBatch + b), sample);
     EXPECT_EQ(tokens[b][0].item<int64_t>(), sample[0]);
   }
 }
@@ -71,7 +71,7 @@ TEST_F(BatchLoaderTest, AStepIsTheSameAtEveryLayout) {
 }
 
 TEST_F(BatchLoaderTest, RanksHoldContiguousBlocks) {
-  const BatchLoader loader(sampler_, {24, 2, 2, 3});
+  const BatchLoader loader(source_, {24, 2, 2, 3});
   ASSERT_EQ(loader.num_microbatches(), 4);
   EXPECT_EQ(loader.first_sample(0, 0), 16);
   EXPECT_EQ(loader.first_sample(0, 3), 22);
@@ -79,23 +79,22 @@ TEST_F(BatchLoaderTest, RanksHoldContiguousBlocks) {
 }
 
 TEST_F(BatchLoaderTest, ResumingAtAnyStepReadsTheSame) {
-  const BatchLoader whole(sampler_, {24, 4, 1, 2});
+  const BatchLoader whole(source_, {24, 4, 1, 2});
   std::vector<at::Tensor> tokens;
   for (int64_t step = 0; step < 12; ++step)
     for (int64_t i = 0; i < whole.num_microbatches(); ++i)
-      tokens.push_back(whole.microbatch(step, i).tokens_BT);
+      tokens.push_back(whole.microbatch(step, i)["tokens"]);
   for (int64_t step = 0; step < 12; ++step) {
-    const IndexedFile file(prefix_);
-    const SequenceSampler sampler(file, {.sequence_length = 7, .seed = 5});
-    const BatchLoader resumed(sampler, {24, 4, 1, 2});
-    harness::assert_same_bits(resumed.microbatch(step, 2).tokens_BT, tokens[step * 3 + 2],
+    const TokenSource source(prefix_, {.sequence_length = 7});
+    const BatchLoader resumed(source, {24, 4, 1, 2});
+    harness::assert_same_bits(resumed.microbatch(step, 2)["tokens"], tokens[step * 3 + 2],
                               concat("step ", step));
   }
 }
 
 TEST_F(BatchLoaderTest, AResumedRunGoesOnWhereAnotherGlobalBatchStopped) {
   // Ten steps of 24 sequences, then steps of 8.
-  const BatchLoader resumed(sampler_, {8, 2, 1, 2, 10, 240});
+  const BatchLoader resumed(source_, {8, 2, 1, 2, 10, 240});
   EXPECT_EQ(resumed.step_sample(10), 240);
   EXPECT_EQ(resumed.step_sample(13), 264);
   EXPECT_EQ(resumed.first_sample(10, 1), 246);
@@ -103,32 +102,32 @@ TEST_F(BatchLoaderTest, AResumedRunGoesOnWhereAnotherGlobalBatchStopped) {
 }
 
 TEST_F(BatchLoaderTest, AnUnevenBatchIsReadOnceWhateverTheLayout) {
-  const BatchLoader alone(sampler_, {.global_batch = 7, .micro_batch = 7});
+  const BatchLoader alone(source_, {.global_batch = 7, .micro_batch = 7});
   for (const int data_size : {1, 2, 3, 5, 8}) {
     for (const int64_t micro_batch : {1, 2, 3, 7}) {
       for (const int64_t step : {0, 2}) {
         std::vector<at::Tensor> parts;
         for (int rank = 0; rank < data_size; ++rank) {
-          const BatchLoader loader(sampler_, {.global_batch = 7,
-                                              .micro_batch = micro_batch,
-                                              .data_rank = rank,
-                                              .data_size = data_size,
-                                              .uneven = true});
+          const BatchLoader loader(source_, {.global_batch = 7,
+                                             .micro_batch = micro_batch,
+                                             .data_rank = rank,
+                                             .data_size = data_size,
+                                             .uneven = true});
           EXPECT_EQ(loader.step_sample(step), 7 * step);
           // As many on every rank, whether there is data for them or not.
           const int64_t unit = micro_batch * data_size;
           ASSERT_EQ(loader.num_microbatches(), (7 + unit - 1) / unit);
           for (int64_t i = 0; i < loader.num_microbatches(); ++i) {
             const Batch batch = loader.microbatch(step, i);
-            ASSERT_EQ(batch.tokens_BT.size(1), 7);
-            ASSERT_LE(batch.tokens_BT.size(0), micro_batch);
-            EXPECT_EQ(batch.targets_BT.sizes(), batch.tokens_BT.sizes());
+            ASSERT_EQ(batch["tokens"].size(1), 7);
+            ASSERT_LE(batch["tokens"].size(0), micro_batch);
+            EXPECT_EQ(batch["targets"].sizes(), batch["tokens"].sizes());
             EXPECT_EQ(batch.step, step);
-            EXPECT_EQ(batch.first_sequence, (rank * loader.num_microbatches() + i) * micro_batch);
-            parts.push_back(batch.tokens_BT);
+            EXPECT_EQ(batch.first_sample, (rank * loader.num_microbatches() + i) * micro_batch);
+            parts.push_back(batch["tokens"]);
           }
         }
-        harness::assert_same_bits(at::cat(parts), alone.microbatch(step, 0).tokens_BT, "step");
+        harness::assert_same_bits(at::cat(parts), alone.microbatch(step, 0)["tokens"], "step");
       }
     }
   }
@@ -137,17 +136,17 @@ TEST_F(BatchLoaderTest, AnUnevenBatchIsReadOnceWhateverTheLayout) {
 TEST_F(BatchLoaderTest, SuggestsAGlobalBatchThatFits) {
   expect_config_error(
       [&] {
-        BatchLoader(sampler_, {16, 3, 0, 2});
+        BatchLoader(source_, {16, 3, 0, 2});
       },
       {"global_batch is 16", "3 * 2 = 6", "set it to 12 or 18"});
-  expect_config_error([&] { BatchLoader(sampler_, {4, 4, 0, 2}); }, {"set it to 8"});
-  expect_config_error([&] { BatchLoader(sampler_, {0, 1}); }, {"global_batch is 0"});
-  expect_config_error([&] { BatchLoader(sampler_, {8, 0}); }, {"micro_batch 0"});
-  expect_config_error([&] { BatchLoader(sampler_, {8, 1, 2, 2}); }, {"data rank 2 of 2"});
+  expect_config_error([&] { BatchLoader(source_, {4, 4, 0, 2}); }, {"set it to 8"});
+  expect_config_error([&] { BatchLoader(source_, {0, 1}); }, {"global_batch is 0"});
+  expect_config_error([&] { BatchLoader(source_, {8, 0}); }, {"micro_batch 0"});
+  expect_config_error([&] { BatchLoader(source_, {8, 1, 2, 2}); }, {"data rank 2 of 2"});
 }
 
 TEST_F(BatchLoaderTest, AMicrobatchThatDoesNotExistIsOurBug) {
-  const BatchLoader loader(sampler_, {8, 4});
+  const BatchLoader loader(source_, {8, 4});
   EXPECT_THROW(loader.microbatch(0, 2), InternalError);
   EXPECT_THROW(loader.microbatch(-1, 0), InternalError);
 }

@@ -12,7 +12,7 @@
 #include "trireme/comm/recorder/ring_layout.h"
 #include "trireme/dataset/indexed_file.h"
 #include "trireme/dataset/indexed_file_writer.h"
-#include "trireme/dataset/sampler.h"
+#include "trireme/dataset/token_source.h"
 
 namespace trireme::hostile {
 namespace {
@@ -78,15 +78,17 @@ class TokenFile : public Format {
       }
     });
     expect_refusal_or_sense([&] {
-      const dataset::SequenceSampler sampler(
-          file, {.sequence_length = sequence_length_, .vocab_size = 1000, .seed = 3});
+      // A pointer that owns nothing.
+      const dataset::TokenSource source(
+          std::shared_ptr<const dataset::IndexedFile>(std::shared_ptr<void>(), &file),
+          {.sequence_length = sequence_length_, .vocab_size = 1000});
       std::vector<int64_t> sample(static_cast<size_t>(sequence_length_) + 1);
-      for (int64_t n = 0; n < 2 * sampler.num_sequences(); ++n) {
-        sampler.sample(n, sample);
+      for (int64_t i = 0; i < source.size(); ++i) {
+        source.read_tokens(i, sample);
         for (const int64_t token : sample) {
           require(token >= 0 && token < 1000, "a token outside the vocabulary");
         }
-        sampler.documents(n, std::span(sample).first(static_cast<size_t>(sequence_length_)));
+        source.read_documents(i, std::span(sample).first(static_cast<size_t>(sequence_length_)));
       }
     });
   }

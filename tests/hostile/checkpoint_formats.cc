@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/hostile/format.h"
+#include "tests/train/language_config.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/checkpoint/checkpoint.h"
@@ -93,7 +94,7 @@ class Checkpoint : public Format {
     const train::RunState state{.step = 7,
                                 .next_sample = 112,
                                 .optimizer_steps = 7,
-                                .config = train::to_toml(train::RunConfig())};
+                                .config = train::to_toml(train::language_config())};
     const auto world = comm::make_thread_group(1);
     std::vector<checkpoint::Entry> entries;
     for (const auto& [name, tensor] : std::map<std::string, at::Tensor>{

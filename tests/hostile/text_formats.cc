@@ -1,12 +1,16 @@
 // JSON by itself, configs in TOML, a run's state, metrics, and tokenizers.
+#include <optional>
 #include <span>
 
+#include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/hostile/format.h"
+#include "tests/train/language_config.h"
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
 #include "trireme/dataset/bpe.h"
+#include "trireme/dataset/csv_source.h"
 #include "trireme/dataset/tokenizer.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/metrics/metrics.h"
@@ -52,12 +56,12 @@ class Toml : public Format {
   std::string name() const override { return "toml"; }
 
   void write(Random& random) override {
-    text_ = train::to_toml(train::RunConfig());
+    text_ = train::to_toml(train::language_config());
     num_ranks_ = 1 + static_cast<int>(random.below(8));
     damage_text(text_, random);
     overrides_.clear();
     if (random.one_in(3)) {
-      train::RunConfig defaults;
+      train::RunConfig defaults = train::language_config();
       std::vector<train::Override> all = train::settings(defaults);
       train::Override chosen = random.pick(all);
       damage_text(chosen.second, random);
@@ -66,7 +70,7 @@ class Toml : public Format {
   }
 
   void read() override {
-    train::RunConfig config;
+    train::RunConfig config = train::language_config();
     const bool parsed = expect_refusal_or_sense(
         [&] { config = train::parse_config(text_, "run.toml", overrides_); });
     if (!parsed) return;
@@ -75,7 +79,7 @@ class Toml : public Format {
     require(train::to_toml(again) == written, "a config does not read back as it was written");
     expect_refusal_or_sense([&] {
       train::resolve(config, num_ranks_);
-      if (config.model.vocab_size == 0) config.model.vocab_size = 257;
+      if (train::model_of(config).vocab_size == 0) train::model_of(config).vocab_size = 257;
       train::check_memory(config, num_ranks_, int64_t{1} << 30);
       train::check_layout(config);
     });
@@ -95,7 +99,7 @@ class State : public Format {
     const train::RunState state{.step = 7,
                                 .next_sample = 112,
                                 .optimizer_steps = 7,
-                                .config = train::to_toml(train::RunConfig())};
+                                .config = train::to_toml(train::language_config())};
     auto value = ordered_json::parse(train::to_json(state));
     if (random.one_in(3)) damage_text(value["config"].get_ref<std::string&>(), random);
     text_ = random.one_in(4) ? value.dump(-1, ' ', false, ordered_json::error_handler_t::replace)
@@ -140,6 +144,50 @@ class Metrics : public Format {
  private:
   std::filesystem::path folder_;
   int64_t last_step_ = 0;
+};
+
+class Csv : public Format {
+ public:
+  explicit Csv(std::filesystem::path folder) : path_(std::move(folder) / "table.csv") {}
+  std::string name() const override { return "csv"; }
+
+  void write(Random& random) override {
+    text_ = "a,\"b, quoted\",y\n";
+    const auto rows = random.below(6);
+    for (uint64_t row = 0; row < rows; ++row) {
+      text_ +=
+          concat(random.below(1000), random.one_in(5) ? "e400" : "", ",",
+                 random.one_in(3) ? "\"a \"\"cell\"\"\"" : "red", ",", random.below(3), "\r\n");
+    }
+    put_file(path_.parent_path() / "whole.csv", "a,\"b, quoted\",y\n1,red,0\n2,blue,1\n3,red,2\n");
+    if (!random.one_in(8)) damage_text(text_, random);
+    put_file(path_, text_);
+    is_class_ = random.one_in(2);
+  }
+
+  void read() override {
+    const dataset::CsvOptions options{.target = "y", .is_class = is_class_};
+    expect_refusal_or_sense([&] { use(dataset::CsvSource(path_, options)); });
+    const dataset::CsvSource whole(path_.parent_path() / "whole.csv", options);
+    expect_refusal_or_sense([&] { use(dataset::CsvSource(path_, options, &whole)); });
+  }
+
+ private:
+  void use(const dataset::CsvSource& source) const {
+    require(source.size() >= 1, "a table without rows");
+    for (int64_t row = 0; row < source.size(); ++row) {
+      const dataset::NamedTensors sample = source.get(row, std::nullopt);
+      const at::Tensor x = dataset::find_tensor(sample, "x");
+      require(x.isfinite().all().item<bool>(), "a number that is not finite");
+      if (!is_class_) continue;
+      const auto label = dataset::find_tensor(sample, "y").item<int64_t>();
+      require(label >= 0 && label < source.num_classes(), "a class that is not among the classes");
+    }
+  }
+
+  std::filesystem::path path_;
+  std::string text_;
+  bool is_class_ = true;
 };
 
 // Protocol-buffer fields, enough to take a SentencePiece model apart and put it together.
@@ -294,6 +342,7 @@ void add_text_formats(Formats& formats, const std::filesystem::path& folder) {
   formats.push_back(std::make_unique<Toml>());
   formats.push_back(std::make_unique<State>());
   formats.push_back(std::make_unique<Metrics>(folder / "metrics"));
+  formats.push_back(std::make_unique<Csv>(folder / "csv"));
   formats.push_back(std::make_unique<Tokenizer>(folder / "bytes", false));
   if (dataset::bpe_available()) {
     formats.push_back(std::make_unique<Tokenizer>(folder / "bpe", true));

@@ -14,11 +14,22 @@ run("install" "${CMAKE_COMMAND}" --install "${build}" --prefix "${work}/first")
 file(RENAME "${work}/first" "${work}/the prefix")
 run("configure" "${CMAKE_COMMAND}" -S "${project}" -B "${work}/build" -G "${generator}"
   "-DCMAKE_CXX_COMPILER=${compiler}" "-DCMAKE_CXX_COMPILER_LAUNCHER=${launcher}"
-  "-DCMAKE_PREFIX_PATH=${work}/the prefix" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON)
+  "-DCMAKE_PREFIX_PATH=${work}/the prefix" "-DOWN_TASK=${own_task}" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON)
 run("build" "${CMAKE_COMMAND}" --build "${work}/build")
 run("run" "${work}/build/foreign")
 if(NOT output MATCHES "rank 1 holds rows 2 to 3")
   message(FATAL_ERROR "the foreign program printed: ${output}")
+endif()
+set(table "a,b,digit\n")
+foreach(row RANGE 19)
+  math(EXPR digit "${row} % 3")
+  string(APPEND table "${row},${digit},${digit}\n")
+endforeach()
+file(WRITE "${work}/digits.csv" "${table}")
+run("train a task" "${work}/build/own_task" train --ranks 2 --parallel.zero=3 --train.steps=3 --train.global_batch=8
+  --train.micro_batch=2 "--data.path=${work}/digits" "--output.folder=${work}/run")
+if(NOT output MATCHES "chain of hidden0 -> hidden1 -> head")
+  message(FATAL_ERROR "the program around a task printed: ${output}")
 endif()
 # Our warnings and floating-point flags are ours, not the user's.
 file(READ "${work}/build/compile_commands.json" commands)

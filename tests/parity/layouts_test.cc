@@ -15,7 +15,9 @@
 #include "tests/harness/ranks.h"
 #include "tests/harness/tensors.h"
 #include "tests/parity/gradient_scale.h"
+#include "tests/train/language_config.h"
 #include "trireme/base/error.h"
+#include "trireme/model/model.h"
 #include "trireme/train/numerics/gradient_norm.h"
 #include "trireme/train/parallel/layout.h"
 #include "trireme/train/parallel/overlap_choice.h"
@@ -33,16 +35,17 @@ struct Outcome {
 };
 
 dataset::Batch batch_of(const RunConfig& config, int64_t first, int64_t size) {
-  const int64_t T = config.model.sequence_length, V = config.model.vocab_size;
+  const int64_t T = model_of(config).sequence_length, V = model_of(config).vocab_size;
   const at::Tensor stream = at::arange(first * (T + 3), first * (T + 3) + size * T, at::kLong);
   const at::Tensor tokens_BT = stream.mul(7).add(stream.square()).remainder(V).view({size, T});
   at::Tensor targets_BT = stream.mul(11).add(3).remainder(V).view({size, T}).clone();
   if (targets_BT.numel() > 2) targets_BT.view({-1})[2] = model::kIgnoredTarget;
-  dataset::Batch batch{
-      .tokens_BT = tokens_BT, .targets_BT = targets_BT, .step = 3, .first_sequence = first};
+  dataset::Batch batch{.tensors = {{"tokens", tokens_BT}, {"targets", targets_BT}},
+                       .step = 3,
+                       .first_sample = first};
   // Of 1 to 6 tokens; they do not end where sequences do.
-  if (config.data.separate_documents) {
-    batch.documents_BT = stream.remainder(6).eq(0).cumsum(0).view({size, T});
+  if (data_of(config).separate_documents) {
+    batch.tensors.emplace_back("documents", stream.remainder(6).eq(0).cumsum(0).view({size, T}));
   }
   return batch;
 }
@@ -186,7 +189,7 @@ class LayoutsTest : public ::testing::Test {
 // A gradient is at the end of about 12 products and norms a layer, forward and backward, each a sum
 // of up to n terms taken in another order: sqrt(n) roundings of 2^-24 each, times 8.
 double fp32_bound(const RunConfig& config) {
-  const model::ModelConfig& model = config.model;
+  const model::ModelConfig& model = model_of(config);
   const double longest =
       static_cast<double>(std::max({model.vocab_size, model.ffn_width, 2 * model.sequence_length}));
   return 8 * 12 * static_cast<double>(model.layers) * std::sqrt(longest) * 0x1p-24;

@@ -64,6 +64,13 @@ class Layers(Tree):
         self.write("trireme/parallel/data/ddp.h", '#include "trireme/parallel/tensor/linear.h"\n')
         self.assert_fails("layers", "ddp.h:1: parallel/data may not include parallel/tensor")
 
+    def test_the_training_loop_knows_no_model_and_no_task(self):
+        self.write("trireme/train/run/x.cc", '#include "trireme/model/model.h"\n'
+                   '#include "trireme/model/family/parts.h"\n#include "trireme/tasks/tasks.h"\n')
+        self.assert_fails("layers", "x.cc:1: train may not include trireme/model/model.h",
+                          "of model it may include: model/family/parts.h",
+                          "x.cc:3: train may not include tasks")
+
     def test_rooms_of_a_layer_have_an_order_too(self):
         self.write("trireme/comm/group.h", '#include "trireme/base/error.h"\n'
                    '#include "trireme/comm/shared/heap.h"\n')

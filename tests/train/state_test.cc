@@ -17,16 +17,12 @@ TEST(RunState, SurvivesItsText) {
                        .loss_scale_steps = 3,
                        .bad_steps = {.mean_norm = 0.5, .num_good = 12, .num_skipped = 2},
                        .noise = {.squared_gradient = 0.25, .trace = 3, .weight = 0.5},
-                       .data = {.index = "0123456789abcdef",
-                                .tokens = "fedcba9876543210",
-                                .tokenizer = "00112233445566ff",
-                                .num_documents = 5,
-                                .num_tokens = 1 << 20},
-                       .validation = {.index = "8899aabbccddeeff",
-                                      .tokens = "0123012301230123",
-                                      .tokenizer = "00112233445566ff",
-                                      .num_documents = 1,
-                                      .num_tokens = 1 << 10}};
+                       .data = {.checksums = {{"index", "0123456789abcdef"},
+                                              {"tokens", "fedcba9876543210"},
+                                              {"tokenizer", "00112233445566ff"}},
+                                .counts = {{"num_documents", 5}, {"num_tokens", 1 << 20}}},
+                       .validation = {.checksums = {{"samples", "8899aabbccddeeff"}},
+                                      .counts = {{"num_samples", 1 << 10}}}};
   const RunState again = parse_state(to_json(state), "here");
   EXPECT_EQ(again.step, 7);
   EXPECT_EQ(again.next_sample, 56);
@@ -42,6 +38,14 @@ TEST(RunState, SurvivesItsText) {
   EXPECT_EQ(again.noise.weight, 0.5);
   EXPECT_EQ(again.data, state.data);
   EXPECT_EQ(again.validation, state.validation);
+}
+
+TEST(RunState, UnknownDataOfEarlierVersionsIsUnknown) {
+  const RunState state = parse_state(
+      R"({"step": 7, "next_sample": 56, "optimizer_steps": 6, "config": "", "data": {"index": "",
+          "tokens": "", "tokenizer": "", "num_documents": 0, "num_tokens": 0}})",
+      "here");
+  EXPECT_FALSE(state.data.is_known());
 }
 
 TEST(RunState, OfEarlierVersionsIsReadable) {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/harness/temporary_folder.h"
+#include "tests/train/language_config.h"
 #include "trireme/dataset/prepare.h"
 #include "trireme/train/config/config.h"
 

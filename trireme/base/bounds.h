@@ -21,7 +21,7 @@ inline constexpr int64_t kMaxVocabulary = 1 << 26;
 inline constexpr int64_t kMaxSeed = std::numeric_limits<int64_t>::max();  // TOML's largest integer
 inline constexpr int64_t kMaxBuffer = int64_t{1} << 40;
 inline constexpr int64_t kMaxMemory = int64_t{1} << 50;
-inline constexpr int64_t kMaxSeconds = 365 * 24 * 3600;
+inline constexpr int64_t kMaxSeconds = int64_t{365} * 24 * 3600;
 inline constexpr double kMaxRate = 1e30;  // no size; a rate too large diverges, and the run says so
 // The decay of a moving average.
 inline constexpr Range kDecay{.minimum = 0, .maximum = 1, .below_maximum = true};

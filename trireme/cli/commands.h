@@ -1,16 +1,17 @@
-// The program's subcommands. Each adds itself to the parser and runs when it is chosen.
+// The commands of every program. Each adds itself to the parser and runs when it is chosen.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "trireme/launch/local_ranks.h"
+#include "trireme/train/task/task.h"
 
 namespace CLI {
 class App;
 }
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 
 // Exit codes, the same for every command.
 enum ExitCode {
@@ -22,16 +23,12 @@ enum ExitCode {
 };
 
 // Each keeps its options alive in the parser. The chosen one writes its result to `exit_code`.
-void add_train(CLI::App& app, int& exit_code);
-void add_data(CLI::App& app, int& exit_code);
-void add_generate(CLI::App& app, int& exit_code);
+// needs_config: refuse to start without a config file.
+void add_train(CLI::App& app, int& exit_code, train::TaskTable tasks, bool needs_config);
 void add_checkpoint(CLI::App& app, int& exit_code);
-void add_bench(CLI::App& app, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);
-// A subcommand of `trireme bench`.
-void add_bench_pipeline(CLI::App& bench, int& exit_code);
 
 // The path with which the program can start itself again.
 std::string own_program();
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

@@ -12,7 +12,7 @@
 #include "trireme/cli/profile_table.h"
 #include "trireme/train/parallel/layout.h"
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 namespace {
 
 // How the model's states are distributed.
@@ -89,18 +89,15 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
   num_steps_ = config.train.steps;
   print_interval_ = std::max<int64_t>(1, num_steps_ / 20);
   const int64_t batch = config.train.global_batch;
-  print_line(format("model   %s, %lld layers, width %lld, %s parameters, vocabulary %lld, %s",
-                    config.model.family.c_str(), static_cast<long long>(config.model.layers),
-                    static_cast<long long>(config.model.width),
+  print_line(format("model   %s, %s parameters, %s", config.task->model_name().c_str(),
                     human_count(static_cast<double>(summary.num_parameters)).c_str(),
-                    static_cast<long long>(summary.vocab_size),
                     name_of(train::kPrecisions, config.train.precision).c_str()));
-  print_line(format(
-      "data    %s, %s sequences of %lld tokens (%.2f epochs in %lld steps)",
-      config.data.path.c_str(), human_count(static_cast<double>(summary.num_sequences)).c_str(),
-      static_cast<long long>(config.model.sequence_length),
-      static_cast<double>(num_steps_ * batch) / static_cast<double>(summary.num_sequences),
-      static_cast<long long>(num_steps_)));
+  print_line(
+      format("data    %s, %s %s (%.2f epochs in %lld steps)", config.task->data_name().c_str(),
+             human_count(static_cast<double>(summary.num_samples)).c_str(),
+             config.task->samples_name().c_str(),
+             static_cast<double>(num_steps_ * batch) / static_cast<double>(summary.num_samples),
+             static_cast<long long>(num_steps_)));
   print_line(
       format("layout  %d ranks x %d threads, %s; batch %lld %s %lld ranks x %lld "
              "microbatches x %lld",
@@ -137,10 +134,10 @@ void Console::on_step(const train::StepMetrics& metrics) {
                           : kMemory * seconds_per_step_ + (1 - kMemory) * metrics.step_seconds;
   const double left = seconds_per_step_ * static_cast<double>(num_steps_ - metrics.step);
   std::string line =
-      format("step %5lld/%lld  loss %.4f  %s tokens/s  %s left  grad norm %.2f  lr %.2e",
+      format("step %5lld/%lld  loss %.4f  %s %s/s  %s left  grad norm %.2f  lr %.2e",
              static_cast<long long>(metrics.step), static_cast<long long>(num_steps_), metrics.loss,
-             human_count(metrics.tokens_per_second).c_str(), human_duration(left).c_str(),
-             metrics.grad_norm, metrics.learning_rate);
+             human_count(metrics.units_per_second).c_str(), metrics.unit.c_str(),
+             human_duration(left).c_str(), metrics.grad_norm, metrics.learning_rate);
   if (metrics.validation_loss) line += format("  validation %.4f", *metrics.validation_loss);
   noise_scale_ = metrics.noise_scale;
   if (metrics.skipped) {
@@ -213,4 +210,4 @@ void Console::print_line(const std::string& line) {
   line_open_ = false;
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

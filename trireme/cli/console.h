@@ -11,7 +11,7 @@
 
 #include "trireme/train/trainer.h"
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 
 class Console : public train::TrainObserver {
  public:
@@ -56,4 +56,4 @@ std::string human_bytes(double bytes);
 // "2m 05s", "1h 03m".
 std::string human_duration(double seconds);
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

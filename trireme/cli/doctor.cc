@@ -18,7 +18,7 @@
 #include "trireme/cli/printable.h"
 #include "trireme/comm/recorder/diagnosis.h"
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 namespace {
 
 struct DoctorArguments {
@@ -176,4 +176,4 @@ void add_doctor(CLI::App& app, int& exit_code) {
   command->callback([arguments, &exit_code] { exit_code = doctor(*arguments); });
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

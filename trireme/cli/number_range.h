@@ -10,7 +10,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/key.h"
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 
 // Refuses text that is not a number (such as NaN or infinity) and numbers out of range:
 // "--calls: -1 is not in its range; expected at least 0 and at most 1000".
@@ -29,4 +29,4 @@ inline CLI::Validator within(const Range& range) {
   return CLI::Validator(check, "");
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

@@ -2,7 +2,7 @@
 
 #include "trireme/cli/console.h"
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 
 std::vector<std::string> pipeline_table(const parallel::Schedule& schedule,
                                         const parallel::PipelineTimes& times,
@@ -32,4 +32,4 @@ std::vector<std::string> pipeline_table(const parallel::Schedule& schedule,
   return lines;
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

@@ -7,7 +7,7 @@
 
 #include "trireme/base/utf8.h"
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 namespace {
 
 // Those of ASCII, and U+0080 to U+009F, which terminals also obey.
@@ -64,4 +64,4 @@ std::string TerminalText::add(std::string_view piece) {
 
 std::string TerminalText::finish() { return printable(std::exchange(held_, {})); }
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

@@ -7,7 +7,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 
 // Keeps well-formed UTF-8. Control characters and all other bytes become "\x1b". One line.
 std::string printable(std::string_view text);
@@ -28,4 +28,4 @@ class TerminalText {
   std::string held_;  // the beginning of a character
 };
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

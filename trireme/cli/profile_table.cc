@@ -7,7 +7,7 @@
 #include "trireme/cli/console.h"
 #include "trireme/cli/pipeline_table.h"
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 namespace {
 
 using Lines = std::vector<std::string>;
@@ -134,4 +134,4 @@ std::vector<std::string> profile_table(const train::ProfileReport& report) {
   return lines;
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

@@ -1,4 +1,5 @@
-// trireme train: one rank, N local ranks that it starts itself, or a rank started by a launcher.
+// The command train: one rank, N local ranks that it starts itself, or a rank started by a
+// launcher.
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -24,11 +25,12 @@
 #include "trireme/train/run/inputs.h"
 #include "trireme/train/trainer.h"
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 namespace {
 
 struct TrainArguments {
-  std::string config;
+  train::TaskTable tasks;
+  std::string config;  // "": defaults
   int num_ranks = 1;
   bool ranks_given = false;
   int num_threads = 0;
@@ -89,7 +91,8 @@ int train_rank(train::RunConfig config, comm::Communicator& world, comm::Recorde
 
 int launch_ranks(const TrainArguments& arguments) {
   launch::LocalRanksOptions options{.num_ranks = arguments.num_ranks,
-                                    .command = {own_program(), "train", arguments.config}};
+                                    .command = {own_program(), "train"}};
+  if (!arguments.config.empty()) options.command.push_back(arguments.config);
   if (arguments.num_threads > 0) {
     options.command.push_back("--threads=" + std::to_string(arguments.num_threads));
   }
@@ -136,7 +139,10 @@ train::ProfileOptions profile_options(const TrainArguments& arguments) {
 
 int train(const TrainArguments& arguments) {
   const std::vector<train::Override> overrides = parse_overrides(arguments.overrides);
-  train::RunConfig config = train::load_config(arguments.config, overrides);
+  train::RunConfig config =
+      arguments.config.empty()
+          ? train::parse_config("", "the default config", arguments.tasks, overrides)
+          : train::load_config(arguments.config, arguments.tasks, overrides);
   const bool launched = comm::is_launched();
   train::ProfileOptions profile = profile_options(arguments);
   if (!launched) {
@@ -175,16 +181,18 @@ int train(const TrainArguments& arguments) {
 
 }  // namespace
 
-void add_train(CLI::App& app, int& exit_code) {
+void add_train(CLI::App& app, int& exit_code, train::TaskTable tasks, bool needs_config) {
   auto arguments = std::make_shared<TrainArguments>();
+  arguments->tasks = tasks;
+  const std::string start =
+      concat("  ", app.get_name(), " train ", needs_config ? "examples/demo.toml " : "");
   CLI::App* command = app.add_subcommand(
       "train",
-      "Train the model of a config file. Continues if output.folder holds a checkpoint.\n"
-      "  trireme train examples/demo.toml --ranks 2\n"
-      "  trireme train examples/demo.toml --ranks 2 --train.steps=1000 "
-      "--optimizer.learning_rate=3e-4\n"
-      "  trireme train examples/demo.toml --ranks 2 --profile --profile-steps 5\n");
-  command->add_option("config", arguments->config, "TOML file")->required();
+      concat("Train. Continues if output.folder holds a checkpoint.\n", start, "--ranks 2\n", start,
+             "--ranks 2 --train.steps=1000 --optimizer.learning_rate=3e-4\n", start,
+             "--ranks 2 --profile --profile-steps 5\n"));
+  CLI::Option* config = command->add_option("config", arguments->config, "TOML file");
+  if (needs_config) config->required();
   CLI::Option* ranks = command->add_option("--ranks", arguments->num_ranks, "local ranks to start");
   ranks->check(within({1, 1 << 15}))->capture_default_str();
   command->add_option("--threads", arguments->num_threads, "threads per rank; 0 = cores / ranks")
@@ -206,7 +214,7 @@ void add_train(CLI::App& app, int& exit_code) {
       ->needs(profile);
   command->allow_extras();
   command->footer("Every key of the config can be given here (shown with its default):\n" +
-                  train::describe_config());
+                  train::describe_config(tasks));
   command->callback([arguments, command, ranks, &exit_code] {
     arguments->ranks_given = ranks->count() > 0;
     arguments->overrides = command->remaining();
@@ -214,4 +222,4 @@ void add_train(CLI::App& app, int& exit_code) {
   });
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

@@ -1,17 +1,16 @@
 #include "trireme/dataset/batch_loader.h"
 
 #include <algorithm>
-#include <span>
 #include <vector>
 
-#include <ATen/ops/empty.h>
+#include <ATen/ops/stack.h>
 
 #include "trireme/base/error.h"
 
 namespace trireme::dataset {
 
-BatchLoader::BatchLoader(const SequenceSampler& sampler, BatchOptions options)
-    : sampler_(sampler), options_(options) {
+BatchLoader::BatchLoader(const Source& source, BatchOptions options)
+    : source_(source), options_(options), order_(source.size(), options.seed, options.shuffle) {
   TRIREME_CHECK(options.global_batch >= 1 && options.micro_batch >= 1, "global_batch is ",
                 options.global_batch, " and micro_batch ", options.micro_batch,
                 ", expected at least 1 each");
@@ -41,26 +40,24 @@ int64_t BatchLoader::first_sample(int64_t step, int64_t index) const {
          (options_.data_rank * num_microbatches_ + index) * options_.micro_batch;
 }
 
+NamedTensors BatchLoader::sample(int64_t n) const {
+  std::optional<RandomKey> augmentation;
+  if (options_.shuffle) augmentation = order_.augmentation(n);
+  return source_.get(order_.index(n), augmentation);
+}
+
 Batch BatchLoader::microbatch(int64_t step, int64_t index) const {
-  const int64_t T = sampler_.sequence_length();
   const int64_t first = first_sample(step, index);
   const int64_t left = step_sample(step) + options_.global_batch - first;
   const int64_t B = std::clamp<int64_t>(left, 0, options_.micro_batch);
-  Batch batch{.tokens_BT = at::empty({B, T}, at::kLong),
-              .targets_BT = at::empty({B, T}, at::kLong),
-              .step = step,
-              .first_sequence = first - step_sample(step)};
-  if (options_.documents) batch.documents_BT = at::empty({B, T}, at::kLong);
-  auto* tokens = batch.tokens_BT.mutable_data_ptr<int64_t>();
-  auto* targets = batch.targets_BT.mutable_data_ptr<int64_t>();
-  std::vector<int64_t> sequence(T + 1);
-  for (int64_t b = 0; b < B; ++b) {
-    sampler_.sample(first + b, sequence);
-    std::copy_n(sequence.begin(), T, tokens + b * T);
-    std::copy_n(sequence.begin() + 1, T, targets + b * T);
-    if (!options_.documents) continue;
-    auto* documents = batch.documents_BT.mutable_data_ptr<int64_t>();
-    sampler_.documents(first + b, {documents + b * T, static_cast<size_t>(T)});
+  std::vector<NamedTensors> samples;
+  // An empty batch has the shapes of some sample.
+  for (int64_t b = 0; b < std::max<int64_t>(B, 1); ++b) samples.push_back(sample(first + b));
+  Batch batch{.step = step, .first_sample = first - step_sample(step)};
+  for (size_t i = 0; i < samples.front().size(); ++i) {
+    std::vector<at::Tensor> parts;
+    for (const NamedTensors& sample : samples) parts.push_back(sample[i].second);
+    batch.tensors.emplace_back(samples.front()[i].first, at::stack(parts).narrow(0, 0, B));
   }
   return batch;
 }

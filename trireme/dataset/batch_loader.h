@@ -1,18 +1,20 @@
-// This rank's microbatches of a step. Step s holds the sampler's B samples from step_sample(s) on,
+// This rank's microbatches of a step. Step s holds the source's B samples from step_sample(s) on,
 // B = global batch. The layout only decides which rank reads which of them.
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include <ATen/core/Tensor.h>
 
-#include "trireme/dataset/sampler.h"
+#include "trireme/dataset/sample_order.h"
+#include "trireme/dataset/source.h"
 
 namespace trireme::dataset {
 
 struct BatchOptions {
-  int64_t global_batch = 0;  // sequences per step, over all ranks
-  int64_t micro_batch = 0;   // sequences per forward
+  int64_t global_batch = 0;  // samples per step, over all ranks
+  int64_t micro_batch = 0;   // samples per forward
   int data_rank = 0;         // this rank among those that read different data
   int data_size = 1;
   // A resumed run continues at `first_sample` in step `first_step`, whatever batch it had before.
@@ -20,42 +22,48 @@ struct BatchOptions {
   int64_t first_sample = 0;
   // The batch need not be divisible among the ranks: the last microbatches may be smaller or empty.
   bool uneven = false;
-  bool documents = false;  // fill Batch::documents_BT
+  uint64_t seed = 0;    // of the order and of augmentation
+  bool shuffle = true;  // false for evaluation: samples in the source's order, not augmented
 };
 
+// The samples of one forward.
 struct Batch {
-  at::Tensor tokens_BT;   // [B, T] int64, CPU
-  at::Tensor targets_BT;  // [B, T] int64, CPU: the tokens, shifted by one
-  // [B, T] int64, CPU: equal for two tokens of a sequence in the same document. Only on request.
-  at::Tensor documents_BT{};
+  // Each sample's tensor of that name, stacked: [B, ...], CPU. Undefined when there is none.
+  at::Tensor operator[](std::string_view name) const { return find_tensor(tensors, name); }
+  int64_t size() const { return tensors.front().second.size(0); }  // B
+
+  NamedTensors tensors{};
   int64_t step = 0;
-  int64_t first_sequence = 0;  // index of its first sequence in the step's global batch
+  int64_t first_sample = 0;  // index of its first sample in the step's global batch
 };
 
-// Thread safe. The sampler must outlive it.
+// Thread safe. The source must outlive it.
 class BatchLoader {
  public:
   // Throws: ConfigError unless micro_batch * data_size divides global_batch or `uneven` is set
-  BatchLoader(const SequenceSampler& sampler, BatchOptions options);
+  BatchLoader(const Source& source, BatchOptions options);
 
   // Microbatches per rank and step: M = global_batch / (micro_batch * data_size), rounded up. The
   // same on every rank.
   int64_t num_microbatches() const { return num_microbatches_; }
 
-  // The sampler's index of the step's first sequence over all ranks.
+  // The position in the order of the step's first sample over all ranks.
   int64_t step_sample(int64_t step) const;
 
-  // The sampler's index of the first sequence of microbatch `index`. Ranks hold contiguous blocks:
-  // step_sample(step) + (rank*M + index) * micro_batch.
+  // The position in the order of the first sample of microbatch `index`. Ranks hold contiguous
+  // blocks: step_sample(step) + (rank*M + index) * micro_batch.
   int64_t first_sample(int64_t step, int64_t index) const;
 
-  // Shapes:  -> tokens_BT, targets_BT, documents_BT [micro_batch, T]; uneven: [0 to micro_batch, T]
-  // Throws:  ConfigError for a token outside the vocabulary
+  // Shapes:  -> each tensor [micro_batch, ...]; uneven: [0 to micro_batch, ...]
+  // Throws:  what the source throws
   Batch microbatch(int64_t step, int64_t index) const;
 
  private:
-  const SequenceSampler& sampler_;
+  NamedTensors sample(int64_t n) const;
+
+  const Source& source_;
   BatchOptions options_;
+  SampleOrder order_;
   int64_t num_microbatches_ = 0;
 };
 

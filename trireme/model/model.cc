@@ -116,7 +116,7 @@ class NetworkModel : public LanguageModel {
   std::shared_ptr<const DropoutDraw> dropout_draw(const TokenBatch& batch,
                                                   const TrainingPlace& place) const {
     const at::Tensor sequences_B =
-        at::arange(place.first_sequence, place.first_sequence + batch.B, at::kLong);
+        at::arange(place.first_sample, place.first_sample + batch.B, at::kLong);
     at::Tensor rows_S =
         (sequences_B.unsqueeze(1) * config_.sequence_length + batch.positions_T.cpu()).flatten();
     if (axes_.tensor.sequence) {

@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/model/family/config.h"
+#include "trireme/model/family/parts.h"
 #include "trireme/model/family/plan.h"
 #include "trireme/model/layers/recompute.h"
 #include "trireme/parallel/data/unit.h"
@@ -22,12 +23,6 @@ namespace trireme::model {
 
 using parallel::kIgnoredTarget;
 using parallel::Loss;
-
-// The place of a forward's sequences in training. Dropout's masks depend on it.
-struct TrainingPlace {
-  int64_t step = 0;            // counted from 0
-  int64_t first_sequence = 0;  // index in the step's global batch
-};
 
 // The input of a part of a model.
 struct PartInput {

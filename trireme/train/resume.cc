@@ -7,6 +7,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
+#include "trireme/base/shown.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/train/metrics/metrics.h"
 #include "trireme/train/optimizer/name_pattern.h"
@@ -17,7 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kDataKey = "data.path";
 constexpr const char* kNote = "first_checkpoint.json";
 
 // "train.steps 20 -> 40, parallel.zero 0 -> 2".
@@ -42,10 +42,20 @@ struct RunData {
   const DataIdentity& validation;
 };
 
+// "tokens 0123456789abcdef": a part of `data` that is not the same in `other`.
+std::string differing_part(const DataIdentity& data, const DataIdentity& other) {
+  for (const auto& [name, sum] : data.checksums) {
+    const auto found = other.checksums.find(name);
+    if (found == other.checksums.end() || found->second != sum) return name + " " + sum;
+  }
+  return "other parts";
+}
+
 // Compares by content if the checkpoint identifies its data, whatever the path.
 void compare_data(const RunData& saved, const RunData& now, std::vector<Change>& found) {
   if (!saved.training.is_known()) return;
-  auto path = std::ranges::find(found, kDataKey, &Change::key);
+  const std::string key = now.config.task->data_key();
+  auto path = std::ranges::find(found, key, &Change::key);
   const bool both_evaluate = saved.validation.is_known() && now.validation.is_known();
   const bool same_training = saved.training == now.training;
   if (same_training && (!both_evaluate || saved.validation == now.validation)) {
@@ -57,17 +67,14 @@ void compare_data(const RunData& saved, const RunData& now, std::vector<Change>&
   const DataIdentity& before = same_training ? saved.validation : saved.training;
   const DataIdentity& after = same_training ? now.validation : now.training;
   const auto describe = [&](const RunConfig& config, const DataIdentity& data) {
-    const bool same_size =
-        before.num_documents == after.num_documents && before.num_tokens == after.num_tokens;
-    const std::string content = before.tokens != after.tokens ? "tokens " + data.tokens
-                                : before.index != after.index ? "index " + data.index
-                                                              : "tokenizer " + data.tokenizer;
-    return concat("'", config.data.path, "' (", same_training ? "validation: " : "",
-                  same_size ? content : to_text(data), ")");
+    const std::string content = before.counts == after.counts
+                                    ? differing_part(data, &data == &before ? after : before)
+                                    : to_text(data);
+    return concat("'", config.task->data_name(), "' (", same_training ? "validation: " : "",
+                  content, ")");
   };
   if (path == found.end()) path = found.insert(found.begin(), Change());
-  *path = {kDataKey, describe(saved.config, before), describe(now.config, after),
-           OnResume::kMustStay};
+  *path = {key, describe(saved.config, before), describe(now.config, after), OnResume::kMustStay};
 }
 
 // Folders in checkpoints/ that look like checkpoints but are incomplete. No save leaves such
@@ -87,32 +94,34 @@ std::vector<std::string> incomplete(const fs::path& root) {
 }
 
 // checkpoint.interval of the run that last wrote the folder; 0 if unknown.
-int64_t earlier_interval(const fs::path& folder) {
+int64_t earlier_interval(const fs::path& folder, const RunConfig& config) {
   try {
     const fs::path path = folder / "config.toml";
-    return parse_saved_config(read_file(path), path.string()).checkpoint.interval;
+    return parse_saved_config(read_file(path), path.string(), config).checkpoint.interval;
   } catch (const Error&) {
     return 0;
   }
 }
 
 // The evidence that a folder without a checkpoint has had one; "": none.
-std::string trace_of_checkpoint(const fs::path& folder, int64_t last_step) {
+std::string trace_of_checkpoint(const RunConfig& config, int64_t last_step) {
+  const fs::path folder = config.output.folder;
   const fs::path note = folder / kNote;
   if (fs::exists(note)) return concat(kNote, " says that there was one");
   const std::vector<std::string> names = incomplete(folder / "checkpoints");
   if (!names.empty()) return concat("checkpoints/", names.back(), " has no manifest.json");
   // A step's line is written after the checkpoint of the step before it.
-  const int64_t interval = earlier_interval(folder);
+  const int64_t interval = earlier_interval(folder, config);
   if (interval > 0 && last_step > interval) {
     return concat("its checkpoint.interval was ", interval);
   }
   return "";
 }
 
-ResumePoint begin_anew(const fs::path& folder) {
+ResumePoint begin_anew(const RunConfig& config) {
+  const fs::path folder = config.output.folder;
   const int64_t last_step = last_step_in(folder / kMetricsName);
-  const std::string trace = trace_of_checkpoint(folder, last_step);
+  const std::string trace = trace_of_checkpoint(config, last_step);
   if (!trace.empty()) {
     throw CheckpointError(
         concat(folder.string(), " has no checkpoint, and is not a new run's: ", kMetricsName,
@@ -134,7 +143,7 @@ std::vector<Change> changes(const RunConfig& before, const RunConfig& after) {
   const std::vector<Override> earlier = settings(before), now = settings(after);
   RunConfig copy = after;
   std::vector<Change> found;
-  for (const Field& field : schema(copy)) {
+  for (const Field& field : fields_of(copy)) {
     const auto was = std::ranges::find(earlier, field.key, &Override::first);
     const auto is = std::ranges::find(now, field.key, &Override::first);
     if (was == earlier.end() || was->second == is->second) continue;  // not kept, or unchanged
@@ -148,12 +157,16 @@ ResumePoint find_resume_point(const RunConfig& config, const DataIdentity& data,
   const fs::path folder = config.output.folder;
   const fs::path root = folder / "checkpoints";
   const auto newest = checkpoint::latest(root);
-  if (!newest) return begin_anew(folder);
+  if (!newest) return begin_anew(config);
 
   const std::string where = newest->string();
   const checkpoint::Summary summary = checkpoint::inspect(*newest);
   const RunState state = parse_state(summary.state, where, summary.step);
-  const RunConfig saved = parse_saved_config(state.config, where);
+  const std::string task = saved_task_name(state.config, where);
+  TRIREME_CHECK(task.empty() || task == config.task_choice.name, where,
+                " is of another run: task.name '", shown(task), "' -> '", config.task_choice.name,
+                "'; set it back, or choose another output.folder");
+  const RunConfig saved = parse_saved_config(state.config, where, config);
   std::vector<Change> all = changes(saved, config);
   compare_data({saved, state.data, state.validation}, {config, data, validation}, all);
   const std::vector<std::string> allowed = split_list(config.resume.allow, ',');
@@ -187,7 +200,7 @@ std::string describe_changes(const fs::path& checkpoint, const RunConfig& config
   try {
     const std::string where = checkpoint.string();
     const RunState state = parse_state(checkpoint::inspect(checkpoint).state, where);
-    found = changes(parse_saved_config(state.config, where), config);
+    found = changes(parse_saved_config(state.config, where, config), config);
   } catch (const Error&) {
     return "";  // another version; the first error says enough
   }

@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "trireme/train/config/config.h"
-#include "trireme/train/config/config_schema.h"
-#include "trireme/train/run/data_identity.h"
+#include "trireme/train/task/data_identity.h"
 
 namespace trireme::train::inline internal {
 

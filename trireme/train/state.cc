@@ -12,11 +12,10 @@ namespace trireme::train::inline internal {
 namespace {
 
 nlohmann::json identity_to_json(const DataIdentity& data) {
-  return {{"index", data.index},
-          {"tokens", data.tokens},
-          {"tokenizer", data.tokenizer},
-          {"num_documents", data.num_documents},
-          {"num_tokens", data.num_tokens}};
+  nlohmann::json object = nlohmann::json::object();
+  for (const auto& [name, sum] : data.checksums) object[name] = sum;
+  for (const auto& [name, count] : data.counts) object[name] = count;
+  return object;
 }
 
 }  // namespace
@@ -43,11 +42,18 @@ namespace {
 
 DataIdentity parse_identity(const JsonView& data) {
   constexpr int64_t kMaxCount = std::numeric_limits<int64_t>::max();
-  return {.index = data.at("index").text(),
-          .tokens = data.at("tokens").text(),
-          .tokenizer = data.at("tokenizer").text(),
-          .num_documents = data.at("num_documents").integer(0, kMaxCount),
-          .num_tokens = data.at("num_tokens").integer(0, kMaxCount)};
+  DataIdentity identity;
+  for (const auto& [name, value] : data.members()) {
+    if (value.value().is_string()) {
+      identity.checksums[name] = value.text();
+    } else {
+      identity.counts[name] = value.integer(0, kMaxCount);
+    }
+  }
+  // What earlier versions wrote for unknown data.
+  std::erase_if(identity.checksums, [](const auto& part) { return part.second.empty(); });
+  if (identity.checksums.empty()) return {};
+  return identity;
 }
 
 }  // namespace

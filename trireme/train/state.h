@@ -10,7 +10,7 @@
 #include "trireme/train/numerics/bad_steps.h"
 #include "trireme/train/numerics/gradient_noise.h"
 #include "trireme/train/optimizer/optimizer.h"
-#include "trireme/train/run/data_identity.h"
+#include "trireme/train/task/data_identity.h"
 
 namespace trireme::train::inline internal {
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <iterator>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -113,6 +114,17 @@ void measure_noise(StepContext& context, double squares, StepMetrics& metrics) {
   metrics.noise_scale = context.noise.batch();
 }
 
+// sums: the loss, then the states of the metrics.
+std::vector<MetricValue> finish_metrics(const Task& task, std::span<const double> sums) {
+  std::vector<MetricValue> values;
+  size_t begin = 1;
+  for (const Metric& metric : task.metrics()) {
+    values.emplace_back(metric.name, metric.finish(sums.subspan(begin, metric.size)));
+    begin += static_cast<size_t>(metric.size);
+  }
+  return values;
+}
+
 }  // namespace
 
 Leave agree(comm::Communicator& world, const AskLeave& ask) {
@@ -133,9 +145,11 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
   scope.enter(Phase::kForwardBackward);
   ParallelModel& model = context.model;
   const auto count = static_cast<double>(model.begin_step(batches));
-  const std::vector<double> losses = model.forward_backward(batches, context.loss_scale.scale());
+  const std::vector<double> sums = model.forward_backward(batches, context.loss_scale.scale());
   scope.enter(Phase::kNorm);
-  metrics.loss = model.sum_over_batches(losses) / count;
+  const std::vector<double> all = model.sums_over_batches(sums);
+  metrics.loss = all[0] / count;
+  metrics.others = finish_metrics(*config.task, all);
   const double scale = 1 / context.loss_scale.scale();
   const std::vector<double> squares = model.gradient_squares();
   metrics.grad_norm = gradient_norm(squares) * scale;
@@ -159,25 +173,29 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
                    .microbatch_squares = model.microbatch_squares() * scale * scale},
                   result);
   measure_noise(context, microbatch_squares, metrics);
-  const int64_t num_tokens = config.train.global_batch * config.model.sequence_length;
-  metrics.tokens_per_second = static_cast<double>(num_tokens) / metrics.step_seconds;
+  const Throughput throughput = config.task->throughput();
+  const int64_t num_units = config.train.global_batch * throughput.per_sample;
+  metrics.unit = throughput.unit;
+  metrics.units_per_second = static_cast<double>(num_units) / metrics.step_seconds;
   return result;
 }
 
-std::optional<double> evaluate(ParallelModel& model, const dataset::BatchLoader& batches,
-                               const std::function<bool()>& is_cut) {
+std::optional<Evaluation> evaluate(const Task& task, ParallelModel& model,
+                                   const dataset::BatchLoader& batches,
+                                   const std::function<bool()>& is_cut) {
   // Enough to keep a pipeline mostly full, but few enough that a request to stop is served soon.
   const int64_t at_once = int64_t{16} * model.mesh().size("pipeline");
-  std::vector<double> losses, counts;
+  std::vector<double> sums, counts;
   for (int64_t begin = 0; begin < batches.num_microbatches(); begin += at_once) {
     if (begin > 0 && is_cut()) return std::nullopt;
     const int64_t end = std::min(begin + at_once, batches.num_microbatches());
     const Batches loaded = load_microbatches(batches, 0, begin, end);
-    std::ranges::copy(model.evaluate(loaded), std::back_inserter(losses));
-    std::ranges::copy(model.num_targets(loaded), std::back_inserter(counts));
+    std::ranges::copy(model.evaluate(loaded), std::back_inserter(sums));
+    std::ranges::copy(model.num_terms(loaded), std::back_inserter(counts));
   }
-  const double sum = model.sum_over_batches(std::move(losses));
-  return sum / model.sum_over_batches(std::move(counts));
+  const std::vector<double> all = model.sums_over_batches(std::move(sums));
+  return Evaluation{.loss = all[0] / model.sum_over_batches(std::move(counts)),
+                    .others = finish_metrics(task, all)};
 }
 
 }  // namespace trireme::train::inline internal

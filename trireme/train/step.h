@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "trireme/dataset/batch_loader.h"
 #include "trireme/train/config/config.h"
@@ -58,12 +59,18 @@ struct StepResult {
 //             skipped, with the step and the parameter
 StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask);
 
-// Mean loss over all microbatches of step 0 of `batches`, without gradients. Calls `is_cut` now and
+struct Evaluation {
+  double loss = 0;                    // mean
+  std::vector<MetricValue> others{};  // the task's metrics
+};
+
+// Evaluates all microbatches of step 0 of `batches`, without gradients. Calls `is_cut` now and
 // then, which must answer the same on every rank. Empty if it has returned true.
 // Comm:       16 bytes per microbatch from each rank all-gathered; with ZeRO-3 the weights of each
 //             unit and microbatch gathered
 // Collective: every rank of the world
-std::optional<double> evaluate(ParallelModel& model, const dataset::BatchLoader& batches,
-                               const std::function<bool()>& is_cut);
+std::optional<Evaluation> evaluate(const Task& task, ParallelModel& model,
+                                   const dataset::BatchLoader& batches,
+                                   const std::function<bool()>& is_cut);
 
 }  // namespace trireme::train::inline internal

@@ -17,7 +17,6 @@
 #include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/comm/objects.h"
 #include "trireme/dataset/batch_loader.h"
-#include "trireme/dataset/tokenizer.h"
 #include "trireme/mesh/device_mesh.h"
 #include "trireme/train/parallel/gradient_compression.h"
 #include "trireme/train/parallel/layout.h"
@@ -26,7 +25,6 @@
 #include "trireme/train/parallel/replica_check.h"
 #include "trireme/train/parallel/stage_balance.h"
 #include "trireme/train/resume.h"
-#include "trireme/train/run/data_identity.h"
 #include "trireme/train/run/inputs.h"
 #include "trireme/train/run/out_of_memory.h"
 #include "trireme/train/run/run_folder.h"
@@ -59,24 +57,23 @@ checkpoint::OnWait tell(TrainObserver& observer) {
 }
 
 // Opening may take long on one rank, and may fail there.
-Inputs open_inputs_together(RunConfig& config, comm::Communicator& world, TrainObserver& observer) {
-  Inputs inputs;
+void open_inputs_together(RunConfig& config, comm::Communicator& world, TrainObserver& observer) {
   const auto open = [&](const checkpoint::Peers&) {
     try {
-      inputs = open_inputs(config, world.size());
+      open_inputs(config, world.size());
     } catch (...) {
       rethrow_with_memory_advice();
     }
   };
   checkpoint::run_or_throw(world, open, tell(observer));
-  return inputs;
 }
 
 }  // namespace
 
 class Trainer::Impl {
  public:
-  Impl(RunConfig config, Inputs inputs, comm::Communicator& world, TrainObserver& observer,
+  // `config` is resolved and its data is open.
+  Impl(RunConfig config, comm::Communicator& world, TrainObserver& observer,
        const ProfileOptions& profile);
   Outcome run(const std::atomic<bool>& stop);
 
@@ -108,7 +105,6 @@ class Trainer::Impl {
   comm::Communicator& world_;
   TrainObserver& observer_;
   mesh::DeviceMesh mesh_;
-  Inputs inputs_;
   std::optional<RunFolder> output_;  // rank 0
   DataIdentity data_;
   DataIdentity validation_;  // unknown without evaluation
@@ -131,20 +127,22 @@ class Trainer::Impl {
   bool tensor_crosses_hosts_ = false;
 };
 
-Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
-                    TrainObserver& observer, const ProfileOptions& profile)
+Trainer::Impl::Impl(RunConfig config, comm::Communicator& world, TrainObserver& observer,
+                    const ProfileOptions& profile)
     : config_(std::move(config)),
       world_(world),
       observer_(observer),
       mesh_(world, mesh_axes(config_.parallel)),
-      inputs_(std::move(inputs)),
       hook_(make_gradient_hook(config_.train)),
       overlap_(config_.parallel.tensor > 1 ? config_.parallel.async_tensor : AsyncTensor::kOff,
                world, {profile.recorder, "tensor", static_cast<int>(config_.parallel.tensor)}),
       loss_scale_(loss_scale(config_.train)),
       bad_steps_({.max_skipped = config_.train.skip_bad_steps,
                   .spike_factor = config_.train.spike_factor}) {
-  on_root([this] { output_.emplace(folder(), lock_output_folder(config_), *inputs_.tokenizer); });
+  on_root([this] {
+    output_.emplace(folder(), lock_output_folder(config_),
+                    [this](const fs::path& path) { config_.task->write_files(path); });
+  });
   // Rank 0 owns the folder now. Before that it may have belonged to another run.
   observer_.on_folder();
   const fs::path checkpoint = find_checkpoint();
@@ -153,11 +151,12 @@ Trainer::Impl::Impl(RunConfig config, Inputs inputs, comm::Communicator& world,
   build_model();
   const RunState state = checkpoint.empty() ? RunState{} : load(checkpoint);
   step_ = state.step;
-  batches_.emplace(inputs_.training->sampler,
+  batches_.emplace(config_.task->training(),
                    batch_options(config_.train.global_batch, state, config_.train.uneven_batches));
-  if (inputs_.validation) {
-    validation_batches_.emplace(inputs_.validation->sampler,
-                                batch_options(inputs_.evaluation_sequences, {}, /*uneven=*/true));
+  if (const dataset::Source* const validation = config_.task->validation()) {
+    auto options = batch_options(evaluation_samples(config_), {}, /*uneven=*/true);
+    options.shuffle = false;
+    validation_batches_.emplace(*validation, options);
   }
   if (profile.num_steps > 0) {
     check_profile(profile, step_ + 1, config_.train.steps);
@@ -199,7 +198,7 @@ dataset::BatchOptions Trainer::Impl::batch_options(int64_t global_batch, const R
           .first_step = state.step,
           .first_sample = state.next_sample,
           .uneven = uneven,
-          .documents = config_.data.separate_documents};
+          .seed = config_.data.seed};
 }
 
 // Runs on rank 0 what reads files, for all ranks. The others wait for it, and fail if it fails.
@@ -219,14 +218,14 @@ void Trainer::Impl::on_root(const std::function<void()>& work) {
 // Found once, so that all ranks load the same one. Empty: none.
 fs::path Trainer::Impl::find_checkpoint() {
   const auto look = [this](const checkpoint::Peers&) {
-    data_ = identify(inputs_.training->file, *inputs_.tokenizer);
-    if (inputs_.validation) validation_ = identify(inputs_.validation->file, *inputs_.tokenizer);
+    const Task& task = *config_.task;
+    data_ = task.identify(task.training());
+    if (task.validation() != nullptr) validation_ = task.identify(*task.validation());
   };
   checkpoint::run_or_throw(world_, look, tell(observer_));
-  require_same_data(data_, config_.data.path, world_);
-  if (inputs_.validation) {
-    require_same_data(validation_, inputs_.validation->file.prefix(), world_);
-  }
+  const std::string name = config_.task->data_name();
+  require_same_data(data_, name, world_);
+  if (validation_.is_known()) require_same_data(validation_, name + " (validation)", world_);
   return from_root([this] {
     ResumePoint point = find_resume_point(config_, data_, validation_);
     resume_notes_ = std::move(point.notes);
@@ -279,13 +278,11 @@ void Trainer::Impl::start_output() {
 RunSummary Trainer::Impl::summary() const {
   return {.num_ranks = world_.size(),
           .num_threads = at::get_num_threads(),
-          .num_parameters = model::num_parameters(config_.model),
-          .vocab_size = config_.model.vocab_size,
-          .num_sequences = inputs_.training->sampler.num_sequences(),
+          .num_parameters = config_.task->num_parameters(),
+          .num_samples = config_.task->training().size(),
           .microbatches_per_step = config_.microbatches_per_step(),
           .resumed_step = step_,
           .resume_notes = resume_notes_,
-          .flops_per_token = model::flops_per_token(config_.model),
           .compression_restarted = compression_restarted_,
           .tensor_crosses_hosts = tensor_crosses_hosts_,
           .memory = model_->memory(),
@@ -417,10 +414,14 @@ Leave Trainer::Impl::train_step() {
   const bool is_last = step_ == config_.train.steps;
   if (validation_batches_ && leave == Leave::kNo &&
       (is_due(config_.train.evaluate_interval) || is_last)) {
-    metrics_.validation_loss = evaluate(*model_, *validation_batches_, [&] {
+    const auto found = evaluate(*config_.task, *model_, *validation_batches_, [&] {
       leave = ask_again(leave);
       return leave != Leave::kNo;
     });
+    if (found) {
+      metrics_.validation_loss = found->loss;
+      metrics_.validation_others = found->others;
+    }
     leave = ask_again(leave);
   }
   if (is_due(config_.train.check_replicas_interval)) {
@@ -464,8 +465,8 @@ Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
 Trainer::Trainer(RunConfig config, comm::Communicator& world, TrainObserver& observer,
                  const ProfileOptions& profile) {
   try {
-    Inputs inputs = open_inputs_together(config, world, observer);
-    impl_ = std::make_unique<Impl>(std::move(config), std::move(inputs), world, observer, profile);
+    open_inputs_together(config, world, observer);
+    impl_ = std::make_unique<Impl>(std::move(config), world, observer, profile);
   } catch (...) {
     rethrow_with_memory_advice();
   }

@@ -22,13 +22,11 @@ struct RunSummary {
   int num_ranks = 1;
   int num_threads = 1;  // per rank
   int64_t num_parameters = 0;
-  int64_t vocab_size = 0;
-  int64_t num_sequences = 0;          // of the training data
+  int64_t num_samples = 0;            // of the training data
   int64_t microbatches_per_step = 1;  // per rank
   int64_t resumed_step = 0;           // 0: a new run
   // Notes for the user of a resumed run, one line each, such as what has changed.
   std::vector<std::string> resume_notes{};
-  double flops_per_token = 0;
   // Resumed with another layout or another train.compression: residuals start from zero.
   bool compression_restarted = false;
   bool tensor_crosses_hosts = false;  // every layer waits for the network

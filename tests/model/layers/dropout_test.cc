@@ -172,7 +172,7 @@ Step step_of(const ModelConfig& config, int64_t micro_batch, bool training, int6
   Step result{at::zeros({}, at::kDouble), {}};
   for (int64_t first = 0; first < 4; first += micro_batch) {
     const at::Tensor part = tokens.narrow(0, first, micro_batch);
-    const TrainingPlace place{.step = step, .first_sequence = first};
+    const TrainingPlace place{.step = step, .first_sample = first};
     const Loss loss =
         model->loss(part, part, training ? std::optional(place) : std::optional<TrainingPlace>());
     loss.sum.backward();
@@ -235,7 +235,7 @@ TEST(Dropout, TheEmbeddingIsDroppedOnce) {
   const at::Tensor hidden =
       model
           ->forward_part(
-              {.tokens_BT = tokens, .training = TrainingPlace{.step = 3, .first_sequence = 2}})
+              {.tokens_BT = tokens, .training = TrainingPlace{.step = 3, .first_sample = 2}})
           .hidden;
   assert_close(hidden.view({8, 16}), normed, 1e-13, 0, "hidden");
 }

@@ -89,7 +89,7 @@ TEST(Recompute, ModelsHaveTheSameGradientsWithEveryPlan) {
     const auto gradients = [&](const RecomputePlan& plan) {
       const auto model = make_model(config, 3, at::kFloat);
       model->set_recompute(plan);
-      const Loss loss = model->loss(tokens, tokens, TrainingPlace{.step = 4, .first_sequence = 6});
+      const Loss loss = model->loss(tokens, tokens, TrainingPlace{.step = 4, .first_sample = 6});
       loss.sum.backward();
       std::vector<at::Tensor> result{loss.sum.detach()};
       for (const at::Tensor& p : model->module().parameters()) result.push_back(p.grad());

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/harness/messages.h"
+#include "tests/train/language_config.h"
 #include "trireme/base/error.h"
 #include "trireme/train/config/config.h"
 

@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/harness/messages.h"
+#include "tests/train/language_config.h"
 #include "trireme/base/error.h"
-#include "trireme/train/config/config_schema.h"
 
 namespace trireme::train {
 namespace {
@@ -37,7 +37,7 @@ TEST(Config, ReadsEverySectionAndOverridesWin) {
   const RunConfig config = parse_config(
       "[model]\nlayers = 3\n[train]\nsteps = 5\nprecision = 'fp64'\ngradient_clip = 2\n",
       "run.toml", overrides);
-  EXPECT_EQ(config.model.layers, 3);
+  EXPECT_EQ(model_of(config).layers, 3);
   EXPECT_EQ(config.train.steps, 7);
   EXPECT_EQ(config.train.gradient_clip, 2.0);
   EXPECT_EQ(config.optimizer.learning_rate, 2e-4);
@@ -45,14 +45,14 @@ TEST(Config, ReadsEverySectionAndOverridesWin) {
 }
 
 TEST(Config, PrintedTomlReadsBackTheSame) {
-  RunConfig config;
-  config.data.path = "a \"quoted\" \\ path";
+  RunConfig config = language_config();
+  data_of(config).path = "a \"quoted\" \\ path";
   config.optimizer.learning_rate = 0.1 + 0.2;
   config.optimizer.weight_decay = 1.0;
   const std::string text = to_toml(config);
   const RunConfig again = parse_config(text, "again.toml");
   EXPECT_EQ(to_toml(again), text);
-  EXPECT_EQ(again.data.path, config.data.path);
+  EXPECT_EQ(data_of(again).path, data_of(config).path);
   EXPECT_EQ(again.optimizer.learning_rate, config.optimizer.learning_rate);
 }
 
@@ -122,9 +122,9 @@ std::vector<std::string> outside(const Field& field) {
 }
 
 TEST(Config, EveryNumberOutsideOfItsRangeIsRefusedWithItsKey) {
-  RunConfig defaults;
+  RunConfig defaults = language_config();
   int num_fields = 0;
-  for (const Field& field : schema(defaults)) {
+  for (const Field& field : fields_of(defaults)) {
     if (std::holds_alternative<bool*>(field.value)) continue;
     if (std::holds_alternative<std::string*>(field.value)) continue;
     ++num_fields;
@@ -143,8 +143,8 @@ TEST(Config, EveryNumberOutsideOfItsRangeIsRefusedWithItsKey) {
 }
 
 TEST(Config, TheEndsOfARangeAreInIt) {
-  RunConfig defaults;
-  for (const Field& field : schema(defaults)) {
+  RunConfig defaults = language_config();
+  for (const Field& field : fields_of(defaults)) {
     if (std::holds_alternative<bool*>(field.value)) continue;
     if (std::holds_alternative<std::string*>(field.value)) continue;
     if (std::holds_alternative<NamedValue>(field.value)) continue;
@@ -160,8 +160,8 @@ TEST(Config, TheEndsOfARangeAreInIt) {
 
 // What is multiplied of the config's numbers before anything is compared with the machine.
 TEST(Config, ProductsOfTheLargestNumbersFitTheirType) {
-  RunConfig config;
-  for (const Field& field : schema(config)) {
+  RunConfig config = language_config();
+  for (const Field& field : fields_of(config)) {
     if (const auto* value = std::get_if<int64_t*>(&field.value)) {
       **value = static_cast<int64_t>(field.range.maximum);
     }
@@ -173,18 +173,18 @@ TEST(Config, ProductsOfTheLargestNumbersFitTheirType) {
   };
   const auto& parallel = config.parallel;
   EXPECT_TRUE(fits({config.train.steps, config.train.global_batch}));
-  EXPECT_TRUE(fits({config.train.global_batch, config.model.sequence_length, 24}));
+  EXPECT_TRUE(fits({config.train.global_batch, model_of(config).sequence_length, 24}));
   EXPECT_TRUE(fits({config.train.micro_batch, parallel.data}));
   EXPECT_TRUE(fits({parallel.data, parallel.tensor, parallel.pipeline, parallel.context}));
   EXPECT_TRUE(fits({parallel.timeout_seconds, 1'000'000'000}));
   for (const char* family : {"llama", "gpt2"}) {
-    config.model.family = family;
-    const long double D = config.model.width, F = config.model.ffn_width,
-                      T = config.model.sequence_length, V = config.model.vocab_size;
+    model_of(config).family = family;
+    const long double D = model_of(config).width, F = model_of(config).ffn_width,
+                      T = model_of(config).sequence_length, V = model_of(config).vocab_size;
     const long double most =
-        2 * V * D + T * D + config.model.layers * (4 * D * D + 3 * D * F + 10 * D + 2 * F);
+        2 * V * D + T * D + model_of(config).layers * (4 * D * D + 3 * D * F + 10 * D + 2 * F);
     EXPECT_LT(most, static_cast<long double>(std::numeric_limits<int64_t>::max()));
-    EXPECT_GT(model::num_parameters(config.model), 0);
+    EXPECT_GT(model::num_parameters(model_of(config)), 0);
   }
 }
 
@@ -195,7 +195,7 @@ TEST(Config, TextThatIsNotUtf8IsRefused) {
 }
 
 TEST(Config, WhatCannotBeReadIsNotTakenForAnEmptyConfig) {
-  EXPECT_THAT(harness::message_of([] { load_config("/proc/self/mem"); }),
+  EXPECT_THAT(harness::message_of([] { load_config("/proc/self/mem", tasks::all_tasks()); }),
               HasSubstr("cannot read /proc/self/mem"));
 }
 
@@ -317,15 +317,15 @@ TEST(Config, DerivesDataRanksAndMicrobatches) {
 }
 
 TEST(Config, HelpListsEveryKey) {
-  RunConfig config;
-  const std::string help = describe_config();
-  for (const Field& field : schema(config)) EXPECT_THAT(help, HasSubstr("--" + field.key + "="));
+  RunConfig config = language_config();
+  const std::string help = describe_config(tasks::all_tasks());
+  for (const Field& field : fields_of(config)) EXPECT_THAT(help, HasSubstr("--" + field.key + "="));
 }
 
-// schema() throws for a key that does not.
+// fields_of() throws for a key that does not.
 TEST(Config, EveryKeySaysWhetherAResumedRunMayChangeIt) {
-  RunConfig config;
-  for (const Field& field : schema(config)) {
+  RunConfig config = language_config();
+  for (const Field& field : fields_of(config)) {
     const bool is_model = field.key.starts_with("model.");
     EXPECT_TRUE(!is_model || field.on_resume == OnResume::kMustStay) << field.key;
     const bool is_layout = field.key.starts_with("parallel.");
@@ -344,14 +344,17 @@ TEST(Config, PermissionsAreCheckedAndNotWrittenBack) {
 }
 
 TEST(Config, WhatAnEarlierRunWroteMayLieOutsideOfTodaysRanges) {
-  EXPECT_EQ(parse_saved_config("[train]\nsteps = -4\n", "saved").train.steps, -4);
-  EXPECT_THROW(parse_saved_config("[train]\nstepz = 4\n", "saved"), CheckpointError);
-  EXPECT_THROW(parse_saved_config("[train]\nsteps = 'many'\n", "saved"), CheckpointError);
+  EXPECT_EQ(parse_saved_config("[train]\nsteps = -4\n", "saved", language_config()).train.steps,
+            -4);
+  EXPECT_THROW(parse_saved_config("[train]\nstepz = 4\n", "saved", language_config()),
+               CheckpointError);
+  EXPECT_THROW(parse_saved_config("[train]\nsteps = 'many'\n", "saved", language_config()),
+               CheckpointError);
   const std::string kept = "[checkpoint]\nkeep = 1000000000\n";
-  EXPECT_EQ(parse_saved_model(kept, "saved").checkpoint.keep, 1'000'000'000);
+  EXPECT_EQ(parse_saved_model(kept, "saved", language_config()).checkpoint.keep, 1'000'000'000);
   EXPECT_THROW(parse_config(kept, "now"), ConfigError);
   for (const char* wrong : {"[model]\nwidth = -4\n", "[train]\nprecision = 'fp7'\n"}) {
-    EXPECT_THROW(parse_saved_model(wrong, "saved"), CheckpointError) << wrong;
+    EXPECT_THROW(parse_saved_model(wrong, "saved", language_config()), CheckpointError) << wrong;
   }
 }
 

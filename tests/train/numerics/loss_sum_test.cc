@@ -30,6 +30,15 @@ TEST(LossSum, CountsEachTokenOnce) {
   });
 }
 
+TEST(LossSum, SumsSeveralNumbersOfAMicrobatchApart) {
+  harness::run_ranks(2, [](comm::Communicator& world) {
+    const mesh::DeviceMesh mesh(world, {{"data", 2}});
+    const double r = world.rank();
+    EXPECT_EQ(sums_over_batches(mesh, 0, {1 + r, 10, 3, 40 + r, 5, 60}, 2),
+              (std::vector<double>{2 * 9 + 1, 2 * 110 + 1}));
+  });
+}
+
 TEST(LossSum, DoesNotDependOnWhoHadWhichMicrobatch) {
   const std::vector<double> losses = {0.1, 0.7, 1e-9, 3.3, 2.2, 1e9, 0.3, 0.9};
   std::vector<double> sums;

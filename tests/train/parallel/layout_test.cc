@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/train/language_config.h"
 #include "trireme/base/error.h"
 
 namespace trireme::train {
@@ -22,7 +23,7 @@ TEST(Layout, StagesAreAsEvenAsTheirCost) {
   EXPECT_EQ(layout.layers, (std::vector<int>{3, 3}));
   // A head of 40 layers' cost leaves the last stage one layer.
   RunConfig wide = config;
-  wide.model.vocab_size = 1 << 17;
+  model_of(wide).vocab_size = 1 << 17;
   EXPECT_EQ(pipeline_layout(wide).layers, (std::vector<int>{5, 1}));
 }
 

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/harness/messages.h"
+#include "tests/train/language_config.h"
 #include "trireme/base/error.h"
 #include "trireme/train/parallel/stage_costs.h"
 
@@ -29,17 +30,17 @@ std::string error_of(const RunConfig& config, int num_ranks, double available) {
       [&] { check_memory(config, num_ranks, static_cast<int64_t>(available)); });
 }
 
-TEST(LeastMemory, CountsStatesActivationsAndTokens) {
+TEST(LeastMemory, CountsStatesActivationsAndSamples) {
   const RunConfig config = memory_config({});
   const MemoryNeed need = least_memory(config);
-  const auto parameters = static_cast<double>(model::num_parameters(config.model));
+  const auto parameters = static_cast<double>(model::num_parameters(model_of(config)));
   // fp32: weights, gradients and AdamW's two moments; 4 microbatches, of which one more gradient
   // sum is no more than the gradients.
   EXPECT_DOUBLE_EQ(need.states, 16 * parameters);
-  EXPECT_DOUBLE_EQ(need.tokens, 16.0 * 256 * 16);
+  EXPECT_DOUBLE_EQ(need.samples, 16.0 * 256 * 16);
   EXPECT_GT(need.activations, 4.0 * 256 * 256 * 6);
   const RunConfig shared = memory_config({{"parallel.zero", "3"}}, 4);
-  EXPECT_DOUBLE_EQ(least_memory(shared).tokens, need.tokens / 4);
+  EXPECT_DOUBLE_EQ(least_memory(shared).samples, need.samples / 4);
   EXPECT_LT(least_memory(shared).states, need.states / 2);
   const RunConfig stages = memory_config({{"parallel.pipeline", "2"}}, 2);
   EXPECT_DOUBLE_EQ(least_memory(stages).states, need.states / 2);

@@ -31,23 +31,25 @@ class InputsTest : public TextRun {
 
 TEST_F(InputsTest, AreWhatTheConfigNames) {
   RunConfig resolved = config();
-  const Inputs inputs = open_inputs(resolved, 2);
+  open_inputs(resolved, 2);
   EXPECT_EQ(resolved.parallel.data, 2);
-  EXPECT_EQ(resolved.model.vocab_size, inputs.tokenizer->vocab_size());
-  EXPECT_GT(inputs.training->sampler.num_sequences(), 100);
+  EXPECT_EQ(model_of(resolved).vocab_size, tasks::tokenizer_of(resolved)->vocab_size());
+  EXPECT_GT(resolved.task->training().size(), 100);
   EXPECT_TRUE(has_run());
 }
 
 TEST_F(InputsTest, AnEvaluationReadsNoMoreThanThereIs) {
   for (const int64_t wanted : {2, 1'000'000}) {
     RunConfig resolved = config({{"train.evaluate_sequences", std::to_string(wanted)}});
-    const Inputs inputs = open_inputs(resolved, 1);
-    const int64_t there = inputs.validation->sampler.num_sequences();
-    EXPECT_EQ(inputs.evaluation_sequences, std::min(wanted, there));
+    open_inputs(resolved, 1);
+    const int64_t there = resolved.task->validation()->size();
+    EXPECT_EQ(evaluation_samples(resolved), std::min(wanted, there));
     EXPECT_GT(there, 2);
   }
   RunConfig resolved = config({{"train.evaluate_interval", "0"}});
-  EXPECT_EQ(open_inputs(resolved, 1).validation, nullptr);
+  open_inputs(resolved, 1);
+  EXPECT_EQ(resolved.task->validation(), nullptr);
+  EXPECT_EQ(evaluation_samples(resolved), 0);
 }
 
 TEST_F(InputsTest, WhatIsWrongIsNamedAndLeavesNothingBehind) {

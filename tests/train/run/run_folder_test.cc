@@ -20,12 +20,15 @@ using ::testing::HasSubstr;
 class RunFolderTest : public ::testing::Test {
  protected:
   // A run after two steps.
-  RunFolderTest() : tokenizer_(dataset::make_bytes_tokenizer()) {
+  RunFolderTest() {
     fs::create_directory(run());
-    folder_.emplace(run(), std::make_unique<FolderLock>(run()), *tokenizer_);
+    folder_.emplace(run(), std::make_unique<FolderLock>(run()), write_note);
     folder_->start("config", 0);
     folder_->metrics().write({.step = 1});
     folder_->metrics().write({.step = 2});
+  }
+  static void write_note(const fs::path& folder) {
+    write_file_atomically(folder / "note.txt", "of the task");
   }
   fs::path run() const { return root_ / "run"; }
   fs::path moved() const { return root_ / "moved"; }
@@ -41,15 +44,13 @@ class RunFolderTest : public ::testing::Test {
   }
 
   harness::TemporaryFolder root_;
-  std::unique_ptr<dataset::Tokenizer> tokenizer_;
   std::optional<RunFolder> folder_;
 };
 
 TEST_F(RunFolderTest, HoldsWhatARunBeginsWith) {
   EXPECT_TRUE(folder_->is_in_place());
   EXPECT_EQ(read_file(run() / "config.toml"), "config");
-  EXPECT_EQ(dataset::load_tokenizer((run() / "tokenizer").string())->kind(),
-            dataset::TokenizerKind::kBytes);
+  EXPECT_EQ(read_file(run() / "note.txt"), "of the task");
   EXPECT_EQ(num_lines(run()), 2);
   folder_->write_config("another");
   EXPECT_EQ(read_file(run() / "config.toml"), "another");
@@ -90,7 +91,7 @@ TEST_F(RunFolderTest, IsMadeAgainWhenItWasRemoved) {
   EXPECT_THAT(loss.message, AllOf(HasSubstr("was removed"), HasSubstr("step 3"),
                                   HasSubstr("same command goes on")));
   EXPECT_EQ(read_file(run() / "config.toml"), "config");
-  EXPECT_TRUE(fs::exists(run() / "tokenizer.tokenizer.json"));
+  EXPECT_TRUE(fs::exists(run() / "note.txt"));
   EXPECT_EQ(num_lines(run()), 1);
   EXPECT_TRUE(folder_->is_in_place());
   EXPECT_NE(lock_of(run()), "");
@@ -98,7 +99,7 @@ TEST_F(RunFolderTest, IsMadeAgainWhenItWasRemoved) {
 
 TEST_F(RunFolderTest, IsMadeAgainWithTheFoldersAboveIt) {
   fs::create_directories(root_ / "a/b");
-  RunFolder deep(root_ / "a/b", std::make_unique<FolderLock>(root_ / "a/b"), *tokenizer_);
+  RunFolder deep(root_ / "a/b", std::make_unique<FolderLock>(root_ / "a/b"), write_note);
   deep.start("config", 0);
   fs::remove_all(root_ / "a");
   EXPECT_EQ(lose(deep).refuge, root_ / "a/b");

@@ -13,6 +13,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/cli/bench/bench_comm.h"
+#include "trireme/cli/bench/bench_commands.h"
 #include "trireme/cli/bench/bench_launch.h"
 #include "trireme/cli/bench/bench_peers.h"
 #include "trireme/cli/bench/bench_report.h"
@@ -23,7 +24,7 @@
 #include "trireme/comm/rendezvous/rendezvous.h"
 #include "trireme/comm/shared/thread_group.h"
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -304,4 +305,4 @@ void add_bench(CLI::App& app, int& exit_code) {
   add_bench_pipeline(*bench, exit_code);
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

@@ -6,7 +6,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 namespace {
 
 using enum CommOperation;
@@ -169,4 +169,4 @@ std::string CaseBuffers::first_error() const {
   return "";
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

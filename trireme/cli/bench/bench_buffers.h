@@ -10,7 +10,7 @@
 #include "trireme/cli/bench/bench_case.h"
 #include "trireme/comm/communicator.h"
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 
 class CaseBuffers {
  public:
@@ -50,4 +50,4 @@ class CaseBuffers {
   std::vector<at::Tensor> output_blocks_;
 };
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

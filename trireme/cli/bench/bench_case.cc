@@ -7,7 +7,7 @@
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 namespace {
 
 using enum CommOperation;
@@ -170,4 +170,4 @@ double bus_factor(CommOperation operation, int num_ranks) {
   throw InternalError("unknown operation");
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

@@ -8,7 +8,7 @@
 
 #include <c10/core/ScalarType.h>
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 
 enum class CommOperation {
   kAllReduce,
@@ -64,4 +64,4 @@ std::vector<CommCase> combine_cases(const std::vector<CommOperation>& operations
 // Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md
 double bus_factor(CommOperation operation, int num_ranks);
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

@@ -10,7 +10,7 @@
 #include "trireme/cli/bench/bench_measure.h"
 #include "trireme/comm/objects.h"
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 namespace {
 
 double gigabytes_per_second(int64_t bytes, double microseconds) {
@@ -92,4 +92,4 @@ std::vector<CommResult> run_cases(comm::Communicator& group, const std::string& 
   return results;
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

@@ -9,7 +9,7 @@
 #include "trireme/cli/bench/bench_case.h"
 #include "trireme/comm/communicator.h"
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 
 // One line of the report. Bandwidths are in 10^9 bytes per second.
 struct CommResult {
@@ -40,4 +40,4 @@ std::vector<CommResult> run_cases(comm::Communicator& group, const std::string& 
                                   const std::vector<CommCase>& cases, double seconds_per_case,
                                   const OnCase& on_case = {});
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

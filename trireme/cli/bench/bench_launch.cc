@@ -15,7 +15,7 @@
 #include "trireme/cli/commands.h"
 #include "trireme/launch/local_ranks.h"
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 namespace {
 
 // Captures what this process and its children write to `descriptor`, in memory.
@@ -132,4 +132,4 @@ std::string capture_mpirun(const std::vector<std::string>& command, int num_rank
                 reason.empty() ? concat("mpirun: ", launch::describe(exit)) : reason);
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 
 // The path of `name` in PATH, or empty.
 std::filesystem::path find_program(const std::string& name);
@@ -25,4 +25,4 @@ std::string capture_local_ranks(const std::vector<std::string>& command, int num
 // Throws: ConfigError when there is no mpirun in PATH
 std::string capture_mpirun(const std::vector<std::string>& command, int num_ranks);
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

@@ -10,7 +10,7 @@
 #include "trireme/base/median.h"
 #include "trireme/base/seconds.h"
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -76,4 +76,4 @@ Timing measure(comm::Communicator& group, const std::function<void()>& operation
   return summarize(times);
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

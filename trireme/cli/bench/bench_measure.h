@@ -7,7 +7,7 @@
 
 #include "trireme/comm/communicator.h"
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 
 struct Timing {
   double median_microseconds = 0;
@@ -34,4 +34,4 @@ Timing summarize(std::vector<double> microseconds);
 Timing measure(comm::Communicator& group, const std::function<void()>& operation,
                double budget_seconds);
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

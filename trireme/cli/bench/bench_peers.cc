@@ -8,7 +8,7 @@
 #include "trireme/cli/bench/bench_launch.h"
 #include "trireme/cli/bench/bench_report.h"
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 namespace {
 
 // "all_reduce,barrier": each value once, in order of first use.
@@ -111,4 +111,4 @@ std::vector<CommResult> median_of_rounds(const std::vector<std::vector<CommResul
   return results;
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

@@ -8,7 +8,7 @@
 
 #include "trireme/cli/bench/bench_comm.h"
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 
 struct PeerOptions {
   std::filesystem::path folder;  // contains gloo_peer.py and mpi_peer
@@ -34,4 +34,4 @@ void add_peer(std::vector<CommResult>& results, const std::string& name,
 // Combines several runs of the same cases: the median of each time.
 std::vector<CommResult> median_of_rounds(const std::vector<std::vector<CommResult>>& rounds);
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

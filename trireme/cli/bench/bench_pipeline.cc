@@ -10,7 +10,7 @@
 #include "trireme/cli/printable.h"
 #include "trireme/parallel/pipeline/schedule/timeline_drawing.h"
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 namespace {
 
 using parallel::ActionKind;
@@ -159,4 +159,4 @@ std::string json_list(std::span<const PipelineReport> reports) {
   return json_text(list);
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

@@ -12,7 +12,7 @@
 #include "trireme/parallel/pipeline/schedule/schedule_check.h"
 #include "trireme/parallel/pipeline/schedule/timeline.h"
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 
 // A model and how it is cut. Times are for a rank's whole share of the model and one microbatch;
 // schedules with several stages per rank divide them.
@@ -67,4 +67,4 @@ std::string compare_pipelines(std::span<const PipelineReport> reports);
 // peak_until_weight, transfers; and if it was run measured_step_milliseconds, measured_bubble.
 std::string json_list(std::span<const PipelineReport> reports);
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

@@ -10,12 +10,13 @@
 #include <CLI/CLI.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/cli/bench/bench_commands.h"
 #include "trireme/cli/bench/bench_pipeline.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/number_range.h"
 #include "trireme/parallel/pipeline/schedule/timeline_drawing.h"
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 namespace {
 
 struct PipelineArguments {
@@ -154,4 +155,4 @@ void add_bench_pipeline(CLI::App& bench, int& exit_code) {
   command->callback([arguments, &exit_code] { exit_code = bench_pipeline(*arguments); });
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

@@ -12,7 +12,7 @@
 #include "trireme/comm/shared/thread_group.h"
 #include "trireme/parallel/pipeline/run/executor.h"
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -125,4 +125,4 @@ MeasuredPipeline run_sleeping(const PipelineReport& report, int num_runs) {
   return best;
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

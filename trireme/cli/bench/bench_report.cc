@@ -10,7 +10,7 @@
 #include "trireme/cli/console.h"
 #include "trireme/cli/printable.h"
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 namespace {
 
 std::string human_microseconds(double microseconds) {
@@ -114,4 +114,4 @@ CommResult read_line(const std::string& line) {
   return result;
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

@@ -7,7 +7,7 @@
 
 #include "trireme/cli/bench/bench_comm.h"
 
-namespace trireme::cli {
+namespace trireme::cli::inline internal {
 
 // The column names in one line, with a column for each peer.
 std::string table_header(const std::vector<std::string>& peers);
@@ -26,4 +26,4 @@ std::string json_list(std::span<const CommResult> results);
 std::string write_line(const CommResult& result);
 CommResult read_line(const std::string& line);
 
-}  // namespace trireme::cli
+}  // namespace trireme::cli::inline internal

@@ -13,8 +13,8 @@
 
 #include "trireme/mesh/layout.h"
 #include "trireme/model/family/config.h"
+#include "trireme/model/family/parts.h"
 #include "trireme/parallel/context/context_attention.h"
-#include "trireme/parallel/tensor/tensor_axis.h"
 
 namespace trireme::model {
 
@@ -39,22 +39,6 @@ struct TensorCuts {
   mesh::Range vocab_of(int rank) const;
 };
 
-// The axes on which a model's layers communicate.
-struct ModelAxes {
-  parallel::TensorAxis tensor{};
-  comm::Communicator* context = nullptr;  // the ranks that share each sequence; null: only this one
-  parallel::ContextForm context_form = parallel::ContextForm::kRing;
-  parallel::RingOptions ring{};
-};
-
-// The part of a model that a pipeline stage has.
-struct ModelPart {
-  int64_t first_layer = 0;
-  int64_t num_layers = -1;  // -1: all from first_layer on
-  bool embeds = true;       // has what comes before the layers
-  bool has_head = true;     // has what comes after: norm and head
-};
-
 inline namespace internal {
 struct DropoutDraw;
 }
@@ -75,11 +59,6 @@ struct TokenBatch {
   std::shared_ptr<const DropoutDraw> dropout{};
 
   std::vector<int64_t> lead() const { return {B, T}; }
-};
-
-struct ParameterPlan {
-  std::string name;
-  mesh::Layout layout;  // of the whole parameter, over the axis "tensor"
 };
 
 // Every parameter of a model, in its order.

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -14,21 +15,25 @@
 
 #include "trireme/base/bounds.h"
 #include "trireme/base/key.h"
-#include "trireme/model/family/config.h"
 #include "trireme/train/config/parallel_config.h"
 #include "trireme/train/config/train_config.h"
 #include "trireme/train/offload/offload_config.h"
 #include "trireme/train/optimizer/optimizer_config.h"
+#include "trireme/train/task/task.h"
 
 namespace trireme::train {
 
+struct TaskChoice {
+  TRIREME_KEYS_BEGIN(TaskChoice)
+  TRIREME_KEY(std::string, name, "", kMustStay, "what is trained")
+  TRIREME_KEYS_END()
+};
+
+// The keys of [data] that every task has.
 struct DataConfig {
   TRIREME_KEYS_BEGIN(DataConfig)
-  TRIREME_KEY(std::string, path, "data/python", kMustStay,
-              "prefix that `trireme data prepare --output` wrote")
-  TRIREME_KEY(uint64_t, seed, 1, kMustStay, "order of the sequences", Range{0, kMaxSeed})
-  TRIREME_KEY(bool, separate_documents, false, kMustStay,
-              "attention only within documents, where a sequence holds parts of several")
+  TRIREME_KEY(uint64_t, seed, 1, kMustStay, "order of the samples, and their augmentation",
+              Range{0, kMaxSeed})
   TRIREME_KEYS_END()
 };
 
@@ -56,8 +61,31 @@ struct ResumeConfig {
   TRIREME_KEYS_END()
 };
 
+// The task of a config, copied with it. Empty: the config has the common keys only.
+class TaskBox {
+ public:
+  TaskBox() = default;
+  TaskBox(std::unique_ptr<Task> task) : task_(std::move(task)) {}
+  TaskBox(const TaskBox& other) : task_(other.task_ ? other.task_->clone() : nullptr) {}
+  TaskBox(TaskBox&&) = default;
+  TaskBox& operator=(TaskBox other) {
+    task_ = std::move(other.task_);
+    return *this;
+  }
+
+  explicit operator bool() const { return task_ != nullptr; }
+  Task& operator*() { return *task_; }
+  const Task& operator*() const { return *task_; }
+  Task* operator->() { return task_.get(); }
+  const Task* operator->() const { return task_.get(); }
+
+ private:
+  std::unique_ptr<Task> task_;
+};
+
 struct RunConfig {
-  model::ModelConfig model;
+  TaskChoice task_choice;
+  TaskBox task;
   DataConfig data;
   TrainConfig train;
   OptimizerConfig optimizer;
@@ -67,7 +95,7 @@ struct RunConfig {
   OutputConfig output;
   ResumeConfig resume;
 
-  // Sequences that all ranks read in one forward. Valid after resolve(), like what follows.
+  // Samples that all ranks read in one forward. Valid after resolve(), like what follows.
   int64_t sequences_per_forward() const { return train.micro_batch * parallel.data; }
   // Whether each forward of a step has this many.
   bool is_even() const { return train.global_batch % sequences_per_forward() == 0; }
@@ -87,19 +115,35 @@ struct RunConfig {
 // "train.steps" -> "10", as text.
 using Override = std::pair<std::string, std::string>;
 
-// Throws: ConfigError on an unknown key (with the nearest known one), a wrong type, an unknown
-//         value
-RunConfig parse_config(std::string_view toml, const std::string& source,
-                       std::span<const Override> overrides = {});
-RunConfig load_config(const std::filesystem::path& path, std::span<const Override> overrides = {});
+// The defaults of the task that `tasks` names so.
+// Throws: ConfigError for an unknown name (with the nearest known one)
+RunConfig default_config(TaskTable tasks, const std::string& name = "");
 
-// Reads the config that a run has written into its checkpoint. Its values may be out of today's
-// range.
+// Reads the config of a task among `tasks`, by task.name.
+// Throws: ConfigError on an unknown key or task (with the nearest known one), a wrong type, an
+//         unknown value
+RunConfig parse_config(std::string_view toml, const std::string& source, TaskTable tasks,
+                       std::span<const Override> overrides = {});
+RunConfig load_config(const std::filesystem::path& path, TaskTable tasks,
+                      std::span<const Override> overrides = {});
+
+// Reads the config that a run has written into its checkpoint, with the keys of the task of `like`.
+// Its values may be out of today's range.
 // Throws: CheckpointError on an unknown key, which a later version may have, or a wrong type
-RunConfig parse_saved_config(std::string_view toml, const std::string& source);
-// The same when only the model is used: [model] and train.precision must be in today's range.
+RunConfig parse_saved_config(std::string_view toml, const std::string& source,
+                             const RunConfig& like);
+// The same when only the model is used: the keys of the task and train.precision must be in today's
+// range.
 // Throws: CheckpointError, also when they are not
-RunConfig parse_saved_model(std::string_view toml, const std::string& source);
+RunConfig parse_saved_model(std::string_view toml, const std::string& source,
+                            const RunConfig& like);
+
+// task.name in a config that a run has written; "" in those of versions without it.
+// Throws: CheckpointError when the text is no TOML
+std::string saved_task_name(std::string_view toml, const std::string& source);
+
+// Every key with its value in the config.
+std::vector<Field> fields_of(RunConfig& config);
 
 // Checks everything that needs no data and no peer, and fills in parallel.data.
 // Throws: ConfigError with the key, the value found and the value expected
@@ -109,7 +153,8 @@ void resolve(RunConfig& config, int num_ranks);
 std::vector<Override> settings(const RunConfig& config);
 std::string to_toml(const RunConfig& config);
 
-// Every key with its default and meaning, one per line, for --help.
-std::string describe_config();
+// Every key with its default and meaning, one per line, for --help: those of every task, then the
+// common ones.
+std::string describe_config(TaskTable tasks);
 
 }  // namespace trireme::train

@@ -115,11 +115,6 @@ void check_train(const RunConfig& config) {
                 train.spike_factor, "; expected 0 (never) or above 1, such as 3");
 }
 
-void check_model(model::ModelConfig model) {
-  if (model.vocab_size == 0) model.vocab_size = 1;  // the tokenizer sets it once the data is open
-  model::validate(model);
-}
-
 }  // namespace
 
 void resolve(RunConfig& config, int num_ranks) {
@@ -127,7 +122,7 @@ void resolve(RunConfig& config, int num_ranks) {
   resolve_ranks(config.parallel, num_ranks);
   check_train(config);
   parse_parameter_groups(config.optimizer.groups);
-  check_model(config.model);
+  if (config.task) config.task->check(config);
 }
 
 }  // namespace trireme::train

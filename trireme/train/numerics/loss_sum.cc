@@ -28,10 +28,11 @@ std::vector<double> gather(comm::Communicator& group, std::vector<double> mine) 
   return all;
 }
 
-double sum_over_batches(const mesh::DeviceMesh& mesh, int pipeline_rank, std::vector<double> mine) {
+std::vector<double> sums_over_batches(const mesh::DeviceMesh& mesh, int pipeline_rank,
+                                      std::vector<double> mine, size_t width) {
   const size_t count = mine.size();
   const std::vector<double> all = gather(mesh.world(), std::move(mine));
-  parallel::TreeSum<double> sum;
+  std::vector<parallel::TreeSum<double>> sums(width);
   std::vector<double> batches;  // of the current data rank
   for (int rank = 0; rank < mesh.world().size(); ++rank) {
     if (coordinate(mesh, rank, "tensor") != 0) continue;
@@ -40,9 +41,15 @@ double sum_over_batches(const mesh::DeviceMesh& mesh, int pipeline_rank, std::ve
     if (context == 0) batches.assign(count, 0.0);
     for (size_t i = 0; i < count; ++i) batches[i] += all[static_cast<size_t>(rank) * count + i];
     if (context + 1 < mesh.size("context")) continue;
-    for (const double batch : batches) sum.push(batch);
+    for (size_t i = 0; i < count; ++i) sums[i % width].push(batches[i]);
   }
-  return sum.take();
+  std::vector<double> result;
+  for (parallel::TreeSum<double>& sum : sums) result.push_back(sum.take());
+  return result;
+}
+
+double sum_over_batches(const mesh::DeviceMesh& mesh, int pipeline_rank, std::vector<double> mine) {
+  return sums_over_batches(mesh, pipeline_rank, std::move(mine), 1)[0];
 }
 
 }  // namespace trireme::train::inline internal

@@ -1,5 +1,5 @@
-// Sums the losses of all ranks. The bits depend only on the batch, not on which rank computed which
-// microbatch. If several ranks of a mesh hold the same loss, it counts once.
+// Sums the losses and metrics of all ranks. The bits depend only on the batch, not on which rank
+// computed which microbatch. If several ranks of a mesh hold the same loss, it counts once.
 #pragma once
 
 #include <span>
@@ -15,11 +15,15 @@ namespace trireme::train::inline internal {
 // Collective: every rank of `group`
 std::vector<double> gather(comm::Communicator& group, std::vector<double> mine);
 
-// The sum over all microbatches of all data ranks, in one binary tree. mine: one number per
-// microbatch of this rank. Only ranks at `pipeline_rank` count. Their numbers are added over the
-// context axis. On the tensor axis, where all ranks have the same numbers, only the first counts.
+// Sums over all microbatches of all data ranks, each in one binary tree. mine: `width` numbers per
+// microbatch of this rank; the result has as many. Only ranks at `pipeline_rank` count. Their
+// numbers are added over the context axis. On the tensor axis, where all ranks have the same
+// numbers, only the first counts.
 // Comm:       8 bytes per number from every rank to all
 // Collective: every rank of the world
+std::vector<double> sums_over_batches(const mesh::DeviceMesh& mesh, int pipeline_rank,
+                                      std::vector<double> mine, size_t width);
+// The same for one number per microbatch.
 double sum_over_batches(const mesh::DeviceMesh& mesh, int pipeline_rank, std::vector<double> mine);
 
 }  // namespace trireme::train::inline internal

@@ -8,7 +8,6 @@
 
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
-#include "trireme/parallel/context/context_attention.h"
 #include "trireme/train/optimizer/optimizer.h"
 #include "trireme/train/parallel/stage_costs.h"
 
@@ -37,26 +36,26 @@ std::vector<int> parse_counts(std::string_view text) {
 }
 
 // The counts in parallel.stage_layers; empty: layers are split by cost.
-std::vector<int> counts_by_hand(const RunConfig& config, int num_stages) {
+std::vector<int> counts_by_hand(const RunConfig& config, int64_t num_layers, int num_stages) {
   if (config.parallel.stage_layers.empty()) return {};
   std::vector<int> counts = parse_counts(config.parallel.stage_layers);
   const int sum = std::accumulate(counts.begin(), counts.end(), 0);
   const bool are_positive = std::ranges::all_of(counts, [](int count) { return count > 0; });
-  TRIREME_CHECK(
-      std::ssize(counts) == num_stages && sum == config.model.layers && are_positive,
-      "parallel.stage_layers is \"", config.parallel.stage_layers, "\"; expected ", num_stages,
-      " numbers above 0, one per stage, that sum to model.layers = ", config.model.layers);
+  TRIREME_CHECK(std::ssize(counts) == num_stages && sum == num_layers && are_positive,
+                "parallel.stage_layers is \"", config.parallel.stage_layers, "\"; expected ",
+                num_stages, " numbers above 0, one per stage, that sum to the ", num_layers,
+                " layers of the model");
   return counts;
 }
 
 std::vector<int> layers_of(const RunConfig& config, std::span<const parallel::LayerCost> costs,
                            const parallel::SplitOptions& options) {
-  TRIREME_CHECK(config.model.layers >= options.num_stages, "model.layers is ", config.model.layers,
-                " and parallel.schedule \"", config.parallel.schedule, "\" on ",
+  TRIREME_CHECK(std::ssize(costs) >= options.num_stages, "the model has ", std::ssize(costs),
+                " layers and parallel.schedule \"", config.parallel.schedule, "\" on ",
                 config.parallel.pipeline, " ranks has ", options.num_stages,
                 " stages, each of at least one; lower parallel.pipeline or "
                 "parallel.stages_per_rank");
-  const std::vector<int> by_hand = counts_by_hand(config, options.num_stages);
+  const std::vector<int> by_hand = counts_by_hand(config, std::ssize(costs), options.num_stages);
   try {
     return by_hand.empty() ? parallel::split_layers(costs, options)
                            : parallel::split_by_hand(by_hand, costs, options);
@@ -133,7 +132,7 @@ PipelineLayout pipeline_layout(const RunConfig& config) {
                         .num_ranks = static_cast<int>(config.parallel.pipeline)};
   const parallel::Schedule example = example_schedule(layout.name, config.parallel);
   layout.rank_of_stage = example.rank_of_stage;
-  layout.costs = layer_costs(config);
+  layout.costs = config.task->layer_costs(config);
   layout.split = config.parallel.stage_memory > 0
                      ? split_options(config, layout.schedule(config.microbatches_per_step()))
                      : parallel::SplitOptions{.num_stages = layout.num_stages()};
@@ -203,20 +202,13 @@ void check_layout(const RunConfig& config) {
                     " = 1");
     }
   }
-  const model::TensorCuts cuts(config.model, static_cast<int>(axes.tensor));
-  for (int rank = 0; rank < cuts.ranks; ++rank) {
-    const int64_t heads = cuts.heads_of(rank).size;
-    try {
-      parallel::check_context(axes.context_form, heads, static_cast<int>(axes.context));
-    } catch (const ConfigError& error) {
-      throw ConfigError(concat("parallel.context is ", axes.context, " and a tensor rank has ",
-                               heads, " heads: ", error.what(),
-                               ": lower it, or set parallel.context_form = \"ring\""));
-    }
+  const std::vector<std::string> possible = config.task->axes();
+  for (const auto& [axis, size] : sizes) {
+    TRIREME_CHECK(size == 1 || std::ranges::count(possible, axis) > 0, "parallel.", axis, " is ",
+                  size, ", and the model of task ", config.task_choice.name,
+                  " has no plan for it; set it to 1");
   }
-  TRIREME_CHECK(axes.context <= config.model.sequence_length, "parallel.context is ", axes.context,
-                " and model.sequence_length ", config.model.sequence_length,
-                ", so that a rank would have no token; lower parallel.context");
+  config.task->check_layout(config);
   pipeline_layout(config);
 }
 

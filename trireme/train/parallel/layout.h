@@ -10,7 +10,7 @@
 
 #include "trireme/comm/communicator.h"
 #include "trireme/mesh/device_mesh.h"
-#include "trireme/model/family/plan.h"
+#include "trireme/model/family/parts.h"
 #include "trireme/parallel/pipeline/schedule/schedule.h"
 #include "trireme/parallel/pipeline/schedule/split.h"
 #include "trireme/train/config/config.h"
@@ -66,7 +66,7 @@ struct LayoutRule {
 // The rules that check_layout() uses. docs/layouts.md is written from them.
 std::vector<LayoutRule> layout_rules();
 
-// Checks that the config's features, model and axes are compatible. The vocabulary must be known.
+// Checks that the config's features, model and axes are compatible. The task's data must be open.
 // Throws: ConfigError with the key, its value, the reason, and what to do
 void check_layout(const RunConfig& config);
 

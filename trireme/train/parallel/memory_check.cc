@@ -4,9 +4,10 @@
 #include <iomanip>
 #include <sstream>
 #include <string>
+#include <vector>
 
+#include "trireme/base/choice.h"
 #include "trireme/base/error.h"
-#include "trireme/train/parallel/stage_costs.h"
 
 namespace trireme::train::inline internal {
 namespace {
@@ -19,39 +20,39 @@ std::string gibibytes(double bytes) {
 }
 
 std::string advice(const RunConfig& config, const MemoryNeed& need) {
-  if (need.tokens >= std::max(need.states, need.activations)) {
-    return concat("lower train.global_batch (", config.train.global_batch,
-                  ") or model.sequence_length (", config.model.sequence_length,
-                  "), whose tokens are most of it");
+  const MemoryKeys keys = config.task->memory_keys();
+  const auto lower = [](const char* key, int64_t value, std::vector<std::string> others) {
+    others.insert(others.begin(), concat(key, " (", value, ")"));
+    return "lower " + in_words(others);
+  };
+  if (need.samples >= std::max(need.states, need.activations)) {
+    return lower("train.global_batch", config.train.global_batch, keys.activations) +
+           ", whose samples are most of it";
   }
   if (need.activations >= need.states) {
-    return concat("lower train.micro_batch (", config.train.micro_batch,
-                  ") or model.sequence_length (", config.model.sequence_length,
-                  "), whose activations are most of it, or set train.recompute = \"full\"");
+    return lower("train.micro_batch", config.train.micro_batch, keys.activations) +
+           ", whose activations are most of it, or set train.recompute = \"full\"";
   }
-  return concat("lower model.layers (", config.model.layers, "), model.width (", config.model.width,
-                "), model.ffn_width (", config.model.ffn_width, ") or model.vocab_size (",
-                config.model.vocab_size,
-                "), whose weights and optimizer states are most of it, or shard them with "
-                "parallel.zero = 3 and more ranks");
+  const std::string smaller =
+      keys.states.empty() ? "make the model smaller" : "lower " + in_words(keys.states);
+  return smaller +
+         ", whose weights and optimizer states are most of it, or shard them with "
+         "parallel.zero = 3 and more ranks";
 }
 
 }  // namespace
 
 MemoryNeed least_memory(const RunConfig& config) {
   MemoryNeed need;
-  for (const parallel::LayerCost& layer : layer_costs(config)) {
+  for (const parallel::LayerCost& layer : config.task->layer_costs(config)) {
     need.states += layer.memory;
     need.activations += layer.activations;
   }
   const auto stages = static_cast<double>(config.parallel.pipeline);
   need.states /= stages;
   need.activations /= stages;
-  // int64 tokens and targets, and the document of each token.
-  const double bytes_per_token = config.data.separate_documents ? 24 : 16;
-  need.tokens = static_cast<double>(config.train.global_batch) /
-                static_cast<double>(config.parallel.data) *
-                static_cast<double>(config.model.sequence_length) * bytes_per_token;
+  need.samples = static_cast<double>(config.train.global_batch) /
+                 static_cast<double>(config.parallel.data) * config.task->sample_bytes();
   return need;
 }
 

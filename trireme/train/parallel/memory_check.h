@@ -8,13 +8,13 @@
 namespace trireme::train::inline internal {
 
 // The least memory a rank needs, in bytes: its share of weights, gradients and optimizer states,
-// what one microbatch's forward keeps, and the tokens of a step. The mean over pipeline stages.
+// what one microbatch's forward keeps, and the samples of a step. The mean over pipeline stages.
 // Excludes optimizer states on disk, buckets, gathered weights and libtorch itself.
 struct MemoryNeed {
   double states = 0;
   double activations = 0;
-  double tokens = 0;
-  double total() const { return states + activations + tokens; }
+  double samples = 0;
+  double total() const { return states + activations + samples; }
 };
 MemoryNeed least_memory(const RunConfig& config);
 

@@ -40,8 +40,10 @@ parallel::DataGroups data_groups(const RunConfig& config, const mesh::DeviceMesh
   return {mesh.size("context") > 1 ? mesh.joined_group(kAxes) : mesh.group("data")};
 }
 
-parallel::DdpOptions ddp_options(const RunConfig& config, const model::LanguageModel& model,
-                                 const model::ModelPlan& plan, int tensor_rank,
+using LayoutOf = std::function<std::pair<mesh::Layout, int>(const std::string& name)>;
+
+parallel::DdpOptions ddp_options(const RunConfig& config, const StageModel& model,
+                                 LayoutOf outer_layout,
                                  std::shared_ptr<parallel::GradientHook> hook) {
   return {.zero = static_cast<int>(config.parallel.zero),
           .units = model.units(),
@@ -53,27 +55,44 @@ parallel::DdpOptions ddp_options(const RunConfig& config, const model::LanguageM
           .reduce_in_fp32 = config.train.reduce_dtype == ReduceDtype::kFp32,
           .whole_parameters = needs_whole_parameters(config.optimizer),
           .hook = std::move(hook),
-          .outer_layout =
-              [&plan, tensor_rank](const std::string& name) {
-                return std::pair(plan.layout(name), tensor_rank);
-              },
+          .outer_layout = std::move(outer_layout),
           .measure_squares = config.train.measure_noise};
 }
 
 parallel::Feed feed_of(const std::vector<dataset::Batch>& batches) {
   return [&batches](const std::string& edge, int64_t microbatch) {
-    const dataset::Batch& batch = batches[static_cast<size_t>(microbatch)];
-    if (edge == "documents") return batch.documents_BT;
-    return edge == "tokens" ? batch.tokens_BT : batch.targets_BT;
+    return batches[static_cast<size_t>(microbatch)][edge];
   };
 }
 
-// One per microbatch; zeros on ranks without the last stage.
-std::vector<double> losses_of(const parallel::PipelineResult& result, size_t count) {
-  const auto found = result.outputs.find("loss");
-  std::vector<double> sums;
-  if (found == result.outputs.end()) return std::vector<double>(count, 0.0);
-  for (const at::Tensor& loss : found->second) sums.push_back(loss.item<double>());
+// The inputs that no stage writes.
+std::vector<std::string> inputs_of_batch(const std::vector<StageEdges>& edges) {
+  std::set<std::string> written;
+  for (const StageEdges& stage : edges) written.insert(stage.outputs.begin(), stage.outputs.end());
+  std::set<std::string> fed;
+  for (const StageEdges& stage : edges) {
+    for (const std::string& name : stage.inputs) {
+      if (!written.contains(name)) fed.insert(name);
+    }
+  }
+  return {fed.begin(), fed.end()};
+}
+
+// For each microbatch the loss and the metrics' states, `width` numbers; zeros on ranks without the
+// last stage.
+std::vector<double> sums_of(const parallel::PipelineResult& result, size_t count, size_t width) {
+  const auto losses = result.outputs.find("loss");
+  std::vector<double> sums(count * width, 0.0);
+  if (losses == result.outputs.end()) return sums;
+  for (size_t i = 0; i < count; ++i) sums[i * width] = losses->second[i].item<double>();
+  if (width == 1) return sums;
+  const std::vector<at::Tensor>& states = result.outputs.at("metrics");
+  for (size_t i = 0; i < count; ++i) {
+    const at::Tensor state = states[i].to(at::kCPU, at::kDouble).contiguous();
+    TRIREME_CHECK(state.numel() + 1 == static_cast<int64_t>(width), "the task's metrics have ",
+                  width - 1, " numbers, and its last stage returned ", state.numel());
+    std::copy_n(state.const_data_ptr<double>(), width - 1, sums.begin() + i * width + 1);
+  }
   return sums;
 }
 
@@ -83,34 +102,46 @@ ParallelModel::ParallelModel(const RunConfig& config, const mesh::DeviceMesh& me
                              std::shared_ptr<parallel::GradientHook> hook,
                              std::shared_ptr<const bool> overlap)
     : mesh_(mesh),
-      plan_(model::make_plan(config.model, mesh.size("tensor"))),
+      config_(config),
       layout_(pipeline_layout(config)),
-      separates_documents_(config.data.separate_documents),
       weight_gradients_(std::make_unique<Deferral>(deferred_)) {
-  for (const model::ParameterPlan& parameter : plan_.parameters()) names_.push_back(parameter.name);
+  for (model::ParameterPlan& parameter : config.task->parameters(mesh.size("tensor"))) {
+    names_.push_back(parameter.name);
+    parameter_layouts_.emplace(parameter.name, std::move(parameter.layout));
+  }
+  for (const Metric& metric : config.task->metrics()) {
+    num_sums_ += static_cast<size_t>(metric.size);
+  }
   model::ModelAxes axes = model_axes(config, mesh_, std::move(overlap));
   axes.tensor.weight_gradients = weight_gradients_.get();
   axes.tensor.waiting = tensor_waiting_;
   axes.ring.waiting = context_waiting_;
   for (int stage = 0; stage < layout_.num_stages(); ++stage) {
     if (layout_.rank_of_stage[static_cast<size_t>(stage)] != mesh_.coordinate("pipeline")) continue;
-    add_stage(config, stage, axes, hook);
+    add_stage(stage, axes, hook);
   }
 }
 
 ParallelModel::~ParallelModel() = default;
 
-void ParallelModel::add_stage(const RunConfig& config, int number, const model::ModelAxes& axes,
+const mesh::Layout& ParallelModel::layout_of(const std::string& parameter) const {
+  const auto found = parameter_layouts_.find(parameter);
+  TRIREME_CHECK(found != parameter_layouts_.end(), "the model has a parameter \"", parameter,
+                "\" that the task's plan does not name; add it to Task::parameters()");
+  return found->second;
+}
+
+void ParallelModel::add_stage(int number, const model::ModelAxes& axes,
                               const std::shared_ptr<parallel::GradientHook>& hook) {
   Stage stage;
   stage.number = number;
-  stage.model = model::make_model(config.model, config.train.seed, config.dtype(), axes,
-                                  layout_.part(number));
-  stage.model->set_recompute(
-      model::recompute_plan(config.train.recompute, config.train.recompute_modules));
+  stage.model = config_.task->make_stage({config_, axes, layout_.part(number), number});
+  const auto outer_layout = [this](const std::string& name) {
+    return std::pair(layout_of(name), mesh_.coordinate("tensor"));
+  };
   stage.ddp = std::make_unique<parallel::DistributedDataParallel>(
-      stage.model->module(), data_groups(config, mesh_),
-      ddp_options(config, *stage.model, plan_, mesh_.coordinate("tensor"), hook));
+      stage.model->module(), data_groups(config_, mesh_),
+      ddp_options(config_, *stage.model, outer_layout, hook));
   stage.model->run_units_with([ddp = stage.ddp.get()](size_t unit, const at::Tensor& x,
                                                       const parallel::UnitForward& forward) {
     return ddp->run(unit, x, forward);
@@ -124,43 +155,24 @@ ParallelModel::Stage* ParallelModel::find_stage(int number) {
   return found == stages_.end() ? nullptr : &*found;
 }
 
-// Tokens go to every stage, for their number, positions and documents. A tied head's weight comes
-// from the embedding's stage, and its gradient goes back there.
 std::vector<parallel::PipelineStage> ParallelModel::describe_stages() {
   std::vector<parallel::PipelineStage> result;
-  const int last = layout_.num_stages() - 1;
-  const bool sends_head = plan_.config().has_tied_head() && last > 0;
-  for (int number = 0; number <= last; ++number) {
+  const std::vector<StageEdges> edges = config_.task->edges(layout_.num_stages());
+  for (int number = 0; number < layout_.num_stages(); ++number) {
+    const StageEdges& own = edges[static_cast<size_t>(number)];
     parallel::PipelineStage stage;
     stage.name = concat("stage ", number);
-    stage.inputs = {"tokens"};
-    if (separates_documents_) stage.inputs.push_back("documents");
-    if (number > 0) stage.inputs.push_back(concat("hidden ", number));
-    if (number == last) stage.inputs.push_back("targets");
-    if (number == last && sends_head) stage.inputs.push_back("head");
-    stage.outputs.push_back(number == last ? "loss" : concat("hidden ", number + 1));
-    if (number == 0 && sends_head) stage.outputs.push_back("head");
+    stage.inputs = own.inputs;
+    stage.outputs = own.outputs;
     if (const Stage* mine = find_stage(number)) {
-      stage.forward = [this, model = mine->model.get(), inputs = stage.inputs, number, last](
+      stage.forward = [this, model = mine->model.get(), names = own.inputs](
                           int64_t microbatch, std::vector<at::Tensor> in) {
-        const auto input = [&](std::string_view edge) {
-          const auto found = std::ranges::find(inputs, edge);
-          return found == inputs.end() ? at::Tensor() : in[found - inputs.begin()];
-        };
-        std::optional<model::TrainingPlace> training;
-        if (!places_.empty()) training = places_[static_cast<size_t>(microbatch)];
-        const model::PartOutput out =
-            model->forward_part({.tokens_BT = input("tokens"),
-                                 .hidden = input(concat("hidden ", number)),
-                                 .documents_BT = input("documents"),
-                                 .training = training});
-        if (number < last) {
-          std::vector<at::Tensor> outputs{out.hidden};
-          if (out.head_weight.defined()) outputs.push_back(out.head_weight);
-          return outputs;
+        StageInput input;
+        for (size_t i = 0; i < names.size(); ++i) {
+          input.tensors.emplace_back(names[i], std::move(in[i]));
         }
-        return std::vector<at::Tensor>{
-            model->head_loss(out.hidden, input("targets"), input("head")).sum};
+        if (!places_.empty()) input.training = places_[static_cast<size_t>(microbatch)];
+        return model->forward(input);
       };
     }
     result.push_back(std::move(stage));
@@ -179,8 +191,8 @@ parallel::PipelineExecutor& ParallelModel::executor(int64_t num_microbatches) {
         split.emplace(action.stage, action.microbatch);
     }
   }
-  parallel::PipelineOptions options{.fed = {"tokens", "targets"}, .deferred = &deferred_};
-  if (separates_documents_) options.fed.push_back("documents");
+  parallel::PipelineOptions options{
+      .fed = inputs_of_batch(config_.task->edges(layout_.num_stages())), .deferred = &deferred_};
   options.around_backward = [this, split](int number, int64_t microbatch,
                                           const std::function<void()>& work) {
     parallel::DistributedDataParallel& ddp = *find_stage(number)->ddp;
@@ -203,7 +215,7 @@ int64_t ParallelModel::begin_step(const std::vector<dataset::Batch>& batches) {
   *tensor_waiting_ = {};
   *context_waiting_ = {};
   int64_t count = 0;
-  for (const double targets : num_targets(batches)) count += static_cast<int64_t>(targets);
+  for (const double terms : num_terms(batches)) count += static_cast<int64_t>(terms);
   for (Stage& stage : stages_) {
     global_count_ = stage.ddp->begin_step(count, std::ssize(batches));
   }
@@ -214,7 +226,7 @@ std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::B
                                                     double scale) {
   places_.clear();
   for (const dataset::Batch& batch : batches) {
-    places_.push_back({.step = batch.step, .first_sequence = batch.first_sequence});
+    places_.push_back({.step = batch.step, .first_sample = batch.first_sample});
   }
   parallel::PipelineExecutor& pipeline = executor(std::ssize(batches));
   window_.begin_ns = monotonic_ns();
@@ -222,24 +234,29 @@ std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::B
       pipeline.run(feed_of(batches), scale / static_cast<double>(global_count_));
   window_.end_ns = monotonic_ns();
   profile_ = std::move(result.profile);
-  return losses_of(result, batches.size());
+  return sums_of(result, batches.size(), num_sums_);
 }
 
 std::vector<double> ParallelModel::evaluate(const std::vector<dataset::Batch>& batches) {
   places_.clear();
-  return losses_of(executor(std::ssize(batches)).evaluate(feed_of(batches)), batches.size());
+  return sums_of(executor(std::ssize(batches)).evaluate(feed_of(batches)), batches.size(),
+                 num_sums_);
 }
 
-std::vector<double> ParallelModel::num_targets(const std::vector<dataset::Batch>& batches) const {
+std::vector<double> ParallelModel::num_terms(const std::vector<dataset::Batch>& batches) const {
   std::vector<double> counts;
   for (const dataset::Batch& batch : batches) {
-    counts.push_back(static_cast<double>(stages_.front().model->num_targets(batch.targets_BT)));
+    counts.push_back(static_cast<double>(stages_.front().model->num_terms(batch)));
   }
   return counts;
 }
 
 void ParallelModel::end_step() {
   for (Stage& stage : stages_) stage.ddp->end_step();
+}
+
+std::vector<double> ParallelModel::sums_over_batches(std::vector<double> mine) const {
+  return train::sums_over_batches(mesh_, layout_.rank_of_stage.back(), std::move(mine), num_sums_);
 }
 
 double ParallelModel::sum_over_batches(std::vector<double> mine) const {

@@ -11,20 +11,19 @@
 
 #include "trireme/dataset/batch_loader.h"
 #include "trireme/mesh/device_mesh.h"
-#include "trireme/model/family/plan.h"
-#include "trireme/model/model.h"
 #include "trireme/parallel/data/ddp.h"
 #include "trireme/parallel/pipeline/run/executor.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/parallel/layout.h"
 #include "trireme/train/profile/spans.h"
+#include "trireme/train/task/task.h"
 
 namespace trireme::train::inline internal {
 
-// Thread safety: one thread drives it. The mesh must outlive it.
+// Thread safety: one thread drives it. The mesh and the config must outlive it.
 class ParallelModel {
  public:
-  // Builds this rank's part of the model. overlap: see parallel::TensorAxis.
+  // Builds this rank's part of the task's model. overlap: see parallel::TensorAxis.
   // Collective: every rank of the world, with the same config
   // Throws:     ConfigError, CommError
   ParallelModel(const RunConfig& config, const mesh::DeviceMesh& mesh,
@@ -33,33 +32,38 @@ class ParallelModel {
   ~ParallelModel();
 
   const mesh::DeviceMesh& mesh() const { return mesh_; }
-  const model::ModelPlan& plan() const { return plan_; }
+  // Of a whole parameter over the axis "tensor".
+  const mesh::Layout& layout_of(const std::string& parameter) const;
   // This rank's part of every parameter it holds, stage by stage.
   const std::vector<parallel::Shard>& shards() const { return shards_; }
   const PipelineLayout& layout() const { return layout_; }
   // The whole parameters of this rank's stages. With ZeRO-3 they have memory only while in use.
   std::vector<std::pair<std::string, at::Tensor>> parameters() const;
 
-  // Starts a step with these microbatches. Returns the number of targets that count, over all
-  // ranks.
+  // Starts a step with these microbatches. Returns the number of terms that the loss sums over,
+  // on all ranks.
   // Collective: every rank, with the same number of microbatches
   int64_t begin_step(const std::vector<dataset::Batch>& batches);
   // Forward and backward of every microbatch. The gradients, times `scale`, are reduced when it
-  // returns. Returns this rank's summed losses, one per microbatch, over its own tokens; 0 unless
-  // it has the last stage.
+  // returns. Returns sums over this rank's own terms: for each microbatch the loss, then the states
+  // of the task's metrics; 0 unless it has the last stage.
   // Comm:       that of the model's layers, of PipelineExecutor::run() and of
   //             DistributedDataParallel::backward(); with a new number of microbatches also that of
   //             making an executor
-  // Collective: every rank of the world, as for all functions below until num_targets()
+  // Collective: every rank of the world, as for all functions below until num_terms()
   std::vector<double> forward_backward(const std::vector<dataset::Batch>& batches, double scale);
   // Brings the optimizer's new weights to the ranks that need them.
   void end_step();
   // Only the forward, without dropout. Otherwise as forward_backward().
   std::vector<double> evaluate(const std::vector<dataset::Batch>& batches);
-  // How many targets count in this rank's losses, one number per batch.
-  std::vector<double> num_targets(const std::vector<dataset::Batch>& batches) const;
+  // How many terms this rank's losses sum over, one number per batch.
+  std::vector<double> num_terms(const std::vector<dataset::Batch>& batches) const;
 
-  // The sum of such numbers over all microbatches of all data ranks, see sum_over_batches().
+  // The loss and the metrics' states over all microbatches of all data ranks, of what
+  // forward_backward() or evaluate() returned.
+  // Collective: every rank of the world
+  std::vector<double> sums_over_batches(std::vector<double> mine) const;
+  // The sum of one number per microbatch, see numerics/loss_sum.h.
   // Collective: every rank of the world
   double sum_over_batches(std::vector<double> mine) const;
 
@@ -84,21 +88,22 @@ class ParallelModel {
  private:
   struct Stage {
     int number = 0;
-    std::unique_ptr<model::LanguageModel> model;
+    std::unique_ptr<StageModel> model;
     std::unique_ptr<parallel::DistributedDataParallel> ddp;
   };
 
-  void add_stage(const RunConfig& config, int number, const model::ModelAxes& axes,
+  void add_stage(int number, const model::ModelAxes& axes,
                  const std::shared_ptr<parallel::GradientHook>& hook);
   std::vector<parallel::PipelineStage> describe_stages();
   parallel::PipelineExecutor& executor(int64_t num_microbatches);
   Stage* find_stage(int number);
 
   const mesh::DeviceMesh& mesh_;
-  model::ModelPlan plan_;
-  std::vector<std::string> names_;  // of all parameters
+  const RunConfig& config_;
+  std::map<std::string, mesh::Layout> parameter_layouts_;  // of the whole model
+  size_t num_sums_ = 1;                                    // of a microbatch
+  std::vector<std::string> names_;                         // in the model's order
   PipelineLayout layout_;
-  bool separates_documents_;
   std::vector<Stage> stages_;  // of this rank
   std::vector<parallel::Shard> shards_;
   parallel::DeferredWork deferred_;

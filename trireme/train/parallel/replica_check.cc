@@ -80,7 +80,7 @@ void check_replicas(const ParallelModel& model, bool sharded) {
     check_replicas(tensors, mesh.group(axis), world_rank);
   }
   std::erase_if(tensors, [&](const NamedTensor& tensor) {
-    const mesh::Layout& layout = model.plan().layout(tensor.first);
+    const mesh::Layout& layout = model.layout_of(tensor.first);
     return layout.placements()[0].kind != mesh::Placement::Kind::kReplicated;
   });
   check_replicas(tensors, mesh.group("tensor"), world_rank);

@@ -1,30 +1,27 @@
-// The cost of each layer for its pipeline stage: time, and the memory of its states and
-// activations. Estimated from the config only; allocates nothing.
+// What a pipeline's stages cost in memory: the part that is the same for every model. A task adds
+// its layers (Task::layer_costs()). Estimated from the config only; allocates nothing.
 #pragma once
 
-#include <vector>
+#include <cstdint>
 
 #include "trireme/parallel/pipeline/schedule/schedule.h"
 #include "trireme/parallel/pipeline/schedule/split.h"
 #include "trireme/train/config/config.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::train {
 
-// The cost of every layer. The embedding counts with the first layer and the head with the last.
-// Time is that of the matrix products, in any unit. Memory is that of one rank: weights, gradients
-// and optimizer states as the tensor axis and ZeRO divide them, and the tensors that one
-// microbatch's forward keeps for its backward. Excludes what is temporary (buckets, gathered
-// weights) and libtorch itself.
-// Source: activations as counted in Korthikanti et al. 2022, arXiv:2205.05198, section 4, for these
-//         layers (docs/models.md says what each keeps)
-std::vector<parallel::LayerCost> layer_costs(const RunConfig& config);
+// Bytes of an element of weights and activations.
+double itemsize(const RunConfig& config);
+// Bytes of an element of what is computed in fp32 at least.
+double wide_itemsize(const RunConfig& config);
 
-// Bytes of weights, gradients and optimizer states per parameter in a rank's part of the model.
+// Bytes of weights, gradients and optimizer states per parameter in a rank's part of the model. The
+// optimizer's states are those of a matrix [width, width].
 // Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 3
-double state_bytes_per_parameter(const RunConfig& config);
+double state_bytes_per_parameter(const RunConfig& config, int64_t width);
 
 // parallel.stage_memory, which must be set, as a limit for each stage of `schedule`, given the
 // number of microbatches that the stage holds at one time.
 parallel::SplitOptions split_options(const RunConfig& config, const parallel::Schedule& schedule);
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::train

@@ -6,37 +6,23 @@
 #include <string>
 
 #include "trireme/base/file/folder_lock.h"
-#include "trireme/dataset/indexed_file.h"
-#include "trireme/dataset/sampler.h"
-#include "trireme/dataset/tokenizer.h"
 #include "trireme/train/config/config.h"
 
 namespace trireme::train::inline internal {
 
-// The training or validation tokens and the order of their sequences.
-struct InputTokens {
-  InputTokens(const RunConfig& config, const std::string& prefix, bool shuffle);
-  dataset::IndexedFile file;
-  dataset::SequenceSampler sampler;
-};
-
-struct Inputs {
-  std::unique_ptr<dataset::Tokenizer> tokenizer;
-  std::unique_ptr<InputTokens> training;
-  std::unique_ptr<InputTokens> validation;  // null without evaluation
-  int64_t evaluation_sequences = 0;         // per evaluation; the same on every layout
-};
-
-// Resolves the config for `num_ranks`, opens everything it names, checks that `num_local_ranks` of
+// Resolves the config for `num_ranks`, opens the data of its task, checks that `num_local_ranks` of
 // them fit this machine's memory, checks the layout, and makes the output folder. In this order, so
 // a run that cannot start leaves nothing behind.
 // Throws: ConfigError
-Inputs open_inputs(RunConfig& config, int num_ranks, int num_local_ranks = 1);
+void open_inputs(RunConfig& config, int num_ranks, int num_local_ranks = 1);
 
 // The same checks without keeping anything open, and whether the output folder is free, as far as
 // one process can check. For the launcher, before it starts ranks, all on this machine.
 // Throws: ConfigError
 void preflight(RunConfig& config, int num_ranks);
+
+// Samples in one evaluation; the same on every layout. 0 without evaluation.
+int64_t evaluation_samples(const RunConfig& config);
 
 // A lock that keeps other runs out of the run's folder. Waits a moment for a run that was killed.
 // Throws: ConfigError when another run has the folder

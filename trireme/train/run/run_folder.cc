@@ -11,11 +11,11 @@ namespace trireme::train::inline internal {
 namespace fs = std::filesystem;
 
 RunFolder::RunFolder(fs::path path, std::unique_ptr<FolderLock> lock,
-                     const dataset::Tokenizer& tokenizer)
-    : path_(std::move(path)), lock_(std::move(lock)), tokenizer_(tokenizer) {}
+                     std::function<void(const fs::path&)> write_files)
+    : path_(std::move(path)), lock_(std::move(lock)), write_files_(std::move(write_files)) {}
 
 void RunFolder::start(const std::string& config, int64_t last_step) {
-  dataset::save_tokenizer(tokenizer_, (path_ / "tokenizer").string());
+  write_files_(path_);
   // Before the config, because resume.cc judges a run's lines by that run's own config.
   metrics_.emplace(path_, last_step);
   write_config(config);

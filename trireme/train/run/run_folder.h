@@ -4,24 +4,25 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "trireme/base/file/folder_lock.h"
-#include "trireme/dataset/tokenizer.h"
 #include "trireme/train/metrics/metrics.h"
 
 namespace trireme::train::inline internal {
 
-// Not thread safe. The tokenizer must outlive it.
+// Not thread safe.
 class RunFolder {
  public:
-  // lock: of the folder at `path`.
+  // lock: of the folder at `path`. write_files: writes what a run has besides config and metrics.
   RunFolder(std::filesystem::path path, std::unique_ptr<FolderLock> lock,
-            const dataset::Tokenizer& tokenizer);
+            std::function<void(const std::filesystem::path&)> write_files);
 
-  // Writes the tokenizer and config.toml, and opens the metrics, which continue after `last_step`.
+  // Writes the task's files and config.toml, and opens the metrics, which continue after
+  // `last_step`.
   // Throws: Error when the folder cannot be written
   void start(const std::string& config, int64_t last_step);
   void write_config(const std::string& config);
@@ -46,7 +47,7 @@ class RunFolder {
 
   std::filesystem::path path_;
   std::unique_ptr<FolderLock> lock_;
-  const dataset::Tokenizer& tokenizer_;
+  std::function<void(const std::filesystem::path&)> write_files_;
   std::string config_;
   std::optional<MetricsWriter> metrics_;
 };

@@ -1,0 +1,226 @@
+#include "trireme/tasks/language/costs.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/nn/module.h>
+
+#include "tests/harness/live_bytes.h"
+#include "tests/harness/messages.h"
+#include "tests/train/language_config.h"
+#include "trireme/base/error.h"
+#include "trireme/model/model.h"
+#include "trireme/train/parallel/layout.h"
+#include "trireme/train/parallel/stage_costs.h"
+
+namespace trireme::train {
+namespace {
+
+RunConfig config_of(std::vector<Override> overrides, int num_ranks = 1) {
+  RunConfig config = parse_config(R"(
+[model]
+layers = 6
+width = 64
+heads = 2
+kv_heads = 1
+ffn_width = 160
+sequence_length = 64
+vocab_size = 96
+[train]
+global_batch = 16
+micro_batch = 2
+)",
+                                  "test", overrides);
+  resolve(config, num_ranks);
+  return config;
+}
+
+// What a forward of the whole model leaves for its backward.
+double measured_activations(const RunConfig& config) {
+  const auto model = model::make_model(model_of(config), 1, config.dtype());
+  model->set_recompute(
+      model::recompute_plan(config.train.recompute, config.train.recompute_modules));
+  const at::Tensor tokens_BT =
+      at::zeros({config.train.micro_batch, model_of(config).sequence_length}, at::kLong);
+  const auto live = std::make_shared<harness::LiveBytes>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
+  const model::Loss loss = model->loss(tokens_BT, tokens_BT);
+  return static_cast<double>(live->bytes());
+}
+
+std::vector<parallel::LayerCost> layer_costs(const RunConfig& config) {
+  return config.task->layer_costs(config);
+}
+
+double sum(const RunConfig& config, double parallel::LayerCost::*field) {
+  double all = 0;
+  for (const parallel::LayerCost& layer : layer_costs(config)) all += layer.*field;
+  return all;
+}
+
+// What the estimate leaves out: of each block and token two norms' mean and scale and each head's
+// log-sum-exp; the last norm's, positions and angles; and of what is computed again the state of a
+// random generator, 5056 bytes, with its tensor.
+double uncounted_bytes(const RunConfig& config) {
+  const model::ModelConfig& model = model_of(config);
+  const double item = std::max<double>(4, c10::elementSize(config.dtype()));
+  const auto layers = static_cast<double>(model.layers),
+             T = static_cast<double>(model.sequence_length);
+  const double tokens = static_cast<double>(config.train.micro_batch) * T;
+  const double numbers = layers * (4 + static_cast<double>(model.heads)) + 2;
+  const double generators = config.train.recompute == model::Recompute::kNone ? 0 : layers * 5200;
+  return item * (tokens * numbers + T * static_cast<double>(model.head_width())) + 8 * T +
+         generators;
+}
+
+void expect_what_a_forward_keeps(const std::vector<Override>& overrides) {
+  const RunConfig config = config_of(overrides);
+  const double expected = sum(config, &parallel::LayerCost::activations);
+  const double found = measured_activations(config);
+  std::string what;
+  for (const auto& [key, value] : overrides) what += key + "=" + value + " ";
+  EXPECT_GE(found, expected) << what;
+  EXPECT_LE(found, expected + uncounted_bytes(config)) << what;
+}
+
+TEST(StageCosts, ActivationsAreWhatAForwardKeeps) {
+  const std::vector<Override> llama = {{"model.family", "llama"}};
+  const std::vector<Override> grouped = {{"model.heads", "4"}, {"model.kv_heads", "2"}};
+  const std::vector<Override> gpt2 = {{"model.family", "gpt2"}, {"model.kv_heads", "2"}};
+  for (const std::vector<Override>& model : {llama, grouped, gpt2}) {
+    for (const std::string precision : {"fp32", "bf16"}) {
+      for (const auto& [recompute, modules] :
+           {std::pair<std::string, std::string>{"none", "attention_core"},
+            {"selective", "attention_core"},
+            {"selective", "attention"},
+            {"selective", "feed_forward"},
+            {"full", "attention_core"}}) {
+        std::vector<Override> overrides = model;
+        overrides.push_back({"train.precision", precision});
+        overrides.push_back({"train.recompute", recompute});
+        overrides.push_back({"train.recompute_modules", modules});
+        expect_what_a_forward_keeps(overrides);
+      }
+    }
+  }
+}
+
+TEST(StageCosts, AxesDivideActivationsAsTheyDivideTokensHeadsAndRows) {
+  const auto block = [](const std::vector<Override>& overrides, int ranks) {
+    return layer_costs(config_of(overrides, ranks))[1].activations;
+  };
+  const double D = 64, G = 32, F = 160, tokens = 2 * 64, item = 4;
+  const double repeated = 4 * D * tokens * item;
+  const double split = (2 * D + 2 * G + 3 * F) * tokens * item;
+  // Two tensor ranks share the kv head: each has it whole.
+  const double of_two = (2 * D + 2 * (2 * G) + 3 * F) * tokens * item / 2;
+  EXPECT_DOUBLE_EQ(block({}, 1), repeated + split);
+  EXPECT_DOUBLE_EQ(block({{"parallel.tensor", "2"}}, 2), repeated + of_two);
+  EXPECT_DOUBLE_EQ(block({{"parallel.tensor", "2"}, {"parallel.sequence_parallel", "true"}}, 2),
+                   repeated / 2 + of_two);
+  EXPECT_DOUBLE_EQ(block({{"parallel.context", "2"}}, 2), (repeated + split) / 2);
+  EXPECT_DOUBLE_EQ(
+      block({{"model.family", "gpt2"}, {"model.kv_heads", "2"}}, 1),
+      2 * block({{"model.family", "gpt2"}, {"model.kv_heads", "2"}, {"train.precision", "bf16"}},
+                1));
+}
+
+TEST(StageCosts, ATiedHeadThatCameFromAnotherRankIsCounted) {
+  const auto last = [](const std::string& schedule) {
+    return layer_costs(config_of({{"model.tied_embedding", "true"},
+                                  {"parallel.pipeline", "2"},
+                                  {"parallel.schedule", schedule}},
+                                 2))
+        .back()
+        .activations;
+  };
+  EXPECT_DOUBLE_EQ(last("1f1b") - last("zero-bubble-v"), 96 * 64 * 4.0);
+}
+
+TEST(StageCosts, StatesAreThoseOfZero) {
+  const auto bytes = [](std::vector<Override> overrides) {
+    return state_bytes_per_parameter(config_of(std::move(overrides), 4), 64);
+  };
+  EXPECT_EQ(bytes({}), 16);
+  EXPECT_EQ(bytes({{"optimizer.name", "lion"}}), 12);
+  EXPECT_EQ(bytes({{"optimizer.name", "muon"}}), 12);
+  EXPECT_EQ(bytes({{"optimizer.name", "sgd"}, {"optimizer.momentum", "0"}}), 8);
+  EXPECT_EQ(bytes({{"optimizer.name", "adafactor"}}), 8 + 4 * 2 / 64.0);  // of a row, of a column
+  EXPECT_EQ(bytes({{"train.precision", "fp64"}}), 32);
+  EXPECT_EQ(bytes({{"offload.optimizer", "disk"}}), 8);
+  EXPECT_EQ(bytes({{"train.precision", "bf16"}}), 16);
+  EXPECT_EQ(bytes({{"train.precision", "bf16"}, {"train.reduce_dtype", "fp32"}}), 18);
+  const std::vector<double> of_zero = {16, 4 + 12 / 4.0, 2 + 14 / 4.0, 16 / 4.0};
+  for (int zero = 0; zero <= 3; ++zero) {
+    EXPECT_EQ(bytes({{"train.precision", "bf16"},
+                     {"train.global_batch", "8"},
+                     {"parallel.zero", std::to_string(zero)}}),
+              of_zero[static_cast<size_t>(zero)])
+        << zero;
+  }
+}
+
+TEST(StageCosts, SeveralMicrobatchesHoldTheWholeGradient) {
+  const auto bytes = [](const std::string& microbatches, const std::string& reproducible) {
+    return state_bytes_per_parameter(config_of({{"parallel.zero", "2"},
+                                                {"train.global_batch", microbatches},
+                                                {"train.micro_batch", "1"},
+                                                {"train.reproducible", reproducible}},
+                                               4),
+                                     64);
+  };
+  const double weights_and_states = 4 + 8 / 4.0;
+  EXPECT_EQ(bytes("4", "false"), weights_and_states + 4 / 4.0);
+  EXPECT_EQ(bytes("16", "false"), weights_and_states + 4);
+  EXPECT_EQ(bytes("4", "true"), weights_and_states + 4 / 4.0);
+  EXPECT_EQ(bytes("16", "true"), weights_and_states + 3 * 4);  // of one, two and four microbatches
+}
+
+TEST(StageCosts, EveryParameterIsCountedOnce) {
+  for (const std::string tied : {"false", "true"}) {
+    const RunConfig config = config_of({{"model.tied_embedding", tied}});
+    EXPECT_DOUBLE_EQ(sum(config, &parallel::LayerCost::memory),
+                     16.0 * static_cast<double>(model::num_parameters(model_of(config))));
+  }
+}
+
+// Of two stages the first holds two microbatches, the second one: with less memory the first has
+// fewer layers, although that is slower.
+TEST(StageCosts, AMemoryLimitMovesLayersFromTheStageThatHoldsMore) {
+  const auto layers = [](int64_t limit) {
+    return pipeline_layout(config_of({{"parallel.pipeline", "2"},
+                                      {"parallel.stage_memory", std::to_string(limit)}},
+                                     2))
+        .layers;
+  };
+  EXPECT_EQ(layers(0), (std::vector<int>{3, 3}));
+  EXPECT_EQ(layers(1 << 30), (std::vector<int>{3, 3}));
+  const RunConfig config = config_of({{"parallel.pipeline", "2"}}, 2);
+  const std::vector<parallel::LayerCost> costs = layer_costs(config);
+  const double three =
+      3 * (costs[1].memory + 2 * costs[1].activations) + costs[0].memory - costs[1].memory;
+  EXPECT_EQ(layers(static_cast<int64_t>(three) + 1), (std::vector<int>{3, 3}));
+  EXPECT_EQ(layers(static_cast<int64_t>(three) - 1), (std::vector<int>{2, 4}));
+  const std::string text = harness::message_of<ConfigError>([&] { layers(1 << 16); });
+  EXPECT_NE(text.find("parallel.stage_memory is 65536 bytes"), std::string::npos) << text;
+  EXPECT_NE(text.find("the best needs"), std::string::npos) << text;
+}
+
+TEST(StageCosts, StagesOfOneRankShareItsMemory) {
+  const RunConfig config = config_of({{"parallel.pipeline", "2"},
+                                      {"parallel.schedule", "interleaved"},
+                                      {"parallel.stage_memory", "1000000000"}},
+                                     2);
+  const PipelineLayout layout = pipeline_layout(config);
+  EXPECT_EQ(layout.num_stages(), 4);
+  EXPECT_EQ(layout.split.memory_limit, 500'000'000);
+  ASSERT_EQ(layout.split.held_microbatches.size(), 4u);
+  EXPECT_EQ(layout.split.held_microbatches[0], layout.split.held_microbatches[2]);
+}
+
+}  // namespace
+}  // namespace trireme::train

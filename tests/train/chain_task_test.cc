@@ -1,0 +1,303 @@
+#include "trireme/train/chain_task.h"
+
+#include <atomic>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/functional/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/harness/messages.h"
+#include "tests/harness/ranks.h"
+#include "tests/harness/temporary_folder.h"
+#include "trireme/base/error.h"
+#include "trireme/dataset/sample_order.h"
+#include "trireme/train/run/inputs.h"
+#include "trireme/train/trainer.h"
+
+namespace trireme::train {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int64_t kClasses = 3;
+
+// Points in four dimensions; their class is where a hyperplane puts them.
+class Points : public dataset::Source {
+ public:
+  int64_t size() const override { return 40; }
+  dataset::NamedTensors get(int64_t index, std::optional<RandomKey> /*key*/) const override {
+    const at::Tensor x = at::sin(at::arange(4, at::kDouble) * 0.7 + static_cast<double>(index));
+    const auto label = static_cast<int64_t>((x.sum().item<double>() + 4) * kClasses / 8);
+    return {{"x", x}, {"y", at::scalar_tensor(label, at::kLong)}};
+  }
+};
+
+struct PointsConfig {
+  TRIREME_KEYS_BEGIN(PointsConfig)
+  TRIREME_KEY(int64_t, hidden, 5, kMustStay, "width", Range{1, 100})
+  TRIREME_KEY(std::string, flaw, "", kMustStay, "what is wrong with the model")
+  TRIREME_KEYS_END()
+};
+
+struct Layer : torch::nn::Module {
+  Layer(int64_t in, int64_t out, bool has_activation) : has_activation(has_activation) {
+    linear = register_module("linear", torch::nn::Linear(in, out));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor y = linear(x);
+    return has_activation ? at::tanh(y) : y;
+  }
+  bool has_activation;
+  torch::nn::Linear linear{nullptr};
+};
+
+class PointsTask : public ChainTask {
+ public:
+  std::unique_ptr<Task> clone() const override { return std::make_unique<PointsTask>(*this); }
+  void add_keys(Keys& keys) override { keys.add("points", config_); }
+  void open(bool evaluates) override { evaluates_ = evaluates; }
+  const dataset::Source& training() const override { return points_; }
+  const dataset::Source* validation() const override { return evaluates_ ? &points_ : nullptr; }
+  std::string data_name() const override { return "points"; }
+
+  Chain make_chain() const override {
+    Chain chain;
+    const int64_t H = config_.hidden;
+    const auto first = std::make_shared<Layer>(4, H, true);
+    chain.add("first", first);
+    chain.add("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({H})));
+    chain.add(config_.flaw == "name" ? "first" : "second", std::make_shared<Layer>(H, H, true));
+    if (config_.flaw == "shared") chain.add("again", first);
+    if (config_.flaw == "buffer") chain.add("batch_norm", torch::nn::BatchNorm1d(H));
+    chain.add("head", std::make_shared<Layer>(H, kClasses, false));
+    if (config_.flaw == "empty") return {};
+    return chain;
+  }
+  at::Tensor loss_sum(const at::Tensor& logits_BC, const StageInput& batch) const override {
+    return at::nll_loss(at::log_softmax(logits_BC, 1), batch["y"], {}, at::Reduction::Sum);
+  }
+  std::vector<Metric> metrics() const override {
+    return {{.name = "accuracy"},
+            {.name = "count", .size = 1, .finish = [](std::span<const double> s) { return s[0]; }}};
+  }
+  at::Tensor metric_states(const at::Tensor& logits_BC, const StageInput& batch) const override {
+    return at::cat({accuracy_state(logits_BC, batch["y"]),
+                    at::full({1}, static_cast<double>(logits_BC.size(0)), at::kDouble)});
+  }
+
+ private:
+  PointsConfig config_;
+  Points points_;
+  bool evaluates_ = false;
+};
+
+constexpr TaskKind kTasks[] = {{"points", "tell points apart", []() -> std::unique_ptr<Task> {
+                                  return std::make_unique<PointsTask>();
+                                }}};
+
+class ChainTaskTest : public ::testing::Test {
+ protected:
+  ChainTaskTest() : num_threads_(at::get_num_threads()) {
+    at::set_num_threads(1);  // ranks are threads here
+  }
+  ~ChainTaskTest() override { at::set_num_threads(num_threads_); }
+
+  RunConfig config(const std::string& run, std::vector<Override> overrides = {}) const {
+    overrides.insert(overrides.begin(), {"output.folder", (folder_ / run).string()});
+    return parse_config(R"(
+[train]
+steps = 6
+global_batch = 8
+micro_batch = 2
+precision = "fp64"
+evaluate_interval = 3
+evaluate_sequences = 40
+[optimizer]
+learning_rate = 1e-2
+warmup_steps = 2
+[checkpoint]
+interval = 2
+)",
+                        "test.toml", kTasks, overrides);
+  }
+
+  Outcome train(const RunConfig& config, int num_ranks, int64_t stop_after = 0) {
+    std::atomic<bool> stop = false;
+    struct Observer : TrainObserver {
+      std::atomic<bool>* stop = nullptr;
+      int64_t after = 0;
+      void on_step(const StepMetrics& metrics) override {
+        if (after > 0 && metrics.step >= after) *stop = true;
+      }
+    } observer;
+    observer.stop = &stop;
+    observer.after = stop_after;
+    TrainObserver silent;
+    std::atomic<Outcome> outcome = Outcome::kFinished;
+    harness::run_ranks(num_ranks, [&](comm::Communicator& world) {
+      Trainer trainer(config, world, world.rank() == 0 ? observer : silent);
+      outcome = trainer.run(stop);
+    });
+    return outcome;
+  }
+
+  std::vector<nlohmann::json> metrics(const std::string& run) {
+    std::vector<nlohmann::json> lines;
+    std::ifstream file(folder_ / run / "metrics.jsonl");
+    for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  }
+
+  // fp64 sums of a few dozen terms in another order; 0: the same bits.
+  void expect_same(const std::string& actual, const std::string& expected, double relative) {
+    const auto a = metrics(actual), b = metrics(expected);
+    ASSERT_EQ(a.size(), b.size()) << actual;
+    for (size_t i = 0; i < a.size(); ++i) {
+      for (const char* key : {"loss", "grad_norm", "validation_loss", "accuracy", "count",
+                              "validation_accuracy", "validation_count"}) {
+        if (!b[i].contains(key)) continue;
+        const double value = b[i][key].get<double>();
+        EXPECT_NEAR(a[i][key].get<double>(), value, relative * std::abs(value))
+            << actual << " step " << i + 1 << " " << key;
+      }
+    }
+  }
+
+  std::string refusal(std::vector<Override> overrides, int num_ranks = 1) {
+    RunConfig broken = config("broken", std::move(overrides));
+    return harness::message_of([&] {
+      open_inputs(broken, num_ranks);
+      train(broken, num_ranks);
+    });
+  }
+
+  harness::TemporaryFolder folder_;
+  int num_threads_;
+};
+
+TEST_F(ChainTaskTest, TheFirstStepIsThatOfTorchAlone) {
+  const RunConfig config = this->config("run", {{"train.gradient_clip", "0"}});
+  train(config, 1);
+  PointsTask task;
+  at::manual_seed(config.train.seed);
+  const Chain chain = task.make_chain();
+  const Points points;
+  const dataset::SampleOrder order(points.size(), config.data.seed, /*shuffle=*/true);
+  at::Tensor sum = at::zeros({}, at::kDouble);
+  std::vector<at::Tensor> parameters;
+  for (const Chain::Link& link : chain.links()) {
+    link.module->to(at::kDouble);
+    for (const at::Tensor& parameter : link.module->parameters()) parameters.push_back(parameter);
+  }
+  for (int64_t n = 0; n < 8; ++n) {
+    const dataset::NamedTensors sample = points.get(order.index(n), std::nullopt);
+    at::Tensor x = sample[0].second.unsqueeze(0);
+    for (const Chain::Link& link : chain.links()) x = link.forward(x);
+    sum = sum + at::nll_loss(at::log_softmax(x, 1), sample[1].second.unsqueeze(0));
+  }
+  const at::Tensor loss = sum / 8;
+  loss.backward();
+  double squares = 0;
+  for (const at::Tensor& parameter : parameters) {
+    squares += parameter.grad().square().sum().item<double>();
+  }
+  const auto found = metrics("run");
+  ASSERT_EQ(found.size(), 6u);
+  EXPECT_NEAR(found[0]["loss"].get<double>(), loss.item<double>(), 1e-13);
+  EXPECT_NEAR(found[0]["grad_norm"].get<double>(), std::sqrt(squares), 1e-12);
+  EXPECT_TRUE(found[0].contains("samples_per_second"));
+  EXPECT_EQ(found[0]["count"].get<double>(), 8);
+  EXPECT_EQ(found[2]["validation_count"].get<double>(), 40);
+  const double right = 8 * found[0]["accuracy"].get<double>();
+  EXPECT_EQ(right, std::round(right));
+}
+
+TEST_F(ChainTaskTest, EveryZeroStageRecomputeAndScheduleHaveTheSameBits) {
+  train(config("two"), 2);
+  for (const char* zero : {"1", "2", "3"}) {
+    for (const char* recompute : {"none", "full"}) {
+      const std::string name = concat("zero", zero, recompute);
+      train(config(name, {{"parallel.zero", zero}, {"train.recompute", recompute}}), 2);
+      expect_same(name, "two", 0);
+    }
+  }
+}
+
+TEST_F(ChainTaskTest, OtherLayoutsDifferByRoundingAlone) {
+  train(config("one"), 1);
+  const std::vector<std::tuple<std::string, int, std::vector<Override>>> layouts = {
+      {"two", 2, {}},
+      {"four", 4, {{"parallel.zero", "3"}, {"train.micro_batch", "1"}}},
+      {"uneven", 3, {{"train.uneven_batches", "true"}}},
+      {"pipeline", 2, {{"parallel.pipeline", "2"}}},
+      {"by hand", 2, {{"parallel.pipeline", "2"}, {"parallel.stage_layers", "1,3"}}},
+      {"four stages", 2, {{"parallel.pipeline", "2"}, {"parallel.schedule", "interleaved"}}},
+      {"both", 4, {{"parallel.pipeline", "2"}, {"parallel.zero", "3"}}}};
+  for (const auto& [name, num_ranks, overrides] : layouts) {
+    train(config(name, overrides), num_ranks);
+    expect_same(name, "one", 1e-10);
+  }
+}
+
+TEST_F(ChainTaskTest, ResumesWithTheSameBitsAlsoAtAnotherLayout) {
+  train(config("whole"), 2);
+  EXPECT_EQ(train(config("cut"), 2, /*stop_after=*/3), Outcome::kStopped);
+  EXPECT_EQ(train(config("cut"), 2), Outcome::kFinished);
+  expect_same("cut", "whole", 0);
+  EXPECT_EQ(train(config("moved"), 2, /*stop_after=*/3), Outcome::kStopped);
+  train(config("moved", {{"parallel.pipeline", "4"}}), 4);
+  expect_same("moved", "whole", 1e-10);
+}
+
+TEST_F(ChainTaskTest, WhatItsModelCannotDoIsRefusedInOneLine) {
+  EXPECT_THAT(refusal({{"parallel.tensor", "2"}}, 2),
+              AllOf(HasSubstr("parallel.tensor is 2"), HasSubstr("task points has no plan")));
+  EXPECT_THAT(refusal({{"parallel.context", "2"}}, 2), HasSubstr("parallel.context is 2"));
+  EXPECT_THAT(refusal({{"parallel.pipeline", "5"}}, 5),
+              AllOf(HasSubstr("the model has 4 layers"), HasSubstr("5 stages")));
+  EXPECT_THAT(refusal({{"train.recompute", "selective"}}),
+              AllOf(HasSubstr("train.recompute"), HasSubstr("\"full\" or \"none\"")));
+  EXPECT_THAT(refusal({{"points.flaw", "name"}}), HasSubstr("two links of the model are named"));
+  EXPECT_THAT(refusal({{"points.flaw", "shared"}}),
+              AllOf(HasSubstr("again.linear.weight"), HasSubstr("earlier link")));
+  EXPECT_THAT(refusal({{"points.flaw", "empty"}}), HasSubstr("has no link"));
+  EXPECT_THAT(refusal({{"points.flaw", "buffer"}}), HasSubstr("batch_norm.running_mean"));
+}
+
+TEST_F(ChainTaskTest, ItsKeysAreInTheConfigAndInHelp) {
+  EXPECT_THAT(describe_config(kTasks),
+              AllOf(HasSubstr("--points.hidden=5"), HasSubstr("width (at least 1"),
+                    HasSubstr("--train.steps=")));
+  const RunConfig wide = config("run", {{"points.hidden", "7"}});
+  EXPECT_THAT(to_toml(wide), HasSubstr("[points]\nhidden = 7\n"));
+  EXPECT_THAT(harness::message_of<ConfigError>([&] {
+                config("run", {{"points.hiden", "7"}});
+              }),
+              HasSubstr("did you mean \"points.hidden\""));
+  EXPECT_THAT(harness::message_of<ConfigError>([&] {
+                config("run", {{"points.hidden", "0"}});
+              }),
+              HasSubstr("points.hidden is 0"));
+  EXPECT_THAT(harness::message_of<ConfigError>([&] {
+                config("run", {{"task.name", "pointz"}});
+              }),
+              AllOf(HasSubstr("task.name is \"pointz\""), HasSubstr("did you mean \"points\"")));
+  train(config("run", {{"train.steps", "2"}}), 1);
+  const std::string error = harness::message_of<ConfigError>([&] { train(wide, 1); });
+  EXPECT_THAT(error, HasSubstr("points.hidden 5 -> 7"));
+}
+
+}  // namespace
+}  // namespace trireme::train

@@ -1,0 +1,14 @@
+// trireme bench, for the program `trireme` only.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace trireme::cli::inline internal {
+
+void add_bench(CLI::App& app, int& exit_code);
+// A subcommand of `bench`.
+void add_bench_pipeline(CLI::App& bench, int& exit_code);
+
+}  // namespace trireme::cli::inline internal

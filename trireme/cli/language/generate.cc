@@ -1,0 +1,87 @@
+// trireme generate: text from a checkpoint.
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+
+#include "trireme/cli/commands.h"
+#include "trireme/cli/language/language_commands.h"
+#include "trireme/cli/number_range.h"
+#include "trireme/cli/printable.h"
+#include "trireme/dataset/tokenizer.h"
+#include "trireme/model/generate.h"
+#include "trireme/tasks/language/trained_model.h"
+
+namespace trireme::cli::inline internal {
+namespace {
+
+struct GenerateArguments {
+  std::string checkpoint;
+  std::string prompt;
+  model::GenerateOptions options;
+};
+
+int generate(const GenerateArguments& arguments) {
+  const tasks::TrainedModel trained = tasks::load_trained_model(arguments.checkpoint);
+  const dataset::Tokenizer& tokenizer = *trained.tokenizer;
+  std::vector<int64_t> prompt = {tokenizer.end_of_document()};
+  for (const int32_t token : tokenizer.encode(arguments.prompt)) prompt.push_back(token);
+
+  model::GenerateOptions options = arguments.options;
+  options.stop_token = tokenizer.end_of_document();
+  options.vocab_limit = tokenizer.vocab_size();
+  // Terminals obey control characters, and a model may produce any. Files and pipes get every byte.
+  const bool is_terminal = isatty(STDOUT_FILENO);
+  TerminalText terminal;
+  const auto print = [&](const std::string& text) {
+    const std::string shown = is_terminal ? terminal.add(text) : text;
+    std::fwrite(shown.data(), 1, shown.size(), stdout);
+    std::fflush(stdout);
+  };
+  print(arguments.prompt);
+  model::generate(*trained.model, prompt, options, [&](int64_t token) {
+    const auto id = static_cast<int32_t>(token);
+    print(tokenizer.decode({&id, 1}));
+  });
+  std::printf("%s\n", terminal.finish().c_str());
+  return kDone;
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, int& exit_code) {
+  auto arguments = std::make_shared<GenerateArguments>();
+  auto& options = arguments->options;
+  CLI::App* command = app.add_subcommand(
+      "generate",
+      "Continue a prompt with a trained model.\n"
+      "  trireme generate --checkpoint runs/demo --prompt 'def ' --temperature 0.7\n");
+  command
+      ->add_option("--checkpoint", arguments->checkpoint, "a run's folder, or one checkpoint of it")
+      ->required();
+  command->add_option("--prompt", arguments->prompt, "text to continue")->capture_default_str();
+  command->add_option("--tokens", options.max_tokens, "largest number of tokens to add")
+      ->check(within({0, 1e9}))
+      ->capture_default_str();
+  command
+      ->add_option("--temperature", options.temperature,
+                   "of the sampling; 0 = always the most likely token")
+      ->check(within({0, 1e6}))
+      ->capture_default_str();
+  command->add_option("--top-k", options.top_k, "sample from the k most likely tokens; 0 = all")
+      ->check(within({0, 1e9}))
+      ->capture_default_str();
+  command
+      ->add_option("--top-p", options.top_p,
+                   "sample from the most likely tokens that together reach this probability")
+      ->check(within({.minimum = 0, .maximum = 1, .above_minimum = true}))
+      ->capture_default_str();
+  command->add_option("--seed", options.seed, "random seed of the sampling")
+      ->check(within({0, std::numeric_limits<uint64_t>::max()}))
+      ->capture_default_str();
+  command->callback([arguments, &exit_code] { exit_code = generate(*arguments); });
+}
+
+}  // namespace trireme::cli::inline internal

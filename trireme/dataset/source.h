@@ -1,0 +1,37 @@
+// What a run trains on or evaluates: samples by index. Says nothing about their order or which rank
+// reads them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "trireme/base/random/random.h"
+
+namespace trireme::dataset {
+
+using NamedTensor = std::pair<std::string, at::Tensor>;
+using NamedTensors = std::vector<NamedTensor>;
+
+// The tensor of that name; undefined when there is none.
+at::Tensor find_tensor(const NamedTensors& tensors, std::string_view name);
+
+// Thread safe: several threads read samples at one time.
+class Source {
+ public:
+  virtual ~Source() = default;
+
+  virtual int64_t size() const = 0;  // samples per epoch, at least 1
+
+  // The tensors of sample `index`, on the CPU. All samples have the same names, dtypes and shapes.
+  // augmentation: the stream of random numbers for this sample in this epoch; none in evaluation.
+  // Throws: ConfigError with the file and the place when the sample cannot be read
+  virtual NamedTensors get(int64_t index, std::optional<RandomKey> augmentation) const = 0;
+};
+
+}  // namespace trireme::dataset

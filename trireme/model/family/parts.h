@@ -1,0 +1,42 @@
+// How any model is divided: the axes of its layers, the part that a pipeline stage has, and the
+// placement of a parameter. Says nothing about what the model is.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "trireme/mesh/layout.h"
+#include "trireme/parallel/context/context_form.h"
+#include "trireme/parallel/context/ring_pass.h"
+#include "trireme/parallel/tensor/tensor_axis.h"
+
+namespace trireme::model {
+
+// The axes on which a model's layers communicate.
+struct ModelAxes {
+  parallel::TensorAxis tensor{};
+  comm::Communicator* context = nullptr;  // the ranks that share each sequence; null: only this one
+  parallel::ContextForm context_form = parallel::ContextForm::kRing;
+  parallel::RingOptions ring{};
+};
+
+// The part of a model that a pipeline stage has.
+struct ModelPart {
+  int64_t first_layer = 0;
+  int64_t num_layers = -1;  // -1: all from first_layer on
+  bool embeds = true;       // has what comes before the layers
+  bool has_head = true;     // has what comes after: norm and head
+};
+
+struct ParameterPlan {
+  std::string name;
+  mesh::Layout layout;  // of the whole parameter, over the axis "tensor"
+};
+
+// The place of a forward's samples in training. Dropout's masks depend on it.
+struct TrainingPlace {
+  int64_t step = 0;          // counted from 0
+  int64_t first_sample = 0;  // index in the step's global batch
+};
+
+}  // namespace trireme::model

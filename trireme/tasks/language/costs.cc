@@ -1,0 +1,115 @@
+#include "trireme/tasks/language/costs.h"
+
+#include "trireme/model/family/family.h"
+#include "trireme/model/layers/recompute.h"
+#include "trireme/parallel/pipeline/schedule/schedule_check.h"
+#include "trireme/train/parallel/stage_costs.h"
+
+namespace trireme::tasks::inline internal {
+namespace {
+
+// Parameters of one block, of the embedding (with the few of the last norm), and of the head.
+struct Parameters {
+  double block = 0;
+  double embedding = 0;
+  double head = 0;
+};
+
+Parameters count_parameters(const model::ModelConfig& config) {
+  model::ModelConfig one = config, none = config;
+  one.layers = 1;
+  none.layers = 0;
+  Parameters count;
+  count.block = static_cast<double>(num_parameters(one) - num_parameters(none));
+  const double rest = static_cast<double>(num_parameters(none));
+  const double matrix = static_cast<double>(config.vocab_size * config.width);
+  count.head = config.has_tied_head() ? 0 : matrix;
+  count.embedding = rest - count.head;
+  return count;
+}
+
+// Bytes that one microbatch's forward keeps.
+struct Kept {
+  double block = 0;
+  double head = 0;
+};
+
+// Whether attention keeps keys and values once per query head: if ranks share kv heads, and if
+// libtorch's kernel reads them.
+bool copies_keys(const train::RunConfig& config, const LanguageConfig& own,
+                 const model::RecomputePlan& again) {
+  const model::ModelConfig& model = own.model;
+  if (config.parallel.tensor > model.kv_heads) return true;
+  const bool has_kernel = config.parallel.context == 1 && !own.data.separate_documents;
+  // All query heads read a single kv head without a copy.
+  return has_kernel && !again.attention_core && model.kv_heads > config.parallel.tensor;
+}
+
+// The memory that the last stage keeps for its head: the norm's input or, if composed, two fp32
+// tensors; the loss's gradients; and a tied weight that came from the first stage.
+double bytes_of_head(const train::RunConfig& config, const model::ModelConfig& model,
+                     double norm_input, double rows) {
+  const double D = static_cast<double>(model.width);
+  const double weight =
+      static_cast<double>(model.vocab_size) / static_cast<double>(config.parallel.tensor) * D;
+  const bool comes_from_another_rank = model.has_tied_head() && config.parallel.pipeline > 1 &&
+                                       !parallel::ends_where_it_begins(config.parallel.schedule);
+  return norm_input * D * rows + train::wide_itemsize(config) * (D * rows + weight) +
+         (comes_from_another_rank ? train::itemsize(config) * weight : 0);
+}
+
+Kept count_kept(const train::RunConfig& config, const LanguageConfig& own) {
+  const model::ModelConfig& model = own.model;
+  const double item = train::itemsize(config);
+  const model::KeptByBlock of_family = model::family_of(model).kept_by_block(config.dtype());
+  const double tensor = static_cast<double>(config.parallel.tensor);
+  const double tokens = static_cast<double>(config.train.micro_batch * model.sequence_length) /
+                        static_cast<double>(config.parallel.context);
+  // Between the layers each tensor rank has all rows, or only its own.
+  const double rows = config.parallel.sequence_parallel ? tokens / tensor : tokens;
+  const double D = static_cast<double>(model.width), F = static_cast<double>(model.ffn_width);
+  const model::RecomputePlan again =
+      model::recompute_plan(config.train.recompute, config.train.recompute_modules);
+  const double G = copies_keys(config, own, again)
+                       ? D
+                       : static_cast<double>(model.kv_heads * model.head_width());
+  const double norm_input = of_family.composes_norms ? 2 * 4 : item;
+  Kept kept;
+  kept.head = bytes_of_head(config, model, norm_input, rows);
+  if (again.block) {
+    kept.block = item * D * rows;
+    return kept;
+  }
+  const double attention = again.attention ? 0 : 2 * D + 2 * G;  // q, its output, k and v
+  const double feed_forward = again.feed_forward ? 0 : of_family.feed_forward * F;
+  // Recomputation starts from the residual, which a composed norm does not keep.
+  const int residuals = of_family.composes_norms ? again.attention + again.feed_forward : 0;
+  kept.block = (2 * (norm_input + item) + residuals * item) * D * rows +  // two norms' in and out
+               item * (attention + feed_forward) * tokens / tensor;
+  return kept;
+}
+
+}  // namespace
+
+std::vector<parallel::LayerCost> layer_costs(const train::RunConfig& config,
+                                             const LanguageConfig& own) {
+  const model::ModelConfig& model = own.model;
+  model::ModelConfig one = model;
+  one.layers = 1;
+  one.vocab_size = 0;
+  const Parameters parameters = count_parameters(model);
+  const Kept kept = count_kept(config, own);
+  const double per_parameter = train::state_bytes_per_parameter(config, model.width) /
+                               static_cast<double>(config.parallel.tensor);
+  std::vector<parallel::LayerCost> costs(static_cast<size_t>(model.layers),
+                                         {.time = model::flops_per_token(one),
+                                          .memory = parameters.block * per_parameter,
+                                          .activations = kept.block});
+  costs.front().memory += parameters.embedding * per_parameter;
+  costs.back().memory += parameters.head * per_parameter;
+  costs.back().activations += kept.head;
+  costs.back().time += 6 * static_cast<double>(model.vocab_size) * static_cast<double>(model.width);
+  return costs;
+}
+
+}  // namespace trireme::tasks::inline internal

@@ -1,0 +1,217 @@
+#include "trireme/tasks/language/hugging_face_export.h"
+
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/base/file/file.h"
+#include "trireme/base/file/new_folder.h"
+#include "trireme/checkpoint/manifest.h"
+#include "trireme/checkpoint/safetensors.h"
+#include "trireme/checkpoint/shards.h"
+#include "trireme/dataset/bpe.h"
+#include "trireme/model/hugging_face.h"
+#include "trireme/tasks/language/trained_model.h"
+#include "trireme/train/optimizer/optimizer.h"
+#include "trireme/train/saved_run.h"
+#include "trireme/train/state.h"
+
+namespace trireme::tasks {
+namespace {
+
+namespace fs = std::filesystem;
+using model::HuggingFaceTensor;
+using nlohmann::ordered_json;
+
+// The name that checkpoint_entries() gives a parameter's master weights.
+std::string master_of(const std::string& parameter) {
+  return concat(train::kOptimizerPrefix, train::kMasterState, ".", parameter);
+}
+
+// A checkpoint's tensors, converted to one dtype.
+class Source {
+ public:
+  Source(fs::path folder, const checkpoint::Manifest& manifest, c10::ScalarType dtype)
+      : folder_(std::move(folder)), manifest_(manifest), dtype_(dtype) {}
+
+  // Whether the optimizer's fp32 weights are more exact, because `dtype` differs from the run's.
+  bool has_better_master(const std::string& parameter) const {
+    const auto found = manifest_.tensors.find(parameter);
+    return found != manifest_.tensors.end() && found->second.dtype != dtype_ &&
+           manifest_.tensors.contains(master_of(parameter));
+  }
+
+  at::Tensor read(const HuggingFaceTensor& tensor) const {
+    std::vector<at::Tensor> parts;
+    for (const std::string& name : tensor.parts) parts.push_back(read_part(name));
+    return model::join_parts(tensor, parts);
+  }
+
+ private:
+  at::Tensor read_part(const std::string& name) const {
+    const std::string stored = has_better_master(name) ? master_of(name) : name;
+    at::Tensor values = checkpoint::read_tensor(folder_, manifest_, stored);
+    train::require_finite(values, stored, folder_);
+    if (values.scalar_type() == dtype_) return values;
+    at::Tensor converted = values.to(dtype_);
+    TRIREME_CHECK(!at::isinf(converted).any().item<bool>(), stored, " has a value of ",
+                  values.abs().max().item<double>(), ", which ", c10::toString(dtype_),
+                  " cannot hold: export it as bf16 or fp32");
+    return converted;
+  }
+
+  fs::path folder_;
+  const checkpoint::Manifest& manifest_;
+  c10::ScalarType dtype_;
+};
+
+using Tensors = std::span<const HuggingFaceTensor>;
+
+int64_t num_elements(const HuggingFaceTensor& tensor) {
+  return c10::multiply_integers(tensor.shape);
+}
+
+// Cuts the tensors in order, as many per file as fit.
+std::vector<Tensors> cut_into_files(Tensors tensors, int64_t max_elements) {
+  std::vector<Tensors> files;
+  size_t begin = 0;
+  int64_t elements = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const int64_t more = num_elements(tensors[i]);
+    if (i > begin && elements + more > max_elements) {
+      files.push_back(tensors.subspan(begin, i - begin));
+      begin = i;
+      elements = 0;
+    }
+    elements += more;
+  }
+  files.push_back(tensors.subspan(begin));
+  return files;
+}
+
+std::string file_name(size_t index, size_t num_files) {
+  if (num_files == 1) return "model.safetensors";
+  char name[64];
+  std::snprintf(name, sizeof(name), "model-%05zu-of-%05zu.safetensors", index + 1, num_files);
+  return name;
+}
+
+// Runs `action`, which writes, and adds advice to a failure.
+template <typename Action>
+auto write_or_explain(Action action) {
+  try {
+    return action();
+  } catch (const CheckpointError&) {
+    throw;  // the format does not allow the tensors' names or shapes
+  } catch (const Error& error) {
+    throw Error(concat(error.what(), ": make room, or choose another output folder"));
+  }
+}
+
+void write_weights(const fs::path& path, Tensors tensors, const Source& source,
+                   c10::ScalarType dtype) {
+  std::vector<checkpoint::TensorInfo> infos;
+  for (const HuggingFaceTensor& tensor : tensors) {
+    infos.push_back({.name = tensor.name, .dtype = dtype, .shape = tensor.shape});
+  }
+  // transformers refuses files that do not name the framework of their tensors.
+  auto writer = write_or_explain([&] {
+    return std::make_unique<checkpoint::SafetensorsWriter>(
+        path, std::move(infos), std::map<std::string, std::string>{{"format", "pt"}});
+  });
+  // All have one dtype, so the writer has kept their order.
+  for (const HuggingFaceTensor& tensor : tensors) {
+    const at::Tensor values = source.read(tensor);
+    write_or_explain([&] { writer->write(values); });
+  }
+  write_or_explain([&] { writer->finish(/*fsync=*/true); });
+}
+
+void write_json(const fs::path& path, const ordered_json& object) {
+  write_file_atomically(path, object.dump(2) + "\n");
+}
+
+void write_index(const fs::path& folder, std::span<const Tensors> files,
+                 const HuggingFaceExport& report) {
+  ordered_json index = {
+      {"metadata", {{"total_parameters", report.num_parameters}, {"total_size", report.num_bytes}}},
+      {"weight_map", ordered_json::object()}};
+  for (size_t i = 0; i < files.size(); ++i) {
+    for (const HuggingFaceTensor& tensor : files[i]) {
+      index["weight_map"][tensor.name] = report.files[i];
+    }
+  }
+  write_json(folder / "model.safetensors.index.json", index);
+}
+
+void write_tokenizer(const fs::path& folder, const dataset::Tokenizer& tokenizer) {
+  if (tokenizer.kind() == dataset::TokenizerKind::kBytes) return;  // transformers has no such one
+  const std::string text = tokenizer.serialize();
+  const dataset::BpeSpecialPieces pieces = dataset::bpe_special_pieces(text);
+  write_file_atomically(folder / "tokenizer.model", text);
+  // Otherwise transformers would choose the class by the model's family, put a space before every
+  // text, add tokens that the vocabulary lacks, and treat "</s>" in a text as the token.
+  write_json(folder / "tokenizer_config.json", {{"tokenizer_class", "LlamaTokenizer"},
+                                                {"legacy", false},
+                                                {"add_prefix_space", false},
+                                                {"add_bos_token", false},
+                                                {"add_eos_token", false},
+                                                {"split_special_tokens", true},
+                                                {"bos_token", nullptr},
+                                                {"eos_token", pieces.end_of_document},
+                                                {"unk_token", pieces.unknown},
+                                                {"clean_up_tokenization_spaces", false}});
+}
+
+}  // namespace
+
+HuggingFaceExport export_to_hugging_face(const fs::path& path, const fs::path& output,
+                                         const HuggingFaceExportOptions& options) {
+  TRIREME_CHECK(options.max_shard_bytes > 0, "max_shard_size = ", options.max_shard_bytes,
+                " bytes; expected at least 1, such as 5GB: raise it");
+  const fs::path folder = train::find_checkpoint(path);
+  const checkpoint::Manifest manifest = checkpoint::read_manifest(folder);
+  const train::RunConfig config = saved_language_config(
+      train::parse_state(manifest.state, folder.string(), manifest.step).config, folder);
+  const model::ModelConfig& shape = language_of(config).model;
+  const std::vector<HuggingFaceTensor> tensors = model::hugging_face_tensors(shape);
+  const auto tokenizer = find_tokenizer(folder, config);
+
+  HuggingFaceExport report{.checkpoint = folder,
+                           .step = manifest.step,
+                           .architecture = model::hugging_face_architecture(shape),
+                           .dtype = options.dtype.value_or(config.dtype()),
+                           .num_tensors = std::ssize(tensors)};
+  if (tokenizer) report.tokenizer = tokenizer->kind();
+  const Source source(folder, manifest, report.dtype);
+  for (const HuggingFaceTensor& tensor : tensors) {
+    report.num_parameters += num_elements(tensor);
+    report.from_masters |= source.has_better_master(tensor.parts[0]);
+  }
+  const auto itemsize = static_cast<int64_t>(c10::elementSize(report.dtype));
+  report.num_bytes = report.num_parameters * itemsize;
+
+  NewFolder target(output);
+  const auto files = cut_into_files(tensors, options.max_shard_bytes / itemsize);
+  for (size_t i = 0; i < files.size(); ++i) {
+    report.files.push_back(file_name(i, files.size()));
+    write_weights(target.path() / report.files[i], files[i], source, report.dtype);
+  }
+  if (files.size() > 1) write_index(target.path(), files, report);
+  write_file_atomically(
+      target.path() / "config.json",
+      model::hugging_face_config(
+          shape, report.dtype,
+          tokenizer ? std::optional<int64_t>(tokenizer->end_of_document()) : std::nullopt));
+  if (tokenizer) write_tokenizer(target.path(), *tokenizer);
+  target.commit();
+  return report;
+}
+
+}  // namespace trireme::tasks

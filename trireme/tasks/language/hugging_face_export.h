@@ -1,0 +1,50 @@
+// Exports a checkpoint as a folder that Hugging Face's transformers loads: weights, config.json and
+// the tokenizer. The same code serves every layout, because it reads whole tensors, wherever their
+// pieces are.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <c10/core/ScalarType.h>
+
+#include "trireme/dataset/tokenizer.h"
+
+namespace trireme::tasks {
+
+struct HuggingFaceExportOptions {
+  // The dtype of all weights; empty: the one that the run computes in.
+  std::optional<c10::ScalarType> dtype{};
+  // Limit on the tensors in one file. A larger model becomes several files and an index; a larger
+  // tensor gets its own file.
+  int64_t max_shard_bytes = 5'000'000'000;
+};
+
+struct HuggingFaceExport {
+  std::filesystem::path checkpoint;
+  int64_t step = 0;
+  std::string architecture;  // the class in transformers that loads it
+  c10::ScalarType dtype = c10::ScalarType::Float;
+  bool from_masters = false;  // the values come from the optimizer's fp32 weights
+  int64_t num_tensors = 0;
+  int64_t num_parameters = 0;
+  int64_t num_bytes = 0;                              // of tensors
+  std::vector<std::string> files{};                   // the files with weights
+  std::optional<dataset::TokenizerKind> tokenizer{};  // none: the run's was not found
+};
+
+// Exports the newest checkpoint that find_checkpoint() finds at `path` to the folder `output`. The
+// folder appears at once and complete. A kill leaves ".<name>.tmp" beside it, which the next export
+// to it removes. Needs memory for one tensor, not for a file or the model. Omits the optimizer's
+// states, but uses its fp32 weights if `dtype` differs from the run's.
+// Throws: CheckpointError when the checkpoint lacks a tensor or a checksum is wrong; ConfigError
+//         when `output` is neither new nor empty, or a value is too large for the dtype; Error when
+//         it cannot be written
+HuggingFaceExport export_to_hugging_face(const std::filesystem::path& path,
+                                         const std::filesystem::path& output,
+                                         const HuggingFaceExportOptions& options = {});
+
+}  // namespace trireme::tasks

@@ -1,0 +1,217 @@
+#include "trireme/tasks/language/language.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <torch/nn/module.h>
+
+#include "trireme/base/error.h"
+#include "trireme/dataset/prepare.h"
+#include "trireme/dataset/token_source.h"
+#include "trireme/model/layers/recompute.h"
+#include "trireme/model/model.h"
+#include "trireme/tasks/language/costs.h"
+#include "trireme/tasks/language/token_identity.h"
+
+namespace trireme::tasks {
+namespace {
+
+// The hidden states that enter stage number `stage`.
+std::string hidden_edge(int stage) { return concat("hidden ", stage); }
+
+class LanguageStage : public train::StageModel {
+ public:
+  LanguageStage(std::unique_ptr<model::LanguageModel> model, const train::StageRequest& request)
+      : model_(std::move(model)), part_(request.part), hidden_(hidden_edge(request.stage)) {}
+
+  torch::nn::Module& module() override { return model_->module(); }
+  std::vector<parallel::Unit> units() const override { return model_->units(); }
+  void run_units_with(parallel::RunUnit run) override { model_->run_units_with(std::move(run)); }
+
+  std::vector<at::Tensor> forward(const train::StageInput& in) override {
+    const model::PartOutput out = model_->forward_part({.tokens_BT = in["tokens"],
+                                                        .hidden = in[hidden_],
+                                                        .documents_BT = in["documents"],
+                                                        .training = in.training});
+    if (part_.has_head) return {model_->head_loss(out.hidden, in["targets"], in["head"]).sum};
+    std::vector<at::Tensor> outputs = {out.hidden};
+    if (out.head_weight.defined()) outputs.push_back(out.head_weight);
+    return outputs;
+  }
+
+  int64_t num_terms(const dataset::Batch& batch) const override {
+    return model_->num_targets(batch["targets"]);
+  }
+
+ private:
+  std::unique_ptr<model::LanguageModel> model_;
+  model::ModelPart part_;
+  std::string hidden_;
+};
+
+std::string with_value(const char* key, int64_t value) {
+  return concat("model.", key, " (", value, ")");
+}
+
+class LanguageTask : public train::Task {
+ public:
+  std::unique_ptr<train::Task> clone() const override {
+    return std::make_unique<LanguageTask>(*this);
+  }
+
+  void add_keys(train::Keys& keys) override {
+    keys.add("model", config_.model);
+    keys.add("data", config_.data);
+  }
+
+  void check(const train::RunConfig& /*config*/) const override {
+    model::ModelConfig model = config_.model;
+    if (model.vocab_size == 0) model.vocab_size = 1;  // the tokenizer sets it in open()
+    model::validate(model);
+  }
+
+  void open(bool evaluates) override {
+    tokenizer_ = dataset::load_tokenizer(config_.data.path);
+    take_vocabulary();
+    training_ = open_tokens(config_.data.path);
+    if (evaluates) validation_ = open_tokens(dataset::validation_prefix(config_.data.path));
+  }
+
+  const dataset::Source& training() const override { return *training_; }
+  const dataset::Source* validation() const override { return validation_.get(); }
+  std::string data_name() const override { return config_.data.path; }
+  train::DataIdentity identify(const dataset::Source& source) const override {
+    return tasks::identify(dynamic_cast<const dataset::TokenSource&>(source).file(), *tokenizer_);
+  }
+  double sample_bytes() const override {
+    // int64 tokens and targets, and the document of each token.
+    const double bytes_per_token = config_.data.separate_documents ? 24 : 16;
+    return bytes_per_token * static_cast<double>(config_.model.sequence_length);
+  }
+  void write_files(const std::filesystem::path& folder) const override {
+    dataset::save_tokenizer(*tokenizer_, (folder / "tokenizer").string());
+  }
+
+  std::vector<std::string> axes() const override { return {"tensor", "context", "pipeline"}; }
+
+  void check_layout(const train::RunConfig& config) const override {
+    const train::ParallelConfig& axes = config.parallel;
+    const model::TensorCuts cuts(config_.model, static_cast<int>(axes.tensor));
+    for (int rank = 0; rank < cuts.ranks; ++rank) {
+      const int64_t heads = cuts.heads_of(rank).size;
+      try {
+        parallel::check_context(axes.context_form, heads, static_cast<int>(axes.context));
+      } catch (const ConfigError& error) {
+        throw ConfigError(concat("parallel.context is ", axes.context, " and a tensor rank has ",
+                                 heads, " heads: ", error.what(),
+                                 ": lower it, or set parallel.context_form = \"ring\""));
+      }
+    }
+    TRIREME_CHECK(axes.context <= config_.model.sequence_length, "parallel.context is ",
+                  axes.context, " and model.sequence_length ", config_.model.sequence_length,
+                  ", so that a rank would have no token; lower parallel.context");
+  }
+
+  std::vector<model::ParameterPlan> parameters(int tensor_ranks) const override {
+    return model::make_plan(config_.model, tensor_ranks).parameters();
+  }
+  int64_t num_parameters() const override { return model::num_parameters(config_.model); }
+  std::vector<parallel::LayerCost> layer_costs(const train::RunConfig& config) const override {
+    return tasks::layer_costs(config, config_);
+  }
+
+  // Tokens go to every stage, for their number, positions and documents. A tied head's weight comes
+  // from the embedding's stage, and its gradient goes back there.
+  std::vector<train::StageEdges> edges(int num_stages) const override {
+    const int last = num_stages - 1;
+    const bool sends_head = config_.model.has_tied_head() && last > 0;
+    std::vector<train::StageEdges> result;
+    for (int stage = 0; stage <= last; ++stage) {
+      train::StageEdges edges{.inputs = {"tokens"}};
+      if (config_.data.separate_documents) edges.inputs.push_back("documents");
+      if (stage > 0) edges.inputs.push_back(hidden_edge(stage));
+      if (stage == last) edges.inputs.push_back("targets");
+      if (stage == last && sends_head) edges.inputs.push_back("head");
+      edges.outputs.push_back(stage == last ? "loss" : hidden_edge(stage + 1));
+      if (stage == 0 && sends_head) edges.outputs.push_back("head");
+      result.push_back(std::move(edges));
+    }
+    return result;
+  }
+
+  std::unique_ptr<train::StageModel> make_stage(const train::StageRequest& request) const override {
+    const train::RunConfig& config = request.config;
+    auto model = model::make_model(config_.model, config.train.seed, config.dtype(), request.axes,
+                                   request.part);
+    model->set_recompute(
+        model::recompute_plan(config.train.recompute, config.train.recompute_modules));
+    return std::make_unique<LanguageStage>(std::move(model), request);
+  }
+
+  std::string model_name() const override {
+    return concat(config_.model.family, ", ", config_.model.layers, " layers, width ",
+                  config_.model.width, ", vocabulary ", config_.model.vocab_size);
+  }
+  std::string samples_name() const override {
+    return concat("sequences of ", config_.model.sequence_length, " tokens");
+  }
+  train::Throughput throughput() const override {
+    return {.unit = "tokens", .per_sample = config_.model.sequence_length};
+  }
+  train::MemoryKeys memory_keys() const override {
+    const model::ModelConfig& model = config_.model;
+    return {.states = {with_value("layers", model.layers), with_value("width", model.width),
+                       with_value("ffn_width", model.ffn_width),
+                       with_value("vocab_size", model.vocab_size)},
+            .activations = {with_value("sequence_length", model.sequence_length)}};
+  }
+
+  LanguageConfig& config() { return config_; }
+  const LanguageConfig& config() const { return config_; }
+  const dataset::Tokenizer* tokenizer() const { return tokenizer_.get(); }
+
+ private:
+  void take_vocabulary() {
+    int64_t& vocab_size = config_.model.vocab_size;
+    const int64_t needed = tokenizer_->vocab_size();
+    if (vocab_size == 0) vocab_size = needed;
+    TRIREME_CHECK(vocab_size >= needed, "model.vocab_size is ", vocab_size, "; the tokenizer of ",
+                  config_.data.path, " has ", needed, " tokens: set it to 0 or to at least that");
+  }
+
+  std::shared_ptr<const dataset::TokenSource> open_tokens(const std::string& prefix) const {
+    return std::make_shared<const dataset::TokenSource>(
+        prefix, dataset::TokenOptions{.sequence_length = config_.model.sequence_length,
+                                      .vocab_size = config_.model.vocab_size,
+                                      .documents = config_.data.separate_documents});
+  }
+
+  LanguageConfig config_;
+  std::shared_ptr<const dataset::Tokenizer> tokenizer_;
+  std::shared_ptr<const dataset::TokenSource> training_;
+  std::shared_ptr<const dataset::TokenSource> validation_;  // null without evaluation
+};
+
+template <typename Config>
+auto& task_of(Config& config) {
+  using TaskType = std::conditional_t<std::is_const_v<Config>, const LanguageTask, LanguageTask>;
+  TRIREME_ASSERT(config.task, "a config without a task");
+  auto* const task = dynamic_cast<TaskType*>(&*config.task);
+  TRIREME_ASSERT(task != nullptr, "a config of the task ", config.task_choice.name);
+  return *task;
+}
+
+}  // namespace
+
+std::unique_ptr<train::Task> make_language_task() { return std::make_unique<LanguageTask>(); }
+
+LanguageConfig& language_of(train::RunConfig& config) { return task_of(config).config(); }
+const LanguageConfig& language_of(const train::RunConfig& config) {
+  return task_of(config).config();
+}
+const dataset::Tokenizer* tokenizer_of(const train::RunConfig& config) {
+  return task_of(config).tokenizer();
+}
+
+}  // namespace trireme::tasks

@@ -1,0 +1,47 @@
+#include "trireme/tasks/language/token_identity.h"
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/base/choice.h"
+#include "trireme/base/error.h"
+#include "trireme/base/file/file.h"
+
+namespace trireme::tasks::inline internal {
+namespace {
+
+constexpr int64_t kPlaces = 64;
+constexpr int64_t kTokensAPlace = 1024;
+
+// A sample detects other text whose documents happen to have the same lengths. Reading a large file
+// whole would take minutes.
+std::string sample(const dataset::IndexedFile& file) {
+  const int64_t length = std::min(kTokensAPlace, file.num_tokens());
+  const int64_t last = file.num_tokens() - length;
+  std::vector<int64_t> tokens(static_cast<size_t>(kPlaces * length));
+  for (int64_t place = 0; place < kPlaces; ++place) {
+    // In this order of operations nothing overflows.
+    const int64_t offset =
+        last / (kPlaces - 1) * place + last % (kPlaces - 1) * place / (kPlaces - 1);
+    file.read(offset, std::span(tokens).subspan(static_cast<size_t>(place * length),
+                                                static_cast<size_t>(length)));
+  }
+  return checksum(std::as_bytes(std::span(tokens)));
+}
+
+}  // namespace
+
+train::DataIdentity identify(const dataset::IndexedFile& file,
+                             const dataset::Tokenizer& tokenizer) {
+  const std::string about =
+      concat(name_of(dataset::kTokenizerKinds, tokenizer.kind()), " ", tokenizer.vocab_size(), " ",
+             tokenizer.end_of_document(), " ", tokenizer.serialize());
+  return {.checksums = {{"index", checksum(InputFile(dataset::idx_path(file.prefix())))},
+                        {"tokens", sample(file)},
+                        {"tokenizer", checksum(std::as_bytes(std::span(about)))}},
+          .counts = {{"num_documents", file.num_documents()}, {"num_tokens", file.num_tokens()}}};
+}
+
+}  // namespace trireme::tasks::inline internal

@@ -1,0 +1,36 @@
+// Reads a model and its tokenizer from a checkpoint on one rank, for generation and evaluation.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "trireme/dataset/tokenizer.h"
+#include "trireme/model/model.h"
+#include "trireme/tasks/language/language.h"
+#include "trireme/train/config/config.h"
+
+namespace trireme::tasks {
+
+struct TrainedModel {
+  train::RunConfig config;
+  std::unique_ptr<model::LanguageModel> model;
+  std::unique_ptr<dataset::Tokenizer> tokenizer;
+};
+
+// The config in a checkpoint of a run of this task.
+// Throws: CheckpointError, also when it is a run of another task
+train::RunConfig saved_language_config(const std::string& toml,
+                                       const std::filesystem::path& folder);
+
+// The tokenizer of the run that saved the checkpoint `folder`: the copy in the run's folder, or the
+// one beside its data (which may have moved). Null when neither exists.
+// Throws: ConfigError when it is damaged
+std::unique_ptr<dataset::Tokenizer> find_tokenizer(const std::filesystem::path& folder,
+                                                   const train::RunConfig& config);
+
+// Throws: CheckpointError, also for weights that are not finite; ConfigError when there is no
+//         tokenizer at data.path
+TrainedModel load_trained_model(const std::filesystem::path& path);
+
+}  // namespace trireme::tasks

@@ -1,0 +1,187 @@
+#include "trireme/train/config/field_values.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <sstream>
+
+#include <toml++/toml.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/nearest_name.h"
+#include "trireme/base/shown.h"
+
+namespace trireme::train::inline internal {
+namespace {
+
+template <class... Ts>
+struct Overloaded : Ts... {
+  using Ts::operator()...;
+};
+
+[[noreturn]] void fail_type(const std::string& source, const Field& field, std::string_view found) {
+  static const char* const kExpected[] = {"a whole number", "a whole number from 0 on",
+                                          "a number",       "true or false",
+                                          "a string",       "a string"};
+  throw ConfigError(concat(source, ": ", field.key, " is ", found, "; expected ",
+                           kExpected[field.value.index()]));
+}
+
+template <typename Number>
+bool parse_number(std::string_view text, Number& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+std::string quoted(const std::string& text) {
+  std::ostringstream out;
+  out << toml::value<std::string>(text);
+  return out.str();
+}
+
+// Text that is not UTF-8 could be written into config.toml and a checkpoint, but never read again.
+void check_utf8(const std::string& text, const std::string& source) {
+  std::optional<std::string> again;
+  try {
+    again = toml::parse("text = " + quoted(text))["text"].value<std::string>();
+  } catch (const toml::parse_error&) {
+  }
+  TRIREME_CHECK(again == text, source, " is \"", shown(text),
+                "\", which TOML cannot hold; expected UTF-8");
+}
+
+[[noreturn]] void fail_choice(const Field& field, std::string_view found) {
+  throw ConfigError(
+      concat(field.key, " is \"", shown(found), "\"; expected one of ", joined(field.allowed)));
+}
+
+// The value in TOML, on one line and shortened.
+std::string printed(const toml::node& node) {
+  if (node.is_table()) return "a table";
+  if (node.is_array()) return "an array";
+  std::ostringstream out;
+  node.visit([&](const auto& value) { out << value; });
+  return shown(out.str());
+}
+
+template <typename Value>
+bool assign_node(Value* target, const toml::node& node) {
+  // A double also takes whole numbers. Nothing else is converted.
+  if constexpr (std::is_same_v<Value, double>) {
+    if (const auto whole = node.value_exact<int64_t>()) {
+      *target = static_cast<double>(*whole);  // rounded beyond 2^53, where value<double>() fails
+    } else if (const auto real = node.value_exact<double>()) {
+      *target = *real;
+    } else {
+      return false;
+    }
+  } else if constexpr (std::is_same_v<Value, uint64_t>) {
+    const auto value = node.value_exact<int64_t>();
+    if (!value || *value < 0) return false;
+    *target = static_cast<uint64_t>(*value);
+  } else {
+    const auto value = node.value_exact<Value>();
+    if (!value) return false;
+    *target = *value;
+  }
+  return true;
+}
+
+constexpr size_t kMaxTextBytes = 4096;  // the limit for a path
+
+}  // namespace
+
+Field& find_field(std::vector<Field>& fields, const std::string& key, const std::string& source) {
+  const auto found = std::ranges::find(fields, key, &Field::key);
+  if (found != fields.end()) return *found;
+  TRIREME_CHECK(key.size() <= kMaxComparedBytes, source, ": unknown key \"", shown(key),
+                "\"; `trireme train --help` lists all");
+  std::vector<std::string> keys;
+  for (const Field& field : fields) keys.push_back(field.key);
+  throw ConfigError(concat(source, ": unknown key \"", shown(key), "\"; did you mean \"",
+                           nearest_name(keys, key), "\"?"));
+}
+
+void assign_text(const Field& field, const std::string& text, const std::string& source) {
+  const bool fits = std::visit(Overloaded{[&](std::string* value) {
+                                            check_utf8(text, source);
+                                            *value = text;
+                                            return true;
+                                          },
+                                          [&](bool* value) {
+                                            *value = text == "true";
+                                            return *value || text == "false";
+                                          },
+                                          [&](const NamedValue& value) {
+                                            if (!value.assign(text)) fail_choice(field, text);
+                                            return true;
+                                          },
+                                          [&](auto* value) { return parse_number(text, *value); }},
+                               field.value);
+  if (!fits) fail_type(source, field, concat("\"", shown(text), "\""));
+}
+
+void assign_table(std::vector<Field>& fields, const toml::table& table, const std::string& source) {
+  for (const auto& [section, content] : table) {
+    if (!content.is_table()) {
+      find_field(fields, std::string(section.str()), source);
+      throw ConfigError(concat(source, ":", content.source().begin.line, ": \"",
+                               shown(section.str()),
+                               "\" stands outside its section; expected [section] and below it "
+                               "key = value"));
+    }
+    for (const auto& [name, node] : *content.as_table()) {
+      const Field& field = find_field(fields, concat(section.str(), ".", name.str()), source);
+      const std::string where = concat(source, ":", node.source().begin.line);
+      const bool fits = std::visit(
+          Overloaded{[&, &node = node](const NamedValue& value) {
+                       const auto name = node.value_exact<std::string>();
+                       if (name && !value.assign(*name)) fail_choice(field, *name);
+                       return name.has_value();
+                     },
+                     [&, &node = node](auto* target) { return assign_node(target, node); }},
+          field.value);
+      if (!fits) fail_type(where, field, printed(node));
+    }
+  }
+}
+
+void check_field(const Field& field) {
+  std::visit(
+      Overloaded{[&](const std::string* value) {
+                   TRIREME_CHECK(value->size() <= kMaxTextBytes, field.key, " has ", value->size(),
+                                 " bytes; expected at most ", kMaxTextBytes);
+                   if (!field.allowed.empty() && !std::ranges::count(field.allowed, *value)) {
+                     fail_choice(field, *value);
+                   }
+                 },
+                 [](const bool*) {}, [](const NamedValue&) {},
+                 [&](const auto* value) {
+                   TRIREME_CHECK(field.range.contains(*value), field.key, " is ", *value,
+                                 "; expected ", to_text(field.range));
+                 }},
+      field.value);
+}
+
+bool is_number(const Field& field) {
+  return std::holds_alternative<int64_t*>(field.value) ||
+         std::holds_alternative<uint64_t*>(field.value) ||
+         std::holds_alternative<double*>(field.value);
+}
+
+std::string format_value(const Field& field) {
+  return std::visit(
+      Overloaded{[](const std::string* value) { return quoted(*value); },
+                 [](const NamedValue& value) { return quoted(value.name()); },
+                 [](const bool* value) { return std::string(*value ? "true" : "false"); },
+                 [](const double* value) {
+                   char digits[32];
+                   const auto result = std::to_chars(digits, digits + sizeof(digits), *value);
+                   const std::string text(digits, result.ptr);
+                   return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+                 },
+                 [](const auto* value) { return std::to_string(*value); }},
+      field.value);
+}
+
+}  // namespace trireme::train::inline internal

@@ -1,0 +1,20 @@
+// The checkpoints of a run, for commands that read one.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+namespace trireme::train {
+
+// The newest checkpoint in a run's folder or in its checkpoints/, or `path` itself if it is one.
+// Throws: CheckpointError when there is none
+std::filesystem::path find_checkpoint(const std::filesystem::path& path);
+
+// Throws: CheckpointError naming the tensor `name` of the checkpoint `folder` when one of its
+//         values is NaN or infinite; a model with such weights would produce noise
+void require_finite(const at::Tensor& values, const std::string& name,
+                    const std::filesystem::path& folder);
+
+}  // namespace trireme::train

@@ -1,0 +1,161 @@
+// What the training loop sees of a problem, and nothing more: its config keys, its samples, this
+// rank's parts of its model, and its loss. The loop, the checkpoint and the mesh know no model.
+// docs/tasks.md shows how to write one.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/dataset/batch_loader.h"
+#include "trireme/dataset/source.h"
+#include "trireme/model/family/parts.h"
+#include "trireme/parallel/data/unit.h"
+#include "trireme/parallel/pipeline/schedule/split.h"
+#include "trireme/train/task/data_identity.h"
+#include "trireme/train/task/keys.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace trireme::train {
+
+struct RunConfig;
+
+// What a pipeline stage reads and writes, by name. An input that no stage writes is a tensor of the
+// batch. The last stage writes "loss", the scalar sum over this rank's terms, and when the task has
+// metrics, "metrics".
+struct StageEdges {
+  std::vector<std::string> inputs{};
+  std::vector<std::string> outputs{};
+};
+
+struct StageInput {
+  // Undefined for a name that is not among the stage's inputs.
+  at::Tensor operator[](std::string_view name) const { return dataset::find_tensor(tensors, name); }
+
+  dataset::NamedTensors tensors{};
+  std::optional<model::TrainingPlace> training{};  // empty in evaluation
+};
+
+// A model, or the part of one that a pipeline stage has.
+class StageModel {
+ public:
+  virtual ~StageModel() = default;
+  // Holds the parameters, named as in the whole model.
+  virtual torch::nn::Module& module() = 0;
+  // The parts that run as a whole, in the order of forward. ZeRO-3 gathers them one by one.
+  virtual std::vector<parallel::Unit> units() const { return {}; }
+  // From now on, every unit's forward goes through `run`.
+  virtual void run_units_with(parallel::RunUnit /*run*/) {}
+
+  // The outputs of the stage for one microbatch, in the order of its edges. "metrics" are the
+  // states of all metrics, one after the other: a tensor of numbers in fp64 without a gradient.
+  // Collective: every rank of the tensor and context axes
+  virtual std::vector<at::Tensor> forward(const StageInput& in) = 0;
+  // How many terms this rank's loss of `batch` sums over.
+  virtual int64_t num_terms(const dataset::Batch& batch) const = 0;
+};
+
+// The part of the model to build.
+struct StageRequest {
+  const RunConfig& config;
+  const model::ModelAxes& axes;
+  model::ModelPart part;
+  int stage = 0;
+};
+
+// A number that is reported beside the loss. Each microbatch gives a state of `size` numbers that
+// add up over microbatches and ranks, such as (sum, count).
+struct Metric {
+  std::string name;  // in metrics.jsonl; in evaluation "validation_<name>"
+  int64_t size = 2;
+  // Turns the sum of all states into the metric.
+  double (*finish)(std::span<const double> state) = [](std::span<const double> state) {
+    return state[0] / state[1];
+  };
+};
+
+// How fast a run is, in the words of its field.
+struct Throughput {
+  std::string unit = "samples";  // metrics.jsonl has "<unit>_per_second"
+  int64_t per_sample = 1;        // units in a sample
+};
+
+// What uses most of a run's memory, for advice: keys of the task with their values, such as
+// "model.width (256)".
+struct MemoryKeys {
+  std::vector<std::string> states;       // make the model smaller
+  std::vector<std::string> activations;  // make a sample's activations smaller
+};
+
+// A copy has the same values and shares the open data.
+class Task {
+ public:
+  virtual ~Task() = default;
+  virtual std::unique_ptr<Task> clone() const = 0;
+
+  // Adds the task's keys. They may be in sections of its own or in [model] and [data].
+  virtual void add_keys(Keys& keys) = 0;
+  // Checks its keys against each other and against the run's, without data.
+  // Throws: ConfigError with the key, the value found and the value expected
+  virtual void check(const RunConfig& /*config*/) const {}
+
+  // Opens the data, and the validation data if `evaluates`. May fill in keys that the data decides.
+  // Throws: ConfigError
+  virtual void open(bool evaluates) = 0;
+  virtual const dataset::Source& training() const = 0;
+  // Null without evaluation.
+  virtual const dataset::Source* validation() const = 0;
+  // The key that says where the data is, and its value. Valid before open().
+  virtual std::string data_key() const { return "data.path"; }
+  virtual std::string data_name() const = 0;
+  // Identifies one of the two sources, whatever its path.
+  virtual DataIdentity identify(const dataset::Source& source) const = 0;
+  // Bytes of one sample's tensors.
+  virtual double sample_bytes() const = 0;
+  // Writes what belongs into a run's folder besides weights, such as a tokenizer.
+  virtual void write_files(const std::filesystem::path& /*folder*/) const {}
+
+  // The axes besides data on which it can run: of "tensor", "context", "pipeline".
+  virtual std::vector<std::string> axes() const = 0;
+  // Checks that the axes can divide the model. The data is open.
+  // Throws: ConfigError with the key, its value, the reason, and what to do
+  virtual void check_layout(const RunConfig& /*config*/) const {}
+  // Every parameter of the whole model, in its order.
+  virtual std::vector<model::ParameterPlan> parameters(int tensor_ranks) const = 0;
+  virtual int64_t num_parameters() const = 0;
+  // The layers that pipeline stages are made of, with their costs (stage_costs.h), at least one.
+  virtual std::vector<parallel::LayerCost> layer_costs(const RunConfig& config) const = 0;
+  // The edges of each stage.
+  virtual std::vector<StageEdges> edges(int num_stages) const = 0;
+  // Builds a part of the model in config.dtype(), with initial values that do not depend on the
+  // layout.
+  // Collective: every rank of the axes
+  virtual std::unique_ptr<StageModel> make_stage(const StageRequest& request) const = 0;
+
+  // For the user, before the first step: "llama, 6 layers, width 256, vocabulary 8192".
+  virtual std::string model_name() const = 0;
+  // "sequences of 256 tokens".
+  virtual std::string samples_name() const { return "samples"; }
+  virtual Throughput throughput() const { return {}; }
+  virtual std::vector<Metric> metrics() const { return {}; }
+  virtual MemoryKeys memory_keys() const { return {}; }
+};
+
+// A task that programs offer by name.
+struct TaskKind {
+  std::string_view name;     // task.name
+  std::string_view summary;  // one line
+  std::unique_ptr<Task> (*make)();
+};
+// The tasks of a program; the first is the default.
+using TaskTable = std::span<const TaskKind>;
+
+}  // namespace trireme::train
