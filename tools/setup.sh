@@ -2,7 +2,7 @@
 # Installs what the build needs and is missing: Debian packages, and libtorch from the PyTorch wheel.
 # `setup.sh test` adds the Python packages that tests read our files with (safetensors, tensorboard,
 # transformers and sentencepiece for exported models) and build and test trireme_torch with
-# (scikit-build-core, expecttest). `setup.sh docs` adds doxygen.
+# (scikit-build-core, expecttest). `setup.sh docs` adds doxygen, `setup.sh tidy` clang-tidy.
 # Prints one line per step; prints nothing when there is nothing to do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,8 +16,8 @@ readonly packages=(
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsentencepiece-dev libprotozero-dev
   libgloo-dev liburing-dev libxxhash-dev libgtest-dev libgmock-dev libbenchmark-dev
   libopenmpi-dev openmpi-bin iproute2
-  clang-format clang-tidy python3-venv python3-dev
-  $([[ ${1:-} != docs ]] || echo doxygen)
+  clang-format python3-venv python3-dev
+  $(case ${1:-} in docs) echo doxygen ;; tidy) echo clang-tidy-19 ;; esac)
 )
 
 source tools/steps.sh
