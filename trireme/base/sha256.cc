@@ -22,7 +22,7 @@ using State = std::array<uint32_t, 8>;
 // block: [64]
 void compress(State& state, const uint8_t* block) {
   uint32_t words[64];
-  for (int i = 0; i < 16; ++i) {
+  for (size_t i = 0; i < 16; ++i) {
     words[i] = uint32_t{block[4 * i]} << 24 | uint32_t{block[4 * i + 1]} << 16 |
                uint32_t{block[4 * i + 2]} << 8 | uint32_t{block[4 * i + 3]};
   }

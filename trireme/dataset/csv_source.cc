@@ -209,7 +209,7 @@ CsvSource::CsvSource(const std::filesystem::path& path, const CsvOptions& option
 NamedTensors CsvSource::get(int64_t index, std::optional<RandomKey> /*augmentation*/) const {
   TRIREME_ASSERT(index >= 0 && index < num_rows_, "row ", index, " of ", num_rows_);
   const auto copy = [index](const auto& all, int64_t width, at::ScalarType dtype) {
-    const at::Tensor row = at::empty({width}, dtype);
+    at::Tensor row = at::empty({width}, dtype);
     std::copy_n(all.begin() + index * width, width,
                 row.mutable_data_ptr<typename std::decay_t<decltype(all)>::value_type>());
     return row;

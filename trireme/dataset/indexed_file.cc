@@ -74,7 +74,7 @@ template <typename T>
 void widen_in_place(std::span<int64_t> out) {
   const auto* from =
       reinterpret_cast<const std::byte*>(out.data() + out.size()) - out.size() * sizeof(T);
-  for (size_t i = 0; i < out.size(); ++i) out[i] = load<T>(from + i * sizeof(T));
+  for (size_t i = 0; i < out.size(); ++i) out[i] = int64_t{load<T>(from + i * sizeof(T))};
 }
 
 }  // namespace

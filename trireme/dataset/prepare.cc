@@ -184,7 +184,7 @@ PrepareReport prepare(const PrepareOptions& options,
 
   // Training the tokenizer takes a while, so check first that the output can be written at all.
   make_parent_folder(options.output);
-  IndexedFileWriter(options.output, 1);
+  { const IndexedFileWriter probe(options.output, 1); }
   const auto tokenizer = choose_tokenizer(options, split);
 
   int64_t done = 0;

@@ -56,7 +56,7 @@ C10dBackend::Result C10dBackend::allreduce(Tensors& tensors, const c10d::Allredu
 C10dBackend::Result C10dBackend::allreduce_sparse(Tensors& tensors,
                                                   const c10d::AllreduceOptions& opts) {
   TRIREME_CHECK(tensors.size() == 1, "allreduce: got ", tensors.size(), " tensors; expected one");
-  const at::Tensor data = tensors.front();
+  const at::Tensor& data = tensors.front();
   comm::Options options = options_of(opts.timeout, opts.asyncOp);
   options.operation = reduction_of(opts.reduceOp).operation;
   const auto finish = std::make_shared<std::function<void()>>();

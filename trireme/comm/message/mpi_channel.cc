@@ -89,7 +89,9 @@ struct MpiConnections {
   ~MpiConnections() {
     for (auto& [text, request] : notices) {
       int done = 0;
-      if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done == 0) text.release();
+      if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done == 0) {
+        static_cast<void>(text.release());
+      }
     }
   }
   MpiConnections(const MpiConnections&) = delete;

@@ -25,7 +25,7 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 // Cuts the text to fit and ends it with a zero. The bytes behind it stay zero.
 template <size_t size>
 void copy_text(char (&to)[size], std::string_view text) {
-  std::memcpy(to, text.data(), std::min(size - 1, text.size()));
+  text.copy(to, size - 1);
 }
 
 // Signs the fields that never change again.

@@ -70,7 +70,8 @@ int tasks_of_node(const std::string& text, int index) {
     if (is_valid && end[0] == '(' && end[1] == 'x') {
       at = end + 2;
       repeats = std::strtol(at, &end, 10);
-      is_valid = end != at && repeats > 0 && repeats < 1 << 20 && *end++ == ')';
+      is_valid = end != at && repeats > 0 && repeats < 1 << 20 && *end == ')';
+      if (is_valid) ++end;
     }
     TRIREME_CHECK(is_valid && (*end == ',' || *end == '\0'), "SLURM_STEP_TASKS_PER_NODE is \"",
                   text, "\"; expected counts as in 2(x3),1");
