@@ -17,7 +17,7 @@ readonly packages=(
   libgloo-dev liburing-dev libxxhash-dev libgtest-dev libgmock-dev libbenchmark-dev
   libopenmpi-dev openmpi-bin iproute2
   clang-format python3-venv python3-dev
-  $(case ${1:-} in docs) echo doxygen ;; tidy) echo clang-tidy-19 ;; esac)
+  $(case ${1:-} in docs) echo doxygen ;; tidy) echo clang-tidy-19 libomp-19-dev ;; esac)
 )
 
 source tools/steps.sh

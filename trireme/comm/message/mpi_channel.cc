@@ -90,7 +90,7 @@ struct MpiConnections {
     for (auto& [text, request] : notices) {
       int done = 0;
       if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done == 0) {
-        static_cast<void>(text.release());
+        [[maybe_unused]] const auto* const kept = text.release();
       }
     }
   }

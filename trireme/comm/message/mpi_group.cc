@@ -77,7 +77,8 @@ std::unique_ptr<Communicator> make_mpi_group(const GroupOptions& options) {
   try {
     int* largest_tag = nullptr;
     int is_set = 0;
-    check_mpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &largest_tag, &is_set));
+    check_mpi(
+        MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&largest_tag), &is_set));
     TRIREME_CHECK(is_set != 0 && *largest_tag == 0x7fffffff, "this MPI's largest tag is ",
                   is_set != 0 ? *largest_tag : 0, "; expected 2147483647, as Open MPI's is");
     int size = 0;

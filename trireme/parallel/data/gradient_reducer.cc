@@ -284,7 +284,7 @@ int64_t GradientReducer::bytes_of_sum(const State& state) const {
     num_bytes += (groups_.shard->size() - 1) * whole;
   }
   if (groups_.replica == nullptr) return num_bytes;
-  return num_bytes + 2 * (groups_.replica->size() - 1) * whole / groups_.replica->size();
+  return num_bytes + int64_t{2} * (groups_.replica->size() - 1) * whole / groups_.replica->size();
 }
 
 void GradientReducer::finish(State& state) {

@@ -56,7 +56,7 @@ at::Tensor vocab_embedding(const at::Tensor& tokens_BT, const at::Tensor& weight
   call->num_rows = rows_S.numel();
   call->positions = rows_S.ge(0).logical_and(rows_S.lt(weight_vD.size(0))).nonzero().squeeze(1);
   call->rows = rows_S.index_select(0, call->positions);
-  const at::Tensor y = VocabEmbeddingFunction::apply(weight_vD, call);
+  at::Tensor y = VocabEmbeddingFunction::apply(weight_vD, call);
   if (axis.sequence) return y;
   std::vector<int64_t> shape = tokens_BT.sizes().vec();
   shape.push_back(weight_vD.size(1));

@@ -22,7 +22,8 @@ std::optional<std::vector<int>> StageBalance::better_layers(double threshold) {
   const std::vector<double> all = gather(mesh_.world(), sums_);
   const size_t num_stages = sums_.size();
   // Each stage is on one rank of every pipeline.
-  const double per_stage = static_cast<double>(mesh_.world().size() / mesh_.size("pipeline"));
+  const int num_pipelines = mesh_.world().size() / mesh_.size("pipeline");
+  const double per_stage = num_pipelines;
   stage_seconds_.assign(num_stages, 0.0);
   for (size_t i = 0; i < all.size(); ++i) {
     stage_seconds_[i % num_stages] += all[i] / (per_stage * num_steps_);

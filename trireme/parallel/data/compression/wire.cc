@@ -41,7 +41,7 @@ int64_t coded_all_reduce(const at::Tensor& rows, const RowCode& code, comm::Comm
 
 int64_t counted_all_reduce(const at::Tensor& data, comm::Communicator& group) {
   group.all_reduce(data)->wait();
-  return 2 * (group.size() - 1) * bytes_of(data) / group.size();
+  return int64_t{2} * (group.size() - 1) * bytes_of(data) / group.size();
 }
 
 at::ScalarType compute_dtype(const at::TensorOptions& gradient) {
