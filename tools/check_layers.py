@@ -4,8 +4,8 @@
 An #include "trireme/..." goes only to the layers of ALLOWED; the DEPS of the folder's
 trireme_add_layer name the same layers; the folders ("rooms") of a layer include each other without
 a cycle, as in ROOMS; PUBLIC headers include only PUBLIC ones, and what PRIVATE ones declare is in
-`inline namespace internal`; no header includes <torch/torch.h>; only trireme/cli prints or exits; only trireme/cli and trireme/comm/rendezvous read the environment (trireme/launch may hand `environ` on to the
-ranks it starts).
+`inline namespace internal`; no header includes <torch/torch.h>; only trireme/cli prints or exits; only trireme/cli and trireme/comm/rendezvous read the environment (trireme/launch and the
+command queue may hand `environ` on to what they start).
 """
 
 import re
@@ -61,10 +61,11 @@ ROOMS = {
     "train/numerics": [],
     "train/optimizer": ["train/offload", "train/numerics"],
     "train/task": [],
-    "train/config": ["train/offload", "train/numerics", "train/optimizer", "train/task"],
+    "train/callbacks": ["train/metrics", "train/numerics", "train/task"],
+    "train/config": ["train/callbacks", "train/metrics", "train/offload", "train/numerics", "train/optimizer", "train/task"],
     "train/parallel": ["train/config", "train/numerics", "train/optimizer", "train/profile", "train/task"],
     "train/run": ["train/config", "train/metrics", "train/parallel", "train/task"],
-    "train": ["train/config", "train/metrics", "train/numerics", "train/offload", "train/optimizer", "train/parallel",
+    "train": ["train/callbacks", "train/config", "train/metrics", "train/numerics", "train/offload", "train/optimizer", "train/parallel",
               "train/profile", "train/run", "train/task"],
     "tasks/language": [],
     "tasks": ["tasks/language"],
@@ -183,8 +184,8 @@ def check_silence(report, path, text):
     rules = [(PRINTING, "the library never prints", "throw, return the text, or print in trireme/cli"),
              (EXITING, "the library never exits or aborts", "throw one of trireme/base/error.h")]
     if not str(path).startswith("trireme/comm/rendezvous"):
-        in_launch = path.parts[1] == "launch"
-        rules.append((ENVIRONMENT_IN_LAUNCH if in_launch else ENVIRONMENT,
+        starts_processes = path.parts[1] == "launch" or path.stem == "command_queue"
+        rules.append((ENVIRONMENT_IN_LAUNCH if starts_processes else ENVIRONMENT,
                       "the environment is read here",
                       "read it in trireme/cli or trireme/comm/rendezvous and pass the value"))
     for pattern, what, fix in rules:

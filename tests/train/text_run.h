@@ -1,16 +1,21 @@
 // A small run on prepared text: what a trainer and what it reads are tested with.
 #pragma once
 
+#include <atomic>
 #include <fstream>
 #include <string>
 #include <vector>
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
+#include "tests/harness/ranks.h"
 #include "tests/harness/temporary_folder.h"
 #include "tests/train/language_config.h"
 #include "trireme/dataset/prepare.h"
 #include "trireme/train/config/config.h"
+#include "trireme/train/trainer.h"
 
 namespace trireme::train {
 
@@ -51,6 +56,26 @@ warmup_steps = 3
 interval = 2
 )",
                         "test.toml", overrides);
+  }
+
+  // Trains on `num_ranks` threads.
+  static Outcome train(const RunConfig& config, int num_ranks) {
+    const std::atomic<bool> stop = false;
+    std::atomic<Outcome> outcome = Outcome::kFinished;
+    TrainObserver silent;
+    harness::run_ranks(num_ranks, [&](comm::Communicator& world) {
+      at::set_num_threads(1);
+      outcome = Trainer(config, world, silent).run(stop);
+    });
+    return outcome;
+  }
+
+  // The lines of metrics.jsonl.
+  std::vector<nlohmann::json> metrics(const std::string& run) const {
+    std::vector<nlohmann::json> lines;
+    std::ifstream file(folder_ / run / "metrics.jsonl");
+    for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
   }
 
   harness::TemporaryFolder folder_;

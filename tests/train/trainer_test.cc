@@ -66,13 +66,6 @@ class TrainerTest : public TextRun {
     return outcome;
   }
 
-  std::vector<nlohmann::json> metrics(const std::string& run) {
-    std::vector<nlohmann::json> lines;
-    std::ifstream file(folder_ / run / "metrics.jsonl");
-    for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
-    return lines;
-  }
-
   // Every step once, with loss and gradient norm within `relative` of the other run's; 0: the same
   // bits.
   void expect_same_run(const std::string& actual, const std::string& expected, double relative) {

@@ -84,9 +84,9 @@ std::optional<std::filesystem::path> latest(const std::filesystem::path& root);
 struct LoadOptions {
   // false: names that only one side has are ignored. Shapes and dtypes must always agree.
   bool strict = true;
-  // The checkpoint's tensors whose names have this prefix are ignored, even when `strict`. Empty:
-  // none.
-  std::string ignored{};
+  // The checkpoint's tensors whose names have one of these prefixes are ignored, even when
+  // `strict`.
+  std::vector<std::string> ignored{};
   // Called while ranks wait for others' disks.
   OnWait on_wait{};
 };

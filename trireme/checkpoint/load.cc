@@ -74,7 +74,8 @@ void require_same_model(const fs::path& folder, const Manifest& manifest,
     if (!manifest.tensors.contains(name)) missing.insert("\"" + name + "\"");
   }
   for (const auto& [name, record] : manifest.tensors) {
-    const bool ignored = !options.ignored.empty() && name.starts_with(options.ignored);
+    const bool ignored = std::ranges::any_of(
+        options.ignored, [&](const std::string& prefix) { return name.starts_with(prefix); });
     if (!ignored && !differences.wanted.contains(name)) surplus.insert("\"" + name + "\"");
   }
   const size_t matching =

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "trireme/launch/local_ranks.h"
-#include "trireme/train/task/task.h"
+#include "trireme/train/config/config.h"
 
 namespace CLI {
 class App;
@@ -24,7 +24,7 @@ enum ExitCode {
 
 // Each keeps its options alive in the parser. The chosen one writes its result to `exit_code`.
 // needs_config: refuse to start without a config file.
-void add_train(CLI::App& app, int& exit_code, train::TaskTable tasks, bool needs_config);
+void add_train(CLI::App& app, int& exit_code, const train::Offer& offer, bool needs_config);
 void add_checkpoint(CLI::App& app, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);
 

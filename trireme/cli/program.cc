@@ -96,7 +96,7 @@ int run_program(int argc, char** argv, const ProgramOptions& options) {
       "(run again to resume), 4 a checkpoint cannot be used. `" +
       name + " COMMAND --help` says more.");
   int exit_code = kDone;
-  add_train(app, exit_code, options.tasks, options.needs_config);
+  add_train(app, exit_code, {options.tasks, options.callbacks}, options.needs_config);
   add_checkpoint(app, exit_code);
   add_doctor(app, exit_code);
   for (const AddCommand add : options.commands) add(app, exit_code);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/train/callbacks/callback.h"
 #include "trireme/train/task/task.h"
 
 namespace CLI {
@@ -22,6 +23,7 @@ using AddCommand = void (*)(CLI::App& app, int& exit_code);
 
 struct ProgramOptions {
   train::TaskTable tasks{};            // at least one; the first is the default
+  train::CallbackTable callbacks{};    // its own; the built-in ones run after them
   std::string name{};                  // "": that of the file
   std::string description{};           // the first lines of --help
   std::string version{};               // "mine 1.0, "; printed before Trireme's

@@ -29,7 +29,7 @@ namespace trireme::cli::inline internal {
 namespace {
 
 struct TrainArguments {
-  train::TaskTable tasks;
+  train::Offer offer = train::TaskTable();
   std::string config;  // "": defaults
   int num_ranks = 1;
   bool ranks_given = false;
@@ -141,8 +141,8 @@ int train(const TrainArguments& arguments) {
   const std::vector<train::Override> overrides = parse_overrides(arguments.overrides);
   train::RunConfig config =
       arguments.config.empty()
-          ? train::parse_config("", "the default config", arguments.tasks, overrides)
-          : train::load_config(arguments.config, arguments.tasks, overrides);
+          ? train::parse_config("", "the default config", arguments.offer, overrides)
+          : train::load_config(arguments.config, arguments.offer, overrides);
   const bool launched = comm::is_launched();
   train::ProfileOptions profile = profile_options(arguments);
   if (!launched) {
@@ -181,9 +181,9 @@ int train(const TrainArguments& arguments) {
 
 }  // namespace
 
-void add_train(CLI::App& app, int& exit_code, train::TaskTable tasks, bool needs_config) {
+void add_train(CLI::App& app, int& exit_code, const train::Offer& offer, bool needs_config) {
   auto arguments = std::make_shared<TrainArguments>();
-  arguments->tasks = tasks;
+  arguments->offer = offer;
   const std::string start =
       concat("  ", app.get_name(), " train ", needs_config ? "examples/demo.toml " : "");
   CLI::App* command = app.add_subcommand(
@@ -214,7 +214,7 @@ void add_train(CLI::App& app, int& exit_code, train::TaskTable tasks, bool needs
       ->needs(profile);
   command->allow_extras();
   command->footer("Every key of the config can be given here (shown with its default):\n" +
-                  train::describe_config(tasks));
+                  train::describe_config(offer));
   command->callback([arguments, command, ranks, &exit_code] {
     arguments->ranks_given = ranks->count() > 0;
     arguments->overrides = command->remaining();

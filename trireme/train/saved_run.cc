@@ -4,6 +4,9 @@
 
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/checkpoint.h"
+#include "trireme/train/callbacks/callback.h"
+#include "trireme/train/callbacks/callback_state.h"
+#include "trireme/train/state.h"
 
 namespace trireme::train {
 
@@ -17,6 +20,22 @@ fs::path find_checkpoint(const fs::path& path) {
   }
   throw CheckpointError(concat("no checkpoint in ", path.string(),
                                "; expected a run's folder, or one of its checkpoints/step-*"));
+}
+
+std::string tensor_of(const std::string& parameter, Weights weights) {
+  return weights == Weights::kAverage ? callback_tensor("average", parameter) : parameter;
+}
+
+void require_weights(Weights weights, const std::string& state, const fs::path& folder) {
+  if (weights == Weights::kLast) return;
+  const auto callbacks = parse_state(state, folder.string()).callbacks;
+  const auto found = callbacks.find("average");
+  if (found != callbacks.end() &&
+      read_state(found->second, "average", {"num_steps"}).at("num_steps") > 0)
+    return;
+  throw CheckpointError(concat(folder.string(),
+                               " has no average of the weights; train with "
+                               "average.decay, or use the last weights"));
 }
 
 void require_finite(const at::Tensor& values, const std::string& name, const fs::path& folder) {

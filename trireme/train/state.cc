@@ -34,7 +34,8 @@ std::string to_json(const RunState& state) {
                         {"noise_trace", state.noise.trace},
                         {"noise_weight", state.noise.weight},
                         {"data", identity_to_json(state.data)},
-                        {"validation", identity_to_json(state.validation)}}
+                        {"validation", identity_to_json(state.validation)},
+                        {"callbacks", state.callbacks}}
       .dump();
 }
 
@@ -73,6 +74,10 @@ RunState parse_state(const std::string& json, const std::string& where) {
       const auto found = root.find(key);
       return found ? found->number(minimum, kMaxNumber) : 0;
     };
+    std::map<std::string, std::string> callbacks;
+    if (const auto found = root.find("callbacks")) {
+      for (const auto& [name, text] : found->members()) callbacks[name] = text.text();
+    }
     const auto identity = [&](const char* key) {
       const auto found = root.find(key);
       return found ? parse_identity(*found) : DataIdentity();
@@ -91,7 +96,8 @@ RunState parse_state(const std::string& json, const std::string& where) {
                       .trace = number("noise_trace", -kMaxNumber),
                       .weight = number("noise_weight", 0)},
             .data = identity("data"),
-            .validation = identity("validation")};
+            .validation = identity("validation"),
+            .callbacks = std::move(callbacks)};
   } catch (const ConfigError& error) {
     throw CheckpointError(error.what());
   }

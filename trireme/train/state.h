@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -19,14 +20,15 @@ struct RunState {
   int64_t step = 0;         // finished steps
   int64_t next_sample = 0;  // data cursor: global index of the next sequence
   int64_t optimizer_steps = 0;
-  std::string config;  // resolved TOML, with the seeds and the schedule
+  std::string config{};  // resolved TOML, with the seeds and the schedule
   // The scale, and the good steps since it changed; 1 without loss scaling, 0 in old checkpoints.
   double loss_scale = 0;
   int64_t loss_scale_steps = 0;
   BadSteps::State bad_steps{};
   GradientNoise::State noise{};
   DataIdentity data{};
-  DataIdentity validation{};  // unknown without evaluation
+  DataIdentity validation{};                       // unknown without evaluation
+  std::map<std::string, std::string> callbacks{};  // by name, of those that were on
 };
 std::string to_json(const RunState& state);
 // Throws: CheckpointError when a key is missing; `where` is the checkpoint's path

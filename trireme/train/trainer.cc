@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
-#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -14,41 +13,28 @@
 #include "trireme/base/seconds.h"
 #include "trireme/checkpoint/agreement.h"
 #include "trireme/checkpoint/checkpoint.h"
+#include "trireme/checkpoint/manifest.h"
 #include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/comm/objects.h"
 #include "trireme/dataset/batch_loader.h"
 #include "trireme/mesh/device_mesh.h"
-#include "trireme/train/parallel/gradient_compression.h"
+#include "trireme/train/callbacks/callbacks.h"
 #include "trireme/train/parallel/layout.h"
 #include "trireme/train/parallel/overlap_choice.h"
-#include "trireme/train/parallel/parallel_model.h"
 #include "trireme/train/parallel/replica_check.h"
 #include "trireme/train/parallel/stage_balance.h"
 #include "trireme/train/resume.h"
 #include "trireme/train/run/inputs.h"
 #include "trireme/train/run/out_of_memory.h"
 #include "trireme/train/run/run_folder.h"
-#include "trireme/train/state.h"
 #include "trireme/train/step.h"
+#include "trireme/train/training_state.h"
 
 namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
-
-OffloadOptions offload_options(const RunConfig& config) {
-  const OffloadConfig& offload = config.offload;
-  return {.place = offload.optimizer,
-          .folder = offload.folder.empty() ? fs::path(config.output.folder) / "offload"
-                                           : fs::path(offload.folder),
-          .buffer_bytes = offload.buffer_bytes};
-}
-
-LossScale loss_scale(const TrainConfig& train) {
-  if (train.precision != c10::kHalf) return {};
-  return LossScale({.initial = train.loss_scale, .growth_interval = train.loss_scale_interval});
-}
 
 checkpoint::OnWait tell(TrainObserver& observer) {
   return [&observer](std::span<const int> ranks, std::chrono::milliseconds waited) {
@@ -78,17 +64,22 @@ class Trainer::Impl {
   Outcome run(const std::atomic<bool>& stop);
 
  private:
+  class View;
+
   bool is_root() const { return world_.rank() == 0; }
   fs::path folder() const { return config_.output.folder; }
   void build_model();
   std::string from_root(const std::function<std::string()>& produce);
   void on_root(const std::function<void()>& work);
   fs::path find_checkpoint();
-  RunState load(const fs::path& checkpoint);
   bool is_due(int64_t interval) const { return interval > 0 && step_ % interval == 0; }
   Leave leave() const;
   Leave ask_again(Leave so_far);
   Leave train_step();
+  Leave evaluate_step(Leave so_far);
+  Leave end_step(Leave so_far);
+  void call(Event event, const fs::path& checkpoint = {});
+  Outcome end(Outcome outcome);
   void rebalance();
   dataset::BatchOptions batch_options(int64_t global_batch, const RunState& state,
                                       bool uneven) const;
@@ -109,22 +100,53 @@ class Trainer::Impl {
   DataIdentity data_;
   DataIdentity validation_;  // unknown without evaluation
   std::optional<dataset::BatchLoader> batches_;
-  std::shared_ptr<parallel::GradientHook> hook_;  // null without compression
+  Callbacks callbacks_;
+  CallbackRequests requests_;
   OverlapChoice overlap_;
-  std::optional<ParallelModel> model_;
-  std::optional<Optimizer> optimizer_;
+  TrainingState state_;
   std::optional<StageBalance> balance_;  // if layers may move
-  LossScale loss_scale_;
-  BadSteps bad_steps_;
-  GradientNoise noise_;
   std::optional<dataset::BatchLoader> validation_batches_;
   StepMetrics metrics_;  // of the last step
   std::optional<Profiler> profiler_;
   int64_t step_ = 0;                         // finished steps
   const std::atomic<bool>* stop_ = nullptr;  // while run() runs
   std::vector<std::string> resume_notes_;    // rank 0
-  bool compression_restarted_ = false;
   bool tensor_crosses_hosts_ = false;
+};
+
+// What callbacks see of the run.
+class Trainer::Impl::View final : public RunView {
+ public:
+  explicit View(Impl& run) : run_(run), folder_(run.folder()) {}
+
+  const RunConfig& config() const override { return run_.config_; }
+  const fs::path& folder() const override { return folder_; }
+  comm::Communicator& world() override { return run_.world_; }
+  int64_t step() const override { return run_.step_; }
+  const StepMetrics& metrics() const override { return run_.metrics_; }
+  const std::vector<parallel::Shard>& shards() override { return run_.state_.model().shards(); }
+  void spread_weights() override { run_.state_.model().end_step(); }
+  std::optional<double> evaluate() override {
+    if (!run_.validation_batches_) return std::nullopt;
+    const auto found =
+        train::evaluate(*run_.config_.task, run_.state_.model(), *run_.validation_batches_,
+                        [this] { return run_.ask_again(Leave::kNo) != Leave::kNo; });
+    return found ? std::optional(found->loss) : std::nullopt;
+  }
+  void add_metric(std::string name, double value) override {
+    run_.metrics_.others.emplace_back(std::move(name), value);
+  }
+  void tell(const std::string& line) override {
+    if (run_.is_root()) run_.observer_.on_finding(line);
+  }
+  void request_checkpoint() override { run_.requests_.checkpoint = true; }
+  void stop(std::string reason, bool for_good) override {
+    run_.requests_.stop = {std::move(reason), for_good};
+  }
+
+ private:
+  Impl& run_;
+  fs::path folder_;
 };
 
 Trainer::Impl::Impl(RunConfig config, comm::Communicator& world, TrainObserver& observer,
@@ -133,12 +155,10 @@ Trainer::Impl::Impl(RunConfig config, comm::Communicator& world, TrainObserver& 
       world_(world),
       observer_(observer),
       mesh_(world, mesh_axes(config_.parallel)),
-      hook_(make_gradient_hook(config_.train)),
+      callbacks_(config_.callbacks),
       overlap_(config_.parallel.tensor > 1 ? config_.parallel.async_tensor : AsyncTensor::kOff,
                world, {profile.recorder, "tensor", static_cast<int>(config_.parallel.tensor)}),
-      loss_scale_(loss_scale(config_.train)),
-      bad_steps_({.max_skipped = config_.train.skip_bad_steps,
-                  .spike_factor = config_.train.spike_factor}) {
+      state_(config_, mesh_, world, callbacks_, overlap_.flag(), tell(observer)) {
   on_root([this] {
     output_.emplace(folder(), lock_output_folder(config_),
                     [this](const fs::path& path) { config_.task->write_files(path); });
@@ -149,7 +169,7 @@ Trainer::Impl::Impl(RunConfig config, comm::Communicator& world, TrainObserver& 
   if (mesh_.size("tensor") > 1) check_threads(at::get_num_threads(), mesh_.group("tensor"));
   if (config_.train.reproducible) check_sum_order(mesh_.group("tensor"));
   build_model();
-  const RunState state = checkpoint.empty() ? RunState{} : load(checkpoint);
+  const RunState state = checkpoint.empty() ? RunState{} : state_.load(checkpoint);
   step_ = state.step;
   batches_.emplace(config_.task->training(),
                    batch_options(config_.train.global_batch, state, config_.train.uneven_batches));
@@ -165,27 +185,10 @@ Trainer::Impl::Impl(RunConfig config, comm::Communicator& world, TrainObserver& 
   start_output();
 }
 
-// Builds the model with the stages of config_, replacing an earlier one.
 void Trainer::Impl::build_model() {
-  optimizer_.reset();
-  model_.reset();
-  model_.emplace(config_, mesh_, hook_, overlap_.flag());
-  // The optimizer's states may be a file that takes long to make.
-  const auto make_optimizer = [this](const checkpoint::Peers&) {
-    try {
-      optimizer_.emplace(model_->shards(), config_.optimizer,
-                         WeightOptions{.master_weights = config_.train.master_weights,
-                                       .stochastic_rounding = config_.train.stochastic_rounding,
-                                       .seed = config_.train.seed,
-                                       .parameters = model_->parameter_names()},
-                         offload_options(config_));
-    } catch (...) {
-      rethrow_with_memory_advice();
-    }
-  };
-  checkpoint::run_or_throw(world_, make_optimizer, tell(observer_));
+  state_.build();
   if (config_.parallel.rebalance_interval > 0 && mesh_.size("pipeline") > 1) {
-    balance_.emplace(model_->layout(), mesh_);
+    balance_.emplace(state_.model().layout(), mesh_);
   }
 }
 
@@ -233,31 +236,6 @@ fs::path Trainer::Impl::find_checkpoint() {
   });
 }
 
-// Returns the state of a checkpoint, which may come from another layout. Fills in the tensors.
-RunState Trainer::Impl::load(const fs::path& path) {
-  auto entries = checkpoint_entries(model_->shards(), *optimizer_);
-  auto residuals = compression_entries(hook_.get(), mesh_.axes());
-  compression_restarted_ = !has_compression_state(path, residuals, world_);
-  if (!compression_restarted_) std::ranges::move(residuals, std::back_inserter(entries));
-  RunState state;
-  try {
-    state =
-        parse_state(checkpoint::load(path, entries, world_,
-                                     {.ignored = compression_restarted_ ? kCompressionPrefix : "",
-                                      .on_wait = tell(observer_)}),
-                    path.string());
-  } catch (const CheckpointError& error) {
-    throw CheckpointError(error.what() + describe_changes(path, config_));
-  }
-  if (compression_restarted_) restart_compression(hook_.get(), config_.train, state.step);
-  model_->end_step();  // each rank has read its part of the weights
-  optimizer_->set_num_steps(state.optimizer_steps);
-  if (state.loss_scale > 0) loss_scale_.restore(state.loss_scale, state.loss_scale_steps);
-  bad_steps_.restore(state.bad_steps);
-  noise_.restore(state.noise);
-  return state;
-}
-
 void Trainer::Impl::start_output() {
   if (mesh_.size("tensor") > 1) {
     const std::vector<std::string> hosts = comm::all_gather_strings(world_, comm::host_identity());
@@ -283,11 +261,11 @@ RunSummary Trainer::Impl::summary() const {
           .microbatches_per_step = config_.microbatches_per_step(),
           .resumed_step = step_,
           .resume_notes = resume_notes_,
-          .compression_restarted = compression_restarted_,
+          .compression_restarted = state_.compression_restarted(),
           .tensor_crosses_hosts = tensor_crosses_hosts_,
-          .memory = model_->memory(),
-          .compression_bytes = compression_bytes(hook_.get()),
-          .optimizer_bytes = optimizer_->state_bytes()};
+          .memory = state_.model().memory(),
+          .compression_bytes = state_.compression_bytes(),
+          .optimizer_bytes = state_.optimizer().state_bytes()};
 }
 
 // Moves layers between stages, with their weights and optimizer states, through a separate
@@ -296,13 +274,13 @@ void Trainer::Impl::rebalance() {
   const auto layers = balance_->better_layers(config_.parallel.rebalance_threshold);
   if (!layers || ask_again(Leave::kNo) != Leave::kNo) return;
   const fs::path root = folder() / "rebalance";
-  const std::string before = to_text(model_->layout().layers);
+  const std::string before = to_text(state_.model().layout().layers);
   on_root([&] { fs::remove_all(root); });  // left by a run that was interrupted here
   write_checkpoint(root);
   config_.parallel.stage_layers = to_text(*layers);
   build_model();
   const RunState state =
-      load(from_root([&] { return checkpoint::latest(root).value_or(root).string(); }));
+      state_.load(from_root([&] { return checkpoint::latest(root).value_or(root).string(); }));
   TRIREME_ASSERT(state.step == step_, "moved to the weights of step ", state.step, " in step ",
                  step_);
   on_root([&] {
@@ -341,8 +319,9 @@ void Trainer::Impl::save() {
     throw;
   }
   on_root([this] { note_checkpoint(folder(), step_); });
-  if (!is_root()) return;
-  observer_.on_checkpoint(checkpoint::latest(root).value_or(root), seconds_since(start));
+  const fs::path path = root / checkpoint::folder_name(step_);
+  if (is_root()) observer_.on_checkpoint(path, seconds_since(start));
+  call(Event::kCheckpoint, path);
 }
 
 // The run's folder is not in its place. Saves a checkpoint where it can, and ends the run with an
@@ -358,26 +337,21 @@ void Trainer::Impl::leave_lost_folder() {
 }
 
 void Trainer::Impl::write_checkpoint(const fs::path& root) {
-  const RunState state{.step = step_,
-                       .next_sample = batches_->step_sample(step_),
-                       .optimizer_steps = optimizer_->num_steps(),
-                       .config = to_toml(config_),
-                       .loss_scale = loss_scale_.scale(),
-                       .loss_scale_steps = loss_scale_.good_steps(),
-                       .bad_steps = bad_steps_.state(),
-                       .noise = noise_.state(),
-                       .data = data_,
-                       .validation = validation_};
-  auto entries = checkpoint_entries(model_->shards(), *optimizer_);
-  std::ranges::move(compression_entries(hook_.get(), mesh_.axes()), std::back_inserter(entries));
-  checkpoint::save(root, step_, entries, to_json(state), world_,
-                   {.keep = static_cast<int>(config_.checkpoint.keep), .on_wait = tell(observer_)});
+  state_.save(root, {.step = step_,
+                     .next_sample = batches_->step_sample(step_),
+                     .data = data_,
+                     .validation = validation_});
+}
+
+void Trainer::Impl::call(Event event, const fs::path& checkpoint) {
+  View view(*this);
+  callbacks_.call(event, view, checkpoint);
 }
 
 void Trainer::Impl::profile_pipeline() {
   if (!profiler_ || !profiler_->is_recording() || mesh_.size("pipeline") == 1) return;
-  profiler_->add_pipeline_run(model_->layout().schedule(batches_->num_microbatches()),
-                              mesh_.coordinate("pipeline"), model_->pipeline_profile());
+  profiler_->add_pipeline_run(state_.model().layout().schedule(batches_->num_microbatches()),
+                              mesh_.coordinate("pipeline"), state_.model().pipeline_profile());
 }
 
 // Finishes the profile when it is due. Returns whether it was.
@@ -401,36 +375,65 @@ Leave Trainer::Impl::ask_again(Leave so_far) {
 
 // Runs one step and reports its metrics. Returns why the run should leave, if it should.
 Leave Trainer::Impl::train_step() {
-  StepContext context{config_,    *model_, *optimizer_, loss_scale_,
-                      bad_steps_, noise_,  *batches_,   profiler_ ? &*profiler_ : nullptr};
+  StepContext context{config_,
+                      state_.model(),
+                      state_.optimizer(),
+                      state_.loss_scale(),
+                      state_.bad_steps(),
+                      state_.noise(),
+                      *batches_,
+                      profiler_ ? &*profiler_ : nullptr};
   overlap_.begin_step();
   StepResult result = run_step(context, step_ + 1, [this] { return leave(); });
   metrics_ = result.metrics;
   Leave leave = result.leave;
   profile_pipeline();
   const std::optional<std::string> finding =
-      overlap_.end_step({model_->layers_window(), model_->tensor_waiting()});
+      overlap_.end_step({state_.model().layers_window(), state_.model().tensor_waiting()});
   ++step_;
   const bool is_last = step_ == config_.train.steps;
   if (validation_batches_ && leave == Leave::kNo &&
       (is_due(config_.train.evaluate_interval) || is_last)) {
-    const auto found = evaluate(*config_.task, *model_, *validation_batches_, [&] {
-      leave = ask_again(leave);
-      return leave != Leave::kNo;
-    });
-    if (found) {
-      metrics_.validation_loss = found->loss;
-      metrics_.validation_others = found->others;
-    }
-    leave = ask_again(leave);
+    leave = evaluate_step(leave);
   }
   if (is_due(config_.train.check_replicas_interval)) {
-    check_replicas(*model_, config_.parallel.zero == 3);
+    check_replicas(state_.model(), config_.parallel.zero == 3);
     leave = ask_again(leave);
   }
+  if (!callbacks_.empty()) leave = end_step(leave);
   if (leave == Leave::kFolderLost) leave_lost_folder();
   report(finding);
   return finish_profile(is_last || leave != Leave::kNo) ? ask_again(leave) : leave;
+}
+
+// Evaluates, and lets callbacks evaluate more. Returns whether the run should leave.
+Leave Trainer::Impl::evaluate_step(Leave so_far) {
+  const auto found = evaluate(*config_.task, state_.model(), *validation_batches_, [&] {
+    so_far = ask_again(so_far);
+    return so_far != Leave::kNo;
+  });
+  if (found) {
+    metrics_.validation_loss = found->loss;
+    metrics_.validation_others = found->others;
+    call(Event::kEvaluate);
+  }
+  return ask_again(so_far);
+}
+
+// Tells the callbacks that a step has ended. Returns whether it was the last.
+Leave Trainer::Impl::end_step(Leave so_far) {
+  call(Event::kStep);
+  agree(world_, requests_);
+  return std::max(ask_again(so_far), requests_.stop ? Leave::kAsked : Leave::kNo);
+}
+
+Outcome Trainer::Impl::end(Outcome outcome) {
+  if (requests_.stop) {
+    if (is_root()) observer_.on_finding("ended: " + requests_.stop->reason);
+    if (requests_.stop->for_good) outcome = Outcome::kEnded;
+  }
+  call(Event::kStop);
+  return outcome;
 }
 
 Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
@@ -438,15 +441,19 @@ Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
   if (step_ < config_.train.steps && ask_again(Leave::kNo) == Leave::kAsked) {
     return Outcome::kStopped;
   }
+  call(Event::kStart);
+  if (!callbacks_.empty()) agree(world_, requests_);
+  if (requests_.stop && step_ < config_.train.steps) return end(Outcome::kStopped);
   while (step_ < config_.train.steps) {
     Leave leave = train_step();
     const bool is_last = step_ == config_.train.steps;
-    const bool saves = is_due(config_.checkpoint.interval) || is_last;
+    const bool saves = is_due(config_.checkpoint.interval) || is_last ||
+                       std::exchange(requests_.checkpoint, false);
     if (saves) save();
     if (is_last) break;
     if (saves) leave = ask_again(leave);
     if (balance_ && leave == Leave::kNo) {
-      balance_->add(model_->pipeline_profile());
+      balance_->add(state_.model().pipeline_profile());
       if (is_due(config_.parallel.rebalance_interval)) {
         rebalance();
         leave = ask_again(leave);
@@ -456,10 +463,10 @@ Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
     if (leave == Leave::kAsked) {
       if (!saves) save();
       finish_profile(/*run_ends=*/true);
-      return Outcome::kStopped;
+      return end(Outcome::kStopped);
     }
   }
-  return Outcome::kFinished;
+  return end(Outcome::kFinished);
 }
 
 Trainer::Trainer(RunConfig config, comm::Communicator& world, TrainObserver& observer,

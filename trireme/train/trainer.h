@@ -53,7 +53,11 @@ class TrainObserver {
   virtual void on_profile(const ProfileReport& report) {}
 };
 
-enum class Outcome { kFinished, kStopped };
+enum class Outcome {
+  kFinished,  // train.steps steps
+  kStopped,   // the next start continues
+  kEnded,     // a callback ended it; the next start ends at once
+};
 
 class Trainer {
  public:

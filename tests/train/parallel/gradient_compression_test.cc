@@ -107,8 +107,8 @@ TEST(GradientCompression, WhatARunWithoutDoesNotWantIsLeftAlone) {
     checkpoint::save(folder.path(), 1, compression_entries(hook.get(), axes(2, 1)), "{}", world);
     const std::filesystem::path path = *checkpoint::latest(folder.path());
     EXPECT_THROW(checkpoint::load(path, {}, world), CheckpointError);
-    EXPECT_EQ(checkpoint::load(path, {}, world, {.ignored = kCompressionPrefix}), "{}");
-    EXPECT_THROW(checkpoint::load(path, {}, world, {.ignored = "compression.error.w"}),
+    EXPECT_EQ(checkpoint::load(path, {}, world, {.ignored = {kCompressionPrefix}}), "{}");
+    EXPECT_THROW(checkpoint::load(path, {}, world, {.ignored = {"compression.error.w"}}),
                  CheckpointError);
   });
 }

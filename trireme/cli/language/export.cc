@@ -23,6 +23,7 @@ struct ExportArguments {
   std::string output;
   std::string dtype;  // empty: the run's
   uint64_t max_shard_bytes = tasks::HuggingFaceExportOptions{}.max_shard_bytes;
+  bool average = false;
   bool json = false;
 };
 
@@ -36,6 +37,7 @@ std::string tokenizer_text(std::optional<dataset::TokenizerKind> kind) {
 int export_checkpoint(const ExportArguments& arguments) {
   tasks::HuggingFaceExportOptions options{.max_shard_bytes =
                                               static_cast<int64_t>(arguments.max_shard_bytes)};
+  if (arguments.average) options.weights = train::Weights::kAverage;
   if (!arguments.dtype.empty())
     options.dtype = choose(train::kPrecisions, "--dtype", arguments.dtype);
   const tasks::HuggingFaceExport done =
@@ -99,6 +101,8 @@ void add_export(CLI::App& app, int& exit_code) {
           "largest file, such as 500MB; larger models are split into several, with an index")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true))
       ->default_str("5GB");
+  command->add_flag("--average", arguments->average,
+                    "export the moving average of the weights (average.decay)");
   command->add_flag("--json", arguments->json, "print JSON");
   command->callback([arguments, &exit_code] { exit_code = export_checkpoint(*arguments); });
 }

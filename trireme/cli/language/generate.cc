@@ -20,11 +20,13 @@ namespace {
 struct GenerateArguments {
   std::string checkpoint;
   std::string prompt;
+  bool average = false;
   model::GenerateOptions options;
 };
 
 int generate(const GenerateArguments& arguments) {
-  const tasks::TrainedModel trained = tasks::load_trained_model(arguments.checkpoint);
+  const tasks::TrainedModel trained = tasks::load_trained_model(
+      arguments.checkpoint, arguments.average ? train::Weights::kAverage : train::Weights::kLast);
   const dataset::Tokenizer& tokenizer = *trained.tokenizer;
   std::vector<int64_t> prompt = {tokenizer.end_of_document()};
   for (const int32_t token : tokenizer.encode(arguments.prompt)) prompt.push_back(token);
@@ -62,6 +64,8 @@ void add_generate(CLI::App& app, int& exit_code) {
       ->add_option("--checkpoint", arguments->checkpoint, "a run's folder, or one checkpoint of it")
       ->required();
   command->add_option("--prompt", arguments->prompt, "text to continue")->capture_default_str();
+  command->add_flag("--average", arguments->average,
+                    "use the moving average of the weights (average.decay)");
   command->add_option("--tokens", options.max_tokens, "largest number of tokens to add")
       ->check(within({0, 1e9}))
       ->capture_default_str();

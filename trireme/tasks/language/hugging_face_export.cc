@@ -37,11 +37,13 @@ std::string master_of(const std::string& parameter) {
 // A checkpoint's tensors, converted to one dtype.
 class Source {
  public:
-  Source(fs::path folder, const checkpoint::Manifest& manifest, c10::ScalarType dtype)
-      : folder_(std::move(folder)), manifest_(manifest), dtype_(dtype) {}
+  Source(fs::path folder, const checkpoint::Manifest& manifest, c10::ScalarType dtype,
+         train::Weights weights)
+      : folder_(std::move(folder)), manifest_(manifest), dtype_(dtype), weights_(weights) {}
 
   // Whether the optimizer's fp32 weights are more exact, because `dtype` differs from the run's.
   bool has_better_master(const std::string& parameter) const {
+    if (weights_ == train::Weights::kAverage) return false;  // in fp32 themselves
     const auto found = manifest_.tensors.find(parameter);
     return found != manifest_.tensors.end() && found->second.dtype != dtype_ &&
            manifest_.tensors.contains(master_of(parameter));
@@ -55,7 +57,8 @@ class Source {
 
  private:
   at::Tensor read_part(const std::string& name) const {
-    const std::string stored = has_better_master(name) ? master_of(name) : name;
+    const std::string stored =
+        has_better_master(name) ? master_of(name) : train::tensor_of(name, weights_);
     at::Tensor values = checkpoint::read_tensor(folder_, manifest_, stored);
     train::require_finite(values, stored, folder_);
     if (values.scalar_type() == dtype_) return values;
@@ -69,6 +72,7 @@ class Source {
   fs::path folder_;
   const checkpoint::Manifest& manifest_;
   c10::ScalarType dtype_;
+  train::Weights weights_;
 };
 
 using Tensors = std::span<const HuggingFaceTensor>;
@@ -177,6 +181,7 @@ HuggingFaceExport export_to_hugging_face(const fs::path& path, const fs::path& o
                 " bytes; expected at least 1, such as 5GB: raise it");
   const fs::path folder = train::find_checkpoint(path);
   const checkpoint::Manifest manifest = checkpoint::read_manifest(folder);
+  train::require_weights(options.weights, manifest.state, folder);
   const train::RunConfig config = saved_language_config(
       train::parse_state(manifest.state, folder.string(), manifest.step).config, folder);
   const model::ModelConfig& shape = language_of(config).model;
@@ -189,7 +194,7 @@ HuggingFaceExport export_to_hugging_face(const fs::path& path, const fs::path& o
                            .dtype = options.dtype.value_or(config.dtype()),
                            .num_tensors = std::ssize(tensors)};
   if (tokenizer) report.tokenizer = tokenizer->kind();
-  const Source source(folder, manifest, report.dtype);
+  const Source source(folder, manifest, report.dtype, options.weights);
   for (const HuggingFaceTensor& tensor : tensors) {
     report.num_parameters += num_elements(tensor);
     report.from_masters |= source.has_better_master(tensor.parts[0]);

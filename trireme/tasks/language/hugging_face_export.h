@@ -12,12 +12,14 @@
 #include <c10/core/ScalarType.h>
 
 #include "trireme/dataset/tokenizer.h"
+#include "trireme/train/saved_run.h"
 
 namespace trireme::tasks {
 
 struct HuggingFaceExportOptions {
   // The dtype of all weights; empty: the one that the run computes in.
   std::optional<c10::ScalarType> dtype{};
+  train::Weights weights = train::Weights::kLast;
   // Limit on the tensors in one file. A larger model becomes several files and an index; a larger
   // tensor gets its own file.
   int64_t max_shard_bytes = 5'000'000'000;

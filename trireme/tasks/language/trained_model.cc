@@ -26,7 +26,8 @@ std::unique_ptr<dataset::Tokenizer> find_tokenizer(const fs::path& folder,
 }
 
 train::RunConfig saved_language_config(const std::string& toml, const fs::path& folder) {
-  return train::parse_saved_model(toml, folder.string(), train::default_config({&kLanguage, 1}));
+  return train::parse_saved_model(toml, folder.string(),
+                                  train::default_config(train::TaskTable(&kLanguage, 1)));
 }
 
 namespace {
@@ -48,10 +49,11 @@ void check_size(const train::RunConfig& config, const fs::path& folder) {
 
 }  // namespace
 
-TrainedModel load_trained_model(const fs::path& path) {
+TrainedModel load_trained_model(const fs::path& path, train::Weights weights) {
   const fs::path folder = train::find_checkpoint(path);
   const checkpoint::Manifest manifest = checkpoint::read_manifest(folder);
   const train::RunState state = train::parse_state(manifest.state, folder.string(), manifest.step);
+  train::require_weights(weights, manifest.state, folder);
   TrainedModel trained{saved_language_config(state.config, folder), nullptr, nullptr};
   trained.tokenizer = find_tokenizer(folder, trained.config);
   // Throws an error that says where the tokenizer should be.
@@ -66,8 +68,9 @@ TrainedModel load_trained_model(const fs::path& path) {
                                     trained.config.dtype());
   const c10::NoGradGuard no_grad;
   for (const auto& item : trained.model->module().named_parameters()) {
-    const at::Tensor values = checkpoint::read_tensor(folder, manifest, item.key());
-    train::require_finite(values, item.key(), folder);
+    const std::string name = train::tensor_of(item.key(), weights);
+    const at::Tensor values = checkpoint::read_tensor(folder, manifest, name);
+    train::require_finite(values, name, folder);
     item.value().copy_(values);
   }
   return trained;

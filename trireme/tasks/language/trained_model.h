@@ -9,6 +9,7 @@
 #include "trireme/model/model.h"
 #include "trireme/tasks/language/language.h"
 #include "trireme/train/config/config.h"
+#include "trireme/train/saved_run.h"
 
 namespace trireme::tasks {
 
@@ -29,8 +30,9 @@ train::RunConfig saved_language_config(const std::string& toml,
 std::unique_ptr<dataset::Tokenizer> find_tokenizer(const std::filesystem::path& folder,
                                                    const train::RunConfig& config);
 
-// Throws: CheckpointError, also for weights that are not finite; ConfigError when there is no
-//         tokenizer at data.path
-TrainedModel load_trained_model(const std::filesystem::path& path);
+// Throws: CheckpointError, also for weights that are not finite or not there; ConfigError when
+//         there is no tokenizer at data.path
+TrainedModel load_trained_model(const std::filesystem::path& path,
+                                train::Weights weights = train::Weights::kLast);
 
 }  // namespace trireme::tasks

@@ -18,6 +18,9 @@
 namespace trireme::train {
 namespace {
 
+constexpr std::string_view kNameCharacters =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+
 void check_allowed(std::vector<Field>& fields, const ResumeConfig& resume) {
   for (const std::string& key : split_list(resume.allow, ',')) {
     find_field(fields, key, "resume.allow");
@@ -56,11 +59,31 @@ std::vector<Field> fields_of(RunConfig& config) {
   keys.add("checkpoint", config.checkpoint);
   keys.add("output", config.output);
   keys.add("resume", config.resume);
+  for (NamedCallback& named : config.callbacks) named.callback->add_keys(keys);
   return keys.take();
 }
 
-RunConfig default_config(TaskTable tasks, const std::string& name) {
+namespace {
+
+void add_callbacks(CallbackTable table, std::vector<NamedCallback>& callbacks) {
+  for (const CallbackKind& kind : table) {
+    const bool is_name = !kind.name.empty() && kind.name.size() <= kMaxComparedBytes &&
+                         kind.name.find_first_not_of(kNameCharacters) == std::string_view::npos;
+    TRIREME_CHECK(is_name, "the program has a callback named \"", shown(kind.name),
+                  "\"; expected letters, digits and _");
+    TRIREME_CHECK(std::ranges::count(callbacks, kind.name, &NamedCallback::name) == 0,
+                  "the program has two callbacks named \"", kind.name, "\"; rename one");
+    callbacks.push_back({std::string(kind.name), kind.make()});
+  }
+}
+
+}  // namespace
+
+RunConfig default_config(const Offer& offer, const std::string& name) {
   RunConfig config;
+  add_callbacks(offer.callbacks, config.callbacks);
+  add_callbacks(built_in_callbacks(), config.callbacks);
+  const TaskTable tasks = offer.tasks;
   if (tasks.empty()) return config;
   const TaskKind* const found = name.empty() ? &tasks.front() : find_choice(tasks, name);
   if (found == nullptr) {
@@ -116,6 +139,7 @@ RunConfig parse_saved_config(std::string_view toml, const std::string& source,
     RunConfig config;
     config.task_choice = like.task_choice;
     config.task = like.task;
+    config.callbacks = like.callbacks;
     assign_values(config, table, source);
     return config;
   } catch (const ConfigError& error) {
@@ -139,12 +163,12 @@ RunConfig parse_saved_model(std::string_view toml, const std::string& source,
   return config;
 }
 
-RunConfig parse_config(std::string_view toml, const std::string& source, TaskTable tasks,
+RunConfig parse_config(std::string_view toml, const std::string& source, const Offer& offer,
                        std::span<const Override> overrides) {
   const toml::table table = parse_table(toml, source);
   const auto named = std::ranges::find(overrides, "task.name", &Override::first);
   RunConfig config =
-      default_config(tasks, named == overrides.end() ? task_name(table) : named->second);
+      default_config(offer, named == overrides.end() ? task_name(table) : named->second);
   assign_values(config, table, source);
   std::vector<Field> fields = fields_of(config);
   for (const auto& [key, text] : overrides) {
@@ -156,11 +180,11 @@ RunConfig parse_config(std::string_view toml, const std::string& source, TaskTab
   return config;
 }
 
-RunConfig load_config(const std::filesystem::path& path, TaskTable tasks,
+RunConfig load_config(const std::filesystem::path& path, const Offer& offer,
                       std::span<const Override> overrides) {
   TRIREME_CHECK(std::filesystem::is_regular_file(path), "config ", path.string(),
                 " does not exist; examples/demo.toml is one to start from");
-  return parse_config(read_file(path, kMaxTomlBytes), path.string(), tasks, overrides);
+  return parse_config(read_file(path, kMaxTomlBytes), path.string(), offer, overrides);
 }
 
 std::vector<Override> settings(const RunConfig& config) {
@@ -201,7 +225,8 @@ void describe(std::vector<Field> fields, std::ostringstream& out) {
 
 }  // namespace
 
-std::string describe_config(TaskTable tasks) {
+std::string describe_config(const Offer& offer) {
+  const TaskTable tasks = offer.tasks;
   std::ostringstream out;
   for (const TaskKind& kind : tasks) {
     if (tasks.size() > 1)
@@ -213,6 +238,7 @@ std::string describe_config(TaskTable tasks) {
   }
   if (tasks.size() > 1) out << "\nevery task\n";
   RunConfig common;
+  common.callbacks = default_config(offer).callbacks;
   describe(fields_of(common), out);
   return out.str();
 }

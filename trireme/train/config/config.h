@@ -3,6 +3,7 @@
 // Each section is a struct of keys (base/key.h), in the header of what it configures.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -15,10 +16,13 @@
 
 #include "trireme/base/bounds.h"
 #include "trireme/base/key.h"
+#include "trireme/train/callbacks/callback.h"
+#include "trireme/train/callbacks/named_callback.h"
 #include "trireme/train/config/parallel_config.h"
 #include "trireme/train/config/train_config.h"
 #include "trireme/train/offload/offload_config.h"
 #include "trireme/train/optimizer/optimizer_config.h"
+#include "trireme/train/task/copy_box.h"
 #include "trireme/train/task/task.h"
 
 namespace trireme::train {
@@ -61,31 +65,20 @@ struct ResumeConfig {
   TRIREME_KEYS_END()
 };
 
-// The task of a config, copied with it. Empty: the config has the common keys only.
-class TaskBox {
- public:
-  TaskBox() = default;
-  TaskBox(std::unique_ptr<Task> task) : task_(std::move(task)) {}
-  TaskBox(const TaskBox& other) : task_(other.task_ ? other.task_->clone() : nullptr) {}
-  TaskBox(TaskBox&&) = default;
-  TaskBox& operator=(TaskBox other) {
-    task_ = std::move(other.task_);
-    return *this;
-  }
+// What a program offers to its configs: tasks by name, and callbacks of its own beside the built-in
+// ones. Its own run first, in their order.
+struct Offer {
+  template <std::convertible_to<TaskTable> Tasks>
+  Offer(const Tasks& offered, CallbackTable own = {}) : tasks(offered), callbacks(own) {}
 
-  explicit operator bool() const { return task_ != nullptr; }
-  Task& operator*() { return *task_; }
-  const Task& operator*() const { return *task_; }
-  Task* operator->() { return task_.get(); }
-  const Task* operator->() const { return task_.get(); }
-
- private:
-  std::unique_ptr<Task> task_;
+  TaskTable tasks;
+  CallbackTable callbacks;
 };
 
 struct RunConfig {
   TaskChoice task_choice;
-  TaskBox task;
+  CopyBox<Task> task;
+  std::vector<NamedCallback> callbacks;  // in the order in which they run
   DataConfig data;
   TrainConfig train;
   OptimizerConfig optimizer;
@@ -115,16 +108,17 @@ struct RunConfig {
 // "train.steps" -> "10", as text.
 using Override = std::pair<std::string, std::string>;
 
-// The defaults of the task that `tasks` names so.
-// Throws: ConfigError for an unknown name (with the nearest known one)
-RunConfig default_config(TaskTable tasks, const std::string& name = "");
+// The defaults of the task of that name; "": of the first.
+// Throws: ConfigError for an unknown name (with the nearest known one), and when two callbacks have
+//         one name
+RunConfig default_config(const Offer& offer, const std::string& name = "");
 
-// Reads the config of a task among `tasks`, by task.name.
+// Reads the config of one of the tasks, by task.name.
 // Throws: ConfigError on an unknown key or task (with the nearest known one), a wrong type, an
 //         unknown value
-RunConfig parse_config(std::string_view toml, const std::string& source, TaskTable tasks,
+RunConfig parse_config(std::string_view toml, const std::string& source, const Offer& offer,
                        std::span<const Override> overrides = {});
-RunConfig load_config(const std::filesystem::path& path, TaskTable tasks,
+RunConfig load_config(const std::filesystem::path& path, const Offer& offer,
                       std::span<const Override> overrides = {});
 
 // Reads the config that a run has written into its checkpoint, with the keys of the task of `like`.
@@ -155,6 +149,6 @@ std::string to_toml(const RunConfig& config);
 
 // Every key with its default and meaning, one per line, for --help: those of every task, then the
 // common ones.
-std::string describe_config(TaskTable tasks);
+std::string describe_config(const Offer& offer);
 
 }  // namespace trireme::train

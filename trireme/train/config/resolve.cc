@@ -115,6 +115,21 @@ void check_train(const RunConfig& config) {
                 train.spike_factor, "; expected 0 (never) or above 1, such as 3");
 }
 
+// The metrics that an evaluation's line will have; none when the config does not evaluate.
+std::vector<std::string> evaluated_metrics(const RunConfig& config) {
+  if (config.train.evaluate_interval == 0) return {};
+  std::vector<std::string> names = {"validation_loss", "loss", "grad_norm"};
+  for (const Metric& metric : config.task->metrics()) {
+    names.push_back(metric.name);
+    names.push_back("validation_" + metric.name);
+  }
+  for (const NamedCallback& named : config.callbacks) {
+    if (named.callback->is_on())
+      std::ranges::copy(named.callback->metric_names(), std::back_inserter(names));
+  }
+  return names;
+}
+
 }  // namespace
 
 void resolve(RunConfig& config, int num_ranks) {
@@ -122,7 +137,12 @@ void resolve(RunConfig& config, int num_ranks) {
   resolve_ranks(config.parallel, num_ranks);
   check_train(config);
   parse_parameter_groups(config.optimizer.groups);
-  if (config.task) config.task->check(config);
+  if (!config.task) return;
+  config.task->check(config);
+  const std::vector<std::string> metrics = evaluated_metrics(config);
+  for (const NamedCallback& named : config.callbacks) {
+    if (named.callback->is_on()) named.callback->check(config, metrics);
+  }
 }
 
 }  // namespace trireme::train

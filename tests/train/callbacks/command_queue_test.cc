@@ -1,0 +1,70 @@
+#include "trireme/train/callbacks/command_queue.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/harness/temporary_folder.h"
+#include "trireme/base/file/file.h"
+
+namespace trireme::train {
+namespace {
+
+constexpr std::chrono::milliseconds kLong = std::chrono::minutes(2);
+
+TEST(CommandQueue, GivesInputAndVariablesInOrder) {
+  const harness::TemporaryFolder folder;
+  CommandQueue queue(kLong);
+  const std::string file = (folder / "out").string();
+  for (const char* name : {"first", "second"}) {
+    queue.add({.name = name,
+               .command = "{ echo $NAME $((1 + 1)); cat; } >> \"$FILE\"",
+               .input = std::string(name) + " input\n",
+               .variables = {std::string("NAME=") + name, "FILE=" + file}});
+  }
+  queue.finish();
+  EXPECT_EQ(queue.take_failures(), std::vector<std::string>());
+  EXPECT_EQ(read_file(file), "first 2\nfirst input\nsecond 2\nsecond input\n");
+}
+
+TEST(CommandQueue, SaysHowACommandFailed) {
+  CommandQueue queue(kLong);
+  queue.add({.name = "a", .command = "exit 3"});
+  queue.add({.name = "b", .command = "kill -9 $$"});
+  queue.add({.name = "c", .command = "true"});
+  queue.finish();
+  EXPECT_EQ(queue.take_failures(),
+            (std::vector<std::string>{"a ended with code 3", "b was ended by signal 9"}));
+  EXPECT_TRUE(queue.take_failures().empty());
+}
+
+// The input is larger than a pipe holds.
+TEST(CommandQueue, ACommandNeedNotReadItsInput) {
+  CommandQueue queue(kLong);
+  queue.add({.name = "deaf", .command = "true", .input = std::string(1 << 20, 'x')});
+  queue.add(
+      {.name = "counts", .command = "test $(wc -c) = 1048576", .input = std::string(1 << 20, 'x')});
+  queue.finish();
+  EXPECT_TRUE(queue.take_failures().empty());
+}
+
+TEST(CommandQueue, KillsWhatTakesTooLongWithItsChildren) {
+  const harness::TemporaryFolder folder;
+  CommandQueue queue(std::chrono::seconds(1));
+  queue.add({.name = "slow", .command = "sleep 1000 & sleep 1000"});
+  queue.finish();
+  EXPECT_EQ(queue.take_failures(),
+            std::vector<std::string>{"slow was killed after 1 s (command.timeout_seconds)"});
+}
+
+TEST(CommandQueue, DropsWhatItCannotKeepUpWith) {
+  CommandQueue queue(kLong);
+  queue.add({.name = "blocks", .command = "sleep 1000"});
+  for (size_t i = 0; i < CommandQueue::kMaxWaiting + 2; ++i) {
+    queue.add({.name = "waits", .command = "true"});
+  }
+  const auto failures = queue.take_failures();
+  ASSERT_GE(failures.size(), 1U);
+  EXPECT_EQ(failures.front(), "waits was left out: 100 commands wait already");
+}  // the destructor kills the first
+
+}  // namespace
+}  // namespace trireme::train

@@ -1,0 +1,56 @@
+#include "trireme/train/callbacks/event_commands.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/train/text_run.h"
+#include "trireme/base/file/file.h"
+
+namespace trireme::train {
+namespace {
+
+class EventCommandsTest : public TextRun {};
+
+TEST_F(EventCommandsTest, RunOnceForEachEvent) {
+  const std::string file = (folder_ / "events").string();
+  const std::string note = "echo $TRIREME_EVENT $TRIREME_STEP >> '" + file + "'";
+  train(config("a", {{"train.steps", "4"},
+                     {"train.evaluate_interval", "3"},
+                     {"train.evaluate_sequences", "8"},
+                     {"command.on_start", note},
+                     {"command.on_evaluate", note},
+                     {"command.on_step", note},
+                     {"command.on_checkpoint", note},
+                     {"command.on_stop", note}}),
+        2);
+  EXPECT_EQ(read_file(file),
+            "on_start 0\non_step 1\non_step 2\non_checkpoint 2\non_evaluate 3\non_step 3\n"
+            "on_evaluate 4\non_step 4\non_checkpoint 4\non_stop 4\n");
+}
+
+TEST_F(EventCommandsTest, GetTheMetricsAndTheCheckpoint) {
+  const std::string folder = (folder_ / "").string();
+  train(config("a", {{"train.steps", "2"},
+                     {"command.on_checkpoint",
+                      "cat > '" + folder + "line'; ls \"$TRIREME_CHECKPOINT\" > '" + folder +
+                          "files'; test -f \"$TRIREME_FOLDER/metrics.jsonl\""}}),
+        1);
+  EXPECT_EQ(nlohmann::json::parse(read_file(folder_ / "line")), metrics("a").back());
+  EXPECT_NE(read_file(folder_ / "files").find("manifest.json"), std::string::npos);
+}
+
+// A failing command is told, and the run goes on.
+TEST_F(EventCommandsTest, AFailureEndsNothing) {
+  struct Observer : TrainObserver {
+    std::vector<std::string> lines;
+    void on_finding(const std::string& line) override { lines.push_back(line); }
+  } observer;
+  const RunConfig failing = config("a", {{"command.on_checkpoint", "exit 7"}});
+  harness::run_ranks(1, [&](comm::Communicator& world) {
+    const std::atomic<bool> stop = false;
+    EXPECT_EQ(Trainer(failing, world, observer).run(stop), Outcome::kFinished);
+  });
+  EXPECT_EQ(observer.lines, std::vector<std::string>(3, "command.on_checkpoint ended with code 7"));
+}
+
+}  // namespace
+}  // namespace trireme::train

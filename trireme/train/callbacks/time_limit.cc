@@ -1,0 +1,28 @@
+#include "trireme/train/callbacks/time_limit.h"
+
+#include <algorithm>
+
+#include "trireme/base/error.h"
+
+namespace trireme::train::inline internal {
+
+void TimeLimit::on_start(RunView& /*run*/) { start_ = last_ = now_(); }
+
+void TimeLimit::on_step(RunView& run) {
+  const Clock::time_point now = now_();
+  longest_step_ = std::max(longest_step_, now - last_);
+  last_ = now;
+  const auto limit = std::chrono::seconds(config_.time_limit_seconds);
+  if (now - start_ + longest_step_ + longest_checkpoint_ < limit) return;
+  run.stop(concat("train.time_limit_seconds (", config_.time_limit_seconds,
+                  ") leaves no time for another step"),
+           /*for_good=*/false);
+}
+
+void TimeLimit::on_checkpoint(RunView& /*run*/, const std::filesystem::path& /*checkpoint*/) {
+  const Clock::time_point now = now_();
+  longest_checkpoint_ = std::max(longest_checkpoint_, now - last_);
+  last_ = now;
+}
+
+}  // namespace trireme::train::inline internal

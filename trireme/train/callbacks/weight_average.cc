@@ -1,0 +1,72 @@
+#include "trireme/train/callbacks/weight_average.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "trireme/train/callbacks/callback_state.h"
+
+namespace trireme::train::inline internal {
+
+std::unique_ptr<Callback> WeightAverage::clone() const {
+  auto copy = std::make_unique<WeightAverage>();
+  copy->config_ = config_;
+  return copy;
+}
+
+void WeightAverage::build(const std::vector<parallel::Shard>& shards) {
+  averages_.clear();
+  for (const parallel::Shard& shard : shards) {
+    const auto dtype = c10::promoteTypes(shard.weights.scalar_type(), c10::ScalarType::Float);
+    averages_.push_back({.name = shard.name,
+                         .local = shard.weights.detach().to(dtype, false, /*copy=*/true),
+                         .layout = shard.layout,
+                         .rank = shard.rank});
+  }
+}
+
+void WeightAverage::on_step(RunView& run) {
+  if (run.metrics().skipped) return;
+  const bool is_first = num_steps_ == 0;
+  if (run.step() <= config_.start) return;
+  const auto n = static_cast<double>(num_steps_);
+  const double decay = std::min(config_.decay, (1 + n) / (10 + n));
+  const at::NoGradGuard no_gradient;
+  const std::vector<parallel::Shard>& shards = run.shards();
+  for (size_t i = 0; i < shards.size(); ++i) {
+    at::Tensor& average = averages_[i].local;
+    if (is_first) {
+      average.copy_(shards[i].weights);
+    } else {
+      average.lerp_(shards[i].weights.to(average.scalar_type()), 1 - decay);
+    }
+  }
+  ++num_steps_;
+}
+
+void WeightAverage::on_evaluate(RunView& run) {
+  if (num_steps_ == 0) return;
+  const at::NoGradGuard no_gradient;
+  std::vector<at::Tensor> weights;
+  const std::vector<parallel::Shard>& shards = run.shards();
+  for (size_t i = 0; i < shards.size(); ++i) {
+    weights.push_back(shards[i].weights.detach().clone());
+    shards[i].weights.copy_(averages_[i].local);
+  }
+  run.spread_weights();
+  const std::optional<double> loss = run.evaluate();
+  for (size_t i = 0; i < shards.size(); ++i) shards[i].weights.copy_(weights[i]);
+  run.spread_weights();
+  if (loss) run.add_metric("average_validation_loss", *loss);
+}
+
+std::string WeightAverage::state() const {
+  return write_state({{"num_steps", static_cast<double>(num_steps_)}});
+}
+
+void WeightAverage::restore(const std::string& state) {
+  num_steps_ = count_in(read_state(state, "average", {"num_steps"}), "num_steps", "average");
+}
+
+}  // namespace trireme::train::inline internal

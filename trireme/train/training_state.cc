@@ -1,0 +1,128 @@
+#include "trireme/train/training_state.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "trireme/base/error.h"
+#include "trireme/train/parallel/gradient_compression.h"
+#include "trireme/train/resume.h"
+#include "trireme/train/run/out_of_memory.h"
+
+namespace trireme::train::inline internal {
+namespace {
+
+namespace fs = std::filesystem;
+
+OffloadOptions offload_options(const RunConfig& config) {
+  const OffloadConfig& offload = config.offload;
+  return {.place = offload.optimizer,
+          .folder = offload.folder.empty() ? fs::path(config.output.folder) / "offload"
+                                           : fs::path(offload.folder),
+          .buffer_bytes = offload.buffer_bytes};
+}
+
+LossScale make_loss_scale(const TrainConfig& train) {
+  if (train.precision != c10::kHalf) return {};
+  return LossScale({.initial = train.loss_scale, .growth_interval = train.loss_scale_interval});
+}
+
+// The states that callbacks have in a checkpoint.
+std::map<std::string, std::string> saved_callbacks(const fs::path& path,
+                                                   comm::Communicator& world) {
+  std::map<std::string, std::string> saved;
+  checkpoint::run_or_throw(world, [&](const checkpoint::Peers&) {
+    saved = parse_state(checkpoint::inspect(path).state, path.string()).callbacks;
+  });
+  return saved;
+}
+
+}  // namespace
+
+TrainingState::TrainingState(const RunConfig& config, const mesh::DeviceMesh& mesh,
+                             comm::Communicator& world, Callbacks& callbacks,
+                             std::shared_ptr<const bool> overlap, checkpoint::OnWait on_wait)
+    : config_(config),
+      mesh_(mesh),
+      world_(world),
+      callbacks_(callbacks),
+      overlap_(std::move(overlap)),
+      on_wait_(std::move(on_wait)),
+      hook_(make_gradient_hook(config.train)),
+      loss_scale_(make_loss_scale(config.train)),
+      bad_steps_({.max_skipped = config.train.skip_bad_steps,
+                  .spike_factor = config.train.spike_factor}) {}
+
+void TrainingState::build() {
+  optimizer_.reset();
+  model_.reset();
+  model_.emplace(config_, mesh_, hook_, overlap_);
+  // The optimizer's states may be a file that takes long to make.
+  const auto make_optimizer = [this](const checkpoint::Peers&) {
+    try {
+      optimizer_.emplace(model_->shards(), config_.optimizer,
+                         WeightOptions{.master_weights = config_.train.master_weights,
+                                       .stochastic_rounding = config_.train.stochastic_rounding,
+                                       .seed = config_.train.seed,
+                                       .parameters = model_->parameter_names()},
+                         offload_options(config_));
+    } catch (...) {
+      rethrow_with_memory_advice();
+    }
+  };
+  checkpoint::run_or_throw(world_, make_optimizer, on_wait_);
+  callbacks_.build(model_->shards());
+}
+
+RunState TrainingState::load(const fs::path& path) {
+  auto entries = checkpoint_entries(model_->shards(), *optimizer_);
+  auto residuals = compression_entries();
+  compression_restarted_ = !has_compression_state(path, residuals, world_);
+  if (!compression_restarted_) std::ranges::move(residuals, std::back_inserter(entries));
+  Callbacks::Wanted wanted = callbacks_.wanted(saved_callbacks(path, world_));
+  std::ranges::move(wanted.entries, std::back_inserter(entries));
+  if (compression_restarted_) wanted.ignored.emplace_back(kCompressionPrefix);
+  RunState state;
+  try {
+    state = parse_state(
+        checkpoint::load(path, entries, world_, {.ignored = wanted.ignored, .on_wait = on_wait_}),
+        path.string());
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(error.what() + describe_changes(path, config_));
+  }
+  if (compression_restarted_) restart_compression(hook_.get(), config_.train, state.step);
+  model_->end_step();  // each rank has read its part of the weights
+  optimizer_->set_num_steps(state.optimizer_steps);
+  if (state.loss_scale > 0) loss_scale_.restore(state.loss_scale, state.loss_scale_steps);
+  bad_steps_.restore(state.bad_steps);
+  noise_.restore(state.noise);
+  callbacks_.restore(state.callbacks);
+  return state;
+}
+
+void TrainingState::save(const fs::path& root, RunState position) {
+  position.optimizer_steps = optimizer_->num_steps();
+  position.config = to_toml(config_);
+  position.loss_scale = loss_scale_.scale();
+  position.loss_scale_steps = loss_scale_.good_steps();
+  position.bad_steps = bad_steps_.state();
+  position.noise = noise_.state();
+  position.callbacks = callbacks_.states();
+  auto entries = checkpoint_entries(model_->shards(), *optimizer_);
+  std::ranges::move(compression_entries(), std::back_inserter(entries));
+  std::ranges::move(callbacks_.entries(), std::back_inserter(entries));
+  checkpoint::save(root, position.step, entries, to_json(position), world_,
+                   {.keep = static_cast<int>(config_.checkpoint.keep), .on_wait = on_wait_});
+}
+
+int64_t TrainingState::compression_bytes() const {
+  return internal::compression_bytes(hook_.get());
+}
+
+std::vector<checkpoint::Entry> TrainingState::compression_entries() const {
+  return internal::compression_entries(hook_.get(), mesh_.axes());
+}
+
+}  // namespace trireme::train::inline internal

@@ -1,0 +1,77 @@
+// Everything that training changes, and a checkpoint of it: the weights, the optimizer's states,
+// the callbacks', and what the numerics carry from step to step.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "trireme/checkpoint/checkpoint.h"
+#include "trireme/comm/communicator.h"
+#include "trireme/mesh/device_mesh.h"
+#include "trireme/parallel/data/gradient_hook.h"
+#include "trireme/train/callbacks/callbacks.h"
+#include "trireme/train/config/config.h"
+#include "trireme/train/numerics/bad_steps.h"
+#include "trireme/train/numerics/gradient_noise.h"
+#include "trireme/train/numerics/loss_scale.h"
+#include "trireme/train/optimizer/optimizer.h"
+#include "trireme/train/parallel/parallel_model.h"
+#include "trireme/train/state.h"
+
+namespace trireme::train::inline internal {
+
+// Not thread safe. All that it is made from must outlive it. Every function is collective: every
+// rank of the world calls it.
+class TrainingState {
+ public:
+  // overlap: see ParallelModel. on_wait: called while ranks wait for others' disks.
+  TrainingState(const RunConfig& config, const mesh::DeviceMesh& mesh, comm::Communicator& world,
+                Callbacks& callbacks, std::shared_ptr<const bool> overlap,
+                checkpoint::OnWait on_wait);
+
+  // Builds the model with the stages of the config, replacing an earlier one, and its optimizer.
+  // Throws: ConfigError, CommError
+  void build();
+
+  // Fills in all of it from a checkpoint, which may come from another layout. Returns the run's
+  // position.
+  // Throws: CheckpointError
+  RunState load(const std::filesystem::path& path);
+
+  // Writes `root`/step-…. position: its fields for what this object holds are filled in.
+  // Throws: as checkpoint::save()
+  void save(const std::filesystem::path& root, RunState position);
+
+  ParallelModel& model() { return *model_; }
+  const ParallelModel& model() const { return *model_; }
+  Optimizer& optimizer() { return *optimizer_; }
+  const Optimizer& optimizer() const { return *optimizer_; }
+  LossScale& loss_scale() { return loss_scale_; }
+  BadSteps& bad_steps() { return bad_steps_; }
+  GradientNoise& noise() { return noise_; }
+
+  int64_t compression_bytes() const;  // of this rank's residuals
+  // Whether load() found residuals that do not fit, so that they start from zero.
+  bool compression_restarted() const { return compression_restarted_; }
+
+ private:
+  std::vector<checkpoint::Entry> compression_entries() const;
+
+  const RunConfig& config_;
+  const mesh::DeviceMesh& mesh_;
+  comm::Communicator& world_;
+  Callbacks& callbacks_;
+  std::shared_ptr<const bool> overlap_;
+  checkpoint::OnWait on_wait_;
+  std::shared_ptr<parallel::GradientHook> hook_;  // null without compression
+  std::optional<ParallelModel> model_;
+  std::optional<Optimizer> optimizer_;
+  LossScale loss_scale_;
+  BadSteps bad_steps_;
+  GradientNoise noise_;
+  bool compression_restarted_ = false;
+};
+
+}  // namespace trireme::train::inline internal
