@@ -187,7 +187,7 @@ void Console::on_end(train::Outcome outcome) {
   }
   if (outcome == train::Outcome::kStopped) {
     print_line("stopped on request; run the same command again to continue");
-  } else if (num_new_steps_ == 0) {
+  } else if (outcome == train::Outcome::kFinished && num_new_steps_ == 0) {
     print_line(format("done    all %lld steps were finished before; more with --train.steps=%lld",
                       static_cast<long long>(num_steps_), static_cast<long long>(2 * num_steps_)));
   }

@@ -59,6 +59,21 @@ TEST_F(BestCheckpointTest, IsMadeAgainAfterAKillBeforeItWasKept) {
   EXPECT_EQ(kept("a"), before);
 }
 
+// A step that is saved anyway is not saved again with the next one.
+TEST_F(BestCheckpointTest, AsksOnlyForItsOwnStep) {
+  train(watching("a", "smallest",
+                 {{"train.steps", "4"},
+                  {"train.evaluate_interval", "2"},
+                  {"checkpoint.interval", "2"},
+                  {"checkpoint.keep", "10"}}),
+        1);
+  std::vector<std::string> names;
+  for (const fs::path& path : checkpoint::list(folder_ / "a" / "checkpoints")) {
+    names.push_back(path.filename());
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"step-000002", "step-000004"}));
+}
+
 TEST_F(BestCheckpointTest, ItsValueIsKeptOverAResume) {
   train(watching("a", "largest", {{"train.steps", "3"}}), 1);
   const auto before = kept("a");

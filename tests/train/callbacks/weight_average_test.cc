@@ -117,12 +117,11 @@ TEST_F(WeightAverageTest, IsEvaluatedBesideTheWeights) {
 
 TEST_F(WeightAverageTest, ACheckpointWithoutItIsResumedWithIt) {
   train(config("a", {{"train.steps", "4"}}), 1);
-  const std::vector<Override> allow = {{"resume.allow", "average.decay"}};
-  train(config("a", with_average(allow)), 1);
+  train(config("a", with_average()), 1);
   const Tensors all = tensors("a", 6);
   EXPECT_GT(averages(all).size(), 10U);
   // And with it, without.
-  train(config("a", {{"train.steps", "8"}, {"resume.allow", "average.decay"}}), 1);
+  train(config("a", {{"train.steps", "8"}}), 1);
   EXPECT_TRUE(averages(tensors("a", 8)).empty());
 }
 

@@ -15,9 +15,9 @@ namespace trireme::train::inline internal {
 
 struct WeightAverageConfig {
   TRIREME_KEYS_BEGIN(WeightAverageConfig)
-  TRIREME_KEY(double, decay, 0, kMustStay,
+  TRIREME_KEY(double, decay, 0, kMayChange,
               "moving average of the weights with this decay, such as 0.999; 0 = none", kDecay)
-  TRIREME_KEY(int64_t, start, 0, kMustStay, "steps before the first weights are averaged",
+  TRIREME_KEY(int64_t, start, 0, kMayChange, "steps before the first weights are averaged",
               Range{0, kMaxSteps})
   TRIREME_KEYS_END()
 };
