@@ -25,10 +25,9 @@ using Clock = std::chrono::steady_clock;
 using Batches = std::vector<dataset::Batch>;
 
 // This rank's microbatches [begin, end) of a step. Steps count from 0 here.
-Batches load_microbatches(const dataset::BatchLoader& loader, int64_t step, int64_t begin,
-                          int64_t end) {
+Batches read_microbatches(dataset::BatchReader& reader, int64_t step, int64_t begin, int64_t end) {
   Batches batches;
-  for (int64_t i = begin; i < end; ++i) batches.push_back(loader.microbatch(step, i));
+  for (int64_t i = begin; i < end; ++i) batches.push_back(reader.read(step, i));
   return batches;
 }
 
@@ -45,19 +44,21 @@ struct Report {
   double peak_rss = 0;
   double leave = 0;
   double microbatch_squares = 0;  // see DistributedDataParallel
+  double data_seconds = 0;
 };
 
 // Returns the sum of all ranks' microbatch_squares.
 double add_reports(comm::Communicator& world, const Report& mine, StepResult& result) {
-  constexpr size_t kNumbers = 5;
+  constexpr size_t kNumbers = 6;
   const std::vector<double> all =
       gather(world, {mine.communication_seconds, mine.step_seconds, mine.peak_rss, mine.leave,
-                     mine.microbatch_squares});
+                     mine.microbatch_squares, mine.data_seconds});
   double squares = 0;
   StepMetrics& metrics = result.metrics;
   for (size_t at = 0; at < all.size(); at += kNumbers) {
-    const Report report{all[at], all[at + 1], all[at + 2], all[at + 3], all[at + 4]};
+    const Report report{all[at], all[at + 1], all[at + 2], all[at + 3], all[at + 4], all[at + 5]};
     metrics.step_seconds = std::max(metrics.step_seconds, report.step_seconds);
+    metrics.data_seconds = std::max(metrics.data_seconds, report.data_seconds);
     metrics.communication_fraction = std::max(metrics.communication_fraction,
                                               report.communication_seconds / report.step_seconds);
     metrics.peak_rss_bytes =
@@ -141,7 +142,7 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
   metrics.step = step;
 
   const Batches batches =
-      load_microbatches(context.batches, step - 1, 0, context.batches.num_microbatches());
+      read_microbatches(context.batches, step - 1, 0, context.batches.loader().num_microbatches());
   scope.enter(Phase::kForwardBackward);
   ParallelModel& model = context.model;
   const auto count = static_cast<double>(model.begin_step(batches));
@@ -170,7 +171,8 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
                    .step_seconds = in_seconds(Clock::now() - start),
                    .peak_rss = static_cast<double>(peak_rss_bytes()),
                    .leave = static_cast<double>(ask()),
-                   .microbatch_squares = model.microbatch_squares() * scale * scale},
+                   .microbatch_squares = model.microbatch_squares() * scale * scale,
+                   .data_seconds = in_seconds(context.batches.take_waiting())},
                   result);
   measure_noise(context, microbatch_squares, metrics);
   const Throughput throughput = config.task->throughput();
@@ -181,15 +183,16 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
 }
 
 std::optional<Evaluation> evaluate(const Task& task, ParallelModel& model,
-                                   const dataset::BatchLoader& batches,
+                                   dataset::BatchReader& batches,
                                    const std::function<bool()>& is_cut) {
   // Enough to keep a pipeline mostly full, but few enough that a request to stop is served soon.
   const int64_t at_once = int64_t{16} * model.mesh().size("pipeline");
   std::vector<double> sums, counts;
-  for (int64_t begin = 0; begin < batches.num_microbatches(); begin += at_once) {
+  const int64_t num_microbatches = batches.loader().num_microbatches();
+  for (int64_t begin = 0; begin < num_microbatches; begin += at_once) {
     if (begin > 0 && is_cut()) return std::nullopt;
-    const int64_t end = std::min(begin + at_once, batches.num_microbatches());
-    const Batches loaded = load_microbatches(batches, 0, begin, end);
+    const int64_t end = std::min(begin + at_once, num_microbatches);
+    const Batches loaded = read_microbatches(batches, 0, begin, end);
     std::ranges::copy(model.evaluate(loaded), std::back_inserter(sums));
     std::ranges::copy(model.num_terms(loaded), std::back_inserter(counts));
   }

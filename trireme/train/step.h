@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "trireme/dataset/batch_loader.h"
+#include "trireme/dataset/batch_reader.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/metrics/metrics.h"
 #include "trireme/train/numerics/bad_steps.h"
@@ -27,7 +27,7 @@ struct StepContext {
   LossScale& loss_scale;
   BadSteps& bad_steps;
   GradientNoise& noise;
-  const dataset::BatchLoader& batches;
+  dataset::BatchReader& batches;
   Profiler* profiler = nullptr;
 };
 
@@ -53,7 +53,7 @@ struct StepResult {
 // Runs step number `step`, from 1. If a request to stop reaches any rank meanwhile, the run ends
 // after this step.
 // Comm:       gradients and weights (see DistributedDataParallel), the norm's sums, and from each
-//             rank 8 bytes per microbatch and 40 more all-gathered
+//             rank 8 bytes per microbatch and 48 more all-gathered
 // Collective: every rank of the world
 // Throws:     ConfigError when the loss or a gradient is NaN or infinite and the step may not be
 //             skipped, with the step and the parameter
@@ -70,7 +70,7 @@ struct Evaluation {
 //             unit and microbatch gathered
 // Collective: every rank of the world
 std::optional<Evaluation> evaluate(const Task& task, ParallelModel& model,
-                                   const dataset::BatchLoader& batches,
+                                   dataset::BatchReader& batches,
                                    const std::function<bool()>& is_cut);
 
 }  // namespace trireme::train::inline internal

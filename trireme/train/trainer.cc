@@ -16,7 +16,7 @@
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/comm/objects.h"
-#include "trireme/dataset/batch_loader.h"
+#include "trireme/dataset/batch_reader.h"
 #include "trireme/mesh/device_mesh.h"
 #include "trireme/train/callbacks/callbacks.h"
 #include "trireme/train/parallel/layout.h"
@@ -24,6 +24,7 @@
 #include "trireme/train/parallel/replica_check.h"
 #include "trireme/train/parallel/stage_balance.h"
 #include "trireme/train/resume.h"
+#include "trireme/train/run/batches.h"
 #include "trireme/train/run/inputs.h"
 #include "trireme/train/run/out_of_memory.h"
 #include "trireme/train/run/run_folder.h"
@@ -81,8 +82,6 @@ class Trainer::Impl {
   void call(Event event, const fs::path& checkpoint = {});
   Outcome end(Outcome outcome);
   void rebalance();
-  dataset::BatchOptions batch_options(int64_t global_batch, const RunState& state,
-                                      bool uneven) const;
   void start_output();
   void report(const std::optional<std::string>& finding);
   void save();
@@ -99,13 +98,13 @@ class Trainer::Impl {
   std::optional<RunFolder> output_;  // rank 0
   DataIdentity data_;
   DataIdentity validation_;  // unknown without evaluation
-  std::optional<dataset::BatchLoader> batches_;
+  std::optional<dataset::BatchReader> batches_;
   Callbacks callbacks_;
   CallbackRequests requests_;
   OverlapChoice overlap_;
   TrainingState state_;
   std::optional<StageBalance> balance_;  // if layers may move
-  std::optional<dataset::BatchLoader> validation_batches_;
+  std::optional<dataset::BatchReader> validation_batches_;
   StepMetrics metrics_;  // of the last step
   std::optional<Profiler> profiler_;
   int64_t step_ = 0;                         // finished steps
@@ -172,11 +171,11 @@ Trainer::Impl::Impl(RunConfig config, comm::Communicator& world, TrainObserver& 
   const RunState state = checkpoint.empty() ? RunState{} : state_.load(checkpoint);
   step_ = state.step;
   batches_.emplace(config_.task->training(),
-                   batch_options(config_.train.global_batch, state, config_.train.uneven_batches));
+                   training_batches(config_, mesh_, {state.step, state.next_sample}),
+                   read_ahead(config_, config_.train.steps));
   if (const dataset::Source* const validation = config_.task->validation()) {
-    auto options = batch_options(evaluation_samples(config_), {}, /*uneven=*/true);
-    options.shuffle = false;
-    validation_batches_.emplace(*validation, options);
+    validation_batches_.emplace(*validation, validation_batches(config_, mesh_),
+                                read_ahead(config_, /*num_steps=*/1));
   }
   if (profile.num_steps > 0) {
     check_profile(profile, step_ + 1, config_.train.steps);
@@ -190,18 +189,6 @@ void Trainer::Impl::build_model() {
   if (config_.parallel.rebalance_interval > 0 && mesh_.size("pipeline") > 1) {
     balance_.emplace(state_.model().layout(), mesh_);
   }
-}
-
-dataset::BatchOptions Trainer::Impl::batch_options(int64_t global_batch, const RunState& state,
-                                                   bool uneven) const {
-  return {.global_batch = global_batch,
-          .micro_batch = config_.train.micro_batch,
-          .data_rank = mesh_.coordinate("data") * mesh_.size("shard") + mesh_.coordinate("shard"),
-          .data_size = static_cast<int>(config_.parallel.data),
-          .first_step = state.step,
-          .first_sample = state.next_sample,
-          .uneven = uneven,
-          .seed = config_.data.seed};
 }
 
 // Runs on rank 0 what reads files, for all ranks. The others wait for it, and fail if it fails.
@@ -338,7 +325,7 @@ void Trainer::Impl::leave_lost_folder() {
 
 void Trainer::Impl::write_checkpoint(const fs::path& root) {
   state_.save(root, {.step = step_,
-                     .next_sample = batches_->step_sample(step_),
+                     .next_sample = batches_->loader().step_sample(step_),
                      .data = data_,
                      .validation = validation_});
 }
@@ -350,8 +337,9 @@ void Trainer::Impl::call(Event event, const fs::path& checkpoint) {
 
 void Trainer::Impl::profile_pipeline() {
   if (!profiler_ || !profiler_->is_recording() || mesh_.size("pipeline") == 1) return;
-  profiler_->add_pipeline_run(state_.model().layout().schedule(batches_->num_microbatches()),
-                              mesh_.coordinate("pipeline"), state_.model().pipeline_profile());
+  profiler_->add_pipeline_run(
+      state_.model().layout().schedule(batches_->loader().num_microbatches()),
+      mesh_.coordinate("pipeline"), state_.model().pipeline_profile());
 }
 
 // Finishes the profile when it is due. Returns whether it was.
@@ -447,8 +435,8 @@ Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
   while (step_ < config_.train.steps) {
     Leave leave = train_step();
     const bool is_last = step_ == config_.train.steps;
-    const bool saves = is_due(config_.checkpoint.interval) || is_last ||
-                       std::exchange(requests_.checkpoint, false);
+    const bool is_requested = std::exchange(requests_.checkpoint, false);
+    const bool saves = is_due(config_.checkpoint.interval) || is_last || is_requested;
     if (saves) save();
     if (is_last) break;
     if (saves) leave = ask_again(leave);

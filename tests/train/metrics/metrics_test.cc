@@ -40,7 +40,7 @@ TEST(Metrics, HasTheKeysOfTheContract) {
   const auto json = nlohmann::json::parse(to_json({.step = 4}));
   for (const char* key :
        {"step", "loss", "grad_norm", "learning_rate", "tokens_per_second", "step_seconds",
-        "communication_fraction", "peak_rss_bytes", "gradient_bytes"}) {
+        "data_seconds", "communication_fraction", "peak_rss_bytes", "gradient_bytes"}) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
   EXPECT_FALSE(json.contains("validation_loss"));

@@ -38,6 +38,11 @@ struct DataConfig {
   TRIREME_KEYS_BEGIN(DataConfig)
   TRIREME_KEY(uint64_t, seed, 1, kMustStay, "order of the samples, and their augmentation",
               Range{0, kMaxSeed})
+  TRIREME_KEY(int64_t, workers, 1, kMayChange,
+              "threads per rank that read samples ahead of the step; 0 = the step reads them",
+              Range{0, 1024})
+  TRIREME_KEY(int64_t, ahead, 2, kMayChange, "microbatches that each worker may be ahead",
+              Range{1, 1024})
   TRIREME_KEYS_END()
 };
 

@@ -98,6 +98,7 @@ std::string to_json(const StepMetrics& metrics) {
       << ", \"learning_rate\": " << metrics.learning_rate << ", \"" << metrics.unit
       << "_per_second\": " << metrics.units_per_second
       << ", \"step_seconds\": " << metrics.step_seconds
+      << ", \"data_seconds\": " << metrics.data_seconds
       << ", \"communication_fraction\": " << metrics.communication_fraction
       << ", \"peak_rss_bytes\": " << metrics.peak_rss_bytes
       << ", \"gradient_bytes\": " << metrics.gradient_bytes;

@@ -26,6 +26,7 @@ struct StepMetrics {
   std::string unit = "tokens";
   double units_per_second = 0;
   double step_seconds = 0;
+  double data_seconds = 0;            // of it, waiting for samples; the slowest rank's
   double communication_fraction = 0;  // share of the step, the largest of the ranks
   int64_t peak_rss_bytes = 0;         // the largest of the ranks
   int64_t gradient_bytes = 0;         // that rank 0's gradients put on the wire

@@ -1,0 +1,74 @@
+// Reads microbatches, ahead of the step that asks for them.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "trireme/dataset/batch_loader.h"
+
+namespace trireme::dataset {
+
+struct BatchReaderOptions {
+  int num_workers = 0;    // threads that read ahead; 0: none, the caller reads
+  int64_t num_ahead = 2;  // microbatches per worker that are read or being read, at most
+  int64_t num_steps = 0;  // the run's; nothing is read ahead beyond
+};
+
+// Microbatches of a loader in their order: index 0, 1, … of a step, then the next step's. Another
+// position than the next one drops what was read ahead. What a microbatch holds does not depend on
+// the threads.
+// Memory: num_workers * num_ahead microbatches
+// One thread calls it.
+class BatchReader {
+ public:
+  // Throws: as BatchLoader
+  BatchReader(const Source& source, const BatchOptions& batches, const BatchReaderOptions& options);
+  // Waits for the microbatches that are being read.
+  ~BatchReader();
+  BatchReader(const BatchReader&) = delete;
+  BatchReader& operator=(const BatchReader&) = delete;
+
+  const BatchLoader& loader() const { return loader_; }
+
+  // Throws: what the source throws for this microbatch
+  Batch read(int64_t step, int64_t index);
+
+  // How long read() took since the last call.
+  std::chrono::nanoseconds take_waiting();
+
+ private:
+  // A microbatch in the queue. A worker fills it in.
+  struct Slot {
+    int64_t number = 0;  // step * num_microbatches + index
+    bool is_taken = false;
+    bool is_done = false;
+    std::optional<Batch> batch{};
+    std::exception_ptr error{};
+  };
+
+  void work();
+  void restart(int64_t number);
+  void refill();
+  void add_slot();
+
+  BatchLoader loader_;
+  BatchReaderOptions options_;
+  std::chrono::nanoseconds waiting_{};
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<Slot>> slots_;  // by number, without gaps
+  int64_t next_number_ = 0;                  // of the slot to add
+  bool is_ending_ = false;
+  std::vector<std::thread> workers_;  // last: they use all of the above
+};
+
+}  // namespace trireme::dataset
