@@ -5,7 +5,9 @@
 #include <ATen/ATen.h>
 
 #include "tests/dataset/data.h"
+#include "tests/harness/messages.h"
 #include "tests/harness/tensors.h"
+#include "trireme/base/error.h"
 #include "trireme/dataset/token_source.h"
 
 namespace trireme::dataset {
@@ -149,6 +151,37 @@ TEST_F(BatchLoaderTest, AMicrobatchThatDoesNotExistIsOurBug) {
   const BatchLoader loader(source_, {8, 4});
   EXPECT_THROW(loader.microbatch(0, 2), InternalError);
   EXPECT_THROW(loader.microbatch(-1, 0), InternalError);
+}
+
+// Sample i is a row of i + 1 numbers, or with another type, or another name.
+TEST(BatchLoader, SamplesThatAreNotAlikeAreRefused) {
+  class Uneven : public Source {
+   public:
+    explicit Uneven(int kind) : kind_(kind) {}
+    int64_t size() const override { return 4; }
+    NamedTensors get(int64_t index, std::optional<RandomKey> /*augmentation*/) const override {
+      if (index == 0 || kind_ == 0) return {{"x", at::zeros({2, 3})}};
+      if (kind_ == 1) return {{"x", at::zeros({2, index})}};
+      if (kind_ == 2) return {{"x", at::zeros({2, 3}, at::kLong)}};
+      if (kind_ == 3) return {{"y", at::zeros({2, 3})}};
+      return {};
+    }
+
+   private:
+    int kind_;
+  };
+  const auto error = [](int kind) {
+    const Uneven source(kind);
+    const BatchLoader loader(source, {.global_batch = 2, .micro_batch = 2, .shuffle = false});
+    return harness::message_of<ConfigError>([&] { loader.microbatch(0, 0); });
+  };
+  EXPECT_EQ(error(0), "");
+  EXPECT_EQ(error(1),
+            "a sample has \"x\" of [2, 1] Float and another of its batch \"x\" of [2, 3] Float; "
+            "expected all samples alike");
+  EXPECT_NE(error(2).find("\"x\" of [2, 3] Long"), std::string::npos);
+  EXPECT_NE(error(3).find("a sample has \"y\""), std::string::npos);
+  EXPECT_NE(error(4).find("a sample has 0 tensors"), std::string::npos);
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ class BatchLoader {
   int64_t first_sample(int64_t step, int64_t index) const;
 
   // Shapes:  -> each tensor [micro_batch, ...]; uneven: [0 to micro_batch, ...]
-  // Throws:  what the source throws
+  // Throws:  what the source throws; ConfigError when its samples are not alike
   Batch microbatch(int64_t step, int64_t index) const;
 
  private:

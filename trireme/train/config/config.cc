@@ -89,7 +89,7 @@ RunConfig default_config(const Offer& offer, const std::string& name) {
   if (found == nullptr) {
     const std::vector<std::string> names = names_of(tasks);
     throw ConfigError(concat("task.name is \"", shown(name), "\"; did you mean \"",
-                             nearest_name(names, name), "\"? There are ", in_words(names)));
+                             nearest_name(names, name), "\"? This program has ", in_words(names)));
   }
   config.task_choice.name = found->name;
   config.task = found->make();
