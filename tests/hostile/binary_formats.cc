@@ -4,12 +4,15 @@
 #include <cstring>
 #include <numeric>
 
+#include <ATen/ATen.h>
+
 #include "tests/hostile/format.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/comm/recorder/diagnosis.h"
 #include "trireme/comm/recorder/recorder.h"
 #include "trireme/comm/recorder/ring_layout.h"
+#include "trireme/dataset/image/image_records.h"
 #include "trireme/dataset/indexed_file.h"
 #include "trireme/dataset/indexed_file_writer.h"
 #include "trireme/dataset/token_source.h"
@@ -173,11 +176,66 @@ class RecorderRing : public Format {
   std::vector<std::string> rings_;
 };
 
+class ImageRecords : public Format {
+ public:
+  explicit ImageRecords(const std::filesystem::path& folder) : folder_(folder) {
+    std::filesystem::create_directories(folder);
+    images_ = std::string({0, 0, 8, 3, 0, 0, 0, 5, 0, 0, 0, 4, 0, 0, 0, 3}) + std::string(60, 'x');
+    labels_ = std::string({0, 0, 8, 1, 0, 0, 0, 5, 1, 0, 3, 2, 1});
+    cifar_ = std::string(size_t{2} * 3073, '\1');
+  }
+  std::string name() const override { return "images"; }
+
+  void write(Random& random) override {
+    std::string images = images_, labels = labels_, cifar = cifar_;
+    for (size_t count = 1 + random.below(2); count > 0; --count) {
+      switch (random.below(4)) {
+        case 0: put_edge(images, 4 + 4 * random.below(3), 4, random); break;
+        case 1: damage_bytes(images, random); break;
+        case 2: damage_bytes(labels, random); break;
+        default: damage_bytes(cifar, random); break;
+      }
+    }
+    put_file(folder_ / "images", images);
+    put_file(folder_ / "labels", labels);
+    put_file(folder_ / "cifar", cifar);
+    cut_ = random.below(images.size() + 1);
+  }
+
+  void read() override {
+    expect_refusal_or_sense([&] {
+      const auto source = dataset::open_idx(folder_ / "images", folder_ / "labels");
+      use(*source);
+      std::filesystem::resize_file(folder_ / "images", cut_);
+      use(*source);
+    });
+    for (const auto kind : {dataset::Cifar::k10, dataset::Cifar::k100}) {
+      expect_refusal_or_sense([&] { use(*dataset::open_cifar({folder_ / "cifar"}, kind)); });
+    }
+  }
+
+ private:
+  static void use(const dataset::ImageSource& source) {
+    for (int64_t i = 0; i < source.size(); ++i) {
+      expect_refusal_or_sense([&] {
+        const auto sample = source.get(i, std::nullopt);
+        const auto label = dataset::find_tensor(sample, "label").item<int64_t>();
+        require(label >= 0 && label < std::ssize(source.classes()), "a label beyond the classes");
+      });
+    }
+  }
+
+  std::filesystem::path folder_;
+  std::string images_, labels_, cifar_;
+  size_t cut_ = 0;
+};
+
 }  // namespace
 
 void add_binary_formats(Formats& formats, const std::filesystem::path& folder) {
   formats.push_back(std::make_unique<TokenFile>(folder / "tokens"));
   formats.push_back(std::make_unique<RecorderRing>(folder / "ring"));
+  formats.push_back(std::make_unique<ImageRecords>(folder / "images"));
 }
 
 }  // namespace trireme::hostile

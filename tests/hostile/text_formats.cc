@@ -12,6 +12,7 @@
 #include "trireme/dataset/bpe.h"
 #include "trireme/dataset/csv_source.h"
 #include "trireme/dataset/tokenizer.h"
+#include "trireme/train/callbacks/callback_state.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/metrics/metrics.h"
 #include "trireme/train/parallel/layout.h"
@@ -93,14 +94,20 @@ class Toml : public Format {
 
 class State : public Format {
  public:
+  static constexpr const char* kCallback = R"({"best": 1.5, "num_worse": 2})";
+
   std::string name() const override { return "state"; }
 
   void write(Random& random) override {
     const train::RunState state{.step = 7,
                                 .next_sample = 112,
                                 .optimizer_steps = 7,
-                                .config = train::to_toml(train::language_config())};
+                                .config = train::to_toml(train::language_config()),
+                                .callbacks = {{"early_stop", kCallback}}};
     auto value = ordered_json::parse(train::to_json(state));
+    if (random.one_in(3)) {
+      value["callbacks"]["early_stop"] = damaged_json(ordered_json::parse(kCallback), -1, random);
+    }
     if (random.one_in(3)) damage_text(value["config"].get_ref<std::string&>(), random);
     text_ = random.one_in(4) ? value.dump(-1, ' ', false, ordered_json::error_handler_t::replace)
                              : damaged_json(value, -1, random);
@@ -112,6 +119,10 @@ class State : public Format {
       train::parse_config(state.config, "step-7");
       require(train::parse_state(train::to_json(state), "again").step == state.step,
               "a state does not read back as it was written");
+      for (const auto& [name, callback] : state.callbacks) {
+        const auto numbers = train::read_state(callback, name, {"best", "num_worse"});
+        require(train::count_in(numbers, "num_worse", name) >= 0, "a count below 0");
+      }
     });
   }
 

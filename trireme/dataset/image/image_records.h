@@ -1,0 +1,36 @@
+// Images that lie in files as records of one size: MNIST's IDX and CIFAR's binary files. A sample
+// is read from the file when it is asked for; nothing but labels is kept.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trireme/dataset/image/image_source.h"
+
+namespace trireme::dataset {
+
+// IDX: a file of images [N, H, W] uint8 and one of labels [N] uint8, each with its sizes in front.
+// The classes are the numbers from 0 to the largest label, at least `num_classes` of them.
+// Throws: ConfigError with the path: not such a file, compressed, another length than its header
+//         says, or another number of labels than images; get() when the file has become shorter
+// Source: yann.lecun.com/exdb/mnist
+std::unique_ptr<ImageSource> open_idx(const std::filesystem::path& images,
+                                      const std::filesystem::path& labels, int64_t num_classes = 0);
+
+enum class Cifar {
+  k10,         // a label, then 32 x 32 values of red, of green, of blue
+  k100,        // a label of 20 coarse classes, one of 100 fine ones, then the values
+  k100Coarse,  // the same files with the coarse labels
+};
+
+// CIFAR's binary files, one after the other.
+// Throws: ConfigError with the path when its length is no whole number of records; get() also for a
+//         label beyond the classes, with the file and the record
+// Source: cs.toronto.edu/~kriz/cifar.html
+std::unique_ptr<ImageSource> open_cifar(const std::vector<std::filesystem::path>& paths,
+                                        Cifar kind);
+
+}  // namespace trireme::dataset
