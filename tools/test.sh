@@ -10,7 +10,7 @@ all=""
 [[ ${1:-} != --all ]] || { all=yes; shift; }
 tree=build/$preset
 # What the thread sanitizer cannot see, as libtorch is not compiled with it.
-[[ $preset != tsan ]] || export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp ${TSAN_OPTIONS:-}"
+[[ $preset != tsan ]] || export TSAN_OPTIONS="suppressions='$PWD/tests/tsan.supp' ${TSAN_OPTIONS:-}"
 
 # leave_out LABEL WHY: names the tests of a label that do not run.
 left_out=""
