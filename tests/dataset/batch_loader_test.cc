@@ -164,6 +164,7 @@ TEST(BatchLoader, SamplesThatAreNotAlikeAreRefused) {
       if (kind_ == 1) return {{"x", at::zeros({2, index})}};
       if (kind_ == 2) return {{"x", at::zeros({2, 3}, at::kLong)}};
       if (kind_ == 3) return {{"y", at::zeros({2, 3})}};
+      if (kind_ == 4) return {{"x", at::zeros({2, 3})}, {"y", at::zeros({2, 3})}};
       return {};
     }
 
@@ -181,7 +182,9 @@ TEST(BatchLoader, SamplesThatAreNotAlikeAreRefused) {
             "expected all samples alike");
   EXPECT_NE(error(2).find("\"x\" of [2, 3] Long"), std::string::npos);
   EXPECT_NE(error(3).find("a sample has \"y\""), std::string::npos);
-  EXPECT_NE(error(4).find("a sample has 0 tensors"), std::string::npos);
+  EXPECT_EQ(error(4),
+            "a sample has 2 tensors and another of its batch 1; expected all samples alike");
+  EXPECT_NE(error(5).find("a sample has 0 tensors"), std::string::npos);
 }
 
 }  // namespace

@@ -29,12 +29,14 @@ at::Tensor stacked(const std::vector<NamedTensors>& samples, size_t i) {
   at::Tensor all = at::empty(shape, first.second.options());
   auto* to = static_cast<std::byte*>(all.mutable_data_ptr());
   for (const NamedTensors& sample : samples) {
-    const bool fits = sample.size() == samples.front().size() && sample[i].first == first.first &&
+    TRIREME_CHECK(sample.size() == samples.front().size(), "a sample has ", sample.size(),
+                  " tensors and another of its batch ", samples.front().size(),
+                  "; expected all samples alike");
+    const bool fits = sample[i].first == first.first &&
                       sample[i].second.sizes() == first.second.sizes() &&
                       sample[i].second.scalar_type() == first.second.scalar_type();
-    TRIREME_CHECK(fits, "a sample has ",
-                  sample.size() > i ? describe(sample[i]) : concat(sample.size(), " tensors"),
-                  " and another of its batch ", describe(first), "; expected all samples alike");
+    TRIREME_CHECK(fits, "a sample has ", describe(sample[i]), " and another of its batch ",
+                  describe(first), "; expected all samples alike");
     const at::Tensor from = sample[i].second.contiguous();
     if (from.nbytes() > 0) std::memcpy(to, from.const_data_ptr(), from.nbytes());
     to += from.nbytes();

@@ -51,7 +51,6 @@ std::chrono::nanoseconds BatchReader::take_waiting() {
 }
 
 // Workers may still be reading what is dropped; they share their slots.
-// Workers that still read what is dropped share its slots.
 void BatchReader::restart(int64_t number) {
   slots_.clear();
   next_number_ = number;

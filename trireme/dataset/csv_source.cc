@@ -11,6 +11,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/base/shown.h"
+#include "trireme/dataset/as_config_error.h"
 
 namespace trireme::dataset {
 namespace {
@@ -150,12 +151,7 @@ std::vector<Row> read_rows(Reader& reader, const Row& header, const std::string&
 CsvSource::CsvSource(const std::filesystem::path& path, const CsvOptions& options,
                      const CsvSource* like) {
   const std::string name = path.string();
-  std::string text;
-  try {
-    text = read_file(path, options.max_bytes);
-  } catch (const Error& error) {
-    throw ConfigError(error.what());
-  }
+  const std::string text = as_config_error([&] { return read_file(path, options.max_bytes); });
   Reader reader(text, options.separator, name);
   Row header;
   TRIREME_CHECK(reader.next(header), name, " is empty; expected a line of column names");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/dataset/as_config_error.h"
 
 namespace trireme::dataset {
 namespace {
@@ -14,24 +15,12 @@ constexpr char kMagic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
 constexpr size_t kHeaderBytes = 34;
 constexpr const char* kRemake = "; make the files again with `trireme data prepare`";
 
-// Runs `action`. Errors of the file system become ConfigErrors, because the user can fix them.
-template <typename Action>
-auto as_config_error(Action action) {
-  try {
-    return action();
-  } catch (const ConfigError&) {
-    throw;
-  } catch (const Error& error) {
-    throw ConfigError(concat(error.what(), kRemake));
-  }
-}
-
 InputFile open(const std::filesystem::path& path) {
   std::error_code failure;
   TRIREME_CHECK(std::filesystem::is_regular_file(path, failure), "token file ", path.string(),
                 " does not exist: expected PREFIX.bin and PREFIX.idx",
                 "; make them with `trireme data prepare --output PREFIX`");
-  return as_config_error([&] { return InputFile(path); });
+  return as_config_error([&] { return InputFile(path); }, kRemake);
 }
 
 template <typename T>
@@ -101,11 +90,12 @@ TokenType token_type_for(int64_t vocab_size) {
 
 IndexedFile::IndexedFile(const std::string& prefix)
     : prefix_(prefix), idx_(open(idx_path(prefix))), bin_(open(bin_path(prefix))) {
-  as_config_error([&] {
+  const auto check = [this] {
     read_header();
     check_sequences();
     check_documents();
-  });
+  };
+  as_config_error(check, kRemake);
 }
 
 void IndexedFile::read_header() {
@@ -184,7 +174,8 @@ void IndexedFile::check_documents() {
 template <typename T>
 T IndexedFile::number(uint64_t table, int64_t index) const {
   std::byte bytes[sizeof(T)];
-  as_config_error([&] { idx_.read(table + static_cast<uint64_t>(index) * sizeof(T), bytes); });
+  as_config_error([&] { idx_.read(table + static_cast<uint64_t>(index) * sizeof(T), bytes); },
+                  kRemake);
   return load<T>(bytes);
 }
 
@@ -230,9 +221,10 @@ void IndexedFile::read(int64_t offset, std::span<int64_t> out) const {
                  offset, ", ", offset + size, ") of ", num_tokens_);
   const auto token_bytes = static_cast<size_t>(token_type_bytes(type_));
   const std::span<std::byte> bytes = std::as_writable_bytes(out);
-  as_config_error([&] {
+  const auto read = [&] {
     bin_.read(static_cast<uint64_t>(offset) * token_bytes, bytes.last(out.size() * token_bytes));
-  });
+  };
+  as_config_error(read, kRemake);
   switch (type_) {
     case TokenType::kUint8: return widen_in_place<uint8_t>(out);
     case TokenType::kInt8: return widen_in_place<int8_t>(out);

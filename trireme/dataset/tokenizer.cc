@@ -9,6 +9,7 @@
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
+#include "trireme/dataset/as_config_error.h"
 #include "trireme/dataset/bpe.h"
 
 namespace trireme::dataset {
@@ -48,11 +49,7 @@ std::string read_or_explain(const std::filesystem::path& path, size_t max_bytes)
   std::error_code ignored;
   TRIREME_CHECK(std::filesystem::is_regular_file(path, ignored), "tokenizer file ", path.string(),
                 " does not exist: `trireme data prepare` writes it beside the token files");
-  try {
-    return read_file(path, max_bytes);
-  } catch (const Error& error) {
-    throw ConfigError(error.what());
-  }
+  return as_config_error([&] { return read_file(path, max_bytes); });
 }
 
 }  // namespace

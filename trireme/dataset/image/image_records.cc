@@ -10,6 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
+#include "trireme/dataset/as_config_error.h"
 
 namespace trireme::dataset {
 namespace {
@@ -20,19 +21,11 @@ constexpr int64_t kMostSide = 1 << 14;  // pixels
 constexpr int64_t kMostClasses = 256;   // a label is a byte
 
 InputFile open(const fs::path& path) {
-  try {
-    return InputFile(path);
-  } catch (const Error& error) {
-    throw ConfigError(error.what());
-  }
+  return as_config_error([&] { return InputFile(path); });
 }
 
 void read(const InputFile& file, uint64_t offset, std::span<std::byte> out) {
-  try {
-    file.read(offset, out);
-  } catch (const Error& error) {
-    throw ConfigError(concat(error.what(), "; the data must stay as it is during a run"));
-  }
+  as_config_error([&] { file.read(offset, out); }, "; the data must stay as it is during a run");
 }
 
 std::vector<std::string> number_names(int64_t count) {
