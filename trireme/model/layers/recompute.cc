@@ -42,6 +42,21 @@ class RandomState {
   std::vector<std::pair<at::Generator, at::Tensor>> states_;
 };
 
+// Marks the thread as recomputing.
+class Recomputing {
+ public:
+  Recomputing() : before_(std::exchange(is_on, true)) {}
+  ~Recomputing() { is_on = before_; }
+  Recomputing(const Recomputing&) = delete;
+  Recomputing& operator=(const Recomputing&) = delete;
+
+  static thread_local bool is_on;
+
+ private:
+  bool before_;
+};
+thread_local bool Recomputing::is_on = false;
+
 struct Call : torch::CustomClassHolder {
   Call(TensorFunction function, at::Device device)
       : function(std::move(function)), random(device) {}
@@ -72,6 +87,7 @@ class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
     at::Tensor output;
     {
       const c10::AutoGradMode records(true);
+      const Recomputing recomputing;
       output = call->function(inputs);
     }
     now.restore();
@@ -126,6 +142,8 @@ at::Tensor recompute(const TensorFunction& function, const std::vector<at::Tenso
   }
   return RecomputeFunction::apply(function, at::TensorList(tracked));
 }
+
+bool is_recomputing() { return Recomputing::is_on; }
 
 at::Tensor recompute_if(bool enabled, const TensorFunction& function,
                         const std::vector<at::Tensor>& inputs) {

@@ -37,6 +37,10 @@ using TensorFunction = std::function<at::Tensor(const std::vector<at::Tensor>&)>
 // then. Backward runs once.
 at::Tensor recompute(const TensorFunction& function, const std::vector<at::Tensor>& inputs);
 
+// Whether this thread is in a backward that runs such a function once more. What a forward does to
+// the module itself, such as keeping statistics, must not be done again.
+bool is_recomputing();
+
 // recompute(function, inputs) if `enabled`, otherwise function(inputs).
 at::Tensor recompute_if(bool enabled, const TensorFunction& function,
                         const std::vector<at::Tensor>& inputs);
