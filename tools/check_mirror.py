@@ -29,6 +29,7 @@ EXEMPT = {
     "trireme/dataset/image/image_source.h": "pure interface; image_records_test reads images through it",
     "trireme/train/run/batches.h": "options; trainer_test reads the same samples on any number of ranks",
     "trireme/train/training_state.h": "trainer_test and resume_test save and load it at every layout",
+    "trireme/model/family/batch_axis.h": "two pointers; batch_norm_test shares statistics over it",
     "trireme/model/family/family.h": "pure interface; families_test asks every family",
     "trireme/model/family/hugging_face_form.h": "structs; hugging_face_test and families_test",
     "trireme/model/family/network.h": "families_test runs every family's, whole and in stages",

@@ -20,8 +20,11 @@
 #include "tests/harness/messages.h"
 #include "tests/harness/ranks.h"
 #include "tests/harness/temporary_folder.h"
+#include "tests/harness/tensors.h"
 #include "trireme/base/error.h"
+#include "trireme/checkpoint/checkpoint.h"
 #include "trireme/dataset/sample_order.h"
+#include "trireme/model/layers/batch_norm.h"
 #include "trireme/train/run/inputs.h"
 #include "trireme/train/trainer.h"
 
@@ -47,6 +50,7 @@ class Points : public dataset::Source {
 struct PointsConfig {
   TRIREME_KEYS_BEGIN(PointsConfig)
   TRIREME_KEY(int64_t, hidden, 5, kMustStay, "width", Range{1, 100})
+  TRIREME_KEY(bool, batch_norm, false, kMustStay, "the model has buffers")
   TRIREME_KEY(std::string, flaw, "", kMustStay, "what is wrong with the model")
   TRIREME_KEYS_END()
 };
@@ -61,6 +65,17 @@ struct Layer : torch::nn::Module {
   }
   bool has_activation;
   torch::nn::Linear linear{nullptr};
+};
+
+// Has a buffer that never changes, and a parameter in a module of its own.
+struct Shift : torch::nn::Module {
+  explicit Shift(int64_t width) {
+    shift = register_module("shift", torch::nn::Linear(width, width));
+    constant = shift->register_buffer("constant", at::full({width}, 0.25));
+  }
+  at::Tensor forward(const at::Tensor& x) { return shift(x) + constant; }
+  torch::nn::Linear shift{nullptr};
+  at::Tensor constant;
 };
 
 class PointsTask : public ChainTask {
@@ -80,7 +95,11 @@ class PointsTask : public ChainTask {
     chain.add("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({H})));
     chain.add(config_.flaw == "name" ? "first" : "second", std::make_shared<Layer>(H, H, true));
     if (config_.flaw == "shared") chain.add("again", first);
-    if (config_.flaw == "buffer") chain.add("batch_norm", torch::nn::BatchNorm1d(H));
+    if (config_.flaw == "torch norm") chain.add("batch_norm", torch::nn::BatchNorm1d(H));
+    if (config_.batch_norm) {
+      chain.add("more.norm", model::BatchNorm(H), {.flops = 1});
+      chain.add("", std::make_shared<Shift>(H));
+    }
     chain.add("head", std::make_shared<Layer>(H, kClasses, false));
     if (config_.flaw == "empty") return {};
     return chain;
@@ -261,6 +280,72 @@ TEST_F(ChainTaskTest, ResumesWithTheSameBitsAlsoAtAnotherLayout) {
   expect_same("moved", "whole", 1e-10);
 }
 
+// A forward's statistics are those of micro_batch * data ranks samples.
+TEST_F(ChainTaskTest, BatchNormTakesItsStatisticsOverTheDataRanks) {
+  const auto batch_norm = [&](const std::string& name, const char* micro_batch,
+                              std::vector<Override> more = {}) {
+    more.insert(more.end(), {{"points.batch_norm", "true"}, {"train.micro_batch", micro_batch}});
+    return config(name, more);
+  };
+  train(batch_norm("one", "8"), 1);
+  train(batch_norm("two", "4"), 2);
+  train(batch_norm("three", "3", {{"train.uneven_batches", "true"}}), 3);
+  train(batch_norm("four", "2", {{"parallel.zero", "3"}}), 4);
+  train(batch_norm("both", "4", {{"parallel.pipeline", "2"}}), 4);
+  for (const char* name : {"two", "three", "four", "both"}) expect_same(name, "one", 1e-10);
+  for (const char* zero : {"1", "2", "3"}) {
+    for (const char* recompute : {"none", "full"}) {
+      const std::string name = concat("zero", zero, recompute);
+      train(batch_norm(name, "4",
+                       {{"parallel.zero", zero},
+                        {"train.recompute", recompute},
+                        {"train.check_replicas_interval", "2"}}),
+            2);
+      expect_same(name, "two", 0);
+    }
+  }
+}
+
+at::Tensor saved(const std::filesystem::path& run, const std::string& name) {
+  return checkpoint::load_tensor(checkpoint::latest(run / "checkpoints").value(), name);
+}
+
+TEST_F(ChainTaskTest, BuffersAreInTheCheckpoint) {
+  const std::vector<Override> buffers = {{"points.batch_norm", "true"}};
+  train(config("whole", buffers), 2);
+  EXPECT_EQ(train(config("cut", buffers), 2, /*stop_after=*/3), Outcome::kStopped);
+  train(config("cut", buffers), 2);
+  expect_same("cut", "whole", 0);
+  EXPECT_EQ(train(config("moved", buffers), 2, /*stop_after=*/3), Outcome::kStopped);
+  std::vector<Override> pipeline = buffers;
+  pipeline.insert(pipeline.end(), {{"parallel.pipeline", "2"}, {"parallel.zero", "3"}});
+  train(config("moved", pipeline), 4);
+  expect_same("moved", "whole", 1e-10);
+  for (const char* name : {"running_mean", "running_var", "num_batches_tracked"}) {
+    const std::string buffer = concat("more.norm.", name);
+    harness::assert_same_bits(saved(folder_ / "cut", buffer), saved(folder_ / "whole", buffer),
+                              buffer);
+  }
+  // 6 steps of 2 microbatches.
+  EXPECT_EQ(saved(folder_ / "whole", "more.norm.num_batches_tracked").item<int64_t>(), 12);
+  EXPECT_EQ(saved(folder_ / "whole", "shift.constant").sizes(), at::IntArrayRef{5});
+}
+
+TEST_F(ChainTaskTest, AStepThatIsLeftOutLeavesNoStatistics) {
+  // Gradients in fp16 overflow until the scale has been halved a few times.
+  train(config("run", {{"points.batch_norm", "true"},
+                       {"train.precision", "fp16"},
+                       {"train.loss_scale", "1e7"},
+                       {"train.steps", "20"}}),
+        2);
+  int64_t num_kept = 0;
+  for (const nlohmann::json& line : metrics("run")) num_kept += line.contains("skipped") ? 0 : 1;
+  EXPECT_GT(num_kept, 0);
+  EXPECT_LT(num_kept, 20);
+  const at::Tensor count = saved(folder_ / "run", "more.norm.num_batches_tracked");
+  EXPECT_EQ(count.item<int64_t>(), 2 * num_kept);
+}
+
 TEST_F(ChainTaskTest, WhatItsModelCannotDoIsRefusedInOneLine) {
   EXPECT_THAT(refusal({{"parallel.tensor", "2"}}, 2),
               AllOf(HasSubstr("parallel.tensor is 2"), HasSubstr("task points has no plan")));
@@ -273,7 +358,9 @@ TEST_F(ChainTaskTest, WhatItsModelCannotDoIsRefusedInOneLine) {
   EXPECT_THAT(refusal({{"points.flaw", "shared"}}),
               AllOf(HasSubstr("again.linear.weight"), HasSubstr("earlier link")));
   EXPECT_THAT(refusal({{"points.flaw", "empty"}}), HasSubstr("has no link"));
-  EXPECT_THAT(refusal({{"points.flaw", "buffer"}}), HasSubstr("batch_norm.running_mean"));
+  EXPECT_THAT(refusal({{"points.flaw", "torch norm"}}),
+              AllOf(HasSubstr("\"batch_norm\" is a norm of torch"),
+                    HasSubstr("use trireme::model::BatchNorm")));
 }
 
 TEST_F(ChainTaskTest, ItsKeysAreInTheConfigAndInHelp) {

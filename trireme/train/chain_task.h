@@ -15,47 +15,16 @@
 //   };
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
 
+#include "trireme/train/chain_model.h"
 #include "trireme/train/task/task.h"
 
 namespace trireme::train {
-
-class Chain {
- public:
-  struct Link {
-    std::string name;  // prefix of its parameters' names
-    std::shared_ptr<torch::nn::Module> module;
-    std::function<at::Tensor(const at::Tensor&)> forward;
-  };
-
-  // `module`: a torch::nn::ModuleHolder (such as torch::nn::Linear) or a std::shared_ptr of a
-  // module with at::Tensor forward(at::Tensor).
-  template <typename Module>
-  void add(std::string name, Module module) {
-    links_.push_back({std::move(name), pointer(module),
-                      [module](const at::Tensor& x) mutable { return module->forward(x); }});
-  }
-  const std::vector<Link>& links() const& { return links_; }
-
- private:
-  template <typename Held>
-  static std::shared_ptr<torch::nn::Module> pointer(const torch::nn::ModuleHolder<Held>& holder) {
-    return holder.ptr();
-  }
-  static std::shared_ptr<torch::nn::Module> pointer(std::shared_ptr<torch::nn::Module> module) {
-    return module;
-  }
-
-  std::vector<Link> links_;
-};
 
 // (right, all): the state of the metric accuracy.
 // Shapes: logits_BC [B, C], labels_B [B] int64 -> [2] fp64
@@ -63,11 +32,17 @@ at::Tensor accuracy_state(const at::Tensor& logits_BC, const at::Tensor& labels_
 
 class ChainTask : public Task {
  public:
-  // Builds the whole model on the CPU in fp32, with initial values from torch's default generator,
-  // which is seeded with train.seed before. Called on every rank and for every stage: it must give
-  // the same model each time. The masks of torch's Dropout are the same on every rank that has the
-  // microbatch and after every resume, unless ranks are threads of one process.
+  ChainTask();
+  ChainTask(const ChainTask& other);
+  ChainTask& operator=(const ChainTask&) = delete;
+
+  // The whole model, see ChainModel. The masks of torch's Dropout are the same on every rank that
+  // has the microbatch and after every resume, unless ranks are threads of one process.
   virtual Chain make_chain() const = 0;
+  // Turns the batch's input into what the first link takes, such as integers into numbers of the
+  // weights' dtype. Input of floating point is converted to it.
+  virtual at::Tensor prepare(const at::Tensor& input, at::ScalarType dtype,
+                             const StageInput& batch) const;
   // The sum of the losses of the batch's samples.
   // Shapes: output: what the last link returns -> scalar
   virtual at::Tensor loss_sum(const at::Tensor& output, const StageInput& batch) const = 0;
@@ -79,17 +54,31 @@ class ChainTask : public Task {
   virtual std::vector<std::string> target_names() const { return {"y"}; }
 
   std::vector<std::string> axes() const override { return {"pipeline"}; }
-  std::vector<model::ParameterPlan> parameters(int tensor_ranks) const override;
-  int64_t num_parameters() const override;
-  std::vector<parallel::LayerCost> layer_costs(const RunConfig& config) const override;
-  std::vector<StageEdges> edges(int num_stages) const override;
-  std::unique_ptr<StageModel> make_stage(const StageRequest& request) const override;
+  std::vector<model::ParameterPlan> parameters(int tensor_ranks) const override {
+    return model_.parameters(tensor_ranks);
+  }
+  int64_t num_parameters() const override { return model_.num_parameters(); }
+  std::vector<parallel::LayerCost> layer_costs(const RunConfig& config) const override {
+    return model_.layer_costs(config);
+  }
+  std::vector<StageEdges> edges(int num_stages) const override {
+    return model_.edges(num_stages, goal());
+  }
+  std::unique_ptr<StageModel> make_stage(const StageRequest& request) const override {
+    return model_.make_stage(request, goal());
+  }
+  bool has_batch_norm() const override { return model_.has_batch_norm(); }
   void check(const RunConfig& config) const override;
-  std::string model_name() const override;
+  std::string model_name() const override { return "chain of " + model_.name(); }
   double sample_bytes() const override;
   DataIdentity identify(const dataset::Source& source) const override {
     return identify_samples(source);
   }
+
+ private:
+  ChainGoal goal() const;
+
+  ChainModel model_;
 };
 
 }  // namespace trireme::train

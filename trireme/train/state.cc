@@ -123,4 +123,13 @@ std::vector<checkpoint::Entry> checkpoint_entries(const std::vector<parallel::Sh
   return entries;
 }
 
+std::vector<checkpoint::Entry> whole_entries(
+    const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
+  std::vector<checkpoint::Entry> entries;
+  for (const auto& [name, tensor] : tensors) {
+    entries.push_back({name, tensor, mesh::Layout(tensor.sizes().vec(), {{"tensor", 1}}), 0});
+  }
+  return entries;
+}
+
 }  // namespace trireme::train::inline internal

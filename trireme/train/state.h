@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/checkpoint/checkpoint.h"
@@ -42,5 +43,8 @@ inline constexpr const char* kOptimizerPrefix = "optimizer.";
 // The shards under their parameters' names, and the optimizer's states under their own.
 std::vector<checkpoint::Entry> checkpoint_entries(const std::vector<parallel::Shard>& shards,
                                                   const Optimizer& optimizer);
+// Tensors that every rank has whole, or every rank that has them at all.
+std::vector<checkpoint::Entry> whole_entries(
+    const std::vector<std::pair<std::string, at::Tensor>>& tensors);
 
 }  // namespace trireme::train::inline internal

@@ -160,6 +160,8 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
   if (!metrics.skipped) {
     const double clip = clip_factor(metrics.grad_norm, config.train.gradient_clip);
     context.optimizer.step(metrics.learning_rate, clip * scale);
+  } else {
+    model.undo_statistics();
   }
   model.end_step();
   metrics.gradient_bytes = model.gradient_bytes();

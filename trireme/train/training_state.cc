@@ -29,12 +29,17 @@ LossScale make_loss_scale(const TrainConfig& train) {
   return LossScale({.initial = train.loss_scale, .growth_interval = train.loss_scale_interval});
 }
 
-// The states that callbacks have in a checkpoint.
-std::map<std::string, std::string> saved_callbacks(const fs::path& path,
-                                                   comm::Communicator& world) {
-  std::map<std::string, std::string> saved;
+// What a checkpoint holds, as its manifest says.
+struct Saved {
+  checkpoint::Summary summary;
+  std::map<std::string, std::string> callbacks;
+};
+
+Saved inspect(const fs::path& path, comm::Communicator& world) {
+  Saved saved;
   checkpoint::run_or_throw(world, [&](const checkpoint::Peers&) {
-    saved = parse_state(checkpoint::inspect(path).state, path.string()).callbacks;
+    saved.summary = checkpoint::inspect(path);
+    saved.callbacks = parse_state(saved.summary.state, path.string()).callbacks;
   });
   return saved;
 }
@@ -77,11 +82,12 @@ void TrainingState::build() {
 }
 
 RunState TrainingState::load(const fs::path& path) {
-  auto entries = checkpoint_entries(model_->shards(), *optimizer_);
+  const Saved saved = inspect(path, world_);
+  auto entries = weight_entries();
   auto residuals = compression_entries();
-  compression_restarted_ = !has_compression_state(path, residuals, world_);
+  compression_restarted_ = !has_compression_state(saved.summary, residuals, world_);
   if (!compression_restarted_) std::ranges::move(residuals, std::back_inserter(entries));
-  Callbacks::Wanted wanted = callbacks_.wanted(saved_callbacks(path, world_));
+  Callbacks::Wanted wanted = callbacks_.wanted(saved.callbacks);
   std::ranges::move(wanted.entries, std::back_inserter(entries));
   if (compression_restarted_) wanted.ignored.emplace_back(kCompressionPrefix);
   RunState state;
@@ -110,7 +116,7 @@ void TrainingState::save(const fs::path& root, RunState position) {
   position.bad_steps = bad_steps_.state();
   position.noise = noise_.state();
   position.callbacks = callbacks_.states();
-  auto entries = checkpoint_entries(model_->shards(), *optimizer_);
+  auto entries = weight_entries();
   std::ranges::move(compression_entries(), std::back_inserter(entries));
   std::ranges::move(callbacks_.entries(), std::back_inserter(entries));
   checkpoint::save(root, position.step, entries, to_json(position), world_,
@@ -119,6 +125,12 @@ void TrainingState::save(const fs::path& root, RunState position) {
 
 int64_t TrainingState::compression_bytes() const {
   return internal::compression_bytes(hook_.get());
+}
+
+std::vector<checkpoint::Entry> TrainingState::weight_entries() const {
+  auto entries = checkpoint_entries(model_->shards(), *optimizer_);
+  std::ranges::move(whole_entries(model_->buffers()), std::back_inserter(entries));
+  return entries;
 }
 
 std::vector<checkpoint::Entry> TrainingState::compression_entries() const {

@@ -57,6 +57,8 @@ class TrainingState {
   bool compression_restarted() const { return compression_restarted_; }
 
  private:
+  // Weights, optimizer states and the modules' buffers.
+  std::vector<checkpoint::Entry> weight_entries() const;
   std::vector<checkpoint::Entry> compression_entries() const;
 
   const RunConfig& config_;

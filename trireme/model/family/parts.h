@@ -6,6 +6,7 @@
 #include <string>
 
 #include "trireme/mesh/layout.h"
+#include "trireme/model/family/batch_axis.h"
 #include "trireme/parallel/context/context_form.h"
 #include "trireme/parallel/context/ring_pass.h"
 #include "trireme/parallel/tensor/tensor_axis.h"
@@ -18,6 +19,7 @@ struct ModelAxes {
   comm::Communicator* context = nullptr;  // the ranks that share each sequence; null: only this one
   parallel::ContextForm context_form = parallel::ContextForm::kRing;
   parallel::RingOptions ring{};
+  BatchAxis batch{};
 };
 
 // The part of a model that a pipeline stage has.

@@ -1,5 +1,6 @@
 #include "trireme/model/layers/batch_norm.h"
 
+#include <chrono>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -130,11 +131,12 @@ class NormaliseFunction : public torch::autograd::Function<NormaliseFunction> {
     const at::Tensor slope_C = -a_C * scale_C * sums.narrow(0, C, C);
     const at::Tensor offset_C = -a_C * sums.narrow(0, 0, C);
     // slope (x - mean) + offset, by the kernel that normalises with variance 1.
-    at::Tensor grad_x = std::get<0>(at::native_batch_norm(
-        x, slope_C.to(dtype), offset_C.to(dtype), mean_C, at::ones_like(mean_C),
-        /*training=*/false, 0.0, /*eps=*/0.0));
+    at::Tensor grad_x = std::get<0>(at::native_batch_norm(x, slope_C.to(dtype), offset_C.to(dtype),
+                                                          mean_C, at::ones_like(mean_C),
+                                                          /*training=*/false, 0.0, /*eps=*/0.0));
     grad_x.addcmul_(grad, beside(a_C.to(x.scalar_type()), x));
-    return {grad_x, sum_xhat_C.to(weight_C.scalar_type()), sum_C.to(weight_C.scalar_type()), {}, {}};
+    return {
+        grad_x, sum_xhat_C.to(weight_C.scalar_type()), sum_C.to(weight_C.scalar_type()), {}, {}};
   }
 };
 

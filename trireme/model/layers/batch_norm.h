@@ -5,25 +5,16 @@
 //         "Updating formulae and a pairwise algorithm for computing sample variances"
 #pragma once
 
-#include <chrono>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/pimpl.h>
 
-#include "trireme/comm/communicator.h"
+#include "trireme/model/family/batch_axis.h"
 
 namespace trireme::model {
-
-// The ranks that share a forward's samples. Small and freely copied.
-struct BatchAxis {
-  comm::Communicator* group = nullptr;  // null: only this rank
-  // Adds up how long this rank waits for others; null: not measured.
-  std::shared_ptr<std::chrono::nanoseconds> waiting{};
-};
 
 struct BatchNormOptions {
   double epsilon = 1e-5;  // added to the variance

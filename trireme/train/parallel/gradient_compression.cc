@@ -7,7 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
-#include "trireme/checkpoint/agreement.h"
+#include "trireme/comm/objects.h"
 #include "trireme/parallel/data/compression/cast_hook.h"
 #include "trireme/parallel/data/compression/int8_hook.h"
 #include "trireme/parallel/data/compression/power_sgd_hook.h"
@@ -74,12 +74,11 @@ std::vector<checkpoint::Entry> compression_entries(const parallel::GradientHook*
   return entries;
 }
 
-bool has_compression_state(const std::filesystem::path& folder,
+bool has_compression_state(const checkpoint::Summary& checkpoint,
                            std::span<const checkpoint::Entry> entries, comm::Communicator& world) {
-  const auto answers = checkpoint::gather_or_throw(world, [&](const checkpoint::Peers&) {
-    return is_same(checkpoint::inspect(folder), entries) ? "yes" : "no";
-  });
-  return std::ranges::count(answers, "no") == 0;
+  const std::vector<int64_t> answers =
+      comm::all_gather_numbers(world, is_same(checkpoint, entries) ? 1 : 0);
+  return std::ranges::count(answers, 0) == 0;
 }
 
 void restart_compression(const parallel::GradientHook* hook, const TrainConfig& train,

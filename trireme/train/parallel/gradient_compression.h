@@ -2,7 +2,6 @@
 // checkpoint. docs/compression.md explains each rule.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <span>
 #include <vector>
@@ -25,12 +24,11 @@ inline constexpr const char* kCompressionPrefix = "compression.";
 std::vector<checkpoint::Entry> compression_entries(const parallel::GradientHook* hook,
                                                    std::span<const mesh::Axis> axes);
 
-// Whether the checkpoint `folder` has exactly these entries. False after a change of the number of
-// data ranks, because their residuals cannot be split, and after a change of rule.
-// Comm:       a few bytes per rank
+// Whether the checkpoint has exactly these entries, on every rank. False after a change of the
+// number of data ranks, because their residuals cannot be split, and after a change of rule.
+// Comm:       8 bytes from each rank to all
 // Collective: every rank of `world`
-// Throws:     CheckpointError on all ranks when the manifest cannot be read
-bool has_compression_state(const std::filesystem::path& folder,
+bool has_compression_state(const checkpoint::Summary& checkpoint,
                            std::span<const checkpoint::Entry> entries, comm::Communicator& world);
 
 // Sets up a hook whose state did not fit. Its warm-up continues as after `step` finished steps, and

@@ -85,6 +85,12 @@ parallel::Schedule example_schedule(const std::string& name, const ParallelConfi
   }
 }
 
+// Of its own, so that a layer's calls keep their order whatever the gradients' buckets do.
+comm::Communicator* batch_group_of(const RunConfig& config, const mesh::DeviceMesh& mesh) {
+  constexpr std::string_view kAxes[] = {"data", "shard"};
+  return config.task->has_batch_norm() ? &mesh.joined_group(kAxes) : nullptr;
+}
+
 }  // namespace
 
 std::vector<mesh::Axis> mesh_axes(const ParallelConfig& parallel) {
@@ -109,7 +115,8 @@ model::ModelAxes model_axes(const RunConfig& config, const mesh::DeviceMesh& mes
                      .symmetric = config.train.symmetric_memory},
           .context = mesh.size("context") > 1 ? &mesh.group("context") : nullptr,
           .context_form = config.parallel.context_form,
-          .ring = {.overlap = config.train.overlap, .symmetric = config.train.symmetric_memory}};
+          .ring = {.overlap = config.train.overlap, .symmetric = config.train.symmetric_memory},
+          .batch = {.group = batch_group_of(config, mesh)}};
 }
 
 model::ModelPart PipelineLayout::part(int stage) const {

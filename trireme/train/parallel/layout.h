@@ -26,6 +26,7 @@ std::vector<mesh::Axis> mesh_axes(const ParallelConfig& parallel);
 comm::Communicator& shard_group_of(const mesh::DeviceMesh& mesh);
 
 // overlap: whether tensor parallelism hides its communication; see TensorAxis.
+// Collective: every rank of the world, on first use
 model::ModelAxes model_axes(const RunConfig& config, const mesh::DeviceMesh& mesh,
                             std::shared_ptr<const bool> overlap = nullptr);
 

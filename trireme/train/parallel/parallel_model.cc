@@ -10,6 +10,7 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
+#include "trireme/model/layers/batch_norm.h"
 #include "trireme/parallel/pipeline/schedule/schedule.h"
 #include "trireme/parallel/tensor/weight_gradients.h"
 #include "trireme/train/numerics/gradient_norm.h"
@@ -116,6 +117,7 @@ ParallelModel::ParallelModel(const RunConfig& config, const mesh::DeviceMesh& me
   axes.tensor.weight_gradients = weight_gradients_.get();
   axes.tensor.waiting = tensor_waiting_;
   axes.ring.waiting = context_waiting_;
+  axes.batch.waiting = batch_waiting_;
   for (int stage = 0; stage < layout_.num_stages(); ++stage) {
     if (layout_.rank_of_stage[static_cast<size_t>(stage)] != mesh_.coordinate("pipeline")) continue;
     add_stage(stage, axes, hook);
@@ -147,6 +149,9 @@ void ParallelModel::add_stage(int number, const model::ModelAxes& axes,
     return ddp->run(unit, x, forward);
   });
   std::ranges::copy(stage.ddp->shards(), std::back_inserter(shards_));
+  for (model::BatchNormImpl* const norm : model::batch_norms_of(stage.model->module())) {
+    for (const at::Tensor& statistic : norm->buffers()) statistics_.push_back({statistic});
+  }
   stages_.push_back(std::move(stage));
 }
 
@@ -214,6 +219,8 @@ parallel::PipelineExecutor& ParallelModel::executor(int64_t num_microbatches) {
 int64_t ParallelModel::begin_step(const std::vector<dataset::Batch>& batches) {
   *tensor_waiting_ = {};
   *context_waiting_ = {};
+  *batch_waiting_ = {};
+  for (Statistic& each : statistics_) each.before = each.now.clone();
   int64_t count = 0;
   for (const double terms : num_terms(batches)) count += static_cast<int64_t>(terms);
   for (Stage& stage : stages_) {
@@ -251,6 +258,10 @@ std::vector<double> ParallelModel::num_terms(const std::vector<dataset::Batch>& 
   return counts;
 }
 
+void ParallelModel::undo_statistics() {
+  for (const Statistic& each : statistics_) each.now.copy_(each.before);
+}
+
 void ParallelModel::end_step() {
   for (Stage& stage : stages_) stage.ddp->end_step();
 }
@@ -281,8 +292,19 @@ std::vector<std::pair<std::string, at::Tensor>> ParallelModel::parameters() cons
   return result;
 }
 
+std::vector<std::pair<std::string, at::Tensor>> ParallelModel::buffers() const {
+  std::vector<std::pair<std::string, at::Tensor>> result;
+  for (const Stage& stage : stages_) {
+    for (const auto& item : stage.model->module().named_buffers()) {
+      result.emplace_back(item.key(), item.value());
+    }
+  }
+  return result;
+}
+
 std::chrono::nanoseconds ParallelModel::communication_time() const {
-  std::chrono::nanoseconds time = profile_.waiting + *tensor_waiting_ + *context_waiting_;
+  std::chrono::nanoseconds time =
+      profile_.waiting + *tensor_waiting_ + *context_waiting_ + *batch_waiting_;
   for (const Stage& stage : stages_) time += stage.ddp->communication_time();
   return time;
 }

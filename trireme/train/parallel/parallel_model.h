@@ -39,6 +39,9 @@ class ParallelModel {
   const PipelineLayout& layout() const { return layout_; }
   // The whole parameters of this rank's stages. With ZeRO-3 they have memory only while in use.
   std::vector<std::pair<std::string, at::Tensor>> parameters() const;
+  // The modules' tensors that are not parameters, such as a batch norm's running statistics. They
+  // have the same values on every rank that has the stage.
+  std::vector<std::pair<std::string, at::Tensor>> buffers() const;
 
   // Starts a step with these microbatches. Returns the number of terms that the loss sums over,
   // on all ranks.
@@ -54,6 +57,9 @@ class ParallelModel {
   std::vector<double> forward_backward(const std::vector<dataset::Batch>& batches, double scale);
   // Brings the optimizer's new weights to the ranks that need them.
   void end_step();
+  // Gives batch norms the running statistics that they had at begin_step(), when the step is left
+  // out. Not collective.
+  void undo_statistics();
   // Only the forward, without dropout. Otherwise as forward_backward().
   std::vector<double> evaluate(const std::vector<dataset::Batch>& batches);
   // How many terms this rank's losses sum over, one number per batch.
@@ -92,6 +98,12 @@ class ParallelModel {
     std::unique_ptr<parallel::DistributedDataParallel> ddp;
   };
 
+  // A running statistic, and its value at the last begin_step().
+  struct Statistic {
+    at::Tensor now;
+    at::Tensor before{};
+  };
+
   void add_stage(int number, const model::ModelAxes& axes,
                  const std::shared_ptr<parallel::GradientHook>& hook);
   std::vector<parallel::PipelineStage> describe_stages();
@@ -106,6 +118,7 @@ class ParallelModel {
   PipelineLayout layout_;
   std::vector<Stage> stages_;  // of this rank
   std::vector<parallel::Shard> shards_;
+  std::vector<Statistic> statistics_;
   parallel::DeferredWork deferred_;
   std::unique_ptr<parallel::WeightGradients> weight_gradients_;
   std::map<int, std::unique_ptr<parallel::PipelineExecutor>> executors_;  // by microbatches
@@ -117,6 +130,8 @@ class ParallelModel {
   std::shared_ptr<std::chrono::nanoseconds> tensor_waiting_ =
       std::make_shared<std::chrono::nanoseconds>(0);
   std::shared_ptr<std::chrono::nanoseconds> context_waiting_ =
+      std::make_shared<std::chrono::nanoseconds>(0);
+  std::shared_ptr<std::chrono::nanoseconds> batch_waiting_ =
       std::make_shared<std::chrono::nanoseconds>(0);
 };
 

@@ -1,6 +1,7 @@
 #include "trireme/train/parallel/replica_check.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string_view>
 #include <vector>
@@ -73,12 +74,18 @@ void check_replicas(const ParallelModel& model, bool sharded) {
       tensors.emplace_back(shard.name, shard.weights);
     }
     check_replicas(tensors, mesh.group("data"), world_rank);
+    tensors = model.buffers();
+    for (const char* axis : {"shard", "data", "context"}) {
+      check_replicas(tensors, mesh.group(axis), world_rank);
+    }
     return;
   }
   tensors = model.parameters();
+  std::ranges::copy(model.buffers(), std::back_inserter(tensors));
   for (const char* axis : {"shard", "data", "context"}) {
     check_replicas(tensors, mesh.group(axis), world_rank);
   }
+  tensors = model.parameters();
   std::erase_if(tensors, [&](const NamedTensor& tensor) {
     const mesh::Layout& layout = model.layout_of(tensor.first);
     return layout.placements()[0].kind != mesh::Placement::Kind::kReplicated;

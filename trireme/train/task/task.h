@@ -131,6 +131,8 @@ class Task {
   // Every parameter of the whole model, in its order.
   virtual std::vector<model::ParameterPlan> parameters(int tensor_ranks) const = 0;
   virtual int64_t num_parameters() const = 0;
+  // Whether the model has a model::BatchNorm, so that ranks with different data share statistics.
+  virtual bool has_batch_norm() const { return false; }
   // The layers that pipeline stages are made of, with their costs (stage_costs.h), at least one.
   virtual std::vector<parallel::LayerCost> layer_costs(const RunConfig& config) const = 0;
   // The edges of each stage.
