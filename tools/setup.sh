@@ -8,6 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly torch_version=2.13.0
+readonly torchvision=torchvision==0.28.0
 readonly test_packages=(
   numpy safetensors tensorboard transformers==5.23.0 sentencepiece scikit-build-core expecttest
 )
@@ -80,7 +81,7 @@ install_torch() {
 install_test_packages() {
   local python
   python=$(<build/python)
-  local readers='import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("torch", "numpy", "safetensors", "tensorboard", "transformers", "sentencepiece", "scikit_build_core", "expecttest"))))'
+  local readers='import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("torch", "numpy", "safetensors", "tensorboard", "transformers", "sentencepiece", "scikit_build_core", "expecttest", "torchvision"))))'
   if ! "$python" -c "$readers" 2>/dev/null; then
     if [[ $python != "$PWD/.venv/bin/python" ]]; then
       local site_of_torch
@@ -91,6 +92,9 @@ install_test_packages() {
     fi
     "$python" -c "$readers" 2>/dev/null ||
       step "pip install ${test_packages[*]} (into .venv)" "$python" -m pip install --disable-pip-version-check "${test_packages[@]}"
+    # Alone: it would fetch the torch that it was built with. Only its Python definitions are read.
+    "$python" -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("torchvision"))' ||
+      step "pip install $torchvision (into .venv)" "$python" -m pip install --disable-pip-version-check --no-deps "$torchvision"
   fi
   [[ -f build/test-python && $(<build/test-python) == "$python" ]] || echo "$python" >build/test-python
 }

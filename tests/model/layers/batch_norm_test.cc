@@ -54,7 +54,7 @@ Trace train(Norm& norm, const at::Tensor& first, const at::Tensor& second, const
   const at::Tensor x = second.detach().clone().requires_grad_();
   const at::Tensor out = norm->forward(x);
   out.backward(grad);
-  return {out.detach(),       x.grad(),           norm->weight.grad(),      norm->bias.grad(),
+  return {out.detach(),       x.grad(),          norm->weight.grad(),      norm->bias.grad(),
           norm->running_mean, norm->running_var, norm->num_batches_tracked};
 }
 
@@ -137,8 +137,8 @@ TEST(BatchNorm, TakesRowsAndSequencesToo) {
     const at::Tensor var = (x - mean).square().mean(others, true);
     std::vector<int64_t> side(shape.size(), 1);
     side[1] = C;
-    const at::Tensor expected = (x - mean) * at::rsqrt(var + 1e-5) * norm->weight.view(side) +
-                                norm->bias.view(side);
+    const at::Tensor expected =
+        (x - mean) * at::rsqrt(var + 1e-5) * norm->weight.view(side) + norm->bias.view(side);
     assert_close(norm->forward(x), expected, kTolerance, kTolerance, "rows");
   }
 }
@@ -201,10 +201,13 @@ TEST(BatchNorm, SendsWhatItSays) {
 
 TEST(BatchNorm, RefusesWhatItCannotNormalise) {
   BatchNorm norm = make_norm();
-  EXPECT_EQ(message_of<ConfigError>([&] { norm->forward(at::zeros({2, 3})); }),
+  EXPECT_EQ(message_of<ConfigError>([&] {
+              norm->forward(at::zeros({2, 3}));
+            }),
             "a batch norm of 5 channels got a tensor of [2, 3]; expected [B, 5, ...]");
-  EXPECT_NE(message_of<ConfigError>([&] { norm->forward(at::zeros({1, C}, at::kDouble)); })
-                .find("raise train.micro_batch"),
+  EXPECT_NE(message_of<ConfigError>([&] {
+              norm->forward(at::zeros({1, C}, at::kDouble));
+            }).find("raise train.micro_batch"),
             std::string::npos);
   EXPECT_THROW(BatchNorm(0), ConfigError);
 }

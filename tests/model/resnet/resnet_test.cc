@@ -1,0 +1,56 @@
+#include "trireme/model/resnet/resnet.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/harness/messages.h"
+#include "trireme/base/error.h"
+
+namespace trireme::model {
+namespace {
+
+struct Size {
+  int depth;
+  int64_t parameters;
+  double gflops;  // of images of 224 x 224, two per multiplication
+};
+
+// The numbers of torchvision's documentation, which counts a multiplication and an addition as one.
+constexpr Size kSizes[] = {
+    {18, 11689512, 2 * 1.81}, {34, 21797672, 2 * 3.66}, {50, 25557032, 2 * 4.09}};
+
+TEST(ResNet, HasTheSizesOfThePaper) {
+  for (const auto& [depth, parameters, gflops] : kSizes) {
+    int64_t found = 0;
+    double flops = 0;
+    for (const ResNetPart& part : make_resnet({.depth = depth}, 224)) {
+      for (const at::Tensor& parameter : part.layer->parameters()) found += parameter.numel();
+      flops += part.flops;
+      EXPECT_GT(part.activations, 0) << part.name;
+    }
+    EXPECT_EQ(found, parameters) << depth;
+    EXPECT_NEAR(flops / 1e9, gflops, 0.02) << depth;
+  }
+}
+
+TEST(ResNet, EveryKindOfStemGivesLogits) {
+  for (const bool small : {false, true}) {
+    for (const int64_t size : {32, 33}) {
+      at::Tensor x = at::zeros({2, 1, size, size});
+      for (const ResNetPart& part :
+           make_resnet({.channels = 1, .classes = 7, .has_small_stem = small}, size)) {
+        part.layer->eval();
+        x = part.layer->forward(x);
+      }
+      EXPECT_EQ(x.sizes(), (at::IntArrayRef{2, 7}));
+    }
+  }
+}
+
+TEST(ResNet, RefusesOtherDepths) {
+  EXPECT_EQ(harness::message_of<ConfigError>([] { make_resnet({.depth = 20}, 32); }),
+            "a ResNet of depth 20; expected 18, 34 or 50");
+}
+
+}  // namespace
+}  // namespace trireme::model
