@@ -11,14 +11,14 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/dataset/as_config_error.h"
+#include "trireme/dataset/image/pixels.h"
 
 namespace trireme::dataset {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMostSide = 1 << 14;  // pixels
-constexpr int64_t kMostClasses = 256;   // a label is a byte
+constexpr int64_t kMostClasses = 256;  // a label is a byte
 
 InputFile open(const fs::path& path) {
   return as_config_error([&] { return InputFile(path); });
