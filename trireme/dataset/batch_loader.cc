@@ -47,7 +47,9 @@ at::Tensor stacked(const std::vector<NamedTensors>& samples, size_t i) {
 }  // namespace
 
 BatchLoader::BatchLoader(const Source& source, BatchOptions options)
-    : source_(source), options_(options), order_(source.size(), options.seed, options.shuffle) {
+    : source_(source),
+      options_(options),
+      order_(source.size(), options.seed, options.shuffle, source.shard_sizes()) {
   TRIREME_CHECK(options.global_batch >= 1 && options.micro_batch >= 1, "global_batch is ",
                 options.global_batch, " and micro_batch ", options.micro_batch,
                 ", expected at least 1 each");

@@ -27,6 +27,9 @@ class Source {
   virtual ~Source() = default;
 
   virtual int64_t size() const = 0;  // samples per epoch, at least 1
+  // The sizes of consecutive parts that are best read one after the other, such as archives; empty
+  // when any sample can be read after any other. An epoch's order keeps them together.
+  virtual std::vector<int64_t> shard_sizes() const { return {}; }
 
   // The tensors of sample `index`, on the CPU. All samples have the same names, dtypes and shapes.
   // augmentation: the stream of random numbers for this sample in this epoch; none in evaluation.

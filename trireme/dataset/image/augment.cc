@@ -31,6 +31,7 @@ class AugmentedImages final : public ImageSource {
   }
 
   int64_t size() const override { return source_->size(); }
+  std::vector<int64_t> shard_sizes() const override { return source_->shard_sizes(); }
   ImageShape shape() const override { return source_->shape(); }
   const std::vector<std::string>& classes() const override { return source_->classes(); }
 

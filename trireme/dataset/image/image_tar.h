@@ -1,0 +1,27 @@
+// PNG and JPEG files in tar archives, as WebDataset has them.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "trireme/dataset/image/image_options.h"
+#include "trireme/dataset/image/image_source.h"
+
+namespace trireme::dataset {
+
+// Each path is a shard, or a folder whose *.tar are shards, in the order of their names. A sample
+// is the neighbouring files whose paths are alike up to the first dot of the name: one .png, .jpg
+// or .jpeg, and one .cls with the number of the class; other ones are ignored. The classes are the
+// numbers from 0 to the largest. Opening reads the headers of all shards, in parallel, and keeps 16
+// bytes per sample. Samples are read in an order that stays local: see SampleOrder.
+// like: takes the classes of another source, such as the training data's, and refuses other ones
+// Throws: ConfigError with the shard and the byte: what read_tar() refuses, a sample without image
+//         or class, with two of them, or whose name occurs twice in a shard, a class that is no
+//         number; get() as open_image_folder()
+// Source: github.com/webdataset/webdataset
+std::unique_ptr<ImageSource> open_image_tar(const std::vector<std::filesystem::path>& paths,
+                                            const ImageOptions& options = {},
+                                            const ImageSource* like = nullptr);
+
+}  // namespace trireme::dataset
