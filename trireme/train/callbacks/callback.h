@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/base/choice.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/parallel/data/shard.h"
@@ -23,6 +24,12 @@ namespace trireme::train {
 struct RunConfig;
 
 enum class Event { kStart, kEvaluate, kStep, kCheckpoint, kStop };
+// By the name of the function that hears of it.
+inline constexpr Choice<Event> kEvents[] = {{"on_start", Event::kStart},
+                                            {"on_evaluate", Event::kEvaluate},
+                                            {"on_step", Event::kStep},
+                                            {"on_checkpoint", Event::kCheckpoint},
+                                            {"on_stop", Event::kStop}};
 
 // The run, as a callback sees it during an event.
 class RunView {

@@ -9,17 +9,6 @@
 namespace trireme::train::inline internal {
 namespace {
 
-const char* name_of(Event event) {
-  switch (event) {
-    case Event::kStart: return "on_start";
-    case Event::kEvaluate: return "on_evaluate";
-    case Event::kStep: return "on_step";
-    case Event::kCheckpoint: return "on_checkpoint";
-    case Event::kStop: return "on_stop";
-  }
-  return "";
-}
-
 void dispatch(Callback& callback, Event event, RunView& run,
               const std::filesystem::path& checkpoint) {
   switch (event) {
@@ -73,7 +62,7 @@ void Callbacks::call(Event event, RunView& run, const std::filesystem::path& che
     const auto note = [&](Failure kind, const std::exception& error) {
       failure = kind;
       message = concat("the callback ", named->name, " failed on rank ", run.world().rank(), " in ",
-                       name_of(event), ": ", error.what());
+                       name_of(kEvents, event), ": ", error.what());
     };
     try {
       dispatch(*named->callback, event, run, checkpoint);

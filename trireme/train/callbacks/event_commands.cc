@@ -20,17 +20,18 @@ bool EventCommands::is_on() const {
   return false;
 }
 
-void EventCommands::start(RunView& run, const char* event, const std::string& command,
+void EventCommands::start(RunView& run, Event event, const std::string& command,
                           const std::string& checkpoint) {
   if (run.world().rank() != 0) return;
   if (!command.empty()) {
     if (!queue_)
       queue_ = std::make_unique<CommandQueue>(std::chrono::seconds(config_.timeout_seconds));
     const std::string folder = std::filesystem::absolute(run.folder()).string();
-    queue_->add({.name = std::string("command.") + event,
+    const std::string name = name_of(kEvents, event);
+    queue_->add({.name = "command." + name,
                  .command = command,
                  .input = run.step() > 0 ? to_json(run.metrics()) + "\n" : "",
-                 .variables = {concat("TRIREME_EVENT=", event), concat("TRIREME_STEP=", run.step()),
+                 .variables = {concat("TRIREME_EVENT=", name), concat("TRIREME_STEP=", run.step()),
                                concat("TRIREME_FOLDER=", folder),
                                concat("TRIREME_CHECKPOINT=", checkpoint)}});
   }
@@ -38,7 +39,7 @@ void EventCommands::start(RunView& run, const char* event, const std::string& co
 }
 
 void EventCommands::on_stop(RunView& run) {
-  start(run, "on_stop", config_.on_stop);
+  start(run, Event::kStop, config_.on_stop);
   if (!queue_) return;
   queue_->finish();
   report(run);

@@ -32,16 +32,16 @@ class EventCommands final : public Callback {
   std::unique_ptr<Callback> clone() const override;
   void add_keys(Keys& keys) override { keys.add("command", config_); }
   bool is_on() const override;
-  void on_start(RunView& run) override { start(run, "on_start", config_.on_start); }
-  void on_evaluate(RunView& run) override { start(run, "on_evaluate", config_.on_evaluate); }
-  void on_step(RunView& run) override { start(run, "on_step", config_.on_step); }
+  void on_start(RunView& run) override { start(run, Event::kStart, config_.on_start); }
+  void on_evaluate(RunView& run) override { start(run, Event::kEvaluate, config_.on_evaluate); }
+  void on_step(RunView& run) override { start(run, Event::kStep, config_.on_step); }
   void on_checkpoint(RunView& run, const std::filesystem::path& checkpoint) override {
-    start(run, "on_checkpoint", config_.on_checkpoint, checkpoint.string());
+    start(run, Event::kCheckpoint, config_.on_checkpoint, checkpoint.string());
   }
   void on_stop(RunView& run) override;
 
  private:
-  void start(RunView& run, const char* event, const std::string& command,
+  void start(RunView& run, Event event, const std::string& command,
              const std::string& checkpoint = "");
   void report(RunView& run);
 
