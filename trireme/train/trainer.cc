@@ -116,10 +116,10 @@ class Trainer::Impl {
 // What callbacks see of the run.
 class Trainer::Impl::View final : public RunView {
  public:
-  explicit View(Impl& run) : run_(run), folder_(run.folder()) {}
+  explicit View(Impl& run) : run_(run) {}
 
   const RunConfig& config() const override { return run_.config_; }
-  const fs::path& folder() const override { return folder_; }
+  fs::path folder() const override { return run_.folder(); }
   comm::Communicator& world() override { return run_.world_; }
   int64_t step() const override { return run_.step_; }
   const StepMetrics& metrics() const override { return run_.metrics_; }
@@ -145,7 +145,6 @@ class Trainer::Impl::View final : public RunView {
 
  private:
   Impl& run_;
-  fs::path folder_;
 };
 
 Trainer::Impl::Impl(RunConfig config, comm::Communicator& world, TrainObserver& observer,

@@ -21,7 +21,7 @@ class FakeRun final : public RunView {
         world_(world == nullptr ? *own_ : *world) {}
 
   const RunConfig& config() const override { return config_; }
-  const std::filesystem::path& folder() const override { return folder_; }
+  std::filesystem::path folder() const override { return folder_; }
   comm::Communicator& world() override { return world_; }
   int64_t step() const override { return metrics_.step; }
   const StepMetrics& metrics() const override { return metrics_; }

@@ -37,7 +37,7 @@ class RunView {
   virtual ~RunView() = default;
 
   virtual const RunConfig& config() const = 0;
-  virtual const std::filesystem::path& folder() const = 0;  // output.folder
+  virtual std::filesystem::path folder() const = 0;  // output.folder
   virtual comm::Communicator& world() = 0;
   virtual int64_t step() const = 0;  // finished steps
   // Of the last step. Timings and memory are the slowest rank's; all else is the same on all ranks.
