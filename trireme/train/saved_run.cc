@@ -5,7 +5,7 @@
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/train/callbacks/callback.h"
-#include "trireme/train/callbacks/callback_state.h"
+#include "trireme/train/callbacks/weight_average.h"
 #include "trireme/train/state.h"
 
 namespace trireme::train {
@@ -23,16 +23,15 @@ fs::path find_checkpoint(const fs::path& path) {
 }
 
 std::string tensor_of(const std::string& parameter, Weights weights) {
-  return weights == Weights::kAverage ? callback_tensor("average", parameter) : parameter;
+  return weights == Weights::kAverage ? callback_tensor(WeightAverage::kName, parameter)
+                                      : parameter;
 }
 
 void require_weights(Weights weights, const std::string& state, const fs::path& folder) {
   if (weights == Weights::kLast) return;
   const auto callbacks = parse_state(state, folder.string()).callbacks;
-  const auto found = callbacks.find("average");
-  if (found != callbacks.end() &&
-      read_state(found->second, "average", {"num_steps"}).at("num_steps") > 0)
-    return;
+  const auto found = callbacks.find(std::string(WeightAverage::kName));
+  if (found != callbacks.end() && WeightAverage::steps_in(found->second) > 0) return;
   throw CheckpointError(concat(folder.string(),
                                " has no average of the weights; train with "
                                "average.decay, or use the last weights"));

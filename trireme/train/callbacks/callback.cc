@@ -28,7 +28,7 @@ std::optional<double> find_value(std::span<const MetricValue> values, std::strin
 // The average comes first, because others may watch its metric; commands come last, because they
 // tell what the others decided.
 CallbackTable built_in_callbacks() {
-  static constexpr CallbackKind kBuiltIn[] = {{"average", make<WeightAverage>},
+  static constexpr CallbackKind kBuiltIn[] = {{WeightAverage::kName, make<WeightAverage>},
                                               {"early_stop", make<EarlyStop>},
                                               {"best", make<BestCheckpoint>},
                                               {"time_limit", make<TimeLimit>},

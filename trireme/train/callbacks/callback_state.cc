@@ -18,9 +18,9 @@ std::string write_state(const StateNumbers& numbers) {
   return object.dump();
 }
 
-StateNumbers read_state(const std::string& state, const std::string& callback,
+StateNumbers read_state(const std::string& state, std::string_view callback,
                         std::initializer_list<std::string_view> names) {
-  const std::string source = "the state of the callback " + callback;
+  const std::string source = concat("the state of the callback ", callback);
   try {
     const nlohmann::json value = parse_json(state, source);
     constexpr double kMost = std::numeric_limits<double>::max();
@@ -38,8 +38,7 @@ StateNumbers read_state(const std::string& state, const std::string& callback,
   }
 }
 
-int64_t count_in(const StateNumbers& numbers, const std::string& name,
-                 const std::string& callback) {
+int64_t count_in(const StateNumbers& numbers, const std::string& name, std::string_view callback) {
   const double value = numbers.at(name);
   constexpr double kMost = 9007199254740992;  // 2^53
   if (value >= 0 && value <= kMost && value == std::floor(value)) {

@@ -8,6 +8,11 @@
 #include "trireme/train/callbacks/callback_state.h"
 
 namespace trireme::train::inline internal {
+namespace {
+
+constexpr const char* kNumSteps = "num_steps";
+
+}  // namespace
 
 std::unique_ptr<Callback> WeightAverage::clone() const {
   auto copy = std::make_unique<WeightAverage>();
@@ -62,11 +67,13 @@ void WeightAverage::on_evaluate(RunView& run) {
 }
 
 std::string WeightAverage::state() const {
-  return write_state({{"num_steps", static_cast<double>(num_steps_)}});
+  return write_state({{kNumSteps, static_cast<double>(num_steps_)}});
 }
 
-void WeightAverage::restore(const std::string& state) {
-  num_steps_ = count_in(read_state(state, "average", {"num_steps"}), "num_steps", "average");
+void WeightAverage::restore(const std::string& state) { num_steps_ = steps_in(state); }
+
+int64_t WeightAverage::steps_in(const std::string& state) {
+  return count_in(read_state(state, kName, {kNumSteps}), kNumSteps, kName);
 }
 
 }  // namespace trireme::train::inline internal

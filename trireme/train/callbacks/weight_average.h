@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/base/bounds.h"
@@ -31,9 +32,14 @@ struct WeightAverageConfig {
 // Source: Polyak and Juditsky 1992; the growing decay is TensorFlow's ExponentialMovingAverage
 class WeightAverage final : public Callback {
  public:
+  static constexpr std::string_view kName = "average";  // also of its section
+  // How many steps a saved state() has averaged.
+  // Throws: CheckpointError
+  static int64_t steps_in(const std::string& state);
+
   // The averages are not copied.
   std::unique_ptr<Callback> clone() const override;
-  void add_keys(Keys& keys) override { keys.add("average", config_); }
+  void add_keys(Keys& keys) override { keys.add(kName, config_); }
   bool is_on() const override { return config_.decay > 0; }
   std::vector<std::string> metric_names() const override { return {"average_validation_loss"}; }
   void on_step(RunView& run) override;
