@@ -9,9 +9,9 @@
 #include <random>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include "tests/harness/one_thread.h"
 #include "tests/harness/ranks.h"
 #include "tests/harness/tensors.h"
 #include "tests/parity/gradient_scale.h"
@@ -173,9 +173,6 @@ std::string describe(const std::vector<Override>& overrides) {
 
 class LayoutsTest : public ::testing::Test {
  protected:
-  LayoutsTest() : num_threads_(at::get_num_threads()) { at::set_num_threads(1); }
-  ~LayoutsTest() override { at::set_num_threads(num_threads_); }
-
   void check(const std::vector<Override>& overrides, int num_ranks, double relative = 1e-10) {
     SCOPED_TRACE(concat(num_ranks, " ranks: ", describe(overrides)));
     const RunConfig config = config_of(overrides);
@@ -183,7 +180,7 @@ class LayoutsTest : public ::testing::Test {
   }
 
  private:
-  int num_threads_;
+  harness::OneThread one_thread_;
 };
 
 // A gradient is at the end of about 12 products and norms a layer, forward and backward, each a sum

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/functional/activation.h>
@@ -18,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/harness/messages.h"
+#include "tests/harness/one_thread.h"
 #include "tests/harness/ranks.h"
 #include "tests/harness/temporary_folder.h"
 #include "tests/harness/tensors.h"
@@ -128,11 +128,6 @@ constexpr TaskKind kTasks[] = {{"points", "tell points apart", []() -> std::uniq
 
 class ChainTaskTest : public ::testing::Test {
  protected:
-  ChainTaskTest() : num_threads_(at::get_num_threads()) {
-    at::set_num_threads(1);  // ranks are threads here
-  }
-  ~ChainTaskTest() override { at::set_num_threads(num_threads_); }
-
   RunConfig config(const std::string& run, std::vector<Override> overrides = {}) const {
     overrides.insert(overrides.begin(), {"output.folder", (folder_ / run).string()});
     return parse_config(R"(
@@ -203,7 +198,7 @@ interval = 2
   }
 
   harness::TemporaryFolder folder_;
-  int num_threads_;
+  harness::OneThread one_thread_;
 };
 
 TEST_F(ChainTaskTest, TheFirstStepIsThatOfTorchAlone) {

@@ -3,13 +3,14 @@
 
 #include <atomic>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <vector>
 
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/harness/one_thread.h"
 #include "tests/harness/ranks.h"
 #include "tests/harness/temporary_folder.h"
 #include "tests/train/language_config.h"
@@ -58,14 +59,20 @@ interval = 2
                         "test.toml", overrides);
   }
 
-  // Trains on `num_ranks` threads.
-  static Outcome train(const RunConfig& config, int num_ranks) {
-    const std::atomic<bool> stop = false;
+  // Trains on `num_ranks` threads; asks to stop once step `stop_after` - 1 is done (0: never). When
+  // its checkpoint is due the run ends with that, otherwise with the next step.
+  static Outcome run(const RunConfig& config, int num_ranks, int64_t stop_after = 0) {
+    std::atomic<bool> stop = false;
+    struct Observer : TrainObserver {
+      std::function<void(int64_t)> step;
+      void on_step(const StepMetrics& metrics) override { step(metrics.step); }
+    } observer;
+    observer.step = [&](int64_t done) { stop = stop_after > 0 && done >= stop_after - 1; };
     std::atomic<Outcome> outcome = Outcome::kFinished;
     TrainObserver silent;
     harness::run_ranks(num_ranks, [&](comm::Communicator& world) {
-      at::set_num_threads(1);
-      outcome = Trainer(config, world, silent).run(stop);
+      Trainer trainer(config, world, world.rank() == 0 ? observer : silent);
+      outcome = trainer.run(stop);
     });
     return outcome;
   }
@@ -78,6 +85,7 @@ interval = 2
     return lines;
   }
 
+  harness::OneThread one_thread_;
   harness::TemporaryFolder folder_;
 };
 

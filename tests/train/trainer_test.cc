@@ -5,7 +5,6 @@
 #include <fstream>
 #include <functional>
 
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -43,29 +42,6 @@ class AskedInACall : public harness::CountingCommunicator {
 
 class TrainerTest : public TextRun {
  protected:
-  TrainerTest() : num_threads_(at::get_num_threads()) {
-    at::set_num_threads(1);  // ranks are threads here
-  }
-  ~TrainerTest() override { at::set_num_threads(num_threads_); }
-
-  // Trains on `num_ranks` threads; asks to stop once step `stop_after` - 1 is done (0: never). When
-  // its checkpoint is due the run ends with that, otherwise with the next step.
-  Outcome run(const RunConfig& config, int num_ranks, int64_t stop_after = 0) {
-    std::atomic<bool> stop = false;
-    struct Observer : TrainObserver {
-      std::function<void(int64_t)> step;
-      void on_step(const StepMetrics& metrics) override { step(metrics.step); }
-    } observer;
-    observer.step = [&](int64_t done) { stop = stop_after > 0 && done >= stop_after - 1; };
-    std::atomic<Outcome> outcome = Outcome::kFinished;
-    TrainObserver silent;
-    harness::run_ranks(num_ranks, [&](comm::Communicator& world) {
-      Trainer trainer(config, world, world.rank() == 0 ? observer : silent);
-      outcome = trainer.run(stop);
-    });
-    return outcome;
-  }
-
   // Every step once, with loss and gradient norm within `relative` of the other run's; 0: the same
   // bits.
   void expect_same_run(const std::string& actual, const std::string& expected, double relative) {
@@ -99,8 +75,6 @@ class TrainerTest : public TextRun {
     });
     return outcome;
   }
-
-  int num_threads_;
 };
 
 TEST_F(TrainerTest, LossFallsAndEveryStepIsInTheMetrics) {

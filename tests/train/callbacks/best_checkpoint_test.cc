@@ -36,7 +36,7 @@ class BestCheckpointTest : public TextRun {
 };
 
 TEST_F(BestCheckpointTest, OutlivesTheNewerOnes) {
-  train(watching("a", "largest", {{"train.steps", "8"}}), 2);
+  run(watching("a", "largest", {{"train.steps", "8"}}), 2);
   const auto lines = metrics("a");
   const auto best = std::ranges::max_element(lines, {}, [](const nlohmann::json& line) {
     return line.at("validation_loss").get<double>();
@@ -51,22 +51,22 @@ TEST_F(BestCheckpointTest, OutlivesTheNewerOnes) {
 }
 
 TEST_F(BestCheckpointTest, IsMadeAgainAfterAKillBeforeItWasKept) {
-  train(watching("a", "smallest", {{"train.steps", "3"}}), 1);
+  run(watching("a", "smallest", {{"train.steps", "3"}}), 1);
   const auto before = kept("a");
   ASSERT_EQ(before, std::vector<std::string>{"step-000003"}) << "the loss should fall";
   fs::remove_all(folder_ / "a" / "best");
-  train(watching("a", "smallest", {{"train.steps", "3"}}), 1);
+  run(watching("a", "smallest", {{"train.steps", "3"}}), 1);
   EXPECT_EQ(kept("a"), before);
 }
 
 // A step that is saved anyway is not saved again with the next one.
 TEST_F(BestCheckpointTest, AsksOnlyForItsOwnStep) {
-  train(watching("a", "smallest",
-                 {{"train.steps", "4"},
-                  {"train.evaluate_interval", "2"},
-                  {"checkpoint.interval", "2"},
-                  {"checkpoint.keep", "10"}}),
-        1);
+  run(watching("a", "smallest",
+               {{"train.steps", "4"},
+                {"train.evaluate_interval", "2"},
+                {"checkpoint.interval", "2"},
+                {"checkpoint.keep", "10"}}),
+      1);
   std::vector<std::string> names;
   for (const fs::path& path : checkpoint::list(folder_ / "a" / "checkpoints")) {
     names.push_back(path.filename());
@@ -75,15 +75,15 @@ TEST_F(BestCheckpointTest, AsksOnlyForItsOwnStep) {
 }
 
 TEST_F(BestCheckpointTest, ItsValueIsKeptOverAResume) {
-  train(watching("a", "largest", {{"train.steps", "3"}}), 1);
+  run(watching("a", "largest", {{"train.steps", "3"}}), 1);
   const auto before = kept("a");
-  train(watching("a", "largest", {{"train.steps", "6"}}), 2);
+  run(watching("a", "largest", {{"train.steps", "6"}}), 2);
   EXPECT_EQ(kept("a"), before);
 }
 
 TEST_F(BestCheckpointTest, AnUnknownMetricIsRefusedBeforeTheRun) {
   const auto message = [&](const RunConfig& config) {
-    return harness::message_of<ConfigError>([&] { train(config, 1); });
+    return harness::message_of<ConfigError>([&] { run(config, 1); });
   };
   EXPECT_EQ(message(watching("a", "smallest", {{"checkpoint.best", "validation_los"}})),
             "checkpoint.best is \"validation_los\", which evaluations do not have; did you mean "

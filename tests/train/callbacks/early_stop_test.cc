@@ -64,14 +64,14 @@ TEST_F(EarlyStopRun, EndsForGoodOnEveryRank) {
                                            {"early_stop.patience", "2"},
                                            {"early_stop.goal", "largest"}};
   for (const int ranks : {1, 2, 3}) {
-    const std::string run = concat("ranks", ranks);
+    const std::string name = concat("ranks", ranks);
     std::vector<Override> mine = overrides;
     mine.push_back({"train.global_batch", "12"});
-    EXPECT_EQ(train(config(run, mine), ranks), Outcome::kEnded);
-    EXPECT_EQ(metrics(run).back().at("step"), 6);
-    EXPECT_TRUE(checkpoint::latest(folder_ / run / "checkpoints")->string().ends_with("000006"));
-    EXPECT_EQ(train(config(run, mine), ranks), Outcome::kEnded);
-    EXPECT_EQ(metrics(run).back().at("step"), 6);
+    EXPECT_EQ(run(config(name, mine), ranks), Outcome::kEnded);
+    EXPECT_EQ(metrics(name).back().at("step"), 6);
+    EXPECT_TRUE(checkpoint::latest(folder_ / name / "checkpoints")->string().ends_with("000006"));
+    EXPECT_EQ(run(config(name, mine), ranks), Outcome::kEnded);
+    EXPECT_EQ(metrics(name).back().at("step"), 6);
   }
 }
 

@@ -13,15 +13,15 @@ class EventCommandsTest : public TextRun {};
 TEST_F(EventCommandsTest, RunOnceForEachEvent) {
   const std::string file = (folder_ / "events").string();
   const std::string note = "echo $TRIREME_EVENT $TRIREME_STEP >> '" + file + "'";
-  train(config("a", {{"train.steps", "4"},
-                     {"train.evaluate_interval", "3"},
-                     {"train.evaluate_sequences", "8"},
-                     {"command.on_start", note},
-                     {"command.on_evaluate", note},
-                     {"command.on_step", note},
-                     {"command.on_checkpoint", note},
-                     {"command.on_stop", note}}),
-        2);
+  run(config("a", {{"train.steps", "4"},
+                   {"train.evaluate_interval", "3"},
+                   {"train.evaluate_sequences", "8"},
+                   {"command.on_start", note},
+                   {"command.on_evaluate", note},
+                   {"command.on_step", note},
+                   {"command.on_checkpoint", note},
+                   {"command.on_stop", note}}),
+      2);
   EXPECT_EQ(read_file(file),
             "on_start 0\non_step 1\non_step 2\non_checkpoint 2\non_evaluate 3\non_step 3\n"
             "on_evaluate 4\non_step 4\non_checkpoint 4\non_stop 4\n");
@@ -29,11 +29,11 @@ TEST_F(EventCommandsTest, RunOnceForEachEvent) {
 
 TEST_F(EventCommandsTest, GetTheMetricsAndTheCheckpoint) {
   const std::string folder = (folder_ / "").string();
-  train(config("a", {{"train.steps", "2"},
-                     {"command.on_checkpoint",
-                      "cat > '" + folder + "line'; ls \"$TRIREME_CHECKPOINT\" > '" + folder +
-                          "files'; test -f \"$TRIREME_FOLDER/metrics.jsonl\""}}),
-        1);
+  run(config("a", {{"train.steps", "2"},
+                   {"command.on_checkpoint",
+                    "cat > '" + folder + "line'; ls \"$TRIREME_CHECKPOINT\" > '" + folder +
+                        "files'; test -f \"$TRIREME_FOLDER/metrics.jsonl\""}}),
+      1);
   EXPECT_EQ(nlohmann::json::parse(read_file(folder_ / "line")), metrics("a").back());
   EXPECT_NE(read_file(folder_ / "files").find("manifest.json"), std::string::npos);
 }

@@ -46,7 +46,7 @@ class WeightAverageTest : public TextRun {
 };
 
 TEST_F(WeightAverageTest, FollowsTheFormulaAtEveryStep) {
-  train(config("a", with_average({{"checkpoint.interval", "1"}, {"average.start", "1"}})), 1);
+  run(config("a", with_average({{"checkpoint.interval", "1"}, {"average.start", "1"}})), 1);
   Tensors expected;
   for (int step = 2; step <= 6; ++step) {
     const Tensors all = tensors("a", step);
@@ -63,27 +63,26 @@ TEST_F(WeightAverageTest, FollowsTheFormulaAtEveryStep) {
 }
 
 TEST_F(WeightAverageTest, IsTheSameBitsAtEveryZeroStageAndAfterAResume) {
-  train(config("ddp", with_average()), 2);
+  run(config("ddp", with_average()), 2);
   const Tensors expected = averages(tensors("ddp", 6));
   for (const char* zero : {"1", "2", "3"}) {
-    train(config(concat("zero", zero), with_average({{"parallel.zero", zero}})), 2);
+    run(config(concat("zero", zero), with_average({{"parallel.zero", zero}})), 2);
     expect_same(averages(tensors(concat("zero", zero), 6)), expected);
   }
   // Saved as a whole, resumed in shards.
-  train(config("resumed", with_average({{"train.steps", "4"}})), 2);
-  train(config("resumed", with_average({{"train.steps", "6"}, {"parallel.zero", "3"}})), 2);
+  run(config("resumed", with_average({{"train.steps", "4"}})), 2);
+  run(config("resumed", with_average({{"train.steps", "6"}, {"parallel.zero", "3"}})), 2);
   Tensors whole = averages(tensors("resumed", 6));
-  train(config("whole", with_average({{"train.steps", "4"}})), 2);
-  train(config("whole", with_average({{"train.steps", "6"}})), 2);
+  run(config("whole", with_average({{"train.steps", "4"}})), 2);
+  run(config("whole", with_average({{"train.steps", "6"}})), 2);
   expect_same(whole, averages(tensors("whole", 6)));
 }
 
 TEST_F(WeightAverageTest, FitsPipelineAndTensorRanks) {
-  train(config("one", with_average({{"train.precision", "fp64"}})), 1);
+  run(config("one", with_average({{"train.precision", "fp64"}})), 1);
   const Tensors expected = averages(tensors("one", 6));
   for (const char* axis : {"tensor", "pipeline"}) {
-    train(
-        config(axis, with_average({{"train.precision", "fp64"}, {concat("parallel.", axis), "2"}})),
+    run(config(axis, with_average({{"train.precision", "fp64"}, {concat("parallel.", axis), "2"}})),
         2);
     const Tensors actual = averages(tensors(axis, 6));
     ASSERT_EQ(actual.size(), expected.size());
@@ -100,8 +99,8 @@ TEST_F(WeightAverageTest, IsEvaluatedBesideTheWeights) {
   for (const char* zero : {"0", "3"}) {
     std::vector<Override> overrides = evaluates;
     overrides.push_back({"parallel.zero", zero});
-    train(config(concat("plain", zero), overrides), 2);
-    train(config(concat("average", zero), with_average(overrides)), 2);
+    run(config(concat("plain", zero), overrides), 2);
+    run(config(concat("average", zero), with_average(overrides)), 2);
     const auto plain = metrics(concat("plain", zero));
     const auto average = metrics(concat("average", zero));
     ASSERT_EQ(plain.size(), average.size());
@@ -116,12 +115,12 @@ TEST_F(WeightAverageTest, IsEvaluatedBesideTheWeights) {
 }
 
 TEST_F(WeightAverageTest, ACheckpointWithoutItIsResumedWithIt) {
-  train(config("a", {{"train.steps", "4"}}), 1);
-  train(config("a", with_average()), 1);
+  run(config("a", {{"train.steps", "4"}}), 1);
+  run(config("a", with_average()), 1);
   const Tensors all = tensors("a", 6);
   EXPECT_GT(averages(all).size(), 10U);
   // And with it, without.
-  train(config("a", {{"train.steps", "8"}}), 1);
+  run(config("a", {{"train.steps", "8"}}), 1);
   EXPECT_TRUE(averages(tensors("a", 8)).empty());
 }
 
