@@ -2,7 +2,8 @@
 # Installs what the build needs and is missing: Debian packages, and libtorch from the PyTorch wheel.
 # `setup.sh test` adds the Python packages that tests read our files with (safetensors, tensorboard,
 # transformers and sentencepiece for exported models) and build and test trireme_torch with
-# (scikit-build-core, expecttest). `setup.sh docs` adds doxygen, `setup.sh tidy` clang-tidy.
+# (scikit-build-core, expecttest). `setup.sh docs` adds doxygen, `setup.sh tidy` clang-tidy, and `setup.sh vision`
+# what tools/vision_data.py makes images from: icons, fonts and, in .venv, Pillow.
 # Prints one line per step; prints nothing when there is nothing to do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,7 +20,8 @@ readonly packages=(
   libgloo-dev liburing-dev libxxhash-dev libgtest-dev libgmock-dev libbenchmark-dev
   libopenmpi-dev openmpi-bin iproute2
   clang-format python3-venv python3-dev
-  $(case ${1:-} in docs) echo doxygen ;; tidy) echo clang-tidy-19 libomp-19-dev ;; esac)
+  $(case ${1:-} in docs) echo doxygen ;; tidy) echo clang-tidy-19 libomp-19-dev ;;
+    vision) echo oxygen-icon-theme fonts-dejavu-core fonts-dejavu-extra fonts-freefont-ttf fonts-liberation ;; esac)
 )
 
 source tools/steps.sh
@@ -100,8 +102,16 @@ install_test_packages() {
   [[ -f build/test-python && $(<build/test-python) == "$python" ]] || echo "$python" >build/test-python
 }
 
+# Into .venv, whichever interpreter has torch.
+install_vision_packages() {
+  local python=$PWD/.venv/bin/python
+  "$python" -c '' 2>/dev/null || step "python3 -m venv .venv" "$(<build/python)" -m venv --clear .venv
+  "$python" -c 'import numpy, PIL' 2>/dev/null ||
+    step "pip install numpy pillow (into .venv)" "$python" -m pip install --disable-pip-version-check numpy pillow
+}
+
 command -v python3 >/dev/null || die "python3 is needed and not found: apt-get install python3"
 command -v g++ >/dev/null || command -v clang++ >/dev/null || die "a C++20 compiler is needed and not found: apt-get install g++"
 install_packages
 install_torch
-[[ ${1:-} != test ]] || install_test_packages
+case ${1:-} in test) install_test_packages ;; vision) install_vision_packages ;; esac
