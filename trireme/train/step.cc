@@ -154,8 +154,9 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
   const double scale = 1 / context.loss_scale.scale();
   const std::vector<double> squares = model.gradient_squares();
   metrics.grad_norm = gradient_norm(squares) * scale;
-  scope.enter(Phase::kOptimizer);
   metrics.learning_rate = scheduled_rate(config, step);
+  if (context.on_gradients) context.on_gradients(metrics, scale);
+  scope.enter(Phase::kOptimizer);
   metrics.skipped = !accept(context, metrics, squares);
   if (!metrics.skipped) {
     const double clip = clip_factor(metrics.grad_norm, config.train.gradient_clip);

@@ -29,6 +29,9 @@ struct StepContext {
   GradientNoise& noise;
   dataset::BatchReader& batches;
   Profiler* profiler = nullptr;
+  // Called between the norm and the optimizer, with what the step's metrics hold by then and the
+  // factor that undoes the loss scale. Empty: nobody wants it.
+  std::function<void(const StepMetrics& metrics, double gradient_factor)> on_gradients{};
 };
 
 // Why a run leaves after a step. If ranks differ, the largest value counts.

@@ -106,6 +106,7 @@ class Trainer::Impl {
   std::optional<StageBalance> balance_;  // if layers may move
   std::optional<dataset::BatchReader> validation_batches_;
   StepMetrics metrics_;  // of the last step
+  double gradient_factor_ = 1;
   std::optional<Profiler> profiler_;
   int64_t step_ = 0;                         // finished steps
   const std::atomic<bool>* stop_ = nullptr;  // while run() runs
@@ -124,6 +125,13 @@ class Trainer::Impl::View final : public RunView {
   int64_t step() const override { return run_.step_; }
   const StepMetrics& metrics() const override { return run_.metrics_; }
   const std::vector<parallel::Shard>& shards() override { return run_.state_.model().shards(); }
+  std::span<const std::string> parameter_names() const override {
+    return run_.state_.model().parameter_names();
+  }
+  bool counts(const parallel::Shard& shard) const override {
+    return run_.state_.model().counts(shard);
+  }
+  double gradient_factor() const override { return run_.gradient_factor_; }
   void spread_weights() override { run_.state_.model().end_step(); }
   std::optional<double> evaluate() override {
     if (!run_.validation_batches_) return std::nullopt;
@@ -134,6 +142,9 @@ class Trainer::Impl::View final : public RunView {
   }
   void add_metric(std::string name, double value) override {
     run_.metrics_.others.emplace_back(std::move(name), value);
+  }
+  void add_histograms(std::span<const NamedHistogram> histograms) override {
+    if (run_.is_root()) run_.output_->metrics().write(run_.step_, histograms);
   }
   void tell(const std::string& line) override {
     if (run_.is_root()) run_.observer_.on_finding(line);
@@ -370,6 +381,13 @@ Leave Trainer::Impl::train_step() {
                       state_.noise(),
                       *batches_,
                       profiler_ ? &*profiler_ : nullptr};
+  if (callbacks_.wants_gradients(step_ + 1)) {
+    context.on_gradients = [this](const StepMetrics& metrics, double gradient_factor) {
+      metrics_ = metrics;
+      gradient_factor_ = gradient_factor;
+      call(Event::kGradients);
+    };
+  }
   overlap_.begin_step();
   StepResult result = run_step(context, step_ + 1, [this] { return leave(); });
   metrics_ = result.metrics;

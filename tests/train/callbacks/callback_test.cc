@@ -38,7 +38,7 @@ TEST(Callback, AProgramsOwnComeBeforeTheBuiltInOnes) {
   std::vector<std::string> names;
   for (const NamedCallback& named : config.callbacks) names.push_back(named.name);
   EXPECT_EQ(names, (std::vector<std::string>{"mine", "average", "early_stop", "best", "time_limit",
-                                             "command"}));
+                                             "histograms", "command"}));
   EXPECT_EQ(std::ranges::count_if(config.callbacks,
                                   [](const auto& named) { return named.callback->is_on(); }),
             1);

@@ -26,6 +26,12 @@ class FakeRun final : public RunView {
   int64_t step() const override { return metrics_.step; }
   const StepMetrics& metrics() const override { return metrics_; }
   const std::vector<parallel::Shard>& shards() override { return shards_; }
+  std::span<const std::string> parameter_names() const override { return names_; }
+  bool counts(const parallel::Shard&) const override { return true; }
+  double gradient_factor() const override { return gradient_factor_; }
+  void add_histograms(std::span<const NamedHistogram> histograms) override {
+    histograms_.assign(histograms.begin(), histograms.end());
+  }
   void spread_weights() override {}
   std::optional<double> evaluate() override { return std::nullopt; }
   void add_metric(std::string name, double value) override {
@@ -44,6 +50,9 @@ class FakeRun final : public RunView {
   std::filesystem::path folder_;
   StepMetrics metrics_;
   std::vector<parallel::Shard> shards_;
+  std::vector<std::string> names_;  // of the parameters
+  double gradient_factor_ = 1;
+  std::vector<NamedHistogram> histograms_;
   std::vector<std::string> lines_;
   int num_requested_ = 0;
   std::string stop_reason_;

@@ -6,6 +6,7 @@
 #include "trireme/train/callbacks/best_checkpoint.h"
 #include "trireme/train/callbacks/early_stop.h"
 #include "trireme/train/callbacks/event_commands.h"
+#include "trireme/train/callbacks/histograms.h"
 #include "trireme/train/callbacks/time_limit.h"
 #include "trireme/train/callbacks/weight_average.h"
 
@@ -32,6 +33,7 @@ CallbackTable built_in_callbacks() {
                                               {"early_stop", make<EarlyStop>},
                                               {"best", make<BestCheckpoint>},
                                               {"time_limit", make<TimeLimit>},
+                                              {"histograms", make<Histograms>},
                                               {"command", make<EventCommands>}};
   return kBuiltIn;
 }

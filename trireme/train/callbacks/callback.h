@@ -14,56 +14,19 @@
 
 #include "trireme/base/choice.h"
 #include "trireme/checkpoint/checkpoint.h"
-#include "trireme/comm/communicator.h"
 #include "trireme/parallel/data/shard.h"
+#include "trireme/train/callbacks/run_view.h"
 #include "trireme/train/metrics/metrics.h"
 #include "trireme/train/task/keys.h"
 
 namespace trireme::train {
 
-struct RunConfig;
-
-enum class Event { kStart, kEvaluate, kStep, kCheckpoint, kStop };
+enum class Event { kStart, kGradients, kEvaluate, kStep, kCheckpoint, kStop };
 // By the name of the function that hears of it.
-inline constexpr Choice<Event> kEvents[] = {{"on_start", Event::kStart},
-                                            {"on_evaluate", Event::kEvaluate},
-                                            {"on_step", Event::kStep},
-                                            {"on_checkpoint", Event::kCheckpoint},
-                                            {"on_stop", Event::kStop}};
-
-// The run, as a callback sees it during an event.
-class RunView {
- public:
-  virtual ~RunView() = default;
-
-  virtual const RunConfig& config() const = 0;
-  virtual std::filesystem::path folder() const = 0;  // output.folder
-  virtual comm::Communicator& world() = 0;
-  virtual int64_t step() const = 0;  // finished steps
-  // Of the last step. Timings and memory are the slowest rank's; all else is the same on all ranks.
-  virtual const StepMetrics& metrics() const = 0;
-  // This rank's part of each parameter it holds. A callback may write into the weights, and then
-  // must call spread_weights().
-  virtual const std::vector<parallel::Shard>& shards() = 0;
-  // Brings the shards' weights to the ranks that compute with them.
-  // Collective: every rank
-  virtual void spread_weights() = 0;
-  // The loss of the validation data with the weights as they are. Empty without validation data, or
-  // when the run was asked to stop meanwhile.
-  // Collective: every rank
-  virtual std::optional<double> evaluate() = 0;
-
-  // Adds a number to the last step's line in metrics.jsonl, in kEvaluate and kStep. Every rank adds
-  // the same.
-  virtual void add_metric(std::string name, double value) = 0;
-  // Tells the user, in one line; shown on rank 0.
-  virtual void tell(const std::string& line) = 0;
-  // Saves a checkpoint after this step.
-  virtual void request_checkpoint() = 0;
-  // Ends the run after this step, with a checkpoint, when any rank asks. `reason` is for the user.
-  // for_good: another start does not continue the run, because the callback asks again in kStart.
-  virtual void stop(std::string reason, bool for_good) = 0;
-};
+inline constexpr Choice<Event> kEvents[] = {
+    {"on_start", Event::kStart},           {"on_gradients", Event::kGradients},
+    {"on_evaluate", Event::kEvaluate},     {"on_step", Event::kStep},
+    {"on_checkpoint", Event::kCheckpoint}, {"on_stop", Event::kStop}};
 
 // Callbacks run in the order of RunConfig::callbacks. When one throws on any rank, all ranks end
 // with its error. A copy has the same keys, and its state is its own.
@@ -85,6 +48,13 @@ class Callback {
 
   // Before the first step, after a checkpoint has been read.
   virtual void on_start(RunView& /*run*/) {}
+  // Whether on_gradients() is called in this step, the same on every rank.
+  virtual bool wants_gradients(int64_t /*step*/) const { return false; }
+  // Between a step's backward and its optimizer, if wants_gradients(), also in a step that is then
+  // skipped. The shards' gradients are summed over ranks and not clipped; the weights are those
+  // that they belong to. metrics() has the step, loss, norm and learning rate; step() is one less.
+  // Only for reading.
+  virtual void on_gradients(RunView& /*run*/) {}
   // After an evaluation, before on_step().
   virtual void on_evaluate(RunView& /*run*/) {}
   // After every step, also a skipped one, before its line is written.

@@ -13,6 +13,7 @@ void dispatch(Callback& callback, Event event, RunView& run,
               const std::filesystem::path& checkpoint) {
   switch (event) {
     case Event::kStart: return callback.on_start(run);
+    case Event::kGradients: return callback.on_gradients(run);
     case Event::kEvaluate: return callback.on_evaluate(run);
     case Event::kStep: return callback.on_step(run);
     case Event::kCheckpoint: return callback.on_checkpoint(run, checkpoint);
@@ -55,8 +56,17 @@ Callbacks::Callbacks(std::span<NamedCallback> callbacks) {
   }
 }
 
+bool Callbacks::wants_gradients(int64_t step) const {
+  return std::ranges::any_of(callbacks_, [step](const NamedCallback* named) {
+    return named->callback->wants_gradients(step);
+  });
+}
+
 void Callbacks::call(Event event, RunView& run, const std::filesystem::path& checkpoint) {
   for (NamedCallback* const named : callbacks_) {
+    if (event == Event::kGradients && !named->callback->wants_gradients(run.metrics().step)) {
+      continue;
+    }
     Failure failure = Failure::kNone;
     std::string message;
     const auto note = [&](Failure kind, const std::exception& error) {

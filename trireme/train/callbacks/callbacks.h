@@ -37,7 +37,10 @@ class Callbacks {
 
   bool empty() const { return callbacks_.empty(); }
 
-  // Comm:       with callbacks, 8 bytes per rank all-gathered after each of them
+  // Whether any of them wants Event::kGradients in this step; only those get it.
+  bool wants_gradients(int64_t step) const;
+
+  // Comm:       8 bytes per rank all-gathered after each callback that gets the event
   // Collective: every rank of the run's world
   // Throws:     on every rank what a callback throws on any of them, as ConfigError,
   //             CheckpointError or Error, with its name, the rank and the event

@@ -22,7 +22,16 @@ enum EventTag : protozero::pbf_tag_type {
   kSummary = 5
 };
 enum SummaryTag : protozero::pbf_tag_type { kValue = 1 };
-enum ValueTag : protozero::pbf_tag_type { kTag = 1, kSimpleValue = 2 };
+enum ValueTag : protozero::pbf_tag_type { kTag = 1, kSimpleValue = 2, kHistogram = 5 };
+enum HistogramTag : protozero::pbf_tag_type {
+  kMinimum = 1,
+  kMaximum = 2,
+  kNum = 3,
+  kSum = 4,
+  kSumSquares = 5,
+  kBucketLimits = 6,
+  kBuckets = 7
+};
 
 constexpr std::array<uint32_t, 256> make_crc_table() {
   std::array<uint32_t, 256> table{};
@@ -41,6 +50,49 @@ uint32_t masked_crc(std::string_view data) {
 }
 
 double wall_time() { return in_seconds(std::chrono::system_clock::now().time_since_epoch()); }
+
+// An event of the step with what `fill` puts into its summary.
+template <typename Fill>
+std::string event_of(int64_t step, const Fill& fill) {
+  std::string record;
+  protozero::pbf_writer event(record);
+  event.add_double(kWallTime, wall_time());
+  event.add_int64(kStep, step);
+  protozero::pbf_writer summary(event, kSummary);
+  fill(summary);
+  summary.commit();
+  return record;
+}
+
+void add_scalar(protozero::pbf_writer& summary, const Scalar& scalar) {
+  protozero::pbf_writer value(summary, kValue);
+  value.add_string(kTag, scalar.tag);
+  value.add_float(kSimpleValue, static_cast<float>(scalar.value));
+}
+
+// Of a run of empty buckets only the last limit is written.
+void add_histogram(protozero::pbf_writer& summary, const std::string& tag,
+                   const Histogram& histogram) {
+  std::vector<double> limits, counts;
+  for (size_t i = 0; i < histogram.counts.size(); ++i) {
+    if (histogram.counts[i] == 0 && !counts.empty() && counts.back() == 0) {
+      limits.back() = bucket_limits()[i];
+      continue;
+    }
+    limits.push_back(bucket_limits()[i]);
+    counts.push_back(histogram.counts[i]);
+  }
+  protozero::pbf_writer value(summary, kValue);
+  value.add_string(kTag, tag);
+  protozero::pbf_writer message(value, kHistogram);
+  message.add_double(kMinimum, histogram.minimum);
+  message.add_double(kMaximum, histogram.maximum);
+  message.add_double(kNum, histogram.num());
+  message.add_double(kSum, histogram.sum);
+  message.add_double(kSumSquares, histogram.sum_squares);
+  message.add_packed_double(kBucketLimits, limits.begin(), limits.end());
+  message.add_packed_double(kBuckets, counts.begin(), counts.end());
+}
 
 std::filesystem::path new_file(const std::filesystem::path& folder) {
   make_folders(folder);
@@ -72,19 +124,22 @@ EventFile::EventFile(const std::filesystem::path& folder) : file_(new_file(folde
 }
 
 void EventFile::write(int64_t step, std::span<const Scalar> scalars) {
-  std::string record;
-  protozero::pbf_writer event(record);
-  event.add_double(kWallTime, wall_time());
-  event.add_int64(kStep, step);
-  {
-    protozero::pbf_writer summary(event, kSummary);
-    for (const Scalar& scalar : scalars) {
-      protozero::pbf_writer value(summary, kValue);
-      value.add_string(kTag, scalar.tag);
-      value.add_float(kSimpleValue, static_cast<float>(scalar.value));
-    }
+  write_record(event_of(step, [&](protozero::pbf_writer& summary) {
+    for (const Scalar& scalar : scalars) add_scalar(summary, scalar);
+  }));
+}
+
+// A record each, which keeps records small.
+void EventFile::write(int64_t step, std::span<const NamedHistogram> histograms) {
+  for (const auto& [tag, histogram] : histograms) {
+    if (histogram.num() == 0 && histogram.num_nonfinite == 0) continue;
+    write_record(event_of(step, [&](protozero::pbf_writer& summary) {
+      if (histogram.num() > 0) add_histogram(summary, tag, histogram);
+      if (histogram.num_nonfinite > 0) {
+        add_scalar(summary, {tag + "/nonfinite", histogram.num_nonfinite});
+      }
+    }));
   }
-  write_record(record);
 }
 
 void EventFile::write_record(const std::string& record) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "trireme/base/file/file.h"
+#include "trireme/train/metrics/histogram.h"
 
 namespace trireme::train {
 
@@ -22,6 +23,9 @@ class EventFile {
   explicit EventFile(const std::filesystem::path& folder);
 
   void write(int64_t step, std::span<const Scalar> scalars);
+  // Those without any value are left out. One with values that are not finite also gets the scalar
+  // "<tag>/nonfinite", the number of them.
+  void write(int64_t step, std::span<const NamedHistogram> histograms);
 
  private:
   // uint64 length, its masked CRC, the record, its masked CRC; little-endian.

@@ -156,6 +156,10 @@ bool MetricsWriter::write(const StepMetrics& metrics) {
   return is_in_place;
 }
 
+void MetricsWriter::write(int64_t step, std::span<const NamedHistogram> histograms) {
+  events_.write(step, histograms);
+}
+
 void MetricsWriter::sync() { file_->sync(); }
 
 }  // namespace trireme::train

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,6 +66,9 @@ class MetricsWriter {
   // replaced; the line is then in the file that is there now, or in a new one. If the folder itself
   // is gone, the line goes to the open file, wherever it is.
   bool write(const StepMetrics& metrics);
+
+  // For TensorBoard.
+  void write(int64_t step, std::span<const NamedHistogram> histograms);
 
   // Brings all lines to the disk.
   void sync();

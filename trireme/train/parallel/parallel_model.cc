@@ -133,6 +133,17 @@ const mesh::Layout& ParallelModel::layout_of(const std::string& parameter) const
   return found->second;
 }
 
+// Data ranks of DDP and replicas hold every part again. Context ranks do so without ZeRO, and
+// tensor ranks where the tensor axis splits nothing.
+bool ParallelModel::counts(const parallel::Shard& shard) const {
+  const mesh::Layout& layout = shard.layout;
+  const bool is_first_replica = mesh_.coordinate("data") == 0;
+  const bool is_first_holder = layout.num_ranks() > 1 || shard_group_of(mesh_).rank() == 0;
+  const bool is_first_tensor =
+      layout.shape() != layout.whole_shape() || mesh_.coordinate("tensor") == 0;
+  return is_first_replica && is_first_holder && is_first_tensor;
+}
+
 void ParallelModel::add_stage(int number, const model::ModelAxes& axes,
                               const std::shared_ptr<parallel::GradientHook>& hook) {
   Stage stage;

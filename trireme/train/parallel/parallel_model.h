@@ -36,6 +36,8 @@ class ParallelModel {
   const mesh::Layout& layout_of(const std::string& parameter) const;
   // This rank's part of every parameter it holds, stage by stage.
   const std::vector<parallel::Shard>& shards() const { return shards_; }
+  // Whether this rank is the first of those that hold the same part as this shard.
+  bool counts(const parallel::Shard& shard) const;
   const PipelineLayout& layout() const { return layout_; }
   // The whole parameters of this rank's stages. With ZeRO-3 they have memory only while in use.
   std::vector<std::pair<std::string, at::Tensor>> parameters() const;
