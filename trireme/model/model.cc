@@ -6,7 +6,7 @@
 #include "trireme/model/family/family.h"
 #include "trireme/model/family/init.h"
 #include "trireme/model/family/network.h"
-#include "trireme/model/layers/dropout.h"
+#include "trireme/model/layers/batch_maker.h"
 
 namespace trireme::model {
 namespace {
@@ -25,9 +25,9 @@ class NetworkModel : public LanguageModel {
   NetworkModel(const ModelConfig& config, uint64_t seed, at::ScalarType dtype,
                const ModelAxes& axes, const ModelPart& part)
       : config_(config),
-        seed_(seed),
         axes_(axes),
         part_(part),
+        batches_(config, axes, parallel::SequenceOrder::kZigZag, seed),
         first_token_(TensorCuts(config, axes.tensor.size()).vocab_of(axes.tensor.rank()).offset),
         network_(family_of(config).make_network(config, axes, part, dtype)) {}
 
@@ -41,8 +41,9 @@ class NetworkModel : public LanguageModel {
   PartOutput forward_part(const PartInput& in) override {
     const auto& [tokens_BT, hidden, documents_BT, training] = in;
     check_tokens(tokens_BT, config_);
-    TokenBatch batch = token_batch(tokens_BT, documents_BT);
-    if (training && config_.dropout > 0) batch.dropout = dropout_draw(batch, *training);
+    TokenBatch batch = batches_.make(tokens_BT.size(0), tokens_BT.size(1),
+                                     {.documents_BT = documents_BT}, tokens_BT.device(), training);
+    network_->complete(batch);
     const at::Tensor input = part_.embeds ? local(tokens_BT, batch.context.get()) : hidden;
     PartOutput out{network_->forward(input, batch)};
     if (part_.embeds && !part_.has_head && config_.has_tied_head()) {
@@ -88,48 +89,17 @@ class NetworkModel : public LanguageModel {
  private:
   using Context = std::shared_ptr<const parallel::ContextParallel>;
 
-  // The split of sequences of this length over the context axis. Null without one.
-  Context context_of(const at::Tensor& tokens_BT, const at::Tensor& documents_BT = {}) const {
-    if (axes_.context == nullptr) return nullptr;
-    return std::make_shared<const parallel::ContextParallel>(parallel::ContextParallel{
-        .group = *axes_.context,
-        .split = parallel::SequenceSplit(tokens_BT.size(1), axes_.context->size()),
-        .form = axes_.context_form,
-        .ring = axes_.ring,
-        .documents_BT = documents_BT});
+  Context context_of(const at::Tensor& tokens_BT) const {
+    return batches_.context_of(tokens_BT.size(1));
   }
   static at::Tensor local(const at::Tensor& tokens_BT, const parallel::ContextParallel* context) {
     return context == nullptr ? tokens_BT : context->local(tokens_BT, 1);
   }
-  TokenBatch token_batch(const at::Tensor& tokens_BT, const at::Tensor& documents_BT) const {
-    TokenBatch batch{.B = tokens_BT.size(0),
-                     .documents_BT = documents_BT,
-                     .context = context_of(tokens_BT, documents_BT)};
-    batch.positions_T = batch.context ? batch.context->positions()
-                                      : at::arange(tokens_BT.size(1), tokens_BT.options());
-    batch.T = batch.positions_T.numel();
-    network_->complete(batch);
-    return batch;
-  }
-
-  // Numbers the rows that this rank's layers hold: all, or under sequence parallelism its own.
-  std::shared_ptr<const DropoutDraw> dropout_draw(const TokenBatch& batch,
-                                                  const TrainingPlace& place) const {
-    const at::Tensor sequences_B =
-        at::arange(place.first_sample, place.first_sample + batch.B, at::kLong);
-    at::Tensor rows_S =
-        (sequences_B.unsqueeze(1) * config_.sequence_length + batch.positions_T.cpu()).flatten();
-    if (axes_.tensor.sequence) {
-      const mesh::Range own = axes_.tensor.own_rows(rows_S.numel());
-      rows_S = rows_S.narrow(0, own.offset, own.size);
-    }
-    return std::make_shared<const DropoutDraw>(DropoutDraw{seed_, place.step, rows_S});
-  }
 
   ModelConfig config_;
-  uint64_t seed_;
   ModelAxes axes_;
   ModelPart part_;
+  BatchMaker batches_;
   int64_t first_token_;  // where this rank's part of the vocabulary begins
   std::shared_ptr<Network> network_;
 };

@@ -52,18 +52,23 @@ TEST(FeedForward, IsDownOfSiluGateTimesUpPlusResidual) {
                         0, "feed-forward");
 }
 
-TEST(GeluFeedForward, UsesTheTanhApproximation) {
+TEST(GeluFeedForward, IsExactOrUsesTheTanhApproximation) {
   const ModelConfig config{.width = 1, .ffn_width = 1};
-  GeluFeedForward module(config, {}, at::kDouble);
-  const at::NoGradGuard no_grad;
-  module.c_fc->weight.fill_(1);
-  module.c_proj->weight.fill_(1);
-  module.c_proj->bias.fill_(0.5);
   const double x = 1.5;
   const at::Tensor in = at::full({1, 1, 1}, x, at::kDouble);
+  const auto of = [&](const GeluOptions& options) {
+    GeluFeedForward module(config, {}, at::kDouble, options);
+    const at::NoGradGuard no_grad;
+    module.up_proj->weight.fill_(1);
+    module.down_proj->weight.fill_(1);
+    module.down_proj->bias.fill_(0.5);
+    return module.forward(in, at::zeros_like(in), {}).item<double>();
+  };
   const double inner = std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x);
-  EXPECT_NEAR(module.forward(in, at::zeros_like(in), {}).item<double>(),
-              0.5 * x * (1 + std::tanh(inner)) + 0.5, 1e-14);
+  EXPECT_NEAR(of({}), 0.5 * x * (1 + std::tanh(inner)) + 0.5, 1e-14);
+  const double exact = 0.5 * x * (1 + std::erf(x / std::sqrt(2.0))) + 0.5;
+  EXPECT_NEAR(of({.approximation = "none"}), exact, 1e-14);
+  EXPECT_GT(std::abs(of({}) - exact), 1e-6);
 }
 
 }  // namespace

@@ -16,10 +16,9 @@ namespace trireme::parallel {
 namespace {
 
 Attend all_to_all(const AttentionCase& c, const AttentionData& data) {
-  return [c, documents = data.documents_BT](const at::Tensor& q, const at::Tensor& k,
-                                            const at::Tensor& v, const SequenceSplit& split,
-                                            comm::Communicator& group) {
-    return all_to_all_attention(q, k, v, c.N, c.K, split, group, documents);
+  return [c, reach = data.reach](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                 const SequenceSplit& split, comm::Communicator& group) {
+    return all_to_all_attention(q, k, v, c.N, c.K, split, group, reach);
   };
 }
 
@@ -48,6 +47,10 @@ TEST_P(AllToAllAttention, IsOneRanksAttentionInEveryShape) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Worlds, AllToAllAttention, testing::Values(1, 2, 3, 4));
+
+TEST_P(AllToAllAttention, WithoutCausalityReadsEveryToken) {
+  for_each_full_case(GetParam(), [](const AttentionCase& c) { expect_oracle(c, at::kDouble); });
+}
 
 TEST(AllToAllAttention, HeadsThatDoNotDivideAmongManyRanks) {
   for (int ranks = 5; ranks <= 8; ++ranks) {

@@ -16,8 +16,8 @@ using Blocks = std::vector<AttentionBlock>;
 
 constexpr SequenceOrder kOrders[] = {SequenceOrder::kContiguous, SequenceOrder::kZigZag};
 
-int64_t work_of(const SequenceSplit& split, int rank, const at::Tensor& documents_BT = {}) {
-  const AttentionMask mask(split, documents_BT.defined() ? documents_BT.size(0) : 1, documents_BT);
+int64_t work_of(const SequenceSplit& split, int rank) {
+  const AttentionMask mask(split, 1);
   int64_t sum = 0;
   for (int key_rank = 0; key_rank < split.num_ranks(); ++key_rank) {
     for (const AttentionBlock& block : mask.blocks(rank, key_rank)) sum += block.num_scores();
@@ -41,42 +41,69 @@ TEST(AttentionMask, PiecesThatLieAheadAreLeftOut) {
 TEST(AttentionMask, DocumentsInCommonAreAllThatIsComputed) {
   const at::Tensor documents_BT =
       at::tensor(std::vector<int64_t>{5, 5, 5, 7, 7, 7, 7, 7}).view({1, 8});
-  const AttentionMask mask(SequenceSplit(8, 4, SequenceOrder::kContiguous), 1, documents_BT);
+  const AttentionMask mask(SequenceSplit(8, 4, SequenceOrder::kContiguous), 1,
+                           {.documents_BT = documents_BT});
   EXPECT_EQ(mask.blocks(1, 0), (Blocks{{{0, 1}, {0, 1}, {0, 2}}}));  // token 2 reads 0 and 1
   EXPECT_TRUE(mask.blocks(2, 0).empty());
   EXPECT_EQ(mask.blocks(3, 1), (Blocks{{{0, 1}, {0, 2}, {1, 1}}}));  // 6 and 7 read 3
 }
 
+TEST(AttentionMask, WithoutCausalityEachPieceIsOneBlock) {
+  for (const SequenceOrder order : kOrders) {
+    const AttentionMask mask(SequenceSplit(16, 2, order), 3, {.causal = false});
+    for (int q = 0; q < 2; ++q) {
+      for (int k = 0; k < 2; ++k)
+        EXPECT_EQ(mask.blocks(q, k), (Blocks{{{0, 3}, {0, 8}, {0, 8}}})) << q << " reads " << k;
+    }
+  }
+  const AttentionMask few(SequenceSplit(2, 3, SequenceOrder::kContiguous), 1, {.causal = false});
+  EXPECT_EQ(few.blocks(0, 1), (Blocks{{{0, 1}, {0, 1}, {0, 1}}}));
+  EXPECT_TRUE(few.blocks(0, 2).empty());  // rank 2 has no token
+  EXPECT_TRUE(few.blocks(2, 0).empty());
+}
+
+// How often each score of the piece is computed.
+at::Tensor times_computed(const AttentionMask& mask, const SequenceSplit& split, int64_t batch,
+                          int query_rank, int key_rank) {
+  at::Tensor count =
+      at::zeros({batch, split.num_tokens(query_rank), split.num_tokens(key_rank)}, at::kLong);
+  for (const AttentionBlock& block : mask.blocks(query_rank, key_rank)) {
+    EXPECT_GT(std::min({block.sequences.size, block.queries.size, block.keys.size}), 0);
+    const at::Tensor ones = at::ones({block.queries.size, block.keys.size}, at::kLong);
+    count.narrow(0, block.sequences.offset, block.sequences.size)
+        .narrow(1, block.queries.offset, block.queries.size)
+        .narrow(2, block.keys.offset, block.keys.size)
+        .add_(block.is_causal ? ones.tril() : ones);
+  }
+  return count;
+}
+
 // Every score that causality and documents allow is in one block, and no other is.
+void expect_each_score_once(const AttentionCase& c) {
+  const AttentionReach reach = make_data(c, at::kDouble).reach;
+  const SequenceSplit split(c.T, c.ranks, c.order);
+  const AttentionMask mask(split, c.B, reach);
+  at::Tensor expected = at::ones({c.B, c.T, c.T}, at::kLong);
+  if (c.causal) expected.tril_();
+  if (const at::Tensor& d = reach.documents_BT; d.defined())
+    expected *= d.unsqueeze(2).eq(d.unsqueeze(1)).to(at::kLong);
+  for (int q = 0; q < c.ranks; ++q) {
+    for (int k = 0; k < c.ranks; ++k) {
+      const at::Tensor piece =
+          expected.index_select(1, split.positions(q)).index_select(2, split.positions(k));
+      ASSERT_TRUE(at::equal(times_computed(mask, split, c.B, q, k), piece))
+          << text_of(c) << ": " << q << " reads " << k;
+    }
+  }
+}
+
 TEST(AttentionMask, BlocksCoverWhatIsReadOnce) {
   for (const SequenceOrder order : kOrders) {
     for (const bool has_documents : {false, true}) {
-      for (const int64_t T : {1, 2, 7, 33, 300}) {
-        for (const int ranks : {1, 2, 3, 5}) {
-          const AttentionCase c{ranks, 2, T, 1, 1, 1, order, has_documents};
-          const at::Tensor documents_BT = make_data(c, at::kDouble).documents_BT;
-          const SequenceSplit split(T, ranks, order);
-          const AttentionMask mask(split, c.B, documents_BT);
-          at::Tensor expected = at::ones({c.B, T, T}, at::kLong).tril_();
-          if (has_documents)
-            expected *= documents_BT.unsqueeze(2).eq(documents_BT.unsqueeze(1)).to(at::kLong);
-          for (int q = 0; q < ranks; ++q) {
-            for (int k = 0; k < ranks; ++k) {
-              at::Tensor count =
-                  at::zeros({c.B, split.num_tokens(q), split.num_tokens(k)}, at::kLong);
-              for (const AttentionBlock& block : mask.blocks(q, k)) {
-                ASSERT_GT(std::min({block.sequences.size, block.queries.size, block.keys.size}), 0);
-                const at::Tensor ones = at::ones({block.queries.size, block.keys.size}, at::kLong);
-                count.narrow(0, block.sequences.offset, block.sequences.size)
-                    .narrow(1, block.queries.offset, block.queries.size)
-                    .narrow(2, block.keys.offset, block.keys.size)
-                    .add_(block.is_causal ? ones.tril() : ones);
-              }
-              const at::Tensor piece =
-                  expected.index_select(1, split.positions(q)).index_select(2, split.positions(k));
-              ASSERT_TRUE(at::equal(count, piece)) << text_of(c) << ": " << q << " reads " << k;
-            }
-          }
+      for (const bool causal : {false, true}) {
+        for (const int64_t T : {1, 2, 7, 33, 300}) {
+          for (const int ranks : {1, 2, 3, 5})
+            expect_each_score_once({ranks, 2, T, 1, 1, 1, order, has_documents, 1, causal});
         }
       }
     }
@@ -99,9 +126,9 @@ TEST(AttentionMask, ZigZagIsTheSameWorkOnEveryRank) {
 
 TEST(AttentionMask, RefusesDocumentsOfAnotherShapeOrDtype) {
   const SequenceSplit split(8, 2);
-  EXPECT_THROW(AttentionMask(split, 1, at::zeros({1, 7}, at::kLong)), ConfigError);
-  EXPECT_THROW(AttentionMask(split, 2, at::zeros({1, 8}, at::kLong)), ConfigError);
-  EXPECT_THROW(AttentionMask(split, 1, at::zeros({1, 8})), ConfigError);
+  EXPECT_THROW(AttentionMask(split, 1, {true, at::zeros({1, 7}, at::kLong)}), ConfigError);
+  EXPECT_THROW(AttentionMask(split, 2, {true, at::zeros({1, 8}, at::kLong)}), ConfigError);
+  EXPECT_THROW(AttentionMask(split, 1, {true, at::zeros({1, 8})}), ConfigError);
 }
 
 }  // namespace

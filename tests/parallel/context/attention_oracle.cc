@@ -54,7 +54,8 @@ double rounding_unit(at::ScalarType dtype) {
 std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
   return out << "ranks " << c.ranks << " B " << c.B << " T " << c.T << " N " << c.N << " K " << c.K
              << " H " << c.H << (c.order == SequenceOrder::kZigZag ? " zig-zag" : " contiguous")
-             << (c.has_documents ? " documents" : "") << " seed " << c.seed;
+             << (c.has_documents ? " documents" : "") << (c.causal ? "" : " not causal") << " seed "
+             << c.seed;
 }
 
 std::string text_of(const AttentionCase& c) { return concat(c); }
@@ -65,8 +66,11 @@ AttentionData make_data(const AttentionCase& c, at::ScalarType dtype) {
   const auto normal = [&](int64_t width) {
     return at::randn({c.B, c.T, width}, generator, at::kDouble).to(dtype);
   };
-  return {normal(c.N * c.H), normal(c.K * c.H), normal(c.K * c.H), normal(c.N * c.H),
-          c.has_documents ? random_documents(c, random) : at::Tensor()};
+  return {normal(c.N * c.H),
+          normal(c.K * c.H),
+          normal(c.K * c.H),
+          normal(c.N * c.H),
+          {c.causal, c.has_documents ? random_documents(c, random) : at::Tensor()}};
 }
 
 Expected oracle(const AttentionCase& c, const AttentionData& data) {
@@ -76,9 +80,10 @@ Expected oracle(const AttentionCase& c, const AttentionData& data) {
   const at::Tensor k = heads_of(data.k_BTG.to(at::kDouble), c.K, copies);
   const at::Tensor v = heads_of(data.v_BTG.to(at::kDouble), c.K, copies);
   const at::Tensor w = heads_of(data.out_BTD.to(at::kDouble), c.N, 1);
-  at::Tensor is_read = at::ones({c.T, c.T}, at::kBool).tril_().expand({c.B, 1, c.T, c.T});
-  if (data.documents_BT.defined()) {
-    const at::Tensor& d = data.documents_BT;
+  at::Tensor is_read = at::ones({c.T, c.T}, at::kBool);
+  if (c.causal) is_read.tril_();
+  is_read = is_read.expand({c.B, 1, c.T, c.T});
+  if (const at::Tensor& d = data.reach.documents_BT; d.defined()) {
     is_read = is_read.logical_and(d.unsqueeze(2).eq(d.unsqueeze(1)).unsqueeze(1));
   }
   const at::Tensor s =
@@ -129,7 +134,7 @@ AttentionData run_split(const AttentionCase& c, const AttentionData& data, const
     out[rank] = out_BtD.detach();
   });
   const auto whole = [&](const std::vector<at::Tensor>& parts) { return split.assemble(parts, 1); };
-  return {whole(q), whole(k), whole(v), whole(out), data.documents_BT};
+  return {whole(q), whole(k), whole(v), whole(out), data.reach};
 }
 
 // A score is a sum of H products, so it is off by (H + 1) units of |q| |k| / sqrt(H) at most, and a
@@ -157,6 +162,22 @@ void expect_close(const AttentionCase& c, const AttentionData& actual, const Exp
   check(actual.q_BTD, expected.result.q_BTD, expected.absolute.q_BTD, "gradient of q");
   check(actual.k_BTG, expected.result.k_BTG, expected.absolute.k_BTG, "gradient of k");
   check(actual.v_BTG, expected.result.v_BTG, expected.absolute.v_BTG, "gradient of v");
+}
+
+void for_each_full_case(int ranks, const std::function<void(const AttentionCase&)>& expect) {
+  constexpr int64_t kHeads[][2] = {{4, 4}, {6, 2}};
+  uint64_t seed = 0;
+  for (const SequenceOrder order : {SequenceOrder::kContiguous, SequenceOrder::kZigZag}) {
+    for (const bool has_documents : {false, true}) {
+      for (const int64_t T : {1, 2, 5, 33, 197}) {
+        for (const auto& [N, K] : kHeads) {
+          const int64_t B = ++seed % 2 == 0 ? 1 : 3;
+          expect({ranks, B, T, N, K, 8, order, has_documents, seed, /*causal=*/false});
+          if (testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  }
 }
 
 void expect_same_bits(const AttentionData& actual, const AttentionData& expected,

@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/parallel/context/attention_reach.h"
 #include "trireme/parallel/context/sequence_split.h"
 
 namespace trireme::parallel {
@@ -24,6 +25,7 @@ struct AttentionCase {
   SequenceOrder order = SequenceOrder::kZigZag;
   bool has_documents = false;
   uint64_t seed = 1;
+  bool causal = true;
 };
 std::ostream& operator<<(std::ostream& out, const AttentionCase& c);
 std::string text_of(const AttentionCase& c);
@@ -32,7 +34,7 @@ std::string text_of(const AttentionCase& c);
 struct AttentionData {
   at::Tensor q_BTD, k_BTG, v_BTG;  // or their gradients
   at::Tensor out_BTD;              // or the factors of the loss, which is sum(out * factors)
-  at::Tensor documents_BT;
+  AttentionReach reach;
 };
 AttentionData make_data(const AttentionCase& c, at::ScalarType dtype);
 
@@ -54,6 +56,10 @@ AttentionData run_split(const AttentionCase& c, const AttentionData& data, const
 
 // Within 1e-10 (fp64) or the derived bound (fp32, bf16) of the oracle.
 void expect_close(const AttentionCase& c, const AttentionData& actual, const Expected& expected);
+// Calls expect() with cases in which every token reads every token, some with fewer tokens than
+// ranks. Stops at a failure.
+void for_each_full_case(int ranks, const std::function<void(const AttentionCase&)>& expect);
+
 void expect_same_bits(const AttentionData& actual, const AttentionData& expected,
                       const std::string& what);
 

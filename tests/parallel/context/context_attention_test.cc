@@ -15,13 +15,13 @@ namespace {
 constexpr int kRandomCases = 120;
 
 Attend attend(const AttentionCase& c, const AttentionData& data, ContextForm form) {
-  return [c, form, documents = data.documents_BT](const at::Tensor& q, const at::Tensor& k,
-                                                  const at::Tensor& v, const SequenceSplit& split,
-                                                  comm::Communicator& group) {
-    const ContextParallel context{group, split, form, {}, documents};
-    EXPECT_EQ(context.num_tokens(), q.size(1));
-    return context_attention(q, k, v, c.N, c.K, context);
-  };
+  return
+      [c, form, reach = data.reach](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                    const SequenceSplit& split, comm::Communicator& group) {
+        const ContextParallel context{group, split, form};
+        EXPECT_EQ(context.num_tokens(), q.size(1));
+        return context_attention(q, k, v, c.N, c.K, context, reach);
+      };
 }
 
 AttentionCase random_case(uint64_t seed) {
@@ -37,6 +37,7 @@ AttentionCase random_case(uint64_t seed) {
   c.H = 4 * up_to(4);
   c.order = random() % 4 == 0 ? SequenceOrder::kContiguous : SequenceOrder::kZigZag;
   c.has_documents = random() % 2 == 0;
+  c.causal = random() % 3 != 0;
   return c;
 }
 
@@ -70,6 +71,20 @@ TEST(ContextAttention, ACausalTokenReadsNothingAhead) {
     harness::assert_same_bits(run_split(c, changed, attend(c, data, form)).out_BTD.narrow(1, 0, 11),
                               run_split(c, data, attend(c, data, form)).out_BTD.narrow(1, 0, 11),
                               "tokens before");
+  }
+}
+
+TEST(ContextAttention, WithoutSequencesTheResultsAreEmptyAndBackwardRuns) {
+  for (const bool causal : {false, true}) {
+    for (const int ranks : {1, 2, 3}) {
+      const AttentionCase c{ranks, 0, 7, 4, 2, 8, SequenceOrder::kContiguous, false, 1, causal};
+      const AttentionData data = make_data(c, at::kFloat);
+      for (const ContextForm form : {ContextForm::kRing, ContextForm::kAllToAll}) {
+        const AttentionData result = run_split(c, data, attend(c, data, form));
+        EXPECT_EQ(result.out_BTD.sizes(), at::IntArrayRef({0, 7, 32}));
+        EXPECT_EQ(result.k_BTG.sizes(), at::IntArrayRef({0, 7, 16}));
+      }
+    }
   }
 }
 

@@ -20,10 +20,10 @@ namespace {
 constexpr SequenceOrder kRingOrders[] = {SequenceOrder::kContiguous, SequenceOrder::kZigZag};
 
 Attend ring(const AttentionCase& c, const AttentionData& data, RingOptions options = {}) {
-  return [c, documents = data.documents_BT, options](
-             const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-             const SequenceSplit& split, comm::Communicator& group) {
-    return ring_attention(q, k, v, c.N, c.K, split, group, documents, options);
+  return [c, reach = data.reach, options](const at::Tensor& q, const at::Tensor& k,
+                                          const at::Tensor& v, const SequenceSplit& split,
+                                          comm::Communicator& group) {
+    return ring_attention(q, k, v, c.N, c.K, split, group, reach, options);
   };
 }
 
@@ -71,6 +71,24 @@ TEST_P(RingAttention, IsOneRanksAttentionInEveryShape) {
 }
 INSTANTIATE_TEST_SUITE_P(Worlds, RingAttention, testing::Values(1, 2, 3, 4));
 
+TEST_P(RingAttention, WithoutCausalityReadsEveryToken) {
+  for_each_full_case(GetParam(), [](const AttentionCase& c) {
+    expect_oracle(c, at::kDouble);
+    expect_oracle(c, at::kFloat);
+  });
+}
+
+TEST(WholeAttention, WithoutCausalityReadsEveryToken) {
+  for_each_full_case(1, [](const AttentionCase& c) {
+    const AttentionData data = make_data(c, at::kDouble);
+    const Attend whole = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                             const SequenceSplit&, comm::Communicator&) {
+      return whole_attention(q, k, v, c.N, c.K, data.reach);
+    };
+    expect_close(c, run_split(c, data, whole), oracle(c, data));
+  });
+}
+
 TEST(RingAttention, LongSequencesInManyRanks) {
   for (int ranks = 5; ranks <= 8; ++ranks) {
     for (const bool has_documents : {false, true})
@@ -93,7 +111,7 @@ TEST(RingAttention, OneRankOfAGroupHasTheBitsOfNoGroup) {
     const AttentionData data = make_data(c, at::kFloat);
     const Attend whole = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const SequenceSplit&, comm::Communicator&) {
-      return whole_attention(q, k, v, c.N, c.K, data.documents_BT);
+      return whole_attention(q, k, v, c.N, c.K, data.reach);
     };
     expect_same_bits(run_split(c, data, ring(c, data)), run_split(c, data, whole), "one rank");
   }
@@ -107,8 +125,7 @@ TEST(RingAttention, BitsDoNotDependOnDelaysOverlapOrMemory) {
     const Attend slow = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const SequenceSplit& split, comm::Communicator& group) {
       SlowCommunicator slow_group(group, seed);
-      const at::Tensor out =
-          ring_attention(q, k, v, c.N, c.K, split, slow_group, data.documents_BT);
+      const at::Tensor out = ring_attention(q, k, v, c.N, c.K, split, slow_group, data.reach);
       // Backward within the life of the slow group.
       const at::Tensor w = split.local(data.out_BTD, 1, group.rank());
       const auto grads = torch::autograd::grad({(out * w).sum()}, {q, k, v});

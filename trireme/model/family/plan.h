@@ -50,8 +50,8 @@ struct TokenBatch {
   at::Tensor positions_T{};  // [T] int64: position of each token in its sequence
   at::Tensor cos_TH{};       // [T, H/2] of the positions; only with rotary positions
   at::Tensor sin_TH{};       // [T, H/2]
-  // [B, T] for the whole sequences: a token reads earlier tokens of its own document. Undefined: it
-  // reads all earlier tokens.
+  // The tokens of its sequence that a token reads: see AttentionReach.
+  bool causal = true;
   at::Tensor documents_BT{};
   // Where the T tokens lie in their sequences. Null: the sequences are whole.
   std::shared_ptr<const parallel::ContextParallel> context{};
@@ -59,6 +59,7 @@ struct TokenBatch {
   std::shared_ptr<const DropoutDraw> dropout{};
 
   std::vector<int64_t> lead() const { return {B, T}; }
+  parallel::AttentionReach reach() const { return {causal, documents_BT}; }
 };
 
 // Every parameter of a model, in its order.

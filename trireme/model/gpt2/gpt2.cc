@@ -5,7 +5,7 @@ namespace trireme::model::inline internal {
 Gpt2Block::Gpt2Block(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
                      int64_t layer)
     : TransformerBlock(config, layer) {
-  const AttentionOptions options{.bias = true, .output_name = "c_proj"};
+  const AttentionOptions options{.bias = true, .output = "c_proj"};
   ln_1_ = register_module("ln_1", std::make_shared<LayerNorm>(config, axes, dtype));
   attn_ = register_attention("attn", std::make_shared<Attention>(config, axes, dtype, options));
   ln_2_ = register_module("ln_2", std::make_shared<LayerNorm>(config, axes, dtype));

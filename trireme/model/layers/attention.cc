@@ -24,14 +24,16 @@ at::Tensor split_heads(const at::Tensor& x_BTG, int64_t kv_heads, int64_t copies
 
 }  // namespace
 
-at::Tensor causal_attention(const at::Tensor& q_BTD, const at::Tensor& k_BTG,
-                            const at::Tensor& v_BTG, int64_t heads, int64_t kv_heads) {
+at::Tensor attention_core(const at::Tensor& q_BTD, const at::Tensor& k_BTG, const at::Tensor& v_BTG,
+                          int64_t heads, int64_t kv_heads, const parallel::AttentionReach& reach) {
+  if (reach.documents_BT.defined())
+    return parallel::whole_attention(q_BTD, k_BTG, v_BTG, heads, kv_heads, reach);
   const int64_t copies = heads / kv_heads;
   const at::Tensor q_BNTH = split_heads(q_BTD, heads, 1);
   const at::Tensor k_BNTH = split_heads(k_BTG, kv_heads, copies);
   const at::Tensor v_BNTH = split_heads(v_BTG, kv_heads, copies);
   const at::Tensor out_BNTH = at::scaled_dot_product_attention(
-      q_BNTH, k_BNTH, v_BNTH, /*attn_mask=*/{}, /*dropout_p=*/0.0, /*is_causal=*/true);
+      q_BNTH, k_BNTH, v_BNTH, /*attn_mask=*/{}, /*dropout_p=*/0.0, /*is_causal=*/reach.causal);
   return out_BNTH.transpose(1, 2).reshape(q_BTD.sizes());
 }
 
@@ -52,13 +54,13 @@ Attention::Attention(const ModelConfig& config, const ModelAxes& axes, at::Scala
   }
   const int64_t D = config.width;
   const int64_t kv_width = (shares_kv_heads_ ? config.kv_heads : kv.size) * head_width_;
-  const auto linear = [&](const char* name, int64_t in, int64_t out) {
-    return register_module(name, std::make_shared<Linear>(in, out, options.bias, dtype));
+  const auto linear = [&](const char* path, int64_t in, int64_t out) {
+    return register_at(*this, path, std::make_shared<Linear>(in, out, options.bias, dtype));
   };
-  q_proj = linear("q_proj", D, heads_ * head_width_);
-  k_proj = linear("k_proj", D, kv_width);
-  v_proj = linear("v_proj", D, kv_width);
-  o_proj = linear(options.output_name, heads_ * head_width_, D);
+  q_proj = linear(options.query, D, heads_ * head_width_);
+  k_proj = linear(options.key, D, kv_width);
+  v_proj = linear(options.value, D, kv_width);
+  o_proj = linear(options.output, heads_ * head_width_, D);
 }
 
 // The rows of a key or value projection that this rank computes.
@@ -91,11 +93,9 @@ at::Tensor Attention::forward(const at::Tensor& x, const at::Tensor& residual,
   }
   const int64_t kv_heads = shares_kv_heads_ ? heads_ : kv_heads_;
   const auto core = [heads = heads_, kv_heads, context = batch.context,
-                     documents_BT = batch.documents_BT](const std::vector<at::Tensor>& in) {
-    if (context) return parallel::context_attention(in[0], in[1], in[2], heads, kv_heads, *context);
-    if (documents_BT.defined())
-      return parallel::whole_attention(in[0], in[1], in[2], heads, kv_heads, documents_BT);
-    return causal_attention(in[0], in[1], in[2], heads, kv_heads);
+                     reach = batch.reach()](const std::vector<at::Tensor>& in) {
+    if (!context) return attention_core(in[0], in[1], in[2], heads, kv_heads, reach);
+    return parallel::context_attention(in[0], in[1], in[2], heads, kv_heads, *context, reach);
   };
   const at::Tensor out_BTD =
       recompute_if(recompute_core, core, {q_BTD, kv_of_each_head(k_BTG), kv_of_each_head(qkv[2])});

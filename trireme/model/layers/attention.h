@@ -1,4 +1,4 @@
-// Causal self-attention with grouped queries, and its core, which has no weights.
+// Self-attention with grouped queries, causal or not, and its core, which has no weights.
 // Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2; grouped queries: Ainslie et al. 2023,
 // arXiv:2305.13245, section 2.2
 #pragma once
@@ -15,15 +15,20 @@
 
 namespace trireme::model::inline internal {
 
-// softmax(q k^T / sqrt(H), masked to the past) v for each head.
-// Query head n reads kv head n / (N/K).
+// softmax(q k^T / sqrt(H)) v for each head, over the tokens that `reach` allows. Query head n reads
+// kv head n / (N/K).
 // Shapes: q_BTD [B, T, N * H], k_BTG and v_BTG [B, T, K * H] -> [B, T, N * H]
-at::Tensor causal_attention(const at::Tensor& q_BTD, const at::Tensor& k_BTG,
-                            const at::Tensor& v_BTG, int64_t heads, int64_t kv_heads);
+at::Tensor attention_core(const at::Tensor& q_BTD, const at::Tensor& k_BTG, const at::Tensor& v_BTG,
+                          int64_t heads, int64_t kv_heads,
+                          const parallel::AttentionReach& reach = {});
 
 struct AttentionOptions {
-  bool bias = false;                   // for all four projections
-  const char* output_name = "o_proj";  // name of the output projection
+  bool bias = false;  // for all four projections
+  // Names of the projections. A name with dots names modules within modules.
+  const char* query = "q_proj";
+  const char* key = "k_proj";
+  const char* value = "v_proj";
+  const char* output = "o_proj";
 };
 
 // Each rank of the tensor axis holds some of the heads.

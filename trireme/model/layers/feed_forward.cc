@@ -116,20 +116,20 @@ at::Tensor FeedForward::forward(const at::Tensor& x, const at::Tensor& residual,
 }
 
 GeluFeedForward::GeluFeedForward(const ModelConfig& config, const ModelAxes& axes,
-                                 at::ScalarType dtype)
-    : axis_(axes.tensor) {
+                                 at::ScalarType dtype, const GeluOptions& options)
+    : axis_(axes.tensor), approximation_(options.approximation) {
   const int64_t D = config.width;
   const int64_t f = TensorCuts(config, axis_.size()).ffn_of(axis_.rank()).size;
-  c_fc = register_module("c_fc", std::make_shared<Linear>(D, f, true, dtype));
-  c_proj = register_module("c_proj", std::make_shared<Linear>(f, D, true, dtype));
+  up_proj = register_at(*this, options.up, std::make_shared<Linear>(D, f, true, dtype));
+  down_proj = register_at(*this, options.down, std::make_shared<Linear>(f, D, true, dtype));
 }
 
 at::Tensor GeluFeedForward::forward(const at::Tensor& x, const at::Tensor& residual,
                                     const TokenBatch& batch) {
   const std::vector<at::Tensor> hidden =
-      parallel::column_linear(x, {c_fc->weights()}, batch.lead(), axis_);
-  return dropout.close_branch(at::gelu(hidden[0], "tanh"), c_proj->weights(), residual, axis_,
-                              batch);
+      parallel::column_linear(x, {up_proj->weights()}, batch.lead(), axis_);
+  return dropout.close_branch(at::gelu(hidden[0], approximation_), down_proj->weights(), residual,
+                              axis_, batch);
 }
 
 }  // namespace trireme::model::inline internal

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
@@ -37,21 +38,30 @@ class FeedForward : public torch::nn::Module {
   parallel::TensorAxis axis_;
 };
 
-// Adds c_proj(gelu(c_fc(x))), after dropout, to the residual stream. GELU is its tanh
-// approximation. Each rank of the tensor axis holds some rows of F.
+struct GeluOptions {
+  const char* approximation = "tanh";  // as at::gelu() names it; "none": GELU itself
+  // Names of the projections. A name with dots names modules within modules.
+  const char* up = "c_fc";
+  const char* down = "c_proj";
+};
+
+// Adds down(gelu(up(x))), after dropout, to the residual stream. Each rank of the tensor axis holds
+// some rows of F.
 // Source: Hendrycks & Gimpel 2016, arXiv:1606.08415, section 2
 class GeluFeedForward : public torch::nn::Module {
  public:
-  GeluFeedForward(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype);
+  GeluFeedForward(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
+                  const GeluOptions& options = {});
   // Shapes: x, residual [B, T, D], or their rows as the tensor axis holds them -> the same
   at::Tensor forward(const at::Tensor& x, const at::Tensor& residual, const TokenBatch& batch);
 
-  std::shared_ptr<Linear> c_fc;    // [f, D]
-  std::shared_ptr<Linear> c_proj;  // [D, f]
-  Dropout dropout;                 // of c_proj's output
+  std::shared_ptr<Linear> up_proj;    // [f, D]
+  std::shared_ptr<Linear> down_proj;  // [D, f]
+  Dropout dropout;                    // of down_proj's output
 
  private:
   parallel::TensorAxis axis_;
+  std::string approximation_;
 };
 
 }  // namespace trireme::model::inline internal

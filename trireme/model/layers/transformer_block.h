@@ -45,11 +45,14 @@ class TransformerBlock : public Block {
 
   std::shared_ptr<Attention> register_attention(std::string name,
                                                 std::shared_ptr<Attention> attention);
+  // An empty name registers the feed-forward's modules in the block itself.
   template <typename FeedForward>
   std::shared_ptr<FeedForward> register_feed_forward(std::string name,
                                                      std::shared_ptr<FeedForward> mlp) {
     mlp->dropout = Dropout(dropout_, concat("blocks.", layer_, ".feed_forward"));
-    return register_module(std::move(name), std::move(mlp));
+    if (!name.empty()) return register_module(std::move(name), std::move(mlp));
+    for (const auto& part : mlp->named_children()) register_module(part.key(), part.value());
+    return mlp;
   }
 
  private:

@@ -193,11 +193,10 @@ at::Tensor all_to_all_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG
 at::Tensor all_to_all_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG,
                                 const at::Tensor& v_BtG, int64_t heads, int64_t kv_heads,
                                 const SequenceSplit& split, comm::Communicator& group,
-                                const at::Tensor& documents_BT) {
+                                const AttentionReach& reach) {
   const LocalAttention attention = [&](const at::Tensor& q, const at::Tensor& k,
-                                       const at::Tensor& v, int64_t n, int64_t m) {
-    return whole_attention(q, k, v, n, m, documents_BT);
-  };
+                                       const at::Tensor& v, int64_t n,
+                                       int64_t m) { return whole_attention(q, k, v, n, m, reach); };
   return all_to_all_attention(q_BtD, k_BtG, v_BtG, heads, kv_heads, split, group, attention);
 }
 

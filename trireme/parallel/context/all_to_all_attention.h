@@ -1,6 +1,6 @@
-// Causal attention of tokens that lie on different ranks. An all-to-all gives each rank the whole
-// sequence of some heads, attention there is plain, and a second all-to-all brings the outputs
-// back.
+// Attention of tokens that lie on different ranks, causal or not. An all-to-all gives each rank the
+// whole sequence of some heads, attention there is plain, and a second all-to-all brings the
+// outputs back.
 // Source: Jacobs et al. 2023 (DeepSpeed-Ulysses), arXiv:2309.14509, section 3
 #pragma once
 
@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/parallel/context/attention_reach.h"
 #include "trireme/parallel/context/sequence_split.h"
 
 namespace trireme::parallel {
@@ -38,10 +39,10 @@ at::Tensor all_to_all_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG
                                 const at::Tensor& v_BtG, int64_t heads, int64_t kv_heads,
                                 const SequenceSplit& split, comm::Communicator& group,
                                 const LocalAttention& attention);
-// The same with whole_attention(); within documents, if given.
+// The same with whole_attention().
 at::Tensor all_to_all_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG,
                                 const at::Tensor& v_BtG, int64_t heads, int64_t kv_heads,
                                 const SequenceSplit& split, comm::Communicator& group,
-                                const at::Tensor& documents_BT = {});
+                                const AttentionReach& reach = {});
 
 }  // namespace trireme::parallel

@@ -65,9 +65,9 @@ struct AttentionMask::Segment {
   int64_t document;
 };
 
-AttentionMask::AttentionMask(const SequenceSplit& split, int64_t batch,
-                             const at::Tensor& documents_BT)
-    : split_(split) {
+AttentionMask::AttentionMask(const SequenceSplit& split, int64_t batch, const AttentionReach& reach)
+    : split_(split), is_causal_(reach.causal) {
+  const at::Tensor& documents_BT = reach.documents_BT;
   const int64_t T = split.length();
   if (!documents_BT.defined()) {
     groups_.push_back({{0, batch}, {{{0, T}, 0}}});
@@ -127,8 +127,9 @@ std::vector<AttentionBlock> AttentionMask::blocks(int query_rank, int key_rank) 
     if (group.sequences.size == 0) continue;
     std::vector<Segment> queries = segments(split_, query_rank, group);
     std::vector<Segment> all_keys = segments(split_, key_rank, group);
-    if (query_rank == key_rank) {
-      // Among a rank's own tokens only their order counts, not their distance.
+    if (query_rank == key_rank || !is_causal_) {
+      // Among a rank's own tokens only their order counts, not their distance. Without causality
+      // not even their order does.
       join(queries);
       join(all_keys);
     }
@@ -136,9 +137,9 @@ std::vector<AttentionBlock> AttentionMask::blocks(int query_rank, int key_rank) 
     for (const Segment& segment : all_keys) keys[segment.document].push_back(segment);
     for (const Segment& query : queries) {
       for (const Segment& key : keys[query.document]) {
-        if (key.position > query.position) break;
+        if (is_causal_ && key.position > query.position) break;
         // Queries and keys have the same cuts, so they are equal or disjoint.
-        if (key.position == query.position) {
+        if (is_causal_ && key.position == query.position) {
           append_causal(result, group.sequences, query.local);
         } else {
           append(result, {group.sequences, query.local, key.local});

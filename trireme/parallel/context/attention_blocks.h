@@ -1,6 +1,6 @@
 // Chooses the parts of the score matrix that a rank computes for one piece of keys: causal by token
-// position, and within documents. No block contains a masked score, so no work is thrown away and
-// no mask is ever made.
+// position or not, and within documents. No block contains a masked score, so no work is thrown
+// away and no mask is ever made.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/mesh/layout.h"
+#include "trireme/parallel/context/attention_reach.h"
 #include "trireme/parallel/context/sequence_split.h"
 
 namespace trireme::parallel::inline internal {
@@ -29,11 +30,10 @@ struct AttentionBlock {
 
 class AttentionMask {
  public:
-  // documents_BT [B, T] int64: tokens only read tokens with the same number. The same on every
-  // rank. Undefined: each sequence is one document. The cost grows with the number of runs of equal
-  // numbers, so it is low for long documents, as in packed sequences.
+  // With documents, the cost grows with the number of runs of equal numbers, so it is low for long
+  // documents, as in packed sequences.
   // Throws: ConfigError when the documents are not [batch, split.length()] of int64
-  AttentionMask(const SequenceSplit& split, int64_t batch, const at::Tensor& documents_BT = {});
+  AttentionMask(const SequenceSplit& split, int64_t batch, const AttentionReach& reach = {});
 
   // The blocks that `query_rank` computes with the keys of `key_rank`, in a fixed order. A query's
   // blocks are in the order of their keys.
@@ -55,6 +55,7 @@ class AttentionMask {
   static void join(std::vector<Segment>& segments);
 
   SequenceSplit split_;
+  bool is_causal_;
   std::vector<Group> groups_;
 };
 

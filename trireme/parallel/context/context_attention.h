@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/parallel/context/attention_reach.h"
 #include "trireme/parallel/context/context_form.h"
 #include "trireme/parallel/context/ring_attention.h"
 #include "trireme/parallel/context/sequence_split.h"
@@ -19,9 +20,6 @@ struct ContextParallel {
   SequenceSplit split;
   ContextForm form = ContextForm::kRing;
   RingOptions ring{};
-  // Tokens read only tokens of their own document or, if undefined, of their sequence. [B, T]
-  // int64, for the whole sequences, the same on every rank.
-  at::Tensor documents_BT{};
 
   // This rank's tokens, for cutting embeddings, targets and rotary tables.
   int64_t num_tokens() const { return split.num_tokens(group.rank()); }
@@ -38,6 +36,6 @@ void check_context(ContextForm form, int64_t heads, int num_ranks);
 // Shapes, Comm, Collective, Throws: those of the form's own function
 at::Tensor context_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG,
                              const at::Tensor& v_BtG, int64_t heads, int64_t kv_heads,
-                             const ContextParallel& context);
+                             const ContextParallel& context, const AttentionReach& reach = {});
 
 }  // namespace trireme::parallel

@@ -202,26 +202,24 @@ class RingFunction : public torch::autograd::Function<RingFunction> {
 
 at::Tensor ring_attention(const at::Tensor& q_BtD, const at::Tensor& k_BtG, const at::Tensor& v_BtG,
                           int64_t heads, int64_t kv_heads, const SequenceSplit& split,
-                          comm::Communicator& group, const at::Tensor& documents_BT,
+                          comm::Communicator& group, const AttentionReach& reach,
                           RingOptions options) {
   check_attention_shapes(q_BtD, k_BtG, v_BtG, heads, kv_heads, split, group.rank(), group.size());
   return RingFunction::apply(
       q_BtD, k_BtG, v_BtG,
-      c10::make_intrusive<Call>(heads, kv_heads, split,
-                                AttentionMask(split, q_BtD.size(0), documents_BT), &group,
-                                options));
+      c10::make_intrusive<Call>(heads, kv_heads, split, AttentionMask(split, q_BtD.size(0), reach),
+                                &group, options));
 }
 
 at::Tensor whole_attention(const at::Tensor& q_BTD, const at::Tensor& k_BTG,
                            const at::Tensor& v_BTG, int64_t heads, int64_t kv_heads,
-                           const at::Tensor& documents_BT) {
+                           const AttentionReach& reach) {
   const SequenceSplit split(q_BTD.size(1), 1, SequenceOrder::kContiguous);
   check_attention_shapes(q_BTD, k_BTG, v_BTG, heads, kv_heads, split, 0, 1);
   return RingFunction::apply(
       q_BTD, k_BTG, v_BTG,
-      c10::make_intrusive<Call>(heads, kv_heads, split,
-                                AttentionMask(split, q_BTD.size(0), documents_BT), nullptr,
-                                RingOptions{}));
+      c10::make_intrusive<Call>(heads, kv_heads, split, AttentionMask(split, q_BTD.size(0), reach),
+                                nullptr, RingOptions{}));
 }
 
 }  // namespace trireme::parallel
