@@ -101,9 +101,8 @@ void fill_normal(at::Tensor local, const mesh::Box& box, const std::vector<int64
 }
 
 void initialise(at::Tensor local, const mesh::Box& box, const std::vector<int64_t>& global_shape,
-                const ModelConfig& config, uint64_t seed, std::string_view name) {
+                const Initialiser& rule, uint64_t seed, std::string_view name) {
   const at::NoGradGuard no_grad;
-  const Initialiser rule = initialiser_of(config, name);
   if (rule.std == 0) {
     local.fill_(rule.value);
   } else {
@@ -112,9 +111,15 @@ void initialise(at::Tensor local, const mesh::Box& box, const std::vector<int64_
 }
 
 void initialise(torch::nn::Module& module, const ModelPlan& plan, int rank, uint64_t seed) {
+  initialise(module, plan, rank, seed,
+             [&](std::string_view name) { return initialiser_of(plan.config(), name); });
+}
+
+void initialise(torch::nn::Module& module, const ModelPlan& plan, int rank, uint64_t seed,
+                const InitialiserRule& rule) {
   for (const auto& item : module.named_parameters()) {
     const mesh::Layout& layout = plan.layout(item.key());
-    initialise(item.value(), layout.local_box(rank), layout.shape(), plan.config(), seed,
+    initialise(item.value(), layout.local_box(rank), layout.shape(), rule(item.key()), seed,
                item.key());
   }
 }

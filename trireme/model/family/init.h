@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -48,10 +49,14 @@ void fill_normal(at::Tensor local, const mesh::Box& box, const std::vector<int64
 
 // Initialises `local`, the block `box` of the parameter `name` of `global_shape`.
 void initialise(at::Tensor local, const mesh::Box& box, const std::vector<int64_t>& global_shape,
-                const ModelConfig& config, uint64_t seed, std::string_view name);
+                const Initialiser& rule, uint64_t seed, std::string_view name);
 
 // Initialises every parameter of `module` with the part that rank `rank` of the plan's tensor axis
 // holds.
 void initialise(torch::nn::Module& module, const ModelPlan& plan, int rank, uint64_t seed);
+// The same by a rule that does not depend on a family.
+using InitialiserRule = std::function<Initialiser(std::string_view name)>;
+void initialise(torch::nn::Module& module, const ModelPlan& plan, int rank, uint64_t seed,
+                const InitialiserRule& rule);
 
 }  // namespace trireme::model

@@ -24,6 +24,11 @@ void Network::add_head(std::string unit, const at::Tensor& weight_VD) {
   units_.push_back({std::move(unit), {weight_VD}, /*weights_in_backward=*/false});
 }
 
+void Network::add_head(std::string unit, std::vector<at::Tensor> parameters) {
+  head_unit_ = units_.size();
+  units_.push_back({std::move(unit), std::move(parameters)});
+}
+
 void Network::set_recompute(const RecomputePlan& plan) {
   for (const auto& block : blocks_) block->set_recompute(plan);
 }

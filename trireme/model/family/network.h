@@ -33,8 +33,8 @@ class Network : public torch::nn::Module {
   // Adds to the batch what the layers need to know about its positions.
   virtual void complete(TokenBatch& /*batch*/) const {}
   // Runs the part's layers, and the norm if the part has the head.
-  // Shapes: tokens_BT [B, T] int64 if the part embeds, otherwise x [B, T, D] or its rows as the
-  //         tensor axis holds them -> x [B, T, D] or its rows
+  // Shapes: the model's input if the part embeds, such as tokens_BT [B, T] int64, otherwise x
+  //         [B, T, D] or its rows as the tensor axis holds them -> x [B, T, D] or its rows
   at::Tensor forward(const at::Tensor& input, const TokenBatch& batch);
   // The weight that turns hidden states into logits: the head's own, or the embedding's when tied.
   // Undefined if the part has neither.
@@ -50,8 +50,8 @@ class Network : public torch::nn::Module {
   explicit Network(const ModelPart& part) : part_(part) {}
 
   // Computes the input of the first block.
-  // Shapes: tokens_BT [B, T] int64 -> x [B, T, D], or its rows as the tensor axis holds them
-  virtual at::Tensor embed(const at::Tensor& tokens_BT, const TokenBatch& batch) = 0;
+  // Shapes: the model's input -> x [B, T, D], or its rows as the tensor axis holds them
+  virtual at::Tensor embed(const at::Tensor& input, const TokenBatch& batch) = 0;
   // Applies the norm between the last block and the head.
   virtual at::Tensor last_norm(const at::Tensor& x) = 0;
 
@@ -60,6 +60,8 @@ class Network : public torch::nn::Module {
   void add_embedding(std::string unit, std::vector<at::Tensor> parameters);
   void add_norm(std::string unit, std::vector<at::Tensor> parameters);
   void add_head(std::string unit, const at::Tensor& weight_VD);
+  // The same for a head whose forward is not fused with the loss, so that its backward reads them.
+  void add_head(std::string unit, std::vector<at::Tensor> parameters);
   // Replaces add_head() when the head is the embedding, which is in the first unit.
   void tie_head(const at::Tensor& weight_VD) { head_VD_ = weight_VD; }
   // Registers all blocks of the part as `name`.<layer> in `parent`.

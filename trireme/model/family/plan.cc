@@ -31,7 +31,7 @@ void check_enough(int ranks, const char* key, int64_t value) {
 TensorCuts::TensorCuts(const ModelConfig& config, int ranks) : ranks(ranks) {
   check_enough(ranks, "heads", config.heads);
   check_enough(ranks, "ffn_width", config.ffn_width);
-  check_enough(ranks, "vocab_size", config.vocab_size);
+  if (config.vocab_size > 0) check_enough(ranks, "vocab_size", config.vocab_size);
   if (ranks <= config.kv_heads) {
     kv_heads = parallel::even_cuts(config.kv_heads, ranks);
     heads = times(kv_heads, config.heads / config.kv_heads);
