@@ -21,6 +21,7 @@
 #include "tests/harness/ranks.h"
 #include "tests/harness/temporary_folder.h"
 #include "tests/harness/tensors.h"
+#include "tests/train/tensorboard.h"
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/dataset/sample_order.h"
@@ -108,12 +109,18 @@ class PointsTask : public ChainTask {
     return at::nll_loss(at::log_softmax(logits_BC, 1), batch["y"], {}, at::Reduction::Sum);
   }
   std::vector<Metric> metrics() const override {
-    return {{.name = "accuracy"},
-            {.name = "count", .size = 1, .finish = [](std::span<const double> s) { return s[0]; }}};
+    std::vector<Metric> all = {
+        {.name = "accuracy"},
+        {.name = "count", .size = 1, .finish = [](std::span<const double> s) { return s[0]; }}};
+    if (config_.flaw == "undefined") all.push_back({.name = "nothing"});
+    return all;
   }
   at::Tensor metric_states(const at::Tensor& logits_BC, const StageInput& batch) const override {
-    return at::cat({accuracy_state(logits_BC, batch["y"]),
-                    at::full({1}, static_cast<double>(logits_BC.size(0)), at::kDouble)});
+    std::vector<at::Tensor> states = {
+        accuracy_state(logits_BC, batch["y"]),
+        at::full({1}, static_cast<double>(logits_BC.size(0)), at::kDouble)};
+    if (config_.flaw == "undefined") states.push_back(at::zeros({2}, at::kDouble));
+    return at::cat(states);
   }
 
  private:
@@ -236,6 +243,32 @@ TEST_F(ChainTaskTest, TheFirstStepIsThatOfTorchAlone) {
   EXPECT_EQ(found[2]["validation_count"].get<double>(), 40);
   const double right = 8 * found[0]["accuracy"].get<double>();
   EXPECT_EQ(right, std::round(right));
+}
+
+TEST_F(ChainTaskTest, AMetricOfNothingIsNullAndTheUserLearnsOfItOnce) {
+  struct Observer : TrainObserver {
+    std::vector<std::string> findings;
+    void on_finding(const std::string& line) override { findings.push_back(line); }
+  } observer;
+  const RunConfig undefined = config("run", {{"points.flaw", "undefined"}});
+  harness::run_ranks(2, [&](comm::Communicator& world) {
+    TrainObserver silent;
+    const std::atomic<bool> stop = false;
+    Trainer(undefined, world, world.rank() == 0 ? observer : silent).run(stop);
+  });
+  for (const nlohmann::json& line : metrics("run")) {
+    EXPECT_TRUE(line.at("nothing").is_null());
+    EXPECT_TRUE(line.at("accuracy").is_number());
+    EXPECT_EQ(line.contains("validation_nothing"), line.contains("validation_loss"));
+    if (line.contains("validation_loss")) EXPECT_TRUE(line.at("validation_nothing").is_null());
+  }
+  EXPECT_EQ(observer.findings,
+            (std::vector<std::string>{
+                "nothing is undefined in step 1: null in metrics.jsonl",
+                "validation_nothing is undefined in step 3: null in metrics.jsonl"}));
+  const auto scalars = read_with_tensorboard(folder_ / "run/tensorboard").at("scalars");
+  EXPECT_TRUE(scalars.contains("validation_accuracy"));
+  EXPECT_FALSE(scalars.contains("nothing") || scalars.contains("validation_nothing"));
 }
 
 TEST_F(ChainTaskTest, EveryZeroStageRecomputeAndScheduleHaveTheSameBits) {

@@ -7,11 +7,6 @@
 
 namespace trireme::train {
 
-at::Tensor accuracy_state(const at::Tensor& logits_BC, const at::Tensor& labels_B) {
-  const at::Tensor right = logits_BC.argmax(1).eq(labels_B).sum().to(at::kDouble);
-  return at::stack({right, at::full_like(right, static_cast<double>(labels_B.size(0)))});
-}
-
 ChainTask::ChainTask() : model_([this] { return make_chain(); }) {}
 // What a copy's make_chain() builds may differ, because its keys may.
 ChainTask::ChainTask(const ChainTask& other)

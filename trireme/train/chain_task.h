@@ -26,9 +26,6 @@
 
 namespace trireme::train {
 
-// (right, all): the state of the metric accuracy.
-// Shapes: logits_BC [B, C], labels_B [B] int64 -> [2] fp64
-at::Tensor accuracy_state(const at::Tensor& logits_BC, const at::Tensor& labels_B);
 
 class ChainTask : public Task {
  public:

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include <ATen/Parallel.h>
@@ -41,18 +42,6 @@ checkpoint::OnWait tell(TrainObserver& observer) {
   return [&observer](std::span<const int> ranks, std::chrono::milliseconds waited) {
     observer.on_wait(ranks, in_seconds(waited));
   };
-}
-
-// Opening may take long on one rank, and may fail there.
-void open_inputs_together(RunConfig& config, comm::Communicator& world, TrainObserver& observer) {
-  const auto open = [&](const checkpoint::Peers&) {
-    try {
-      open_inputs(config, world.size());
-    } catch (...) {
-      rethrow_with_memory_advice();
-    }
-  };
-  checkpoint::run_or_throw(world, open, tell(observer));
 }
 
 }  // namespace
@@ -111,6 +100,7 @@ class Trainer::Impl {
   int64_t step_ = 0;                         // finished steps
   const std::atomic<bool>* stop_ = nullptr;  // while run() runs
   std::vector<std::string> resume_notes_;    // rank 0
+  std::set<std::string> undefined_;          // metrics of which the user knows it
   bool tensor_crosses_hosts_ = false;
 };
 
@@ -298,6 +288,10 @@ void Trainer::Impl::report(const std::optional<std::string>& finding) {
                " was removed or replaced; the file now at its place continues from step ", step_));
   }
   observer_.on_step(metrics_);
+  for (const std::string& name : undefined_metrics(metrics_)) {
+    if (!undefined_.insert(name).second) continue;
+    observer_.on_finding(concat(name, " is undefined in step ", step_, ": null in ", kMetricsName));
+  }
   if (finding) observer_.on_finding(*finding);
 }
 
@@ -477,7 +471,7 @@ Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
 Trainer::Trainer(RunConfig config, comm::Communicator& world, TrainObserver& observer,
                  const ProfileOptions& profile) {
   try {
-    open_inputs_together(config, world, observer);
+    open_inputs_together(config, world, tell(observer));
     impl_ = std::make_unique<Impl>(std::move(config), world, observer, profile);
   } catch (...) {
     rethrow_with_memory_advice();

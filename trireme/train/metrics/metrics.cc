@@ -114,6 +114,14 @@ std::string to_json(const StepMetrics& metrics) {
   return out.str();
 }
 
+std::vector<std::string> undefined_metrics(const StepMetrics& metrics) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : named_metrics(metrics)) {
+    if (!std::isfinite(value)) names.push_back(name);
+  }
+  return names;
+}
+
 int64_t last_step_in(const std::filesystem::path& path) {
   int64_t last = 0;
   if (!std::filesystem::exists(path)) return last;
@@ -152,6 +160,7 @@ bool MetricsWriter::write(const StepMetrics& metrics) {
   if (metrics.validation_loss) scalars.push_back({"validation_loss", *metrics.validation_loss});
   for (const auto& [name, value] : named_metrics(metrics)) scalars.push_back({name, value});
   if (metrics.noise_scale) scalars.push_back({"noise_scale", *metrics.noise_scale});
+  std::erase_if(scalars, [](const Scalar& scalar) { return !std::isfinite(scalar.value); });
   events_.write(metrics.step, scalars);
   return is_in_place;
 }

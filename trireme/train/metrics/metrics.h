@@ -40,9 +40,12 @@ struct StepMetrics {
 };
 
 // One line of JSON without the newline. Losses, grad_norm and the task's metrics have 17 digits, so
-// they are read back with the same bits. They are null if not finite, which only happens in a
-// skipped step.
+// they are read back with the same bits. They are null if not finite: in a skipped step, and where
+// a metric is undefined.
 std::string to_json(const StepMetrics& metrics);
+
+// The names in the line of the task's and callbacks' metrics that are not finite.
+std::vector<std::string> undefined_metrics(const StepMetrics& metrics);
 
 inline constexpr const char* kMetricsName = "metrics.jsonl";
 
@@ -64,7 +67,7 @@ class MetricsWriter {
 
   // The line is in the file when the call returns. Returns false if the file had been removed or
   // replaced; the line is then in the file that is there now, or in a new one. If the folder itself
-  // is gone, the line goes to the open file, wherever it is.
+  // is gone, the line goes to the open file, wherever it is. TensorBoard gets what is finite.
   bool write(const StepMetrics& metrics);
 
   // For TensorBoard.

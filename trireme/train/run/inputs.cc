@@ -10,6 +10,7 @@
 #include "trireme/base/machine/machine_memory.h"
 #include "trireme/train/parallel/layout.h"
 #include "trireme/train/parallel/memory_check.h"
+#include "trireme/train/run/out_of_memory.h"
 
 namespace trireme::train::inline internal {
 namespace {
@@ -37,6 +38,18 @@ void open_inputs(RunConfig& config, int num_ranks, int num_local_ranks) {
   check_memory(config, num_local_ranks, machine_memory_bytes());
   check_layout(config);
   make_output_folder(config);
+}
+
+void open_inputs_together(RunConfig& config, comm::Communicator& world,
+                          const checkpoint::OnWait& on_wait) {
+  const auto open = [&](const checkpoint::Peers&) {
+    try {
+      open_inputs(config, world.size());
+    } catch (...) {
+      rethrow_with_memory_advice();
+    }
+  };
+  checkpoint::run_or_throw(world, open, on_wait);
 }
 
 int64_t evaluation_samples(const RunConfig& config) {

@@ -6,6 +6,8 @@
 #include <string>
 
 #include "trireme/base/file/folder_lock.h"
+#include "trireme/checkpoint/agreement.h"
+#include "trireme/comm/communicator.h"
 #include "trireme/train/config/config.h"
 
 namespace trireme::train::inline internal {
@@ -15,6 +17,12 @@ namespace trireme::train::inline internal {
 // a run that cannot start leaves nothing behind.
 // Throws: ConfigError
 void open_inputs(RunConfig& config, int num_ranks, int num_local_ranks = 1);
+
+// open_inputs() on every rank. It may take long on one of them, and may fail there.
+// Collective: every rank of `world`
+// Throws:     on every rank what any of them throws; ConfigError with advice when memory is short
+void open_inputs_together(RunConfig& config, comm::Communicator& world,
+                          const checkpoint::OnWait& on_wait);
 
 // The same checks without keeping anything open, and whether the output folder is free, as far as
 // one process can check. For the launcher, before it starts ranks, all on this machine.

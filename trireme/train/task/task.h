@@ -19,6 +19,7 @@
 #include "trireme/parallel/pipeline/schedule/split.h"
 #include "trireme/train/task/data_identity.h"
 #include "trireme/train/task/keys.h"
+#include "trireme/train/task/task_metrics.h"
 
 namespace torch::nn {
 class Module;
@@ -72,14 +73,12 @@ struct StageRequest {
 };
 
 // A number that is reported beside the loss. Each microbatch gives a state of `size` numbers that
-// add up over microbatches and ranks, such as (sum, count).
+// add up over microbatches and ranks, such as (sum, count). task_metrics.h has some.
 struct Metric {
   std::string name;  // in metrics.jsonl; in evaluation "validation_<name>"
   int64_t size = 2;
-  // Turns the sum of all states into the metric.
-  double (*finish)(std::span<const double> state) = [](std::span<const double> state) {
-    return state[0] / state[1];
-  };
+  // Turns the sum of all states into the metric. NaN: undefined, such as the mean of nothing.
+  double (*finish)(std::span<const double> state) = mean_of;
 };
 
 // How fast a run is, in the words of its field.
