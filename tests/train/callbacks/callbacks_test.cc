@@ -109,7 +109,12 @@ TEST_F(CallbacksTest, AnErrorOnOneRankIsEveryRanksWithNameAndType) {
     bad.fail = [] { throw std::runtime_error("no such animal"); };
     const std::string expected =
         concat("the callback bad failed on rank ", size - 1, " in on_step: no such animal");
-    EXPECT_EQ(errors<Error>(size), std::vector<std::string>(static_cast<size_t>(size), expected));
+    EXPECT_EQ(errors<InternalError>(size),
+              std::vector<std::string>(static_cast<size_t>(size), expected));
+    bad.fail = [] { std::filesystem::file_size("/nowhere/at/all"); };
+    for (const std::string& message : errors<Error>(size)) {
+      EXPECT_NE(message.find("/nowhere/at/all"), std::string::npos);
+    }
     bad.fail = [] { throw ConfigError("a wrong key"); };
     for (const std::string& message : errors<ConfigError>(size)) {
       EXPECT_EQ(message,

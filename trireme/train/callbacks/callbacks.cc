@@ -22,11 +22,12 @@ void dispatch(Callback& callback, Event event, RunView& run,
 }
 
 // How a call ended on a rank. The first failing rank's decides for all.
-enum class Failure { kNone, kError, kConfig, kCheckpoint };
+enum class Failure { kNone, kError, kConfig, kCheckpoint, kBug };
 
 [[noreturn]] void fail(Failure failure, const std::string& message) {
   if (failure == Failure::kConfig) throw ConfigError(message);
   if (failure == Failure::kCheckpoint) throw CheckpointError(message);
+  if (failure == Failure::kBug) throw InternalError(message);
   throw Error(message);
 }
 
@@ -82,8 +83,14 @@ void Callbacks::call(Event event, RunView& run, const std::filesystem::path& che
       note(Failure::kConfig, error);
     } catch (const CheckpointError& error) {
       note(Failure::kCheckpoint, error);
-    } catch (const std::exception& error) {
+    } catch (const InternalError& error) {
+      note(Failure::kBug, error);
+    } catch (const Error& error) {
       note(Failure::kError, error);
+    } catch (const std::filesystem::filesystem_error& error) {
+      note(Failure::kError, error);
+    } catch (const std::exception& error) {
+      note(Failure::kBug, error);
     }
     const std::vector<double> all = gather(run.world(), {static_cast<double>(failure)});
     const auto first = std::ranges::find_if(all, [](double value) { return value != 0; });

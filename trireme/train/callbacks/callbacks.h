@@ -42,8 +42,9 @@ class Callbacks {
 
   // Comm:       8 bytes per rank all-gathered after each callback that gets the event
   // Collective: every rank of the run's world
-  // Throws:     on every rank what a callback throws on any of them, as ConfigError,
-  //             CheckpointError or Error, with its name, the rank and the event
+  // Throws:     on every rank what a callback throws on any of them, with its name, the rank and
+  //             the event: as ConfigError, CheckpointError, Error (a file), or InternalError (all
+  //             else, which is a bug of the callback)
   void call(Event event, RunView& run, const std::filesystem::path& checkpoint = {});
 
   // For the tensors of shards that were built anew.
