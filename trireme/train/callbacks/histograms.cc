@@ -9,17 +9,17 @@
 namespace trireme::train::inline internal {
 namespace {
 
-// This rank's part of the histogram of each parameter of the whole model. tensor_of: the part's
-// values; undefined: none.
-template <typename TensorOf>
-std::vector<Histogram> local_histograms(RunView& run, const TensorOf& tensor_of, double factor) {
+// This rank's part of the histogram of each parameter of the whole model. tensor: which of a
+// shard's.
+std::vector<Histogram> local_histograms(RunView& run, at::Tensor parallel::Shard::*tensor,
+                                        double factor) {
   const std::span<const std::string> names = run.parameter_names();
   std::vector<Histogram> histograms(names.size());
   for (const parallel::Shard& shard : run.shards()) {
-    const at::Tensor& tensor = tensor_of(shard);
-    if (!tensor.defined() || !run.counts(shard)) continue;
+    const at::Tensor& values = shard.*tensor;
+    if (!values.defined() || !run.counts(shard)) continue;
     const auto at = std::ranges::find(names, shard.name) - names.begin();
-    histograms[static_cast<size_t>(at)].add(histogram_of(tensor, factor));
+    histograms[static_cast<size_t>(at)].add(histogram_of(values, factor));
   }
   return histograms;
 }
@@ -34,9 +34,7 @@ void Histograms::check(const RunConfig& /*config*/,
 }
 
 void Histograms::on_gradients(RunView& run) {
-  gradients_ = local_histograms(
-      run, [](const parallel::Shard& shard) -> const at::Tensor& { return shard.gradient; },
-      run.gradient_factor());
+  gradients_ = local_histograms(run, &parallel::Shard::gradient, run.gradient_factor());
 }
 
 void Histograms::on_step(RunView& run) {
@@ -47,12 +45,7 @@ void Histograms::on_step(RunView& run) {
     for (const std::string& name : run.parameter_names()) tags.push_back(concat(kind, "/", name));
     std::ranges::move(of_parameters, std::back_inserter(histograms));
   };
-  if (config_.weights) {
-    append("weights",
-           local_histograms(
-               run, [](const parallel::Shard& shard) -> const at::Tensor& { return shard.weights; },
-               1));
-  }
+  if (config_.weights) append("weights", local_histograms(run, &parallel::Shard::weights, 1));
   if (config_.gradients) append("gradients", std::exchange(gradients_, {}));
   sum_on_root(run.world(), histograms);
   std::vector<NamedHistogram> named;

@@ -28,7 +28,7 @@ struct HistogramsConfig {
 // ranks share it. A tensor with NaN or infinite values also gets the scalar "<tag>/nonfinite", the
 // number of them.
 // Comm:   in a step with histograms, for each parameter 12.4 kB (twice with gradients), to rank 0
-// Memory: as much, and a few MB
+// Memory: as much
 class Histograms final : public Callback {
  public:
   std::unique_ptr<Callback> clone() const override { return std::make_unique<Histograms>(*this); }

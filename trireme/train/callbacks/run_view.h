@@ -31,12 +31,12 @@ class RunView {
   // This rank's part of each parameter it holds. A callback may write into the weights, and then
   // must call spread_weights().
   virtual const std::vector<parallel::Shard>& shards() = 0;
-  // Of the whole model, in its order; shards() may be of some of them.
+  // Names of all parameters of the model, in its order. shards() may hold only some of them.
   virtual std::span<const std::string> parameter_names() const = 0;
-  // Whether this rank is the first of those that hold the same part as this shard. Over all ranks
-  // the shards that count are every parameter once.
+  // Whether this rank is the first of those that hold the same part as this shard. Together, the
+  // shards of all ranks for which this is true cover every parameter once.
   virtual bool counts(const parallel::Shard& shard) const = 0;
-  // In kGradients: the shards' gradients times this are those of the loss. Not 1 with a loss scale.
+  // In kGradients: multiply the shards' gradients by this to undo a loss scale.
   virtual double gradient_factor() const = 0;
   // Brings the shards' weights to the ranks that compute with them.
   // Collective: every rank
@@ -49,7 +49,7 @@ class RunView {
   // Adds a number to the last step's line in metrics.jsonl, in kEvaluate and kStep. Every rank adds
   // the same.
   virtual void add_metric(std::string name, double value) = 0;
-  // Adds histograms to the last step's in TensorBoard, in kEvaluate and kStep. Rank 0's count.
+  // Writes histograms of the last step for TensorBoard, in kEvaluate and kStep: those of rank 0.
   virtual void add_histograms(std::span<const NamedHistogram> histograms) = 0;
   // Tells the user, in one line; shown on rank 0.
   virtual void tell(const std::string& line) = 0;
