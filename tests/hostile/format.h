@@ -40,6 +40,8 @@ using Formats = std::vector<std::unique_ptr<Format>>;
 // Each format works in its own folder below `folder`.
 void add_text_formats(Formats& formats, const std::filesystem::path& folder);
 void add_binary_formats(Formats& formats, const std::filesystem::path& folder);
+// Only in a build with PNG and JPEG.
+void add_image_formats(Formats& formats, const std::filesystem::path& folder);
 void add_checkpoint_formats(Formats& formats, const std::filesystem::path& folder);
 
 // Plain file access, independent of the library under test. Files are not synced, because none must

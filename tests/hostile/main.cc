@@ -100,6 +100,9 @@ int run(const Arguments& arguments) {
   add_text_formats(formats, folder);
   add_binary_formats(formats, folder);
   add_checkpoint_formats(formats, folder);
+#ifdef TRIREME_HAVE_IMAGES
+  add_image_formats(formats, folder);
+#endif
   if (!arguments.only.empty()) {
     std::erase_if(formats, [&](const auto& format) {
       return ("," + arguments.only + ",").find("," + format->name() + ",") == std::string::npos;

@@ -137,6 +137,10 @@ TEST_F(ImageFolder, WrongFoldersAreRefused) {
   put("labels.csv", "");
   EXPECT_NE(error().find("/labels.csv is not a folder; expected one folder for each class"),
             std::string::npos);
+  fs::remove(folder_ / "labels.csv");
+  put("x\ny/1.png", "");
+  EXPECT_NE(error().find("has \"x?y\", a name with control characters; rename it"),
+            std::string::npos);
   const std::string missing =
       harness::message_of<ConfigError>([&] { open_image_folder(folder_ / "missing"); });
   EXPECT_NE(missing.find("cannot read the folder " + (folder_ / "missing").string()),

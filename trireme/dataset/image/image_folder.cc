@@ -28,7 +28,11 @@ std::vector<fs::directory_entry> items_of(const fs::path& folder) {
   std::vector<fs::directory_entry> items;
   fs::directory_iterator next(folder, error);
   for (; !error && next != fs::directory_iterator(); next.increment(error)) {
-    if (!next->path().filename().native().starts_with('.')) items.push_back(*next);
+    const std::string name = next->path().filename();
+    if (name.starts_with('.')) continue;
+    TRIREME_CHECK(is_printable(name), "the folder ", folder.string(), " has \"", shown(name),
+                  "\", a name with control characters; rename it");
+    items.push_back(*next);
   }
   TRIREME_CHECK(!error, "cannot read the folder ", folder.string(), ": ", error.message());
   std::ranges::sort(items, {}, [](const auto& item) { return item.path().native(); });
@@ -43,7 +47,7 @@ class FolderImages final : public ImageSource {
     std::vector<std::string> folders;
     for (const fs::directory_entry& item : items_of(path_)) {
       std::error_code ignored;
-      TRIREME_CHECK(item.is_directory(ignored), shown(item.path().native(), 400),
+      TRIREME_CHECK(item.is_directory(ignored), item.path().native(),
                     " is not a folder; expected one folder for each class");
       folders.push_back(item.path().filename());
     }
@@ -84,7 +88,7 @@ class FolderImages final : public ImageSource {
     const size_t before = files_.size();
     for (const fs::directory_entry& item : items_of(path_ / folder)) {
       const std::string name = item.path().filename();
-      TRIREME_CHECK(is_image_name(name), shown(item.path().native(), 400),
+      TRIREME_CHECK(is_image_name(name), item.path().native(),
                     " is no image by its name; expected .png, .jpg or .jpeg");
       files_.push_back({label, name});
     }

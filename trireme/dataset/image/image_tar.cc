@@ -137,6 +137,8 @@ std::vector<fs::path> shards_of(const std::vector<fs::path>& paths) {
     for (fs::directory_iterator next(path, error); !error && next != fs::directory_iterator();
          next.increment(error)) {
       const std::string name = next->path().filename();
+      TRIREME_CHECK(is_printable(name), "the folder ", path.string(), " has \"", shown(name),
+                    "\", a name with control characters; rename it");
       if (name.ends_with(".tar") && !name.starts_with('.')) found.push_back(next->path());
     }
     TRIREME_CHECK(!error, "cannot read the folder ", path.string(), ": ", error.message());
@@ -175,8 +177,8 @@ std::vector<std::vector<Place>> index_of(const std::vector<fs::path>& shards) {
   return places;
 }
 
-// The shards that were read last, open. Samples near each other are in few of them, and there may be
-// more shards than a process may have open files. Thread safe.
+// The shards that were read last, open. Samples near each other are in few of them, and there may
+// be more shards than a process may have open files. Thread safe.
 class OpenShards {
  public:
   explicit OpenShards(std::vector<fs::path> paths) : paths_(std::move(paths)) {}

@@ -1,5 +1,5 @@
-// The files in a tar archive: POSIX ustar and pax, and GNU's long names. Reads headers only, so that
-// an entry's bytes can be fetched later by their place. Trusts nothing in them.
+// The files in a tar archive: POSIX ustar and pax, and GNU's long names. Reads headers only, so
+// that an entry's bytes can be fetched later by their place. Trusts nothing in them.
 #pragma once
 
 #include <cstdint>
