@@ -187,5 +187,153 @@ TEST(BatchLoader, SamplesThatAreNotAlikeAreRefused) {
   EXPECT_NE(error(5).find("a sample has 0 tensors"), std::string::npos);
 }
 
+// Sample i is the number i.
+class SomeBad : public Source {
+ public:
+  explicit SomeBad(int64_t size, std::vector<int64_t> bad = {})
+      : size_(size), bad_(std::move(bad)) {}
+  int64_t size() const override { return size_; }
+  NamedTensors get(int64_t index, std::optional<RandomKey> /*augmentation*/) const override {
+    TRIREME_CHECK(!std::ranges::count(bad_, index), "sample ", index, " is bad");
+    return {{"x", at::scalar_tensor(index, at::kLong)}};
+  }
+
+ private:
+  int64_t size_;
+  std::vector<int64_t> bad_;
+};
+
+std::vector<int64_t> numbers_of(const Batch& batch) {
+  const at::Tensor x = batch["x"];
+  return {x.const_data_ptr<int64_t>(), x.const_data_ptr<int64_t>() + x.numel()};
+}
+
+// A step over all ranks.
+std::vector<int64_t> step_numbers(const Source& source, BatchOptions options, int64_t step) {
+  std::vector<int64_t> numbers;
+  for (int rank = 0; rank < options.data_size; ++rank) {
+    options.data_rank = rank;
+    const BatchLoader loader(source, options);
+    for (int64_t i = 0; i < loader.num_microbatches(); ++i) {
+      const std::vector<int64_t> mine = numbers_of(loader.microbatch(step, i));
+      numbers.insert(numbers.end(), mine.begin(), mine.end());
+    }
+  }
+  return numbers;
+}
+
+TEST(BatchLoader, KeepEndsAnEpochWithASmallerBatch) {
+  const SomeBad source(10);
+  for (const auto& [data_size, micro_batch] : {std::pair{1, 4}, {1, 1}, {2, 2}, {4, 1}}) {
+    const BatchOptions options{.global_batch = 4,
+                               .micro_batch = micro_batch,
+                               .data_size = data_size,
+                               .shuffle = false,
+                               .last_batch = LastBatch::kKeep};
+    using Values = std::vector<int64_t>;
+    for (const int64_t epoch : {0, 1, 5}) {
+      EXPECT_EQ(step_numbers(source, options, 3 * epoch), (Values{0, 1, 2, 3}));
+      EXPECT_EQ(step_numbers(source, options, 3 * epoch + 1), (Values{4, 5, 6, 7}));
+      EXPECT_EQ(step_numbers(source, options, 3 * epoch + 2), (Values{8, 9}));
+    }
+    const BatchLoader loader(source, options);
+    EXPECT_EQ(loader.step_size(2), 2);
+    EXPECT_EQ(loader.step_size(3), 4);
+    EXPECT_EQ(loader.step_sample(3), 10);
+  }
+}
+
+TEST(BatchLoader, DropLeavesTheRestOfAnEpochOut) {
+  const SomeBad source(10);
+  const BatchOptions options{.global_batch = 4,
+                             .micro_batch = 2,
+                             .data_size = 2,
+                             .shuffle = false,
+                             .last_batch = LastBatch::kDrop};
+  using Values = std::vector<int64_t>;
+  EXPECT_EQ(step_numbers(source, options, 0), (Values{0, 1, 2, 3}));
+  EXPECT_EQ(step_numbers(source, options, 1), (Values{4, 5, 6, 7}));
+  EXPECT_EQ(step_numbers(source, options, 2), (Values{0, 1, 2, 3}));
+  EXPECT_EQ(BatchLoader(source, options).step_sample(2), 10);
+  EXPECT_EQ(BatchLoader(source, options).step_size(1), 4);
+  expect_config_error(
+      [&] {
+        BatchLoader(source,
+                    {.global_batch = 11, .micro_batch = 11, .last_batch = LastBatch::kDrop});
+      },
+      {"global_batch is 11 and the data has 10 samples"});
+}
+
+// Whatever is left of the data, the rest of the run is that of a run that was not interrupted.
+TEST(BatchLoader, AResumeGoesOnWithinTheEpoch) {
+  const SomeBad source(10);
+  for (const LastBatch last_batch : {LastBatch::kFill, LastBatch::kKeep, LastBatch::kDrop}) {
+    BatchOptions options{.global_batch = 3, .micro_batch = 3, .last_batch = last_batch};
+    const BatchLoader whole(source, options);
+    for (int64_t first = 0; first < 12; ++first) {
+      options.first_step = first;
+      options.first_sample = whole.step_sample(first);
+      const BatchLoader resumed(source, options);
+      for (int64_t step = first; step < first + 12; ++step) {
+        ASSERT_EQ(resumed.step_sample(step), whole.step_sample(step)) << first << " " << step;
+        ASSERT_EQ(numbers_of(resumed.microbatch(step, 0)), numbers_of(whole.microbatch(step, 0)));
+      }
+    }
+  }
+}
+
+TEST(BatchLoader, AnotherBatchFromTheMiddleOfAnEpochFinishesItFirst) {
+  const SomeBad source(10);
+  BatchOptions options{.global_batch = 4,
+                       .micro_batch = 4,
+                       .first_step = 1,
+                       .first_sample = 17,
+                       .shuffle = false,
+                       .last_batch = LastBatch::kKeep};
+  EXPECT_EQ(step_numbers(source, options, 1), (std::vector<int64_t>{7, 8, 9}));
+  EXPECT_EQ(step_numbers(source, options, 2), (std::vector<int64_t>{0, 1, 2, 3}));
+  options.last_batch = LastBatch::kDrop;
+  EXPECT_EQ(BatchLoader(source, options).step_sample(1), 20);
+  EXPECT_EQ(step_numbers(source, options, 1), (std::vector<int64_t>{0, 1, 2, 3}));
+}
+
+TEST(BatchLoader, ABadSampleIsReplacedByTheNextOfTheSource) {
+  const SomeBad source(10, {3, 4, 9});
+  BatchOptions options{.global_batch = 10, .micro_batch = 10, .shuffle = false, .most_replaced = 2};
+  const Batch batch = BatchLoader(source, options).microbatch(0, 0);
+  EXPECT_EQ(numbers_of(batch), (std::vector<int64_t>{0, 1, 2, 5, 5, 5, 6, 7, 8, 0}));
+  EXPECT_EQ(batch.bad_samples, (std::vector<std::string>{"sample 3 is bad", "sample 4 is bad",
+                                                         "sample 4 is bad", "sample 9 is bad"}));
+  options.most_replaced = 1;
+  expect_config_error([&] { BatchLoader(source, options).microbatch(0, 0); },
+                      {"2 samples in a row cannot be read; the last: sample 4 is bad"});
+  options.most_replaced = 0;
+  expect_config_error([&] { BatchLoader(source, options).microbatch(0, 0); }, {"sample 3 is bad"});
+}
+
+// An empty microbatch reads a sample for its shapes, which is not counted.
+TEST(BatchLoader, BadSamplesAreCountedOnceInEveryLayout) {
+  const SomeBad source(12, {0, 1, 5, 8});
+  for (const int data_size : {1, 2, 3, 5}) {
+    for (const int64_t micro_batch : {1, 2, 7}) {
+      size_t bad = 0;
+      for (int rank = 0; rank < data_size; ++rank) {
+        const BatchLoader loader(source, {.global_batch = 7,
+                                          .micro_batch = micro_batch,
+                                          .data_rank = rank,
+                                          .data_size = data_size,
+                                          .uneven = true,
+                                          .shuffle = false,
+                                          .most_replaced = 10});
+        for (int64_t i = 0; i < loader.num_microbatches(); ++i) {
+          bad += loader.microbatch(0, i).bad_samples.size();
+        }
+      }
+      // 0 and 1 for the place of 0, 1 for its own, 5.
+      EXPECT_EQ(bad, 4U) << data_size << " " << micro_batch;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace trireme::dataset

@@ -40,18 +40,25 @@ constexpr int64_t kClasses = 3;
 // Points in four dimensions; their class is where a hyperplane puts them.
 class Points : public dataset::Source {
  public:
+  // bad_every: samples 1, 1 + bad_every, ... cannot be read; 0: all can
+  explicit Points(int64_t bad_every = 0) : bad_every_(bad_every) {}
   int64_t size() const override { return 40; }
   dataset::NamedTensors get(int64_t index, std::optional<RandomKey> /*key*/) const override {
+    TRIREME_CHECK(bad_every_ == 0 || index % bad_every_ != 1, "point ", index, " is damaged");
     const at::Tensor x = at::sin(at::arange(4, at::kDouble) * 0.7 + static_cast<double>(index));
     const auto label = static_cast<int64_t>((x.sum().item<double>() + 4) * kClasses / 8);
     return {{"x", x}, {"y", at::scalar_tensor(label, at::kLong)}};
   }
+
+ private:
+  int64_t bad_every_;
 };
 
 struct PointsConfig {
   TRIREME_KEYS_BEGIN(PointsConfig)
   TRIREME_KEY(int64_t, hidden, 5, kMustStay, "width", Range{1, 100})
   TRIREME_KEY(bool, batch_norm, false, kMustStay, "the model has buffers")
+  TRIREME_KEY(int64_t, bad_every, 0, kMayChange, "which samples cannot be read", Range{0, 100})
   TRIREME_KEY(std::string, flaw, "", kMustStay, "what is wrong with the model")
   TRIREME_KEYS_END()
 };
@@ -83,7 +90,10 @@ class PointsTask : public ChainTask {
  public:
   std::unique_ptr<Task> clone() const override { return std::make_unique<PointsTask>(*this); }
   void add_keys(Keys& keys) override { keys.add("points", config_); }
-  void open(bool evaluates) override { evaluates_ = evaluates; }
+  void open(bool evaluates) override {
+    evaluates_ = evaluates;
+    points_ = Points(config_.bad_every);
+  }
   const dataset::Source& training() const override { return points_; }
   const dataset::Source* validation() const override { return evaluates_ ? &points_ : nullptr; }
   std::string data_name() const override { return "points"; }
@@ -159,9 +169,11 @@ interval = 2
     struct Observer : TrainObserver {
       std::atomic<bool>* stop = nullptr;
       int64_t after = 0;
+      std::vector<std::string> findings;
       void on_step(const StepMetrics& metrics) override {
         if (after > 0 && metrics.step >= after) *stop = true;
       }
+      void on_finding(const std::string& line) override { findings.push_back(line); }
     } observer;
     observer.stop = &stop;
     observer.after = stop_after;
@@ -171,6 +183,7 @@ interval = 2
       Trainer trainer(config, world, world.rank() == 0 ? observer : silent);
       outcome = trainer.run(stop);
     });
+    findings_ = observer.findings;
     return outcome;
   }
 
@@ -206,6 +219,7 @@ interval = 2
 
   harness::TemporaryFolder folder_;
   harness::OneThread one_thread_;
+  std::vector<std::string> findings_;  // of the last run
 };
 
 TEST_F(ChainTaskTest, TheFirstStepIsThatOfTorchAlone) {
@@ -372,6 +386,108 @@ TEST_F(ChainTaskTest, AStepThatIsLeftOutLeavesNoStatistics) {
   EXPECT_LT(num_kept, 20);
   const at::Tensor count = saved(folder_ / "run", "more.norm.num_batches_tracked");
   EXPECT_EQ(count.item<int64_t>(), 2 * num_kept);
+}
+
+std::vector<int64_t> bad_samples(const std::vector<nlohmann::json>& lines) {
+  std::vector<int64_t> counts;
+  for (const nlohmann::json& line : lines) counts.push_back(line.at("bad_samples"));
+  return counts;
+}
+
+TEST_F(ChainTaskTest, BadSamplesAreReplacedAndCountedAlikeInEveryLayout) {
+  const std::vector<Override> some_bad = {{"points.bad_every", "9"},
+                                          {"data.skip_bad_samples", "20"}};
+  const auto with = [&](const std::string& name, std::vector<Override> overrides) {
+    overrides.insert(overrides.end(), some_bad.begin(), some_bad.end());
+    return config(name, overrides);
+  };
+  train(with("one", {}), 1);
+  const std::vector<int64_t> counts = bad_samples(metrics("one"));
+  // Points 1, 10, 19, 28, 37: each once in the first epoch, which five steps are.
+  ASSERT_EQ(counts.size(), 6U);
+  EXPECT_EQ(counts[4], 5);
+  ASSERT_EQ(findings_.size(), 2U);
+  EXPECT_THAT(findings_, ::testing::Each(HasSubstr("data.skip_bad_samples allows 20: point ")));
+  EXPECT_THAT(findings_, ::testing::Contains(HasSubstr("evaluation: a sample cannot be read")));
+  const std::vector<std::tuple<std::string, int, std::vector<Override>>> layouts = {
+      {"two", 2, {{"data.workers", "0"}}},
+      {"uneven", 3, {{"train.uneven_batches", "true"}}},
+      {"four", 4, {{"parallel.zero", "3"}, {"train.micro_batch", "1"}}},
+      {"pipeline", 4, {{"parallel.pipeline", "2"}}}};
+  for (const auto& [name, num_ranks, overrides] : layouts) {
+    train(with(name, overrides), num_ranks);
+    expect_same(name, "one", 1e-10);
+    EXPECT_EQ(bad_samples(metrics(name)), counts) << name;
+    EXPECT_EQ(findings_.size(), 2U) << name;
+  }
+  train(with("cut", {}), 1, /*stop_after=*/3);
+  train(with("cut", {}), 1);
+  expect_same("cut", "one", 0);
+  EXPECT_EQ(bad_samples(metrics("cut")), counts);
+}
+
+TEST_F(ChainTaskTest, TooManyBadSamplesEndARun) {
+  for (const int num_ranks : {1, 2, 4}) {
+    EXPECT_THAT(refusal({{"points.bad_every", "9"},
+                         {"data.skip_bad_samples", "3"},
+                         {"train.evaluate_interval", "0"}},
+                        num_ranks),
+                HasSubstr("data.skip_bad_samples is 3 and 5 samples cannot be read; the last: "
+                          "point 37 is damaged; repair or remove such files"));
+  }
+  EXPECT_THAT(refusal({{"points.bad_every", "9"}}), HasSubstr(" is damaged"));
+  // 40 points, of which the evaluation reads all.
+  EXPECT_THAT(refusal({{"points.bad_every", "9"},
+                       {"data.skip_bad_samples", "4"},
+                       {"train.global_batch", "2"},
+                       {"train.evaluate_interval", "1"}}),
+              HasSubstr("data.skip_bad_samples is 4 and 5 samples"));
+}
+
+TEST_F(ChainTaskTest, AnEpochsLastBatchIsKeptOrDroppedInEveryLayout) {
+  for (const std::string last_batch : {"keep", "drop"}) {
+    const auto with = [&](const std::string& name, std::vector<Override> overrides) {
+      overrides.insert(overrides.begin(), {{"data.last_batch", last_batch},
+                                           {"train.global_batch", "12"},
+                                           {"train.micro_batch", "3"},
+                                           {"train.steps", "10"}});
+      return config(name + last_batch, overrides);
+    };
+    train(with("one", {}), 1);
+    // 40 points are three batches of twelve and four more.
+    const auto lines = metrics("one" + last_batch);
+    ASSERT_EQ(lines.size(), 10U);
+    for (size_t i = 0; i < 10; ++i) {
+      EXPECT_EQ(lines[i].at("count").get<double>(), last_batch == "keep" && i % 4 == 3 ? 4 : 12)
+          << i;
+    }
+    const std::vector<std::tuple<std::string, int, std::vector<Override>>> layouts = {
+        {"two", 2, {}},
+        {"three", 3, {{"train.micro_batch", "1"}, {"parallel.zero", "2"}}},
+        {"four", 4, {{"parallel.zero", "3"}}},
+        {"uneven", 4, {{"train.micro_batch", "2"}, {"train.uneven_batches", "true"}}},
+        {"pipeline", 4, {{"parallel.pipeline", "2"}}}};
+    for (const auto& [name, num_ranks, overrides] : layouts) {
+      train(with(name, overrides), num_ranks);
+      expect_same(name + last_batch, "one" + last_batch, 1e-10);
+    }
+    train(with("cut", {}), 1, /*stop_after=*/4);
+    train(with("cut", {}), 1);
+    expect_same("cut" + last_batch, "one" + last_batch, 0);
+  }
+}
+
+TEST_F(ChainTaskTest, LastBatchesThatCannotBeAreRefused) {
+  EXPECT_THAT(refusal({{"data.last_batch", "drop"}, {"train.global_batch", "42"}}),
+              HasSubstr("data.last_batch is \"drop\" and the training data has 40 samples, fewer "
+                        "than train.global_batch = 42"));
+  EXPECT_THAT(refusal({{"data.last_batch", "keep"}, {"train.measure_noise", "true"}}),
+              HasSubstr("data.last_batch is \"keep\""));
+  train(config("run", {{"train.steps", "2"}}), 1);
+  EXPECT_THAT(harness::message_of<ConfigError>([&] {
+                train(config("run", {{"data.last_batch", "keep"}}), 1);
+              }),
+              HasSubstr("data.last_batch"));
 }
 
 TEST_F(ChainTaskTest, WhatItsModelCannotDoIsRefusedInOneLine) {

@@ -16,6 +16,7 @@ TEST(RunState, SurvivesItsText) {
                        .loss_scale = 1024,
                        .loss_scale_steps = 3,
                        .bad_steps = {.mean_norm = 0.5, .num_good = 12, .num_skipped = 2},
+                       .bad_samples = 7,
                        .noise = {.squared_gradient = 0.25, .trace = 3, .weight = 0.5},
                        .data = {.checksums = {{"index", "0123456789abcdef"},
                                               {"tokens", "fedcba9876543210"},
@@ -33,6 +34,7 @@ TEST(RunState, SurvivesItsText) {
   EXPECT_EQ(again.bad_steps.mean_norm, 0.5);
   EXPECT_EQ(again.bad_steps.num_good, 12);
   EXPECT_EQ(again.bad_steps.num_skipped, 2);
+  EXPECT_EQ(again.bad_samples, 7);
   EXPECT_EQ(again.noise.squared_gradient, 0.25);
   EXPECT_EQ(again.noise.trace, 3);
   EXPECT_EQ(again.noise.weight, 0.5);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include <ATen/ops/empty.h>
@@ -64,12 +65,31 @@ BatchLoader::BatchLoader(const Source& source, BatchOptions options)
                 ", expected a multiple of micro_batch * data ranks = ", options.micro_batch, " * ",
                 options.data_size, " = ", unit, "; set it to ",
                 below > 0 ? concat(below, " or ", below + unit) : concat(unit));
+  TRIREME_CHECK(options.last_batch != LastBatch::kDrop || source.size() >= options.global_batch,
+                "global_batch is ", options.global_batch, " and the data has ", source.size(),
+                " samples; expected no more than these, because an epoch's last batch is dropped");
   num_microbatches_ = (options.global_batch + unit - 1) / unit;
 }
 
 int64_t BatchLoader::step_sample(int64_t step) const {
   TRIREME_ASSERT(step >= options_.first_step, "step ", step, " lies before ", options_.first_step);
-  return options_.first_sample + (step - options_.first_step) * options_.global_batch;
+  const int64_t B = options_.global_batch, size = order_.size();
+  const int64_t steps = step - options_.first_step;
+  if (options_.last_batch == LastBatch::kFill) return options_.first_sample + steps * B;
+  // A run that resumes within an epoch first finishes that.
+  const auto batches_in = [&](int64_t num_samples) {
+    return options_.last_batch == LastBatch::kKeep ? (num_samples + B - 1) / B : num_samples / B;
+  };
+  const int64_t epoch = options_.first_sample / size;
+  const int64_t begun = batches_in(size - options_.first_sample % size);
+  if (steps < begun) return options_.first_sample + steps * B;
+  const int64_t whole = steps - begun, per_epoch = batches_in(size);
+  return (epoch + 1 + whole / per_epoch) * size + whole % per_epoch * B;
+}
+
+int64_t BatchLoader::step_size(int64_t step) const {
+  if (options_.last_batch != LastBatch::kKeep) return options_.global_batch;
+  return std::min(options_.global_batch, order_.size() - step_sample(step) % order_.size());
 }
 
 int64_t BatchLoader::first_sample(int64_t step, int64_t index) const {
@@ -79,20 +99,38 @@ int64_t BatchLoader::first_sample(int64_t step, int64_t index) const {
          (options_.data_rank * num_microbatches_ + index) * options_.micro_batch;
 }
 
-NamedTensors BatchLoader::sample(int64_t n) const {
+// Which samples are bad depends on the data alone, so every rank replaces them alike.
+NamedTensors BatchLoader::sample(int64_t n, std::vector<std::string>& bad) const {
   std::optional<RandomKey> augmentation;
   if (options_.shuffle) augmentation = order_.augmentation(n);
-  return source_.get(order_.index(n), augmentation);
+  const int64_t index = order_.index(n);
+  for (int64_t replaced = 0;; ++replaced) {
+    try {
+      return source_.get((index + replaced) % order_.size(), augmentation);
+    } catch (const ConfigError& error) {
+      if (options_.most_replaced == 0) throw;
+      TRIREME_CHECK(replaced < options_.most_replaced, replaced + 1,
+                    " samples in a row cannot be read; the last: ", error.what());
+      bad.emplace_back(error.what());
+    }
+  }
 }
 
 Batch BatchLoader::microbatch(int64_t step, int64_t index) const {
   const int64_t first = first_sample(step, index);
-  const int64_t left = step_sample(step) + options_.global_batch - first;
+  const int64_t left = step_sample(step) + step_size(step) - first;
   const int64_t B = std::clamp<int64_t>(left, 0, options_.micro_batch);
   std::vector<NamedTensors> samples;
-  // An empty batch has the shapes of some sample.
-  for (int64_t b = 0; b < std::max<int64_t>(B, 1); ++b) samples.push_back(sample(first + b));
-  Batch batch{.step = step, .first_sample = first - step_sample(step)};
+  std::vector<std::string> bad;
+  for (int64_t b = 0; b < B; ++b) samples.push_back(sample(first + b, bad));
+  if (B == 0) {
+    // An empty batch has the shapes of a sample: one that another rank reads, and counts if it is
+    // bad.
+    samples.push_back(sample(step_sample(step), bad));
+    bad.clear();
+  }
+  Batch batch{
+      .step = step, .first_sample = first - step_sample(step), .bad_samples = std::move(bad)};
   for (size_t i = 0; i < samples.front().size(); ++i) {
     batch.tensors.emplace_back(samples.front()[i].first, stacked(samples, i).narrow(0, 0, B));
   }

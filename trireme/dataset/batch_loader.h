@@ -1,16 +1,28 @@
-// This rank's microbatches of a step. Step s holds the source's B samples from step_sample(s) on,
-// B = global batch. The layout only decides which rank reads which of them.
+// This rank's microbatches of a step. Step s holds the source's step_size(s) samples from
+// step_sample(s) on. The layout only decides which rank reads which of them.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include "trireme/base/choice.h"
 #include "trireme/dataset/sample_order.h"
 #include "trireme/dataset/source.h"
 
 namespace trireme::dataset {
+
+// What becomes of an epoch's last samples when the global batch does not divide the data.
+enum class LastBatch {
+  kFill,  // a batch continues in the next epoch
+  kKeep,  // the epoch's last batch is smaller
+  kDrop,  // they are left out; another epoch leaves out other ones
+};
+inline constexpr Choice<LastBatch> kLastBatches[] = {
+    {"fill", LastBatch::kFill}, {"keep", LastBatch::kKeep}, {"drop", LastBatch::kDrop}};
 
 struct BatchOptions {
   int64_t global_batch = 0;  // samples per step, over all ranks
@@ -24,6 +36,10 @@ struct BatchOptions {
   bool uneven = false;
   uint64_t seed = 0;    // of the order and of augmentation
   bool shuffle = true;  // false for evaluation: samples in the source's order, not augmented
+  LastBatch last_batch = LastBatch::kFill;
+  // A sample that the source refuses with ConfigError is replaced by the source's next one, up to
+  // so many in a row. 0: its error passes through.
+  int64_t most_replaced = 0;
 };
 
 // The samples of one forward.
@@ -34,13 +50,15 @@ struct Batch {
 
   NamedTensors tensors{};
   int64_t step = 0;
-  int64_t first_sample = 0;  // index of its first sample in the step's global batch
+  int64_t first_sample = 0;                // index of its first sample in the step's global batch
+  std::vector<std::string> bad_samples{};  // the errors of those that were replaced, in their order
 };
 
 // Thread safe. The source must outlive it.
 class BatchLoader {
  public:
-  // Throws: ConfigError unless micro_batch * data_size divides global_batch or `uneven` is set
+  // Throws: ConfigError unless micro_batch * data_size divides global_batch or `uneven` is set, and
+  //         when kDrop leaves no batch in an epoch
   BatchLoader(const Source& source, BatchOptions options);
 
   // Microbatches per rank and step: M = global_batch / (micro_batch * data_size), rounded up. The
@@ -49,17 +67,21 @@ class BatchLoader {
 
   // The position in the order of the step's first sample over all ranks.
   int64_t step_sample(int64_t step) const;
+  // Samples of the step over all ranks: the global batch, or less with kKeep.
+  int64_t step_size(int64_t step) const;
+  int data_rank() const { return options_.data_rank; }
 
   // The position in the order of the first sample of microbatch `index`. Ranks hold contiguous
   // blocks: step_sample(step) + (rank*M + index) * micro_batch.
   int64_t first_sample(int64_t step, int64_t index) const;
 
-  // Shapes:  -> each tensor [micro_batch, ...]; uneven: [0 to micro_batch, ...]
-  // Throws:  what the source throws; ConfigError when its samples are not alike
+  // Shapes:  -> each tensor [micro_batch, ...]; uneven or kKeep: [0 to micro_batch, ...]
+  // Throws:  what the source throws; ConfigError when its samples are not alike, or more than
+  //          most_replaced in a row cannot be read
   Batch microbatch(int64_t step, int64_t index) const;
 
  private:
-  NamedTensors sample(int64_t n) const;
+  NamedTensors sample(int64_t n, std::vector<std::string>& bad) const;
 
   const Source& source_;
   BatchOptions options_;

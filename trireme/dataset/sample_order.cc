@@ -9,8 +9,8 @@
 
 namespace trireme::dataset {
 
-// The shards' order in each epoch. That of the last epoch asked for is kept, because making it costs
-// time for every shard.
+// The shards' order in each epoch. That of the last epoch asked for is kept, because making it
+// costs time for every shard.
 class SampleOrder::Shards {
  public:
   Shards(std::vector<int64_t> sizes, uint64_t seed, int64_t window)

@@ -46,11 +46,19 @@ void ChainTask::check(const RunConfig& config) const {
 }
 
 double ChainTask::sample_bytes() const {
+  const dataset::Source& source = training();
   double bytes = 0;
-  for (const auto& [name, tensor] : training().get(0, std::nullopt)) {
-    bytes += static_cast<double>(tensor.nbytes());
+  for (int64_t index = 0;; ++index) {
+    try {
+      for (const auto& [name, tensor] : source.get(index, std::nullopt)) {
+        bytes += static_cast<double>(tensor.nbytes());
+      }
+      return bytes;
+    } catch (const ConfigError&) {
+      // A run may skip bad samples; all others are alike.
+      if (index + 1 >= std::min<int64_t>(source.size(), 100)) throw;
+    }
   }
-  return bytes;
 }
 
 }  // namespace trireme::train

@@ -26,6 +26,7 @@ struct RunState {
   double loss_scale = 0;
   int64_t loss_scale_steps = 0;
   BadSteps::State bad_steps{};
+  int64_t bad_samples = 0;  // replaced so far
   GradientNoise::State noise{};
   DataIdentity data{};
   DataIdentity validation{};                       // unknown without evaluation

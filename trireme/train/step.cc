@@ -24,13 +24,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Batches = std::vector<dataset::Batch>;
 
-// This rank's microbatches [begin, end) of a step. Steps count from 0 here.
-Batches read_microbatches(dataset::BatchReader& reader, int64_t step, int64_t begin, int64_t end) {
-  Batches batches;
-  for (int64_t i = begin; i < end; ++i) batches.push_back(reader.read(step, i));
-  return batches;
-}
-
 int64_t peak_rss_bytes() {
   struct rusage usage {};
   getrusage(RUSAGE_SELF, &usage);
@@ -141,10 +134,13 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
   StepMetrics& metrics = result.metrics;
   metrics.step = step;
 
-  const Batches batches =
-      read_microbatches(context.batches, step - 1, 0, context.batches.loader().num_microbatches());
-  scope.enter(Phase::kForwardBackward);
   ParallelModel& model = context.model;
+  const dataset::BatchLoader& loader = context.batches.loader();
+  const Batches batches = context.bad_samples.read(model.mesh().world(), context.batches, step - 1,
+                                                   0, loader.num_microbatches());
+  metrics.bad_samples = context.bad_samples.count();
+  result.finding = context.bad_samples.take_finding();
+  scope.enter(Phase::kForwardBackward);
   const auto count = static_cast<double>(model.begin_step(batches));
   const std::vector<double> sums = model.forward_backward(batches, context.loss_scale.scale());
   scope.enter(Phase::kNorm);
@@ -179,29 +175,31 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
                   result);
   measure_noise(context, microbatch_squares, metrics);
   const Throughput throughput = config.task->throughput();
-  const int64_t num_units = config.train.global_batch * throughput.per_sample;
+  const int64_t num_units = loader.step_size(step - 1) * throughput.per_sample;
   metrics.unit = throughput.unit;
   metrics.units_per_second = static_cast<double>(num_units) / metrics.step_seconds;
   return result;
 }
 
-std::optional<Evaluation> evaluate(const Task& task, ParallelModel& model,
+std::optional<Evaluation> evaluate(const RunConfig& config, ParallelModel& model,
                                    dataset::BatchReader& batches,
                                    const std::function<bool()>& is_cut) {
   // Enough to keep a pipeline mostly full, but few enough that a request to stop is served soon.
   const int64_t at_once = int64_t{16} * model.mesh().size("pipeline");
+  BadSamples bad_samples(config.data.skip_bad_samples);
   std::vector<double> sums, counts;
   const int64_t num_microbatches = batches.loader().num_microbatches();
   for (int64_t begin = 0; begin < num_microbatches; begin += at_once) {
     if (begin > 0 && is_cut()) return std::nullopt;
     const int64_t end = std::min(begin + at_once, num_microbatches);
-    const Batches loaded = read_microbatches(batches, 0, begin, end);
+    const Batches loaded = bad_samples.read(model.mesh().world(), batches, 0, begin, end);
     std::ranges::copy(model.evaluate(loaded), std::back_inserter(sums));
     std::ranges::copy(model.num_terms(loaded), std::back_inserter(counts));
   }
   const std::vector<double> all = model.sums_over_batches(std::move(sums));
   return Evaluation{.loss = all[0] / model.sum_over_batches(std::move(counts)),
-                    .others = finish_metrics(task, all)};
+                    .others = finish_metrics(*config.task, all),
+                    .finding = bad_samples.take_finding()};
 }
 
 }  // namespace trireme::train::inline internal

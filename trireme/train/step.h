@@ -16,6 +16,7 @@
 #include "trireme/train/optimizer/optimizer.h"
 #include "trireme/train/parallel/parallel_model.h"
 #include "trireme/train/profile/profiler.h"
+#include "trireme/train/run/bad_samples.h"
 
 namespace trireme::train::inline internal {
 
@@ -27,6 +28,7 @@ struct StepContext {
   LossScale& loss_scale;
   BadSteps& bad_steps;
   GradientNoise& noise;
+  BadSamples& bad_samples;
   dataset::BatchReader& batches;
   Profiler* profiler = nullptr;
   // Called between the norm and the optimizer, with what the step's metrics hold by then and the
@@ -50,29 +52,32 @@ Leave agree(comm::Communicator& world, const AskLeave& ask);
 
 struct StepResult {
   StepMetrics metrics;
-  Leave leave = Leave::kNo;  // of all ranks, asked after the weights have changed
+  Leave leave = Leave::kNo;              // of all ranks, asked after the weights have changed
+  std::optional<std::string> finding{};  // about the step's samples
 };
 
 // Runs step number `step`, from 1. If a request to stop reaches any rank meanwhile, the run ends
 // after this step.
 // Comm:       gradients and weights (see DistributedDataParallel), the norm's sums, and from each
-//             rank 8 bytes per microbatch and 48 more all-gathered
+//             rank 8 bytes per microbatch and 48 more all-gathered; see also BadSamples::read()
 // Collective: every rank of the world
 // Throws:     ConfigError when the loss or a gradient is NaN or infinite and the step may not be
 //             skipped, with the step and the parameter
 StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask);
 
 struct Evaluation {
-  double loss = 0;                    // mean
-  std::vector<MetricValue> others{};  // the task's metrics
+  double loss = 0;                       // mean
+  std::vector<MetricValue> others{};     // the task's metrics
+  std::optional<std::string> finding{};  // about its samples
 };
 
 // Evaluates all microbatches of step 0 of `batches`, without gradients. Calls `is_cut` now and
-// then, which must answer the same on every rank. Empty if it has returned true.
+// then, which must answer the same on every rank. Empty if it has returned true. Each evaluation
+// counts its bad samples anew.
 // Comm:       16 bytes per microbatch from each rank all-gathered; with ZeRO-3 the weights of each
 //             unit and microbatch gathered
 // Collective: every rank of the world
-std::optional<Evaluation> evaluate(const Task& task, ParallelModel& model,
+std::optional<Evaluation> evaluate(const RunConfig& config, ParallelModel& model,
                                    dataset::BatchReader& batches,
                                    const std::function<bool()>& is_cut);
 

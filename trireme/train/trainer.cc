@@ -72,7 +72,7 @@ class Trainer::Impl {
   Outcome end(Outcome outcome);
   void rebalance();
   void start_output();
-  void report(const std::optional<std::string>& finding);
+  void report(std::initializer_list<std::optional<std::string>> findings);
   void save();
   void write_checkpoint(const fs::path& root);
   [[noreturn]] void leave_lost_folder();
@@ -102,6 +102,7 @@ class Trainer::Impl {
   std::vector<std::string> resume_notes_;    // rank 0
   std::set<std::string> undefined_;          // metrics of which the user knows it
   bool tensor_crosses_hosts_ = false;
+  bool told_evaluation_ = false;  // of its first bad sample
 };
 
 // What callbacks see of the run.
@@ -125,9 +126,8 @@ class Trainer::Impl::View final : public RunView {
   void spread_weights() override { run_.state_.model().end_step(); }
   std::optional<double> evaluate() override {
     if (!run_.validation_batches_) return std::nullopt;
-    const auto found =
-        train::evaluate(*run_.config_.task, run_.state_.model(), *run_.validation_batches_,
-                        [this] { return run_.ask_again(Leave::kNo) != Leave::kNo; });
+    const auto found = train::evaluate(run_.config_, run_.state_.model(), *run_.validation_batches_,
+                                       [this] { return run_.ask_again(Leave::kNo) != Leave::kNo; });
     return found ? std::optional(found->loss) : std::nullopt;
   }
   void add_metric(std::string name, double value) override {
@@ -279,8 +279,8 @@ void Trainer::Impl::rebalance() {
                               config_.parallel.stage_layers, ", to even out their times"));
 }
 
-// Reports the step's metrics and its finding.
-void Trainer::Impl::report(const std::optional<std::string>& finding) {
+// Reports the step's metrics and its findings.
+void Trainer::Impl::report(std::initializer_list<std::optional<std::string>> findings) {
   if (!is_root()) return;
   if (!output_->metrics().write(metrics_)) {
     observer_.on_finding(
@@ -292,7 +292,9 @@ void Trainer::Impl::report(const std::optional<std::string>& finding) {
     if (!undefined_.insert(name).second) continue;
     observer_.on_finding(concat(name, " is undefined in step ", step_, ": null in ", kMetricsName));
   }
-  if (finding) observer_.on_finding(*finding);
+  for (const auto& finding : findings) {
+    if (finding) observer_.on_finding(*finding);
+  }
 }
 
 void Trainer::Impl::save() {
@@ -373,6 +375,7 @@ Leave Trainer::Impl::train_step() {
                       state_.loss_scale(),
                       state_.bad_steps(),
                       state_.noise(),
+                      state_.bad_samples(),
                       *batches_,
                       profiler_ ? &*profiler_ : nullptr};
   if (callbacks_.wants_gradients(step_ + 1)) {
@@ -401,19 +404,22 @@ Leave Trainer::Impl::train_step() {
   }
   if (!callbacks_.empty()) leave = end_step(leave);
   if (leave == Leave::kFolderLost) leave_lost_folder();
-  report(finding);
+  report({finding, result.finding});
   return finish_profile(is_last || leave != Leave::kNo) ? ask_again(leave) : leave;
 }
 
 // Evaluates, and lets callbacks evaluate more. Returns whether the run should leave.
 Leave Trainer::Impl::evaluate_step(Leave so_far) {
-  const auto found = evaluate(*config_.task, state_.model(), *validation_batches_, [&] {
+  const auto found = evaluate(config_, state_.model(), *validation_batches_, [&] {
     so_far = ask_again(so_far);
     return so_far != Leave::kNo;
   });
   if (found) {
     metrics_.validation_loss = found->loss;
     metrics_.validation_others = found->others;
+    if (found->finding && is_root() && !std::exchange(told_evaluation_, true)) {
+      observer_.on_finding("evaluation: " + *found->finding);
+    }
     call(Event::kEvaluate);
   }
   return ask_again(so_far);

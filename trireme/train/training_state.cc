@@ -57,8 +57,9 @@ TrainingState::TrainingState(const RunConfig& config, const mesh::DeviceMesh& me
       on_wait_(std::move(on_wait)),
       hook_(make_gradient_hook(config.train)),
       loss_scale_(make_loss_scale(config.train)),
-      bad_steps_({.max_skipped = config.train.skip_bad_steps,
-                  .spike_factor = config.train.spike_factor}) {}
+      bad_steps_(
+          {.max_skipped = config.train.skip_bad_steps, .spike_factor = config.train.spike_factor}),
+      bad_samples_(config.data.skip_bad_samples) {}
 
 void TrainingState::build() {
   optimizer_.reset();
@@ -104,6 +105,7 @@ RunState TrainingState::load(const fs::path& path) {
   if (state.loss_scale > 0) loss_scale_.restore(state.loss_scale, state.loss_scale_steps);
   bad_steps_.restore(state.bad_steps);
   noise_.restore(state.noise);
+  bad_samples_.restore(state.bad_samples);
   callbacks_.restore(state.callbacks);
   return state;
 }
@@ -115,6 +117,7 @@ void TrainingState::save(const fs::path& root, RunState position) {
   position.loss_scale_steps = loss_scale_.good_steps();
   position.bad_steps = bad_steps_.state();
   position.noise = noise_.state();
+  position.bad_samples = bad_samples_.saved_count();
   position.callbacks = callbacks_.states();
   auto entries = weight_entries();
   std::ranges::move(compression_entries(), std::back_inserter(entries));

@@ -18,6 +18,7 @@
 #include "trireme/train/numerics/loss_scale.h"
 #include "trireme/train/optimizer/optimizer.h"
 #include "trireme/train/parallel/parallel_model.h"
+#include "trireme/train/run/bad_samples.h"
 #include "trireme/train/state.h"
 
 namespace trireme::train::inline internal {
@@ -51,6 +52,7 @@ class TrainingState {
   LossScale& loss_scale() { return loss_scale_; }
   BadSteps& bad_steps() { return bad_steps_; }
   GradientNoise& noise() { return noise_; }
+  BadSamples& bad_samples() { return bad_samples_; }
 
   int64_t compression_bytes() const;  // of this rank's residuals
   // Whether load() found residuals that do not fit, so that they start from zero.
@@ -73,6 +75,7 @@ class TrainingState {
   LossScale loss_scale_;
   BadSteps bad_steps_;
   GradientNoise noise_;
+  BadSamples bad_samples_;
   bool compression_restarted_ = false;
 };
 

@@ -44,6 +44,8 @@ TEST(Metrics, HasTheKeysOfTheContract) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
   EXPECT_FALSE(json.contains("validation_loss"));
+  EXPECT_FALSE(json.contains("bad_samples"));
+  EXPECT_EQ(nlohmann::json::parse(to_json({.step = 4, .bad_samples = 3})).at("bad_samples"), 3);
   EXPECT_TRUE(nlohmann::json::parse(to_json({.step = 4, .validation_loss = 2.0}))
                   .contains("validation_loss"));
 }

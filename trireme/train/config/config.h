@@ -43,6 +43,14 @@ struct DataConfig {
               Range{0, 1024})
   TRIREME_KEY(int64_t, ahead, 2, kMayChange, "microbatches that each worker may be ahead",
               Range{1, 1024})
+  TRIREME_KEY(dataset::LastBatch, last_batch, dataset::LastBatch::kFill, kMustStay,
+              "the samples left over at an epoch's end: fill = in a batch with the next epoch's, "
+              "keep = a smaller batch, drop = none",
+              dataset::kLastBatches)
+  TRIREME_KEY(int64_t, skip_bad_samples, 0, kMayChange,
+              "samples of a run that may be unreadable; the next sample takes the place of each; "
+              "0 = the first ends the run",
+              Range{0, 1e9})
   TRIREME_KEYS_END()
 };
 

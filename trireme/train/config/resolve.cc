@@ -98,6 +98,9 @@ void check_batch(const RunConfig& config) {
       "train.measure_noise compares microbatches of one size; set train.global_batch to a "
       "multiple of train.micro_batch * data ranks = ",
       per_forward);
+  TRIREME_CHECK(!train.measure_noise || config.data.last_batch != dataset::LastBatch::kKeep,
+                "train.measure_noise compares batches of one size, and data.last_batch is "
+                "\"keep\"; set it to fill or drop");
   TRIREME_CHECK(!train.measure_noise || train.global_batch > train.micro_batch,
                 "train.measure_noise compares the gradients of a step's microbatches, and there is "
                 "only one; lower train.micro_batch, which is ",

@@ -103,6 +103,7 @@ std::string to_json(const StepMetrics& metrics) {
       << ", \"peak_rss_bytes\": " << metrics.peak_rss_bytes
       << ", \"gradient_bytes\": " << metrics.gradient_bytes;
   if (metrics.skipped) out << ", \"skipped\": true";
+  if (metrics.bad_samples) out << ", \"bad_samples\": " << *metrics.bad_samples;
   if (metrics.validation_loss) {
     out << ", \"validation_loss\": " << seventeen_digits(*metrics.validation_loss);
   }
@@ -160,6 +161,9 @@ bool MetricsWriter::write(const StepMetrics& metrics) {
   if (metrics.validation_loss) scalars.push_back({"validation_loss", *metrics.validation_loss});
   for (const auto& [name, value] : named_metrics(metrics)) scalars.push_back({name, value});
   if (metrics.noise_scale) scalars.push_back({"noise_scale", *metrics.noise_scale});
+  if (metrics.bad_samples) {
+    scalars.push_back({"bad_samples", static_cast<double>(*metrics.bad_samples)});
+  }
   std::erase_if(scalars, [](const Scalar& scalar) { return !std::isfinite(scalar.value); });
   events_.write(metrics.step, scalars);
   return is_in_place;

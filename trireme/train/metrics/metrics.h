@@ -32,6 +32,8 @@ struct StepMetrics {
   int64_t peak_rss_bytes = 0;         // the largest of the ranks
   int64_t gradient_bytes = 0;         // that rank 0's gradients put on the wire
   bool skipped = false;               // the weights did not change
+  // Of the run so far, those that could not be read and were replaced.
+  std::optional<int64_t> bad_samples = std::nullopt;
   std::vector<MetricValue> others{};  // the task's own, over the step's samples
   std::optional<double> validation_loss = std::nullopt;
   std::vector<MetricValue> validation_others{};  // when there is a validation_loss

@@ -13,7 +13,9 @@ dataset::BatchOptions training_batches(const RunConfig& config, const mesh::Devi
           .first_step = start.step,
           .first_sample = start.sample,
           .uneven = config.train.uneven_batches,
-          .seed = config.data.seed};
+          .seed = config.data.seed,
+          .last_batch = config.data.last_batch,
+          .most_replaced = config.data.skip_bad_samples};
 }
 
 dataset::BatchOptions validation_batches(const RunConfig& config, const mesh::DeviceMesh& mesh) {
@@ -21,6 +23,7 @@ dataset::BatchOptions validation_batches(const RunConfig& config, const mesh::De
   options.global_batch = evaluation_samples(config);
   options.uneven = true;
   options.shuffle = false;
+  options.last_batch = dataset::LastBatch::kFill;
   return options;
 }
 

@@ -30,12 +30,22 @@ void make_output_folder(const RunConfig& config) {
                 "; choose another with --output.folder=PATH");
 }
 
+void check_last_batch(const RunConfig& config) {
+  const int64_t size = config.task->training().size();
+  TRIREME_CHECK(
+      config.data.last_batch != dataset::LastBatch::kDrop || size >= config.train.global_batch,
+      "data.last_batch is \"drop\" and the training data has ", size,
+      " samples, fewer than train.global_batch = ", config.train.global_batch,
+      "; lower train.global_batch, or keep the last batch");
+}
+
 }  // namespace
 
 void open_inputs(RunConfig& config, int num_ranks, int num_local_ranks) {
   resolve(config, num_ranks);
   config.task->open(config.train.evaluate_interval > 0);
   check_memory(config, num_local_ranks, machine_memory_bytes());
+  check_last_batch(config);
   check_layout(config);
   make_output_folder(config);
 }

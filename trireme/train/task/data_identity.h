@@ -21,7 +21,7 @@ struct DataIdentity {
 };
 
 // Identifies any source: the number of its samples, and a checksum of 64 of them, spread evenly.
-// Throws: what the source throws
+// One that cannot be read counts as such.
 DataIdentity identify_samples(const dataset::Source& source);
 
 inline namespace internal {
