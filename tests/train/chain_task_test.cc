@@ -1,7 +1,6 @@
 #include "trireme/train/chain_task.h"
 
 #include <atomic>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,10 +16,9 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/harness/messages.h"
-#include "tests/harness/one_thread.h"
 #include "tests/harness/ranks.h"
-#include "tests/harness/temporary_folder.h"
 #include "tests/harness/tensors.h"
+#include "tests/train/small_run.h"
 #include "tests/train/tensorboard.h"
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/checkpoint.h"
@@ -143,7 +141,7 @@ constexpr TaskKind kTasks[] = {{"points", "tell points apart", []() -> std::uniq
                                   return std::make_unique<PointsTask>();
                                 }}};
 
-class ChainTaskTest : public ::testing::Test {
+class ChainTaskTest : public SmallRun {
  protected:
   RunConfig config(const std::string& run, std::vector<Override> overrides = {}) const {
     overrides.insert(overrides.begin(), {"output.folder", (folder_ / run).string()});
@@ -164,67 +162,25 @@ interval = 2
                         "test.toml", kTasks, overrides);
   }
 
-  Outcome train(const RunConfig& config, int num_ranks, int64_t stop_after = 0) {
-    std::atomic<bool> stop = false;
-    struct Observer : TrainObserver {
-      std::atomic<bool>* stop = nullptr;
-      int64_t after = 0;
-      std::vector<std::string> findings;
-      void on_step(const StepMetrics& metrics) override {
-        if (after > 0 && metrics.step >= after) *stop = true;
-      }
-      void on_finding(const std::string& line) override { findings.push_back(line); }
-    } observer;
-    observer.stop = &stop;
-    observer.after = stop_after;
-    TrainObserver silent;
-    std::atomic<Outcome> outcome = Outcome::kFinished;
-    harness::run_ranks(num_ranks, [&](comm::Communicator& world) {
-      Trainer trainer(config, world, world.rank() == 0 ? observer : silent);
-      outcome = trainer.run(stop);
-    });
-    findings_ = observer.findings;
-    return outcome;
-  }
-
-  std::vector<nlohmann::json> metrics(const std::string& run) {
-    std::vector<nlohmann::json> lines;
-    std::ifstream file(folder_ / run / "metrics.jsonl");
-    for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
-    return lines;
-  }
-
   // fp64 sums of a few dozen terms in another order; 0: the same bits.
   void expect_same(const std::string& actual, const std::string& expected, double relative) {
-    const auto a = metrics(actual), b = metrics(expected);
-    ASSERT_EQ(a.size(), b.size()) << actual;
-    for (size_t i = 0; i < a.size(); ++i) {
-      for (const char* key : {"loss", "grad_norm", "validation_loss", "accuracy", "count",
-                              "validation_accuracy", "validation_count"}) {
-        if (!b[i].contains(key)) continue;
-        const double value = b[i][key].get<double>();
-        EXPECT_NEAR(a[i][key].get<double>(), value, relative * std::abs(value))
-            << actual << " step " << i + 1 << " " << key;
-      }
-    }
+    SmallRun::expect_same(actual, expected, relative,
+                          {"loss", "grad_norm", "validation_loss", "accuracy", "count",
+                           "validation_accuracy", "validation_count"});
   }
 
   std::string refusal(std::vector<Override> overrides, int num_ranks = 1) {
     RunConfig broken = config("broken", std::move(overrides));
     return harness::message_of([&] {
       open_inputs(broken, num_ranks);
-      train(broken, num_ranks);
+      run(broken, num_ranks);
     });
   }
-
-  harness::TemporaryFolder folder_;
-  harness::OneThread one_thread_;
-  std::vector<std::string> findings_;  // of the last run
 };
 
 TEST_F(ChainTaskTest, TheFirstStepIsThatOfTorchAlone) {
   const RunConfig config = this->config("run", {{"train.gradient_clip", "0"}});
-  train(config, 1);
+  run(config, 1);
   PointsTask task;
   at::manual_seed(config.train.seed);
   const Chain chain = task.make_chain();
@@ -286,18 +242,18 @@ TEST_F(ChainTaskTest, AMetricOfNothingIsNullAndTheUserLearnsOfItOnce) {
 }
 
 TEST_F(ChainTaskTest, EveryZeroStageRecomputeAndScheduleHaveTheSameBits) {
-  train(config("two"), 2);
+  run(config("two"), 2);
   for (const char* zero : {"1", "2", "3"}) {
     for (const char* recompute : {"none", "full"}) {
       const std::string name = concat("zero", zero, recompute);
-      train(config(name, {{"parallel.zero", zero}, {"train.recompute", recompute}}), 2);
+      run(config(name, {{"parallel.zero", zero}, {"train.recompute", recompute}}), 2);
       expect_same(name, "two", 0);
     }
   }
 }
 
 TEST_F(ChainTaskTest, OtherLayoutsDifferByRoundingAlone) {
-  train(config("one"), 1);
+  run(config("one"), 1);
   const std::vector<std::tuple<std::string, int, std::vector<Override>>> layouts = {
       {"two", 2, {}},
       {"four", 4, {{"parallel.zero", "3"}, {"train.micro_batch", "1"}}},
@@ -307,18 +263,18 @@ TEST_F(ChainTaskTest, OtherLayoutsDifferByRoundingAlone) {
       {"four stages", 2, {{"parallel.pipeline", "2"}, {"parallel.schedule", "interleaved"}}},
       {"both", 4, {{"parallel.pipeline", "2"}, {"parallel.zero", "3"}}}};
   for (const auto& [name, num_ranks, overrides] : layouts) {
-    train(config(name, overrides), num_ranks);
+    run(config(name, overrides), num_ranks);
     expect_same(name, "one", 1e-10);
   }
 }
 
 TEST_F(ChainTaskTest, ResumesWithTheSameBitsAlsoAtAnotherLayout) {
-  train(config("whole"), 2);
-  EXPECT_EQ(train(config("cut"), 2, /*stop_after=*/3), Outcome::kStopped);
-  EXPECT_EQ(train(config("cut"), 2), Outcome::kFinished);
+  run(config("whole"), 2);
+  EXPECT_EQ(run(config("cut"), 2, /*stop_after=*/3), Outcome::kStopped);
+  EXPECT_EQ(run(config("cut"), 2), Outcome::kFinished);
   expect_same("cut", "whole", 0);
-  EXPECT_EQ(train(config("moved"), 2, /*stop_after=*/3), Outcome::kStopped);
-  train(config("moved", {{"parallel.pipeline", "4"}}), 4);
+  EXPECT_EQ(run(config("moved"), 2, /*stop_after=*/3), Outcome::kStopped);
+  run(config("moved", {{"parallel.pipeline", "4"}}), 4);
   expect_same("moved", "whole", 1e-10);
 }
 
@@ -329,20 +285,20 @@ TEST_F(ChainTaskTest, BatchNormTakesItsStatisticsOverTheDataRanks) {
     more.insert(more.end(), {{"points.batch_norm", "true"}, {"train.micro_batch", micro_batch}});
     return config(name, more);
   };
-  train(batch_norm("one", "8"), 1);
-  train(batch_norm("two", "4"), 2);
-  train(batch_norm("three", "3", {{"train.uneven_batches", "true"}}), 3);
-  train(batch_norm("four", "2", {{"parallel.zero", "3"}}), 4);
-  train(batch_norm("both", "4", {{"parallel.pipeline", "2"}}), 4);
+  run(batch_norm("one", "8"), 1);
+  run(batch_norm("two", "4"), 2);
+  run(batch_norm("three", "3", {{"train.uneven_batches", "true"}}), 3);
+  run(batch_norm("four", "2", {{"parallel.zero", "3"}}), 4);
+  run(batch_norm("both", "4", {{"parallel.pipeline", "2"}}), 4);
   for (const char* name : {"two", "three", "four", "both"}) expect_same(name, "one", 1e-10);
   for (const char* zero : {"1", "2", "3"}) {
     for (const char* recompute : {"none", "full"}) {
       const std::string name = concat("zero", zero, recompute);
-      train(batch_norm(name, "4",
-                       {{"parallel.zero", zero},
-                        {"train.recompute", recompute},
-                        {"train.check_replicas_interval", "2"}}),
-            2);
+      run(batch_norm(name, "4",
+                     {{"parallel.zero", zero},
+                      {"train.recompute", recompute},
+                      {"train.check_replicas_interval", "2"}}),
+          2);
       expect_same(name, "two", 0);
     }
   }
@@ -354,14 +310,14 @@ at::Tensor saved(const std::filesystem::path& run, const std::string& name) {
 
 TEST_F(ChainTaskTest, BuffersAreInTheCheckpoint) {
   const std::vector<Override> buffers = {{"points.batch_norm", "true"}};
-  train(config("whole", buffers), 2);
-  EXPECT_EQ(train(config("cut", buffers), 2, /*stop_after=*/3), Outcome::kStopped);
-  train(config("cut", buffers), 2);
+  run(config("whole", buffers), 2);
+  EXPECT_EQ(run(config("cut", buffers), 2, /*stop_after=*/3), Outcome::kStopped);
+  run(config("cut", buffers), 2);
   expect_same("cut", "whole", 0);
-  EXPECT_EQ(train(config("moved", buffers), 2, /*stop_after=*/3), Outcome::kStopped);
+  EXPECT_EQ(run(config("moved", buffers), 2, /*stop_after=*/3), Outcome::kStopped);
   std::vector<Override> pipeline = buffers;
   pipeline.insert(pipeline.end(), {{"parallel.pipeline", "2"}, {"parallel.zero", "3"}});
-  train(config("moved", pipeline), 4);
+  run(config("moved", pipeline), 4);
   expect_same("moved", "whole", 1e-10);
   for (const char* name : {"running_mean", "running_var", "num_batches_tracked"}) {
     const std::string buffer = concat("more.norm.", name);
@@ -375,11 +331,11 @@ TEST_F(ChainTaskTest, BuffersAreInTheCheckpoint) {
 
 TEST_F(ChainTaskTest, AStepThatIsLeftOutLeavesNoStatistics) {
   // Gradients in fp16 overflow until the scale has been halved a few times.
-  train(config("run", {{"points.batch_norm", "true"},
-                       {"train.precision", "fp16"},
-                       {"train.loss_scale", "1e7"},
-                       {"train.steps", "20"}}),
-        2);
+  run(config("run", {{"points.batch_norm", "true"},
+                     {"train.precision", "fp16"},
+                     {"train.loss_scale", "1e7"},
+                     {"train.steps", "20"}}),
+      2);
   int64_t num_kept = 0;
   for (const nlohmann::json& line : metrics("run")) num_kept += line.contains("skipped") ? 0 : 1;
   EXPECT_GT(num_kept, 0);
@@ -401,7 +357,7 @@ TEST_F(ChainTaskTest, BadSamplesAreReplacedAndCountedAlikeInEveryLayout) {
     overrides.insert(overrides.end(), some_bad.begin(), some_bad.end());
     return config(name, overrides);
   };
-  train(with("one", {}), 1);
+  run(with("one", {}), 1);
   const std::vector<int64_t> counts = bad_samples(metrics("one"));
   // Points 1, 10, 19, 28, 37: each once in the first epoch, which five steps are.
   ASSERT_EQ(counts.size(), 6U);
@@ -415,13 +371,13 @@ TEST_F(ChainTaskTest, BadSamplesAreReplacedAndCountedAlikeInEveryLayout) {
       {"four", 4, {{"parallel.zero", "3"}, {"train.micro_batch", "1"}}},
       {"pipeline", 4, {{"parallel.pipeline", "2"}}}};
   for (const auto& [name, num_ranks, overrides] : layouts) {
-    train(with(name, overrides), num_ranks);
+    run(with(name, overrides), num_ranks);
     expect_same(name, "one", 1e-10);
     EXPECT_EQ(bad_samples(metrics(name)), counts) << name;
     EXPECT_EQ(findings_.size(), 2U) << name;
   }
-  train(with("cut", {}), 1, /*stop_after=*/3);
-  train(with("cut", {}), 1);
+  run(with("cut", {}), 1, /*stop_after=*/3);
+  run(with("cut", {}), 1);
   expect_same("cut", "one", 0);
   EXPECT_EQ(bad_samples(metrics("cut")), counts);
 }
@@ -453,7 +409,7 @@ TEST_F(ChainTaskTest, AnEpochsLastBatchIsKeptOrDroppedInEveryLayout) {
                                            {"train.steps", "10"}});
       return config(name + last_batch, overrides);
     };
-    train(with("one", {}), 1);
+    run(with("one", {}), 1);
     // 40 points are three batches of twelve and four more.
     const auto lines = metrics("one" + last_batch);
     ASSERT_EQ(lines.size(), 10U);
@@ -468,11 +424,11 @@ TEST_F(ChainTaskTest, AnEpochsLastBatchIsKeptOrDroppedInEveryLayout) {
         {"uneven", 4, {{"train.micro_batch", "2"}, {"train.uneven_batches", "true"}}},
         {"pipeline", 4, {{"parallel.pipeline", "2"}}}};
     for (const auto& [name, num_ranks, overrides] : layouts) {
-      train(with(name, overrides), num_ranks);
+      run(with(name, overrides), num_ranks);
       expect_same(name + last_batch, "one" + last_batch, 1e-10);
     }
-    train(with("cut", {}), 1, /*stop_after=*/4);
-    train(with("cut", {}), 1);
+    run(with("cut", {}), 1, /*stop_after=*/4);
+    run(with("cut", {}), 1);
     expect_same("cut" + last_batch, "one" + last_batch, 0);
   }
 }
@@ -483,9 +439,9 @@ TEST_F(ChainTaskTest, LastBatchesThatCannotBeAreRefused) {
                         "than train.global_batch = 42"));
   EXPECT_THAT(refusal({{"data.last_batch", "keep"}, {"train.measure_noise", "true"}}),
               HasSubstr("data.last_batch is \"keep\""));
-  train(config("run", {{"train.steps", "2"}}), 1);
+  run(config("run", {{"train.steps", "2"}}), 1);
   EXPECT_THAT(harness::message_of<ConfigError>([&] {
-                train(config("run", {{"data.last_batch", "keep"}}), 1);
+                run(config("run", {{"data.last_batch", "keep"}}), 1);
               }),
               HasSubstr("data.last_batch"));
 }
@@ -525,8 +481,8 @@ TEST_F(ChainTaskTest, ItsKeysAreInTheConfigAndInHelp) {
                 config("run", {{"task.name", "pointz"}});
               }),
               AllOf(HasSubstr("task.name is \"pointz\""), HasSubstr("did you mean \"points\"")));
-  train(config("run", {{"train.steps", "2"}}), 1);
-  const std::string error = harness::message_of<ConfigError>([&] { train(wide, 1); });
+  run(config("run", {{"train.steps", "2"}}), 1);
+  const std::string error = harness::message_of<ConfigError>([&] { run(wide, 1); });
   EXPECT_THAT(error, HasSubstr("points.hidden 5 -> 7"));
 }
 
