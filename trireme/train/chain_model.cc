@@ -102,7 +102,7 @@ class ChainStage : public StageModel {
         input_(part_.embeds ? goal.input : hidden_edge(request.stage)),
         module_(std::make_shared<torch::nn::Module>()) {
     const auto first = chain.links().begin() + part_.first_layer;
-    links_.assign(first, first + part_.num_layers);
+    links_.assign(first, part_.num_layers < 0 ? chain.links().end() : first + part_.num_layers);
     for (const Chain::Link& link : links_) {
       link.module->to(request.config.dtype());
       adopt(*module_, link.name, link.module);

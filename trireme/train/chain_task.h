@@ -26,7 +26,6 @@
 
 namespace trireme::train {
 
-
 class ChainTask : public Task {
  public:
   ChainTask();

@@ -1,9 +1,14 @@
 #include "trireme/train/saved_run.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <torch/nn/module.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/machine/machine_memory.h"
 #include "trireme/checkpoint/checkpoint.h"
+#include "trireme/checkpoint/manifest.h"
+#include "trireme/checkpoint/shards.h"
 #include "trireme/train/callbacks/callback.h"
 #include "trireme/train/callbacks/weight_average.h"
 #include "trireme/train/state.h"
@@ -44,6 +49,34 @@ void require_finite(const at::Tensor& values, const std::string& name, const fs:
                                " values of \"", name,
                                "\" are NaN or infinite: training had diverged when it was saved; "
                                "use an earlier checkpoint"));
+}
+
+SavedModel::SavedModel(const fs::path& path, Weights weights)
+    : folder_(find_checkpoint(path)),
+      weights_(weights),
+      manifest_(std::make_shared<const checkpoint::Manifest>(checkpoint::read_manifest(folder_))),
+      config_(parse_state(manifest_->state, folder_.string(), manifest_->step).config) {
+  require_weights(weights, manifest_->state, folder_);
+}
+
+void SavedModel::require_room(int64_t num_parameters, c10::ScalarType dtype) const {
+  const auto bytes =
+      static_cast<double>(num_parameters) * static_cast<double>(c10::elementSize(dtype));
+  const auto available = static_cast<double>(machine_memory_bytes());
+  TRIREME_CHECK(bytes <= available, "the model of ", folder_.string(), " has weights of ", bytes,
+                " bytes and this machine a memory of ", available,
+                "; use a machine with more, or a smaller model");
+}
+
+void SavedModel::load(torch::nn::Module& module) const {
+  const c10::NoGradGuard no_grad;
+  const auto fill = [this](at::Tensor& tensor, const std::string& name) {
+    const at::Tensor values = checkpoint::read_tensor(folder_, *manifest_, name);
+    require_finite(values, name, folder_);
+    tensor.copy_(values);
+  };
+  for (auto& item : module.named_parameters()) fill(item.value(), tensor_of(item.key(), weights_));
+  for (auto& item : module.named_buffers()) fill(item.value(), item.key());
 }
 
 }  // namespace trireme::train

@@ -1,10 +1,20 @@
 // The checkpoints of a run, for commands that read one.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+
+namespace torch::nn {
+class Module;
+}
+namespace trireme::checkpoint::inline internal {
+struct Manifest;
+}
 
 namespace trireme::train {
 
@@ -27,5 +37,30 @@ void require_weights(Weights weights, const std::string& state,
 //         values is NaN or infinite; a model with such weights would produce noise
 void require_finite(const at::Tensor& values, const std::string& name,
                     const std::filesystem::path& folder);
+
+// A checkpoint whose weights go into a whole model on one rank.
+class SavedModel {
+ public:
+  // path: as for find_checkpoint()
+  // Throws: CheckpointError, also when there are no such weights
+  SavedModel(const std::filesystem::path& path, Weights weights);
+
+  const std::filesystem::path& folder() const { return folder_; }
+  const std::string& config() const { return config_; }  // TOML
+  // Checks that weights of that size fit into this machine's memory, before they are allocated,
+  // because the numbers come from a file.
+  // Throws: ConfigError
+  void require_room(int64_t num_parameters, c10::ScalarType dtype) const;
+  // Fills in the parameters and the buffers. Buffers are those of the last step, also with averaged
+  // weights.
+  // Throws: CheckpointError, also when values are not finite
+  void load(torch::nn::Module& module) const;
+
+ private:
+  std::filesystem::path folder_;
+  Weights weights_;
+  std::shared_ptr<const checkpoint::Manifest> manifest_;
+  std::string config_;
+};
 
 }  // namespace trireme::train

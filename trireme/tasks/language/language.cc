@@ -13,6 +13,7 @@
 #include "trireme/model/model.h"
 #include "trireme/tasks/language/costs.h"
 #include "trireme/tasks/language/token_identity.h"
+#include "trireme/train/parallel/transformer_axes.h"
 
 namespace trireme::tasks {
 namespace {
@@ -96,21 +97,7 @@ class LanguageTask : public train::Task {
   std::vector<std::string> axes() const override { return {"tensor", "context", "pipeline"}; }
 
   void check_layout(const train::RunConfig& config) const override {
-    const train::ParallelConfig& axes = config.parallel;
-    const model::TensorCuts cuts(config_.model, static_cast<int>(axes.tensor));
-    for (int rank = 0; rank < cuts.ranks; ++rank) {
-      const int64_t heads = cuts.heads_of(rank).size;
-      try {
-        parallel::check_context(axes.context_form, heads, static_cast<int>(axes.context));
-      } catch (const ConfigError& error) {
-        throw ConfigError(concat("parallel.context is ", axes.context, " and a tensor rank has ",
-                                 heads, " heads: ", error.what(),
-                                 ": lower it, or set parallel.context_form = \"ring\""));
-      }
-    }
-    TRIREME_CHECK(axes.context <= config_.model.sequence_length, "parallel.context is ",
-                  axes.context, " and model.sequence_length ", config_.model.sequence_length,
-                  ", so that a rank would have no token; lower parallel.context");
+    train::check_transformer_axes(config.parallel, config_.model);
   }
 
   std::vector<model::ParameterPlan> parameters(int tensor_ranks) const override {
@@ -193,25 +180,18 @@ class LanguageTask : public train::Task {
   std::shared_ptr<const dataset::TokenSource> validation_;  // null without evaluation
 };
 
-template <typename Config>
-auto& task_of(Config& config) {
-  using TaskType = std::conditional_t<std::is_const_v<Config>, const LanguageTask, LanguageTask>;
-  TRIREME_ASSERT(config.task, "a config without a task");
-  auto* const task = dynamic_cast<TaskType*>(&*config.task);
-  TRIREME_ASSERT(task != nullptr, "a config of the task ", config.task_choice.name);
-  return *task;
-}
-
 }  // namespace
 
 std::unique_ptr<train::Task> make_language_task() { return std::make_unique<LanguageTask>(); }
 
-LanguageConfig& language_of(train::RunConfig& config) { return task_of(config).config(); }
+LanguageConfig& language_of(train::RunConfig& config) {
+  return train::task_of<LanguageTask>(config).config();
+}
 const LanguageConfig& language_of(const train::RunConfig& config) {
-  return task_of(config).config();
+  return train::task_of<const LanguageTask>(config).config();
 }
 const dataset::Tokenizer* tokenizer_of(const train::RunConfig& config) {
-  return task_of(config).tokenizer();
+  return train::task_of<const LanguageTask>(config).tokenizer();
 }
 
 }  // namespace trireme::tasks

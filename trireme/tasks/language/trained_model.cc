@@ -1,15 +1,7 @@
 #include "trireme/tasks/language/trained_model.h"
 
-#include <ATen/ATen.h>
-#include <c10/core/GradMode.h>
-#include <torch/nn/module.h>
-
 #include "trireme/base/error.h"
-#include "trireme/base/machine/machine_memory.h"
-#include "trireme/checkpoint/manifest.h"
-#include "trireme/checkpoint/shards.h"
 #include "trireme/train/saved_run.h"
-#include "trireme/train/state.h"
 
 namespace trireme::tasks {
 
@@ -32,47 +24,33 @@ train::RunConfig saved_language_config(const std::string& toml, const fs::path& 
 
 namespace {
 
-// Checks the size of the weights before they are allocated, because the numbers come from a file.
-void check_size(const train::RunConfig& config, const fs::path& folder) {
+void check_model(const train::RunConfig& config, const fs::path& folder) {
   try {
     model::validate(language_of(config).model);
   } catch (const ConfigError& error) {
     throw CheckpointError(concat(folder.string(), ": ", error.what()));
   }
-  const auto bytes = static_cast<double>(model::num_parameters(language_of(config).model)) *
-                     static_cast<double>(c10::elementSize(config.dtype()));
-  const auto available = static_cast<double>(machine_memory_bytes());
-  TRIREME_CHECK(bytes <= available, "the model of ", folder.string(), " has weights of ", bytes,
-                " bytes and this machine a memory of ", available,
-                "; use a machine with more, or a smaller model");
 }
 
 }  // namespace
 
 TrainedModel load_trained_model(const fs::path& path, train::Weights weights) {
-  const fs::path folder = train::find_checkpoint(path);
-  const checkpoint::Manifest manifest = checkpoint::read_manifest(folder);
-  const train::RunState state = train::parse_state(manifest.state, folder.string(), manifest.step);
-  train::require_weights(weights, manifest.state, folder);
-  TrainedModel trained{saved_language_config(state.config, folder), nullptr, nullptr};
+  const train::SavedModel saved(path, weights);
+  const fs::path& folder = saved.folder();
+  TrainedModel trained{saved_language_config(saved.config(), folder), nullptr, nullptr};
+  const model::ModelConfig& config = language_of(trained.config).model;
   trained.tokenizer = find_tokenizer(folder, trained.config);
   // Throws an error that says where the tokenizer should be.
   if (!trained.tokenizer)
     trained.tokenizer = dataset::load_tokenizer(language_of(trained.config).data.path);
-  TRIREME_CHECK(trained.tokenizer->vocab_size() <= language_of(trained.config).model.vocab_size,
-                "the tokenizer has ", trained.tokenizer->vocab_size(), " tokens and the model of ",
-                folder.string(), " ", language_of(trained.config).model.vocab_size,
+  TRIREME_CHECK(trained.tokenizer->vocab_size() <= config.vocab_size, "the tokenizer has ",
+                trained.tokenizer->vocab_size(), " tokens and the model of ", folder.string(), " ",
+                config.vocab_size,
                 ": it is another one; put the run's own beside checkpoints/, as tokenizer.*");
-  check_size(trained.config, folder);
-  trained.model = model::make_model(language_of(trained.config).model, trained.config.train.seed,
-                                    trained.config.dtype());
-  const c10::NoGradGuard no_grad;
-  for (const auto& item : trained.model->module().named_parameters()) {
-    const std::string name = train::tensor_of(item.key(), weights);
-    const at::Tensor values = checkpoint::read_tensor(folder, manifest, name);
-    train::require_finite(values, name, folder);
-    item.value().copy_(values);
-  }
+  check_model(trained.config, folder);
+  saved.require_room(model::num_parameters(config), trained.config.dtype());
+  trained.model = model::make_model(config, trained.config.train.seed, trained.config.dtype());
+  saved.load(trained.model->module());
   return trained;
 }
 

@@ -15,6 +15,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "trireme/base/bounds.h"
+#include "trireme/base/error.h"
 #include "trireme/base/key.h"
 #include "trireme/train/callbacks/callback.h"
 #include "trireme/train/callbacks/named_callback.h"
@@ -117,6 +118,16 @@ struct RunConfig {
   // The dtype of gradients.
   c10::ScalarType gradient_dtype() const;
 };
+
+// The config's task, which is of the class TaskType (const for a const config).
+// Throws: InternalError when it is another one
+template <typename TaskType, typename Config>
+TaskType& task_of(Config& config) {
+  TRIREME_ASSERT(config.task, "a config without a task");
+  auto* const task = dynamic_cast<TaskType*>(&*config.task);
+  TRIREME_ASSERT(task != nullptr, "a config of the task ", config.task_choice.name);
+  return *task;
+}
 
 // "train.steps" -> "10", as text.
 using Override = std::pair<std::string, std::string>;
