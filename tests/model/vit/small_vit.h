@@ -10,8 +10,8 @@ namespace trireme::model {
 // Nothing divides: 4 heads, 25 feed-forward rows, 10 tokens.
 inline VitConfig small_vit() {
   return {.image_size = 6,
-          .patch_size = 2,
           .channels = 3,
+          .patch_size = 2,
           .layers = 2,
           .width = 24,
           .heads = 4,

@@ -28,9 +28,9 @@ void expect_refused(const std::function<void(VitConfig&)>& change,
 
 TEST(VitConfig, WhatCannotBeIsRefusedWithItsKeyAndValue) {
   EXPECT_NO_THROW(validate(small_vit()));
-  expect_refused([](auto& c) { c.image_size = 0; }, {"model.image_size = 0", "at least 1"});
+  expect_refused([](auto& c) { c.image_size = 0; }, {"images of 3 x 0 x 0"});
   expect_refused([](auto& c) { c.patch_size = -2; }, {"model.patch_size = -2"});
-  expect_refused([](auto& c) { c.channels = 0; }, {"model.channels = 0"});
+  expect_refused([](auto& c) { c.channels = 0; }, {"images of 0 x 6 x 6"});
   expect_refused([](auto& c) { c.layers = 0; }, {"model.layers = 0"});
   expect_refused([](auto& c) { c.width = 0; }, {"model.width = 0"});
   expect_refused([](auto& c) { c.heads = 0; }, {"model.heads = 0"});
@@ -39,7 +39,7 @@ TEST(VitConfig, WhatCannotBeIsRefusedWithItsKeyAndValue) {
   expect_refused([](auto& c) { c.norm_epsilon = 0; }, {"model.norm_epsilon = 0"});
   expect_refused([](auto& c) { c.dropout = 1; }, {"model.dropout = 1"});
   expect_refused([](auto& c) { c.patch_size = 4; },
-                 {"model.patch_size = 4", "model.image_size = 6", "expected a divisor"});
+                 {"model.patch_size = 4", "images' size, 6", "expected a divisor"});
   expect_refused([](auto& c) { c.patch_size = 12; }, {"model.patch_size = 12"});
   expect_refused([](auto& c) { c.heads = 5; }, {"model.heads = 5", "model.width = 24"});
   expect_refused(

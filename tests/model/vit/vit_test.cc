@@ -102,8 +102,8 @@ TEST(Vit, AgreesWithTransformers) { expect_transformers_result(small_vit(), 3); 
 
 TEST(Vit, WithGreyImagesAndLargePatchesAgreesWithTransformers) {
   expect_transformers_result({.image_size = 28,
-                              .patch_size = 14,
                               .channels = 1,
+                              .patch_size = 14,
                               .layers = 3,
                               .width = 48,
                               .heads = 3,

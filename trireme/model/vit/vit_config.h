@@ -1,4 +1,5 @@
-// The shape of a Vision Transformer: the [model] section of a task that trains one.
+// The shape of a Vision Transformer: in the [model] section of a task that trains one, besides what
+// its images decide.
 // Source: Dosovitskiy et al. 2020, arXiv:2010.11929, section 3.1 and table 1
 #pragma once
 
@@ -13,13 +14,13 @@ namespace trireme::model {
 
 // The letters L, D, N and F are those of docs/shapes.md. The default is ViT-S/16.
 struct VitConfig {
+  int64_t image_size = 224;  // height and width of the images, in pixels
+  int64_t channels = 3;      // of the images
+
   TRIREME_KEYS_BEGIN(VitConfig)
-  TRIREME_KEY(int64_t, image_size, 224, kMustStay, "height and width of the images, in pixels",
-              Range{1, kMaxImageSize})
   TRIREME_KEY(int64_t, patch_size, 16, kMustStay,
               "height and width of a patch, in pixels; must divide the image's",
               Range{1, kMaxImageSize})
-  TRIREME_KEY(int64_t, channels, 3, kMustStay, "channels of the images", Range{1, kMaxChannels})
   TRIREME_KEY(int64_t, layers, 12, kMustStay, "L: transformer blocks", Range{1, kMaxLayers})
   TRIREME_KEY(int64_t, width, 384, kMustStay, "D: width of the residual stream",
               Range{1, kMaxWidth})
