@@ -1,4 +1,4 @@
-"""torchvision's ResNet: the reference of resnet_test.cc.
+"""torchvision's ResNet: the reference of resnet_test.cc. Called with the folder of torchvision, and FOLDER.
 
 Reads FOLDER/input.safetensors (parameters and buffers under their names, images, labels; the depth as
 metadata) and writes FOLDER/reference.safetensors: logits and the loss's sum in training, every gradient of
@@ -21,6 +21,7 @@ def without_init(name):
     sys.modules[name] = package
 
 
+sys.path.append(sys.argv[1])
 without_init("torchvision")
 without_init("torchvision.models")
 from torchvision.models import resnet  # noqa: E402
@@ -44,4 +45,4 @@ def main(folder):
     save_file({name: t.detach().contiguous() for name, t in found.items()}, f"{folder}/reference.safetensors")
 
 
-main(sys.argv[1])
+main(sys.argv[2])
