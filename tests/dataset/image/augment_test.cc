@@ -20,6 +20,7 @@ class Slopes : public ImageSource {
   int64_t size() const override { return 20; }
   ImageShape shape() const override { return shape_; }
   const std::vector<std::string>& classes() const override { return classes_; }
+  std::vector<int64_t> shard_sizes() const override { return {15, 5}; }
   NamedTensors get(int64_t index, std::optional<RandomKey> /*augmentation*/) const override {
     const at::Tensor values = at::arange(shape_.num_values()) * 3 + index;
     return {{"image", values.remainder(251).to(at::kByte).view(
@@ -44,6 +45,7 @@ TEST(Augmented, ChangesNothingInEvaluation) {
     EXPECT_EQ(source->size(), 20);
     EXPECT_EQ(source->shape(), plain->shape());
     EXPECT_EQ(source->classes(), plain->classes());
+    EXPECT_EQ(source->shard_sizes(), plain->shard_sizes());
     for (int64_t i = 0; i < 20; ++i) {
       EXPECT_TRUE(at::equal(image_of(*source, i, {}), image_of(*plain, i, {})));
       EXPECT_EQ(find_tensor(source->get(i, RandomKey{1}), "label").item<int64_t>(), i % 2);
