@@ -1,12 +1,14 @@
 #include "trireme/tasks/tasks.h"
 
 #include "trireme/tasks/language/language.h"
+#include "trireme/tasks/vision/vision.h"
 
 namespace trireme::tasks {
 namespace {
 
 constexpr train::TaskKind kTasks[] = {
     kLanguage,
+    kVision,
 };
 
 }  // namespace

@@ -1,0 +1,92 @@
+#include "trireme/tasks/vision/image_data.h"
+
+#include <filesystem>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/harness/messages.h"
+#include "tests/harness/temporary_folder.h"
+#include "tests/tasks/vision/record_files.h"
+#include "trireme/base/error.h"
+
+namespace trireme::tasks {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class ImageDataTest : public ::testing::Test {
+ protected:
+  VisionConfig config(const std::string& folder) const {
+    VisionConfig config;
+    config.data.path = (folder_ / folder).string();
+    return config;
+  }
+  void write_cifar(const std::string& name, int64_t num_labels) {
+    harness::write_bytes(folder_ / "cifar" / name,
+                         std::string(static_cast<size_t>(2 * (num_labels + 3072)), '\1'));
+  }
+  static std::string refusal(const VisionConfig& config) {
+    return harness::message_of<ConfigError>([&] { open_training_images(config); });
+  }
+
+  harness::TemporaryFolder folder_;
+};
+
+TEST_F(ImageDataTest, FindsMnist) {
+  harness::write_idx_set(folder_ / "mnist", 8, 4, 6, 4);
+  const auto training = open_training_images(config("mnist"));
+  EXPECT_EQ(training->size(), 8);
+  EXPECT_EQ(training->shape(), (dataset::ImageShape{1, 6, 6}));
+  EXPECT_EQ(open_validation_images(config("mnist"), *training)->size(), 4);
+}
+
+TEST_F(ImageDataTest, FindsCifar) {
+  std::filesystem::create_directory(folder_ / "cifar");
+  for (int i = 1; i <= 5; ++i) write_cifar(concat("data_batch_", i, ".bin"), 1);
+  write_cifar("test_batch.bin", 1);
+  const auto ten = open_training_images(config("cifar"));
+  EXPECT_EQ(ten->size(), 10);
+  EXPECT_EQ(ten->classes().size(), 10U);
+  EXPECT_EQ(open_validation_images(config("cifar"), *ten)->size(), 2);
+  for (const char* name : {"train.bin", "test.bin"}) write_cifar(name, 2);
+  VisionConfig hundred = config("cifar");
+  hundred.data.format = ImageFormat::kCifar100;
+  EXPECT_EQ(open_training_images(hundred)->classes().size(), 100U);
+}
+
+TEST_F(ImageDataTest, AugmentsTrainingImagesAlone) {
+  harness::write_idx_set(folder_ / "mnist", 8, 8, 6, 4);
+  VisionConfig flips = config("mnist");
+  flips.augment.flip = true;
+  const auto plain = open_training_images(config("mnist")), training = open_training_images(flips);
+  const auto validation = open_validation_images(flips, *training);
+  int num_changed = 0;
+  for (int64_t i = 0; i < 8; ++i) {
+    const RandomKey key = random_key(1, std::to_string(i));
+    num_changed += training->get(i, key)[0].second.equal(plain->get(i, key)[0].second) ? 0 : 1;
+    EXPECT_TRUE(validation->get(i, key)[0].second.equal(plain->get(i, key)[0].second));
+  }
+  EXPECT_GT(num_changed, 0);
+  EXPECT_LT(num_changed, 8);
+}
+
+TEST_F(ImageDataTest, SaysWhatItExpectsWhereNothingIs) {
+  EXPECT_THAT(refusal(config("none")), AllOf(HasSubstr("data.path"), HasSubstr("not a folder")));
+  std::filesystem::create_directory(folder_ / "empty");
+  EXPECT_THAT(refusal(config("empty")), HasSubstr("train/CLASS/*.png"));
+}
+
+TEST_F(ImageDataTest, ValidationImagesHaveTheShapeOfTraining) {
+  harness::write_idx_set(folder_ / "small", 8, 4, 6, 4);
+  harness::write_idx_set(folder_ / "large", 8, 4, 7, 4);
+  const auto training = open_training_images(config("small"));
+  EXPECT_THAT(
+      harness::message_of<ConfigError>([&] { open_validation_images(config("large"), *training); }),
+      AllOf(HasSubstr("1 x 7 x 7"), HasSubstr("1 x 6 x 6")));
+}
+
+}  // namespace
+}  // namespace trireme::tasks

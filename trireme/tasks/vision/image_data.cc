@@ -1,0 +1,129 @@
+#include "trireme/tasks/vision/image_data.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/base/error.h"
+#include "trireme/dataset/image/augment.h"
+#include "trireme/dataset/image/image_folder.h"
+#include "trireme/dataset/image/image_records.h"
+#include "trireme/dataset/image/image_tar.h"
+
+namespace trireme::tasks::inline internal {
+namespace {
+
+namespace fs = std::filesystem;
+
+enum class Part { kTraining, kValidation };
+
+struct IdxNames {
+  const char* images;
+  const char* labels;
+};
+
+IdxNames idx_names(Part part) {
+  return part == Part::kTraining ? IdxNames{"train-images-idx3-ubyte", "train-labels-idx1-ubyte"}
+                                 : IdxNames{"t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
+}
+
+std::vector<std::string> cifar_names(ImageFormat format, Part part) {
+  if (format == ImageFormat::kCifar100) {
+    return {part == Part::kTraining ? "train.bin" : "test.bin"};
+  }
+  if (part == Part::kValidation) return {"test_batch.bin"};
+  std::vector<std::string> names;
+  for (int i = 1; i <= 5; ++i) names.push_back(concat("data_batch_", i, ".bin"));
+  return names;
+}
+
+const char* folder_of(Part part) { return part == Part::kTraining ? "train" : "validation"; }
+
+bool holds_tar(const fs::path& folder) {
+  std::error_code failure;
+  const fs::directory_iterator files(folder, failure);
+  return !failure && std::ranges::any_of(files, [](const fs::directory_entry& entry) {
+    return entry.path().extension() == ".tar";
+  });
+}
+
+// The format of what is in the folder.
+ImageFormat find_format(const fs::path& folder) {
+  std::error_code failure;
+  TRIREME_CHECK(fs::is_directory(folder, failure), "data.path is ", folder.string(),
+                ", which is not a folder; expected one of images (data.format)");
+  const auto has = [&](const std::string& name) { return fs::exists(folder / name, failure); };
+  if (has(idx_names(Part::kTraining).images)) return ImageFormat::kIdx;
+  if (has("data_batch_1.bin")) return ImageFormat::kCifar10;
+  if (has("train.bin")) return ImageFormat::kCifar100;
+  if (holds_tar(folder / "train")) return ImageFormat::kTar;
+  TRIREME_CHECK(fs::is_directory(folder / "train", failure), folder.string(),
+                " has no images of a known format; expected train/CLASS/*.png or .jpg, "
+                "train/*.tar, or the files of MNIST or CIFAR");
+  return ImageFormat::kFolder;
+}
+
+dataset::AugmentOptions augment_options(const AugmentConfig& config) {
+  return {.resized_crop = config.crop == RandomCrop::kResized,
+          .smallest_area = config.smallest_area,
+          .crop_padding = config.crop == RandomCrop::kShift ? config.padding : 0,
+          .horizontal_flip = config.flip};
+}
+
+bool changes_images(const AugmentConfig& config) {
+  return config.crop != RandomCrop::kNone || config.flip;
+}
+
+std::shared_ptr<const dataset::ImageSource> open_records(const VisionConfig& config,
+                                                         ImageFormat format, Part part) {
+  TRIREME_CHECK(config.data.image_size == 0, "data.image_size is ", config.data.image_size,
+                "; images of MNIST's and CIFAR's files keep their size: set it to 0");
+  const fs::path folder = config.data.path;
+  if (format == ImageFormat::kIdx) {
+    const IdxNames names = idx_names(part);
+    return dataset::open_idx(folder / names.images, folder / names.labels);
+  }
+  std::vector<fs::path> files;
+  for (const std::string& name : cifar_names(format, part)) files.push_back(folder / name);
+  return dataset::open_cifar(
+      files, format == ImageFormat::kCifar10 ? dataset::Cifar::k10 : dataset::Cifar::k100);
+}
+
+std::shared_ptr<const dataset::ImageSource> open_images(const VisionConfig& config, Part part,
+                                                        const dataset::ImageSource* like) {
+  const fs::path folder = config.data.path;
+  const ImageFormat format =
+      config.data.format == ImageFormat::kAuto ? find_format(folder) : config.data.format;
+  const dataset::ImageOptions options{.size = config.data.image_size,
+                                      .augment = augment_options(config.augment)};
+  if (format == ImageFormat::kFolder) {
+    return dataset::open_image_folder(folder / folder_of(part), options, like);
+  }
+  if (format == ImageFormat::kTar) {
+    return dataset::open_image_tar({folder / folder_of(part)}, options, like);
+  }
+  auto records = open_records(config, format, part);
+  if (part == Part::kValidation || !changes_images(config.augment)) return records;
+  return dataset::augmented(std::move(records), options.augment);
+}
+
+}  // namespace
+
+std::shared_ptr<const dataset::ImageSource> open_training_images(const VisionConfig& config) {
+  return open_images(config, Part::kTraining, nullptr);
+}
+
+std::shared_ptr<const dataset::ImageSource> open_validation_images(
+    const VisionConfig& config, const dataset::ImageSource& training) {
+  auto images = open_images(config, Part::kValidation, &training);
+  const auto [channels, height, width] = images->shape();
+  const auto expected = training.shape();
+  TRIREME_CHECK(images->shape() == expected, "validation images of ", config.data.path, " are ",
+                channels, " x ", height, " x ", width, " and those of training ", expected.channels,
+                " x ", expected.height, " x ", expected.width, "; set data.image_size");
+  return images;
+}
+
+}  // namespace trireme::tasks::inline internal

@@ -1,0 +1,183 @@
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include <torch/nn/module.h>
+
+#include "trireme/base/error.h"
+#include "trireme/model/layers/recompute.h"
+#include "trireme/model/vit/image_transformer.h"
+#include "trireme/model/vit/vit_config.h"
+#include "trireme/model/vit/vit_costs.h"
+#include "trireme/model/vit/vit_plan.h"
+#include "trireme/tasks/vision/image_goal.h"
+#include "trireme/tasks/vision/image_model.h"
+#include "trireme/train/config/config.h"
+#include "trireme/train/parallel/stage_costs.h"
+#include "trireme/train/parallel/transformer_axes.h"
+
+namespace trireme::tasks::inline internal {
+namespace {
+
+// The hidden states that enter stage number `stage`.
+std::string hidden_edge(int stage) { return concat("hidden ", stage); }
+
+class VitStage : public train::StageModel {
+ public:
+  VitStage(std::unique_ptr<model::ImageTransformer> model, ImageGoal goal,
+           const train::StageRequest& request)
+      : model_(std::move(model)),
+        goal_(std::move(goal)),
+        part_(request.part),
+        dtype_(request.config.dtype()),
+        hidden_(hidden_edge(request.stage)) {}
+
+  torch::nn::Module& module() override { return model_->module(); }
+  std::vector<parallel::Unit> units() const override { return model_->units(); }
+  void run_units_with(parallel::RunUnit run) override { model_->run_units_with(std::move(run)); }
+
+  std::vector<at::Tensor> forward(const train::StageInput& in) override {
+    const at::Tensor labels_B = in["label"];
+    const int64_t B = labels_B.size(0);
+    model::ImagePartInput input{.num_images = B, .hidden = in[hidden_], .training = in.training};
+    if (part_.embeds) input.images = goal_.prepare(in["image"], dtype_, in);
+    const at::Tensor hidden = model_->forward_part(input);
+    if (!part_.has_head) return {hidden};
+    const at::Tensor logits_BC = model_->logits(hidden, B);
+    // Without the class token this rank has no image's loss.
+    const train::StageInput own{.tensors = {{"label", labels_B.narrow(0, 0, logits_BC.size(0))}},
+                                .training = in.training};
+    return {goal_.loss_sum(logits_BC, own), ImageGoal::metric_states(logits_BC.detach(), own)};
+  }
+
+  int64_t num_terms(const dataset::Batch& batch) const override {
+    return model_->num_terms(batch.size());
+  }
+
+ private:
+  std::unique_ptr<model::ImageTransformer> model_;
+  ImageGoal goal_;
+  model::ModelPart part_;
+  at::ScalarType dtype_;
+  std::string hidden_;
+};
+
+class VitClassifier : public ImageClassifier {
+ public:
+  VitClassifier(std::unique_ptr<model::ImageTransformer> model, ImageGoal goal,
+                at::ScalarType dtype)
+      : model_(std::move(model)), goal_(std::move(goal)), dtype_(dtype) {}
+  torch::nn::Module& module() override { return model_->module(); }
+  at::Tensor logits(const at::Tensor& images_BCHW) override {
+    return model_->logits_of(goal_.prepare(images_BCHW, dtype_, {}));
+  }
+
+ private:
+  std::unique_ptr<model::ImageTransformer> model_;
+  ImageGoal goal_;
+  at::ScalarType dtype_;
+};
+
+class VitModel : public ImageModel {
+ public:
+  explicit VitModel(const ImageProblem& problem) : problem_(problem) {}
+
+  std::vector<std::string> axes() const override { return {"tensor", "context", "pipeline"}; }
+  void check(const train::RunConfig& /*config*/) const override {
+    model::VitConfig config = problem_.config.vit;
+    config.image_size = config.patch_size;  // the data's is not known yet
+    model::validate(config);
+  }
+  void check_images() const override {
+    TRIREME_CHECK(problem_.shape.height == problem_.shape.width, "the images are ",
+                  problem_.shape.height, " x ", problem_.shape.width,
+                  " pixels, and a vision transformer takes squares; set data.image_size");
+    model::validate(vit());
+  }
+  void check_layout(const train::RunConfig& config) const override {
+    train::check_transformer_axes(config.parallel, vit().block_config());
+  }
+  std::vector<model::ParameterPlan> parameters(int tensor_ranks) const override {
+    return model::make_vit_plan(vit(), tensor_ranks).parameters();
+  }
+  int64_t num_parameters() const override { return model::num_parameters(vit()); }
+
+  std::vector<parallel::LayerCost> layer_costs(const train::RunConfig& config) const override {
+    const model::VitCosts flops = model::vit_flops(vit());
+    const model::VitCosts parameters = model::vit_parameters(vit());
+    const model::VitCosts kept =
+        model::vit_kept_bytes(vit(), {.num_images = config.train.micro_batch,
+                                      .dtype = config.dtype(),
+                                      .recompute = recompute_of(config),
+                                      .tensor = config.parallel.tensor,
+                                      .sequence = config.parallel.sequence_parallel,
+                                      .context = config.parallel.context});
+    const double per_parameter = train::state_bytes_per_parameter(config, vit().width);
+    const double tensor = static_cast<double>(config.parallel.tensor);
+    std::vector<parallel::LayerCost> costs(static_cast<size_t>(vit().layers),
+                                           {.time = flops.block,
+                                            .memory = parameters.block * per_parameter / tensor,
+                                            .activations = kept.block});
+    costs.front().time += flops.embeddings;
+    costs.front().memory += parameters.embeddings * per_parameter;
+    costs.front().activations += kept.embeddings;
+    costs.back().time += flops.head;
+    costs.back().memory += parameters.head * per_parameter;
+    costs.back().activations += kept.head;
+    return costs;
+  }
+
+  // Labels go to every stage, for their number.
+  std::vector<train::StageEdges> edges(int num_stages) const override {
+    std::vector<train::StageEdges> result;
+    for (int stage = 0; stage < num_stages; ++stage) {
+      train::StageEdges edges{.inputs = {"label", stage == 0 ? "image" : hidden_edge(stage)},
+                              .outputs = {hidden_edge(stage + 1)}};
+      if (stage + 1 == num_stages) edges.outputs = {"loss", "metrics"};
+      result.push_back(std::move(edges));
+    }
+    return result;
+  }
+
+  std::unique_ptr<train::StageModel> make_stage(const train::StageRequest& request) const override {
+    const train::RunConfig& config = request.config;
+    auto model = model::make_image_transformer(vit(), config.train.seed, config.dtype(),
+                                               request.axes, request.part);
+    model->set_recompute(recompute_of(config));
+    return std::make_unique<VitStage>(std::move(model), goal(config), request);
+  }
+
+  std::unique_ptr<ImageClassifier> make_classifier(const train::RunConfig& config) const override {
+    return std::make_unique<VitClassifier>(
+        model::make_image_transformer(vit(), config.train.seed, config.dtype()), goal(config),
+        config.dtype());
+  }
+
+  train::MemoryKeys memory_keys() const override {
+    const auto with_value = [](const char* key, int64_t value) {
+      return concat("model.", key, " (", value, ")");
+    };
+    return {.states = {with_value("layers", vit().layers), with_value("width", vit().width),
+                       with_value("ffn_width", vit().ffn_width)},
+            .activations = {concat("data.image_size (", vit().image_size, ")")}};
+  }
+
+ private:
+  static model::RecomputePlan recompute_of(const train::RunConfig& config) {
+    return model::recompute_plan(config.train.recompute, config.train.recompute_modules);
+  }
+  ImageGoal goal(const train::RunConfig& config) const {
+    return {problem_.config, problem_.shape, config.train.seed};
+  }
+  const model::VitConfig& vit() const { return problem_.config.vit; }
+
+  const ImageProblem& problem_;
+};
+
+}  // namespace
+
+std::unique_ptr<ImageModel> make_vit_model(const ImageProblem& problem) {
+  return std::make_unique<VitModel>(problem);
+}
+
+}  // namespace trireme::tasks::inline internal
