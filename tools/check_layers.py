@@ -72,7 +72,8 @@ ROOMS = {
     "cli": [],
     "cli/bench": ["cli"],
     "cli/language": ["cli"],
-    "cli/main": ["cli", "cli/bench", "cli/language"],
+    "cli/vision": ["cli"],
+    "cli/main": ["cli", "cli/bench", "cli/language", "cli/vision"],
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]trireme/([^">]+)[">]', re.MULTILINE)

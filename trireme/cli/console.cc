@@ -138,7 +138,12 @@ void Console::on_step(const train::StepMetrics& metrics) {
              static_cast<long long>(metrics.step), static_cast<long long>(num_steps_), metrics.loss,
              human_count(metrics.units_per_second).c_str(), metrics.unit.c_str(),
              human_duration(left).c_str(), metrics.grad_norm, metrics.learning_rate);
-  if (metrics.validation_loss) line += format("  validation %.4f", *metrics.validation_loss);
+  if (metrics.validation_loss) {
+    line += format("  validation %.4f", *metrics.validation_loss);
+    for (const auto& [name, value] : metrics.validation_others) {
+      line += format(", %s %.4f", printable(name).c_str(), value);
+    }
+  }
   noise_scale_ = metrics.noise_scale;
   if (metrics.skipped) {
     print_line(line + "  skipped, the weights stay");

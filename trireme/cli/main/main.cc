@@ -1,6 +1,7 @@
 #include "trireme/cli/bench/bench_commands.h"
 #include "trireme/cli/language/language_commands.h"
 #include "trireme/cli/program.h"
+#include "trireme/cli/vision/vision_commands.h"
 #include "trireme/tasks/tasks.h"
 
 int main(int argc, char** argv) {
@@ -17,5 +18,6 @@ int main(int argc, char** argv) {
            "  trireme generate --checkpoint runs/demo --prompt 'def '\n"
            "  trireme doctor runs/demo\n",
        .needs_config = true,
-       .commands = {cli::add_data, cli::add_generate, cli::add_export, cli::add_bench}});
+       .commands = {cli::add_data, cli::add_generate, cli::add_export, cli::add_classify,
+                    cli::add_bench}});
 }
