@@ -3,6 +3,7 @@
 SHELL := /bin/bash
 PRESET ?= release
 DEMO_STEPS ?= 300
+TASK ?= language
 
 .PHONY: help setup build test test-all sanitize demo check tidy format docs bench clean
 
@@ -26,8 +27,8 @@ test-all: test   ## the same with the long tests
 sanitize: setup  ## tests of memory and threads under the address and the thread sanitizer
 	@tools/sanitize.sh
 
-demo: build      ## train a small Llama on real text on two ranks and print a sample
-	@tools/demo.sh build/$(PRESET)/bin/trireme $(DEMO_STEPS)
+demo: build      ## train a small Llama on real text on two ranks; TASK=vision: a ViT on icons
+	@tools/demo.sh build/$(PRESET)/bin/trireme $(DEMO_STEPS) $(TASK)
 
 check: setup     ## layers, mirror, file length, links, clang-format
 	@tools/check.sh
