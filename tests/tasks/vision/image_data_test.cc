@@ -88,5 +88,14 @@ TEST_F(ImageDataTest, ValidationImagesHaveTheShapeOfTraining) {
       AllOf(HasSubstr("1 x 7 x 7"), HasSubstr("1 x 6 x 6")));
 }
 
+TEST_F(ImageDataTest, ValidationImagesHaveNoClassThatTrainingLacks) {
+  harness::write_idx_set(folder_ / "few", 8, 4, 6, 2);
+  harness::write_idx_set(folder_ / "many", 8, 8, 6, 4);
+  const auto training = open_training_images(config("few"));
+  EXPECT_THAT(
+      harness::message_of<ConfigError>([&] { open_validation_images(config("many"), *training); }),
+      AllOf(HasSubstr("4 classes"), HasSubstr("training has 2")));
+}
+
 }  // namespace
 }  // namespace trireme::tasks

@@ -169,7 +169,7 @@ TEST_F(VisionTest, WrongKeysAndDataAreRefusedInOneLine) {
   EXPECT_THAT(refusal({{"model.family", "vit"}, {"model.patch_size", "3"}}),
               AllOf(HasSubstr("model.patch_size = 3"), HasSubstr("images' size, 8")));
   EXPECT_THAT(refusal({{"model.family", "vit"}, {"parallel.context", "18"}}, 18),
-              AllOf(HasSubstr("parallel.context is 18"), HasSubstr("17 tokens")));
+              AllOf(HasSubstr("parallel.context is 18"), HasSubstr("an image's tokens 17")));
   EXPECT_THAT(refusal({{"parallel.tensor", "2"}}, 2), HasSubstr("parallel.tensor is 2"));
   EXPECT_THAT(harness::message_of<ConfigError>([&] {
                 config("run", {{"model.family", "resnet19"}});

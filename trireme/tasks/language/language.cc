@@ -9,11 +9,11 @@
 #include "trireme/base/error.h"
 #include "trireme/dataset/prepare.h"
 #include "trireme/dataset/token_source.h"
+#include "trireme/model/family/transformer_axes.h"
 #include "trireme/model/layers/recompute.h"
 #include "trireme/model/model.h"
 #include "trireme/tasks/language/costs.h"
 #include "trireme/tasks/language/token_identity.h"
-#include "trireme/train/parallel/transformer_axes.h"
 
 namespace trireme::tasks {
 namespace {
@@ -97,7 +97,11 @@ class LanguageTask : public train::Task {
   std::vector<std::string> axes() const override { return {"tensor", "context", "pipeline"}; }
 
   void check_layout(const train::RunConfig& config) const override {
-    train::check_transformer_axes(config.parallel, config_.model);
+    model::check_axes(config_.model,
+                      {.tensor = config.parallel.tensor,
+                       .context = config.parallel.context,
+                       .context_form = config.parallel.context_form},
+                      "model.sequence_length");
   }
 
   std::vector<model::ParameterPlan> parameters(int tensor_ranks) const override {

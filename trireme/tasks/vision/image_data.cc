@@ -123,6 +123,9 @@ std::shared_ptr<const dataset::ImageSource> open_validation_images(
   TRIREME_CHECK(images->shape() == expected, "validation images of ", config.data.path, " are ",
                 channels, " x ", height, " x ", width, " and those of training ", expected.channels,
                 " x ", expected.height, " x ", expected.width, "; set data.image_size");
+  TRIREME_CHECK(images->classes().size() <= training.classes().size(), "validation images of ",
+                config.data.path, " have ", images->classes().size(), " classes and training has ",
+                training.classes().size(), "; take the files of one set");
   return images;
 }
 

@@ -5,6 +5,7 @@
 #include <torch/nn/module.h>
 
 #include "trireme/base/error.h"
+#include "trireme/model/family/transformer_axes.h"
 #include "trireme/model/layers/recompute.h"
 #include "trireme/model/vit/image_transformer.h"
 #include "trireme/model/vit/vit_config.h"
@@ -14,7 +15,6 @@
 #include "trireme/tasks/vision/image_model.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/parallel/stage_costs.h"
-#include "trireme/train/parallel/transformer_axes.h"
 
 namespace trireme::tasks::inline internal {
 namespace {
@@ -95,7 +95,11 @@ class VitModel : public ImageModel {
     model::validate(vit());
   }
   void check_layout(const train::RunConfig& config) const override {
-    train::check_transformer_axes(config.parallel, vit().block_config());
+    model::check_axes(vit().block_config(),
+                      {.tensor = config.parallel.tensor,
+                       .context = config.parallel.context,
+                       .context_form = config.parallel.context_form},
+                      "the number of an image's tokens");
   }
   std::vector<model::ParameterPlan> parameters(int tensor_ranks) const override {
     return model::make_vit_plan(vit(), tensor_ranks).parameters();

@@ -1,4 +1,4 @@
-#include "trireme/train/parallel/transformer_axes.h"
+#include "trireme/model/family/transformer_axes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,17 +6,18 @@
 #include "tests/harness/messages.h"
 #include "trireme/base/error.h"
 
-namespace trireme::train {
+namespace trireme::model {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-const model::ModelConfig kModel{
+const ModelConfig kModel{
     .width = 24, .heads = 6, .kv_heads = 6, .ffn_width = 48, .sequence_length = 5, .vocab_size = 9};
 
-std::string refusal(const ParallelConfig& axes) {
-  return harness::message_of<ConfigError>([&] { check_transformer_axes(axes, kModel); });
+std::string refusal(const TransformerAxes& axes) {
+  return harness::message_of<ConfigError>(
+      [&] { check_axes(kModel, axes, "model.sequence_length"); });
 }
 
 TEST(TransformerAxes, HeadsAndTokensLimitThem) {
@@ -27,7 +28,7 @@ TEST(TransformerAxes, HeadsAndTokensLimitThem) {
   }
   EXPECT_THAT(refusal({.tensor = 7}), HasSubstr("7"));
   EXPECT_THAT(refusal({.context = 6}),
-              AllOf(HasSubstr("parallel.context is 6"), HasSubstr("5 tokens")));
+              AllOf(HasSubstr("parallel.context is 6"), HasSubstr("model.sequence_length 5,")));
 }
 
 TEST(TransformerAxes, TheAllToAllFormSharesHeads) {
@@ -38,4 +39,4 @@ TEST(TransformerAxes, TheAllToAllFormSharesHeads) {
 }
 
 }  // namespace
-}  // namespace trireme::train
+}  // namespace trireme::model

@@ -1,13 +1,13 @@
-#include "trireme/train/parallel/transformer_axes.h"
+#include "trireme/model/family/transformer_axes.h"
 
 #include "trireme/base/error.h"
 #include "trireme/model/family/plan.h"
 #include "trireme/parallel/context/context_attention.h"
 
-namespace trireme::train {
+namespace trireme::model {
 
-void check_transformer_axes(const ParallelConfig& axes, const model::ModelConfig& model) {
-  const model::TensorCuts cuts(model, static_cast<int>(axes.tensor));
+void check_axes(const ModelConfig& model, const TransformerAxes& axes, std::string_view tokens) {
+  const TensorCuts cuts(model, static_cast<int>(axes.tensor));
   for (int rank = 0; rank < cuts.ranks; ++rank) {
     const int64_t heads = cuts.heads_of(rank).size;
     try {
@@ -19,8 +19,8 @@ void check_transformer_axes(const ParallelConfig& axes, const model::ModelConfig
     }
   }
   TRIREME_CHECK(axes.context <= model.sequence_length, "parallel.context is ", axes.context,
-                " and a sequence has ", model.sequence_length,
-                " tokens, so that a rank would have none; lower parallel.context");
+                " and ", tokens, " ", model.sequence_length,
+                ", so that a rank would have no token; lower parallel.context");
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::model
