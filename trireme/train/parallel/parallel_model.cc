@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -10,6 +11,7 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
+#include "trireme/comm/objects.h"
 #include "trireme/model/layers/batch_norm.h"
 #include "trireme/parallel/pipeline/schedule/schedule.h"
 #include "trireme/parallel/tensor/weight_gradients.h"
@@ -122,6 +124,7 @@ ParallelModel::ParallelModel(const RunConfig& config, const mesh::DeviceMesh& me
     if (layout_.rank_of_stage[static_cast<size_t>(stage)] != mesh_.coordinate("pipeline")) continue;
     add_stage(stage, axes, hook);
   }
+  check_plan();
 }
 
 ParallelModel::~ParallelModel() = default;
@@ -131,6 +134,23 @@ const mesh::Layout& ParallelModel::layout_of(const std::string& parameter) const
   TRIREME_CHECK(found != parameter_layouts_.end(), "the model has a parameter \"", parameter,
                 "\" that the task's plan does not name; add it to Task::parameters()");
   return found->second;
+}
+
+// A parameter of the plan is in one stage. That the stages have no other parameters, layout_of()
+// finds.
+void ParallelModel::check_plan() const {
+  std::string mine;
+  for (const parallel::Shard& shard : shards_) mine += shard.name + '\n';
+  std::map<std::string, int> count;
+  for (const std::string& names : comm::all_gather_strings(mesh_.group("pipeline"), mine)) {
+    std::istringstream lines(names);
+    for (std::string name; std::getline(lines, name);) ++count[name];
+  }
+  for (const std::string& name : names_) {
+    TRIREME_CHECK(count[name] == 1, "the task's plan names the parameter \"", name, "\", and ",
+                  count[name] == 0 ? "no stage has it; remove it from Task::parameters()"
+                                   : "several stages have it; each could train a value of its own");
+  }
 }
 
 // Data ranks of DDP and replicas hold every part again. Context ranks do so without ZeRO, and

@@ -106,6 +106,7 @@ class ParallelModel {
     at::Tensor before{};
   };
 
+  void check_plan() const;
   void add_stage(int number, const model::ModelAxes& axes,
                  const std::shared_ptr<parallel::GradientHook>& hook);
   std::vector<parallel::PipelineStage> describe_stages();
