@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
+#include "trireme/model/layers/channel_sum.h"
 #include "trireme/model/layers/recompute.h"
 
 namespace trireme::model {
@@ -18,13 +19,6 @@ using torch::autograd::variable_list;
 // The dtype in which statistics of values in `dtype` are kept.
 at::ScalarType statistics_dtype(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
-}
-
-// [C] -> [1, C, 1, ...], to go with x.
-at::Tensor beside(const at::Tensor& per_channel_C, const at::Tensor& x) {
-  std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);
-  shape[1] = per_channel_C.numel();
-  return per_channel_C.view(shape);
 }
 
 class Wait {
@@ -129,12 +123,8 @@ class NormaliseFunction : public torch::autograd::Function<NormaliseFunction> {
     const at::Tensor scale_C = (var_C.to(at::kDouble) + call->epsilon).rsqrt_();
     const at::Tensor a_C = weight_C.to(at::kDouble) * scale_C;
     const at::Tensor slope_C = -a_C * scale_C * sums.narrow(0, C, C);
-    const at::Tensor offset_C = -a_C * sums.narrow(0, 0, C);
-    // slope (x - mean) + offset, by the kernel that normalises with variance 1.
-    at::Tensor grad_x = std::get<0>(at::native_batch_norm(x, slope_C.to(dtype), offset_C.to(dtype),
-                                                          mean_C, at::ones_like(mean_C),
-                                                          /*training=*/false, 0.0, /*eps=*/0.0));
-    grad_x.addcmul_(grad, beside(a_C.to(x.scalar_type()), x));
+    const at::Tensor offset_C = -a_C * sums.narrow(0, 0, C) - slope_C * mean_C;
+    const at::Tensor grad_x = channel_sum(grad, x, {a_C, slope_C, offset_C});
     return {
         grad_x, sum_xhat_C.to(weight_C.scalar_type()), sum_C.to(weight_C.scalar_type()), {}, {}};
   }
