@@ -1,0 +1,182 @@
+"""The PyTorch side of vision_vs_pytorch: trains an image classifier with DistributedDataParallel over Gloo.
+
+ViT is transformers' ViTForImageClassification, ResNet is torchvision's. Images are read into memory before the
+first step. Prints one JSON object: seconds of each step, and the accuracy after the last one.
+"""
+
+import argparse
+import importlib.util
+import json
+import math
+import os
+import sys
+import time
+import types
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from PIL import Image
+
+
+def without_init(name):
+    """A package whose __init__ is not run: it would load operators that the wheel has for CUDA only."""
+    package = types.ModuleType(name)
+    package.__path__ = list(importlib.util.find_spec(name).submodule_search_locations)
+    sys.modules[name] = package
+
+
+def make_model(args, classes, channels, size):
+    if args.model == "vit":
+        from transformers import ViTConfig, ViTForImageClassification
+
+        config = ViTConfig(image_size=size, patch_size=args.patch_size, num_channels=channels,
+                           hidden_size=args.width, num_hidden_layers=args.layers, num_attention_heads=args.heads,
+                           intermediate_size=args.ffn_width, num_labels=classes, hidden_dropout_prob=0.0,
+                           attention_probs_dropout_prob=0.0, attn_implementation="sdpa")
+        model = ViTForImageClassification(config)
+        return model, lambda m, x: m(x).logits
+    sys.path.append(str(Path(__file__).resolve().parents[2] / "build" / "torchvision"))  # tools/setup.sh test
+    without_init("torchvision")
+    without_init("torchvision.models")
+    from torchvision.models import resnet
+
+    model = getattr(resnet, args.model)(num_classes=classes)
+    width = model.conv1.out_channels
+    if args.stem == "small":  # as for CIFAR, He et al. 2015, section 4.2
+        model.conv1 = torch.nn.Conv2d(channels, width, 3, padding=1, bias=False)
+        model.maxpool = torch.nn.Identity()
+    elif channels != 3:
+        model.conv1 = torch.nn.Conv2d(channels, width, 7, stride=2, padding=3, bias=False)
+    if args.channels_last:
+        model = model.to(memory_format=torch.channels_last)
+    return model, lambda m, x: m(x.contiguous(memory_format=torch.channels_last) if args.channels_last else x)
+
+
+def read_folder(folder):
+    classes = sorted(p.name for p in folder.iterdir() if p.is_dir())
+    files = [(p, i) for i, name in enumerate(classes) for p in sorted((folder / name).iterdir())]
+    pixels = np.stack([np.asarray(flattened(p)) for p, _ in files])
+    return torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous(), torch.tensor([i for _, i in files]), len(classes)
+
+
+def flattened(path):
+    image = Image.open(path).convert("RGBA")
+    white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+    return Image.alpha_composite(white, image).convert("RGB")
+
+
+def read_cifar(files):
+    records = np.concatenate([np.fromfile(f, np.uint8).reshape(-1, 3073) for f in files])
+    return torch.from_numpy(records[:, 1:].reshape(-1, 3, 32, 32).copy()), torch.from_numpy(records[:, 0].astype(np.int64)), 10
+
+
+def read_data(path):
+    if (path / "data_batch_1.bin").exists():
+        return read_cifar(sorted(path.glob("data_batch_*.bin"))), read_cifar([path / "test_batch.bin"])
+    return read_folder(path / "train"), read_folder(path / "validation")
+
+
+MEAN = torch.tensor([0.485, 0.456, 0.406]).view(1, 3, 1, 1)
+DEVIATION = torch.tensor([0.229, 0.224, 0.225]).view(1, 3, 1, 1)
+
+
+def normalised(images):
+    return images.float().div_(255).sub_(MEAN).div_(DEVIATION)
+
+
+def augmented(images, args, generator):
+    """Shifts and mirrors each image by itself."""
+    if args.padding:
+        n, _, height, width = images.shape
+        p = args.padding
+        padded = F.pad(images, (p, p, p, p))
+        at = torch.randint(0, 2 * p + 1, (n, 2), generator=generator)
+        images = torch.stack([padded[i, :, y:y + height, x:x + width] for i, (y, x) in enumerate(at.tolist())])
+    if args.flip:
+        mirrored = torch.rand(images.shape[0], generator=generator) < 0.5
+        images = torch.where(mirrored.view(-1, 1, 1, 1), images.flip(3), images)
+    return images
+
+
+def rate(step, args):
+    if step <= args.warmup_steps:
+        return args.learning_rate * step / args.warmup_steps
+    share = (step - args.warmup_steps) / (args.steps - args.warmup_steps)
+    return args.learning_rate * 0.5 * (1 + math.cos(math.pi * share))
+
+
+def run(rank, args):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(args.port))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=args.ranks)
+    torch.manual_seed(args.seed)
+    (images, labels, classes), (test_images, test_labels, _) = read_data(args.data)
+    model, forward = make_model(args, classes, images.shape[1], images.shape[2])
+    ddp = torch.nn.parallel.DistributedDataParallel(model) if args.ranks > 1 else model
+    if args.compile:
+        ddp = torch.compile(ddp)
+    # Norms and biases do not decay.
+    groups = [{"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": args.weight_decay},
+              {"params": [p for p in model.parameters() if p.dim() <= 1], "weight_decay": 0.0}]
+    if args.optimizer == "sgd":
+        optimizer = torch.optim.SGD(groups, 0.1, momentum=0.9)
+    else:
+        optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95))
+    order = torch.Generator().manual_seed(args.seed)
+    draws = torch.Generator().manual_seed(1000 * args.seed + rank)
+    per_rank = args.global_batch // args.ranks
+    queue = torch.empty(0, dtype=torch.long)
+    seconds, losses = [], []
+    for step in range(1, args.steps + 1):
+        start = time.perf_counter()
+        while len(queue) < args.global_batch:
+            queue = torch.cat([queue, torch.randperm(len(labels), generator=order)])
+        batch, queue = queue[:args.global_batch], queue[args.global_batch:]
+        own = batch[rank * per_rank:(rank + 1) * per_rank]
+        x = normalised(augmented(images[own], args, draws))
+        for group in optimizer.param_groups:
+            group["lr"] = rate(step, args)
+        loss = F.cross_entropy(forward(ddp, x), labels[own], label_smoothing=args.label_smoothing)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+        seconds.append(time.perf_counter() - start)
+    if rank == 0:
+        model.eval()
+        with torch.no_grad():
+            right = sum((forward(model, normalised(test_images[i:i + 64])).argmax(1) == test_labels[i:i + 64]).sum().item()
+                        for i in range(0, len(test_labels), 64))
+        print(json.dumps({"seconds": seconds, "losses": losses, "accuracy": right / len(test_labels)}), flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--flip", action="store_true")
+    for name, default in [("ranks", 2), ("steps", 50), ("global-batch", 64), ("seed", 1), ("port", 29671), ("padding", 0),
+                          ("patch-size", 4), ("layers", 6), ("width", 192), ("heads", 3), ("ffn-width", 768),
+                          ("warmup-steps", 20)]:
+        parser.add_argument(f"--{name}", type=int, default=default)
+    for name, default in [("learning-rate", 1e-3), ("weight-decay", 0.05), ("label-smoothing", 0.0)]:
+        parser.add_argument(f"--{name}", type=float, default=default)
+    parser.add_argument("--optimizer", default="adamw")
+    parser.add_argument("--stem", default="small")
+    args = parser.parse_args()
+    if args.ranks == 1:
+        run(0, args)
+        return
+    torch.multiprocessing.spawn(run, (args,), nprocs=args.ranks)
+
+
+if __name__ == "__main__":
+    main()

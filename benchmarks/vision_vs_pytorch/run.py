@@ -1,0 +1,148 @@
+"""Image classifiers beside PyTorch's DistributedDataParallel over Gloo, on two local ranks.
+
+  .venv/bin/python benchmarks/vision_vs_pytorch/run.py speed      images per second, by turns, eager and compiled
+  .venv/bin/python benchmarks/vision_vs_pytorch/run.py accuracy   three seeds of each on icons
+
+Both sides have one thread per rank, the same model, batch and optimizer. PyTorch reads its images into memory before
+the first step; Trireme reads them while it trains. Needs `tools/setup.sh test` and, for accuracy, `tools/setup.sh
+vision`.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from trireme_runs import ROOT, add_arguments, checked, train, write_note  # noqa: E402
+
+PYTORCH = Path(__file__).with_name("pytorch_vision.py")
+
+# Of the models that are compared: Trireme's keys and PyTorch's options.
+VIT = {"model.family": "vit", "model.patch_size": 4, "model.layers": 6, "model.width": 192, "model.heads": 3,
+       "model.ffn_width": 768}
+RESNET = {"model.family": "resnet18"}
+
+
+def pytorch_options(model):
+    if model["model.family"] != "vit":
+        return ["--model", model["model.family"], "--stem", model.get("model.stem", "large"), "--channels-last"]
+    names = {"patch_size": "patch-size", "layers": "layers", "width": "width", "heads": "heads", "ffn_width": "ffn-width"}
+    return ["--model", "vit", *sum(([f"--{option}", str(model[f"model.{key}"])] for key, option in names.items()), [])]
+
+
+def run_pytorch(data, model, options, port):
+    command = [sys.executable, PYTORCH, "--data", data, "--port", port, *pytorch_options(model), *options]
+    result = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=ROOT)
+    if result.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))} failed:\n{result.stdout}{result.stderr}")
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def run_trireme(program, data, model, options, folder):
+    config = folder / "vision.toml"
+    config.write_text('[task]\nname = "vision"\n')
+    keys = [f"--{key}={value}" for key, value in model.items()]
+    return train(program, config, folder / "run", "--ranks", 2, f"--data.path={data}", *keys, *options)
+
+
+def write_cifar(folder):
+    """CIFAR-10's files with made-up images, for speed alone."""
+    import numpy as np
+
+    numbers = np.random.default_rng(1)
+    for name in [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]:
+        records = numbers.integers(0, 256, (400, 3073), dtype=np.uint8)
+        records[:, 0] %= 10
+        records.tofile(folder / name)
+
+
+def per_second(seconds, batch, skip):
+    return batch / statistics.median(seconds[skip:])
+
+
+def speed(args):
+    lines = []
+    for name, model, batch in [("ViT", VIT, 64), ("ResNet-18", {**RESNET, "model.stem": "small"}, 32)]:
+        if args.only and args.only != name:
+            continue
+        rates = {"Trireme": [], "PyTorch": [], "PyTorch compiled": []}
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary)
+            data = folder / "cifar"
+            data.mkdir()
+            write_cifar(data)
+            steps, skip = args.steps, args.steps // 3  # compilation and warm-up are in the first steps
+            for round_number in range(args.rounds):
+                keys = [f"--train.steps={steps}", f"--train.global_batch={batch}", f"--train.micro_batch={batch // 2}",
+                        "--optimizer.warmup_steps=2", "--threads", 1]
+                own = folder / f"trireme{round_number}"
+                own.mkdir()
+                steps_of_trireme = run_trireme(args.trireme, data, model, keys, own)
+                rates["Trireme"].append(per_second([s["step_seconds"] for s in steps_of_trireme], batch, skip))
+                for kind, extra in [("PyTorch", []), ("PyTorch compiled", ["--compile"])]:
+                    options = ["--steps", steps, "--global-batch", batch, "--warmup-steps", 2, *extra]
+                    found = run_pytorch(data, model, options, args.port)
+                    rates[kind].append(per_second(found["seconds"], batch, skip))
+                print(f"{name} round {round_number + 1}: " + ", ".join(f"{k} {v[-1]:.1f}" for k, v in rates.items()),
+                      file=sys.stderr, flush=True)
+        medians = {kind: statistics.median(values) for kind, values in rates.items()}
+        ratios = {kind: statistics.median([a / b for a, b in zip(rates["Trireme"], rates[kind])]) for kind in rates}
+        for kind in rates:
+            lines.append(f"| {name} | {kind} | {medians[kind]:.1f} | {ratios[kind]:.2f} |")
+    return ["| model | program | images/s | Trireme's are so many times as many |", "|---|---|---|---|", *lines]
+
+
+def accuracy(args):
+    data = ROOT / "data" / "icons"
+    if not data.exists():
+        checked([sys.executable, ROOT / "tools/vision_data.py", "icons", data])
+    lines = []
+    small_vit = {**VIT, "model.patch_size": 8, "model.width": 128, "model.heads": 4, "model.ffn_width": 512}
+    for name, model, rate, steps in [("ViT", small_vit, 5e-4, args.steps), ("ResNet-18", RESNET, 1e-3, args.steps)]:
+        if args.only and args.only != name:
+            continue
+        found = {"Trireme": [], "PyTorch": []}
+        for seed in args.seeds:
+            with tempfile.TemporaryDirectory() as temporary:
+                lines_of_run = run_trireme(args.trireme, data, model, [
+                    f"--train.steps={steps}", "--train.global_batch=64", "--train.micro_batch=32", f"--train.seed={seed}",
+                    f"--data.seed={seed}", "--augment.flip=true", f"--optimizer.learning_rate={rate}",
+                    "--optimizer.weight_decay=0.05", "--optimizer.warmup_steps=20", f"--train.evaluate_interval={steps}",
+                    "--train.evaluate_sequences=100000", "--threads", 1], Path(temporary))
+            found["Trireme"].append(lines_of_run[-1]["validation_accuracy"])
+            result = run_pytorch(data, model, ["--steps", steps, "--global-batch", 64, "--seed", seed, "--flip",
+                                               "--warmup-steps", 20, "--learning-rate", rate, "--weight-decay", 0.05],
+                                 args.port)
+            found["PyTorch"].append(result["accuracy"])
+            print(f"{name} seed {seed}: " + ", ".join(f"{k} {v[-1]:.4f}" for k, v in found.items()), file=sys.stderr,
+                  flush=True)
+        for kind, values in found.items():
+            shown = " ".join(f"{value:.4f}" for value in values)
+            lines.append(f"| {name} | {kind} | {shown} | {statistics.mean(values):.4f} |")
+    return ["| model | program | accuracy of each seed | mean |", "|---|---|---|---|", *lines]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["speed", "accuracy"])
+    parser.add_argument("--steps", type=int, default=None, help="of each run")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each program, by turns")
+    parser.add_argument("--only", choices=["ViT", "ResNet-18"], help="leave the other model out")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="of accuracy")
+    parser.add_argument("--port", type=int, default=29671, help="of PyTorch's rendezvous on 127.0.0.1")
+    add_arguments(parser)
+    args = parser.parse_args()
+    args.steps = args.steps or (24 if args.what == "speed" else 300)
+    table = "\n".join({"speed": speed, "accuracy": accuracy}[args.what](args))
+    print(table)
+    if not args.no_note:
+        write_note(f"{time.strftime('%Y-%m-%d')}-vision-{args.what}.md", f"# Vision: {args.what}\n\n{table}\n")
+
+
+if __name__ == "__main__":
+    main()
