@@ -67,7 +67,8 @@ class Png {
            std::ranges::equal(bytes.first(kSignature.size()), std::as_bytes(std::span(kSignature)));
   }
 
-  Png(Bytes bytes, const std::string& name) : name_(name) {
+  // Delegates, so that the destructor runs when the rest throws.
+  Png(Bytes bytes, const std::string& name) : Png(name) {
     image_.version = PNG_IMAGE_VERSION;
     if (png_image_begin_read_from_memory(&image_, bytes.data(), bytes.size()) == 0) fail();
     // Otherwise 16-bit files without a stated gamma count as linear.
@@ -102,6 +103,8 @@ class Png {
   }
 
  private:
+  explicit Png(const std::string& name) : name_(name) {}
+
   [[noreturn]] void fail() {
     const std::string message = shown(image_.message);
     throw ConfigError(concat(name_, " is a damaged PNG file: ", message));
@@ -125,7 +128,7 @@ class Jpeg {
            bytes[2] == std::byte{0xff};
   }
 
-  Jpeg(Bytes bytes, const std::string& name) : name_(name), end_(bytes.data() + bytes.size()) {
+  Jpeg(Bytes bytes, const std::string& name) : Jpeg(name, bytes.data() + bytes.size()) {
     info_.err = jpeg_std_error(&errors_);
     errors_.error_exit = [](j_common_ptr info) { leave(info); };
     errors_.emit_message = [](j_common_ptr info, int level) {
@@ -137,12 +140,7 @@ class Jpeg {
       std::snprintf(errors->message, sizeof(errors->message), "more than %d scans", kMostScans);
       std::longjmp(errors->jump, 1);
     };
-    try {
-      read_header(bytes);
-    } catch (...) {
-      jpeg_destroy_decompress(&info_);
-      throw;
-    }
+    read_header(bytes);
   }
   Jpeg(const Jpeg&) = delete;
   Jpeg& operator=(const Jpeg&) = delete;
@@ -177,6 +175,8 @@ class Jpeg {
   }
 
  private:
+  Jpeg(const std::string& name, const std::byte* end) : name_(name), end_(end) {}
+
   // An honest file has about ten. Each takes a pass over the whole image.
   static constexpr int kMostScans = 100;
 
