@@ -97,6 +97,22 @@ void check_shape_like(const ImageShape& shape, const std::string& where, const I
                            "; state a size to which all images are brought"));
 }
 
+std::vector<std::filesystem::directory_entry> items_of(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  std::vector<fs::directory_entry> items;
+  fs::directory_iterator next(folder, error);
+  for (; !error && next != fs::directory_iterator(); next.increment(error)) items.push_back(*next);
+  TRIREME_CHECK(!error, "cannot read the folder ", folder.string(), ": ", error.message());
+  std::ranges::sort(items, {}, [](const auto& item) { return item.path().native(); });
+  return items;
+}
+
+void require_printable(const std::filesystem::path& folder, const std::string& name) {
+  TRIREME_CHECK(is_printable(name), "the folder ", folder.string(), " has \"", shown(name),
+                "\", a name with control characters; rename it");
+}
+
 bool is_image_name(std::string_view name) {
   std::string lower(name);
   std::ranges::transform(lower, lower.begin(), [](char c) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -55,6 +56,12 @@ ClassNumbers numbers_of(const std::vector<std::string>& classes);
 std::vector<std::string> agreed_classes(const std::vector<std::string>& found,
                                         const std::string& where, const ImageSource* like);
 void check_shape_like(const ImageShape& shape, const std::string& where, const ImageSource* like);
+
+// All that is in a folder, by the bytes of the names.
+// Throws: ConfigError when it cannot be read
+std::vector<std::filesystem::directory_entry> items_of(const std::filesystem::path& folder);
+// Throws: ConfigError when `name`, which is in the folder, would command a terminal
+void require_printable(const std::filesystem::path& folder, const std::string& name);
 
 // Whether a file name ends in .png, .jpg or .jpeg, in any case of letters.
 bool is_image_name(std::string_view name);

@@ -1,6 +1,5 @@
 #include "trireme/dataset/image/image_folder.h"
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -8,7 +7,6 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/shown.h"
 #include "trireme/dataset/as_config_error.h"
 #include "trireme/dataset/image/decode.h"
 #include "trireme/dataset/image/encoded_images.h"
@@ -22,20 +20,15 @@ std::string read_encoded(const fs::path& path) {
   return as_config_error([&] { return read_file(path, kMostEncodedBytes); });
 }
 
-// What is not hidden in a folder, by the bytes of the names.
-std::vector<fs::directory_entry> items_of(const fs::path& folder) {
-  std::error_code error;
-  std::vector<fs::directory_entry> items;
-  fs::directory_iterator next(folder, error);
-  for (; !error && next != fs::directory_iterator(); next.increment(error)) {
-    const std::string name = next->path().filename();
-    if (name.starts_with('.')) continue;
-    TRIREME_CHECK(is_printable(name), "the folder ", folder.string(), " has \"", shown(name),
-                  "\", a name with control characters; rename it");
-    items.push_back(*next);
-  }
-  TRIREME_CHECK(!error, "cannot read the folder ", folder.string(), ": ", error.message());
-  std::ranges::sort(items, {}, [](const auto& item) { return item.path().native(); });
+// What is not hidden in a folder.
+std::vector<fs::directory_entry> visible_items_of(const fs::path& folder) {
+  std::vector<fs::directory_entry> items = items_of(folder);
+  std::erase_if(items, [&folder](const fs::directory_entry& item) {
+    const std::string name = item.path().filename();
+    if (name.starts_with('.')) return true;
+    require_printable(folder, name);
+    return false;
+  });
   return items;
 }
 
@@ -45,7 +38,7 @@ class FolderImages final : public ImageSource {
       : path_(std::move(path)) {
     require_images();
     std::vector<std::string> folders;
-    for (const fs::directory_entry& item : items_of(path_)) {
+    for (const fs::directory_entry& item : visible_items_of(path_)) {
       std::error_code ignored;
       TRIREME_CHECK(item.is_directory(ignored), item.path().native(),
                     " is not a folder; expected one folder for each class");
@@ -86,7 +79,7 @@ class FolderImages final : public ImageSource {
 
   void add_class(const std::string& folder, int64_t label) {
     const size_t before = files_.size();
-    for (const fs::directory_entry& item : items_of(path_ / folder)) {
+    for (const fs::directory_entry& item : visible_items_of(path_ / folder)) {
       const std::string name = item.path().filename();
       TRIREME_CHECK(is_image_name(name), item.path().native(),
                     " is no image by its name; expected .png, .jpg or .jpeg");

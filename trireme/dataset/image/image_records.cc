@@ -6,11 +6,11 @@
 #include <utility>
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/scalar_tensor.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/dataset/as_config_error.h"
+#include "trireme/dataset/image/encoded_images.h"
 #include "trireme/dataset/image/pixels.h"
 
 namespace trireme::dataset {
@@ -68,13 +68,10 @@ void check_length(const InputFile& file, uint64_t expected) {
                 " bytes and its header says ", expected, "; fetch it again");
 }
 
-at::Tensor label_tensor(int64_t label) {
-  return at::scalar_tensor(label, at::TensorOptions().dtype(at::kLong));
-}
-
 class IdxImages final : public ImageSource {
  public:
-  IdxImages(const fs::path& images, const fs::path& labels, int64_t num_classes)
+  IdxImages(const fs::path& images, const fs::path& labels, int64_t num_classes,
+            const ImageSource* like)
       : images_(open(images)) {
     const std::vector<int64_t> sizes = read_idx_sizes(images_, 3);
     const int64_t N = sizes[0];
@@ -93,6 +90,15 @@ class IdxImages final : public ImageSource {
     read(file, idx_header_bytes(1), std::as_writable_bytes(std::span(labels_)));
     const int64_t largest = *std::ranges::max_element(labels_);
     classes_ = number_names(std::max(num_classes, largest + 1));
+    if (like == nullptr) return;
+    TRIREME_CHECK(largest < std::ssize(like->classes()), labels.string(), " has ", largest + 1,
+                  " classes and training has ", std::ssize(like->classes()),
+                  "; take the files of one set");
+    classes_ = like->classes();
+    const auto [channels, height, width] = like->shape();
+    TRIREME_CHECK(shape_ == like->shape(), images.string(), " has images of ", shape_.channels,
+                  " x ", shape_.height, " x ", shape_.width, " and training of ", channels, " x ",
+                  height, " x ", width, "; take the files of one set");
   }
 
   int64_t size() const override { return std::ssize(labels_); }
@@ -105,7 +111,7 @@ class IdxImages final : public ImageSource {
     const auto bytes = static_cast<uint64_t>(shape_.num_values());
     read(images_, idx_header_bytes(3) + static_cast<uint64_t>(index) * bytes,
          {static_cast<std::byte*>(image.mutable_data_ptr()), bytes});
-    return {{"image", image}, {"label", label_tensor(labels_[static_cast<size_t>(index)])}};
+    return image_sample(image, labels_[static_cast<size_t>(index)]);
   }
 
  private:
@@ -152,7 +158,7 @@ class CifarImages final : public ImageSource {
                                        at::TensorOptions().dtype(at::kByte));
     std::copy(bytes.begin() + num_labels_, bytes.end(),
               static_cast<std::byte*>(image.mutable_data_ptr()));
-    return {{"image", image}, {"label", label_tensor(label)}};
+    return image_sample(image, label);
   }
 
  private:
@@ -169,10 +175,10 @@ class CifarImages final : public ImageSource {
 }  // namespace
 
 std::unique_ptr<ImageSource> open_idx(const fs::path& images, const fs::path& labels,
-                                      int64_t num_classes) {
+                                      int64_t num_classes, const ImageSource* like) {
   TRIREME_CHECK(num_classes >= 0 && num_classes <= kMostClasses, "num_classes is ", num_classes,
                 "; expected at most ", kMostClasses, ", because labels are bytes");
-  return std::make_unique<IdxImages>(images, labels, num_classes);
+  return std::make_unique<IdxImages>(images, labels, num_classes, like);
 }
 
 std::unique_ptr<ImageSource> open_cifar(const std::vector<fs::path>& paths, Cifar kind) {

@@ -14,11 +14,15 @@ namespace trireme::dataset {
 
 // IDX: a file of images [N, H, W] uint8 and one of labels [N] uint8, each with its sizes in front.
 // The classes are the numbers from 0 to the largest label, at least `num_classes` of them.
+// like: takes the classes of another source, such as the training data's, and refuses other ones
+//       and images of another shape.
 // Throws: ConfigError with the path: not such a file, compressed, another length than its header
-//         says, or another number of labels than images; get() when the file has become shorter
+//         says, another number of labels than images, or not like `like`; get() when the file has
+//         become shorter
 // Source: yann.lecun.com/exdb/mnist
 std::unique_ptr<ImageSource> open_idx(const std::filesystem::path& images,
-                                      const std::filesystem::path& labels, int64_t num_classes = 0);
+                                      const std::filesystem::path& labels, int64_t num_classes = 0,
+                                      const ImageSource* like = nullptr);
 
 enum class Cifar {
   k10,         // a label, then 32 x 32 values of red, of green, of blue

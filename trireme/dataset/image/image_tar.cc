@@ -134,16 +134,12 @@ std::vector<fs::path> shards_of(const std::vector<fs::path>& paths) {
       continue;
     }
     std::vector<fs::path> found;
-    for (fs::directory_iterator next(path, error); !error && next != fs::directory_iterator();
-         next.increment(error)) {
-      const std::string name = next->path().filename();
-      TRIREME_CHECK(is_printable(name), "the folder ", path.string(), " has \"", shown(name),
-                    "\", a name with control characters; rename it");
-      if (name.ends_with(".tar") && !name.starts_with('.')) found.push_back(next->path());
+    for (const fs::directory_entry& item : items_of(path)) {
+      const std::string name = item.path().filename();
+      require_printable(path, name);
+      if (name.ends_with(".tar") && !name.starts_with('.')) found.push_back(item.path());
     }
-    TRIREME_CHECK(!error, "cannot read the folder ", path.string(), ": ", error.message());
     TRIREME_CHECK(!found.empty(), "the folder ", path.string(), " has no .tar files");
-    std::ranges::sort(found);
     shards.insert(shards.end(), found.begin(), found.end());
   }
   TRIREME_CHECK(!shards.empty(), "no tar archive is given; expected shards such as train-0000.tar");
@@ -183,6 +179,7 @@ class OpenShards {
  public:
   explicit OpenShards(std::vector<fs::path> paths) : paths_(std::move(paths)) {}
 
+  const std::vector<fs::path>& paths() const { return paths_; }
   const fs::path& path(size_t shard) const { return paths_[shard]; }
 
   std::shared_ptr<const InputFile> get(size_t shard) const {
@@ -215,7 +212,7 @@ class TarImages final : public ImageSource {
     require_images();
     int32_t largest = 0;
     size_t shard = 0;
-    for (std::vector<Place>& places : index_of(shards_of(paths))) {
+    for (std::vector<Place>& places : index_of(shards_.paths())) {
       for (const Place& place : places) {
         TRIREME_CHECK(like == nullptr || place.label < std::ssize(like->classes()),
                       name_of(shard, place), " has the class ", place.label,

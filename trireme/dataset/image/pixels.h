@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <memory>
 
+#include "trireme/base/bounds.h"
+
 namespace trireme::dataset::inline internal {
 
 // Of anything that may come from a file. An image of these limits takes 200 MB.
-inline constexpr int64_t kMostSide = 1 << 14;
+inline constexpr int64_t kMostSide = kMaxImageSize;
 inline constexpr int64_t kMostPixels = 1 << 26;
 
 struct ImageSize {

@@ -77,13 +77,14 @@ bool changes_images(const AugmentConfig& config) {
 }
 
 std::shared_ptr<const dataset::ImageSource> open_records(const VisionConfig& config,
-                                                         ImageFormat format, Part part) {
+                                                         ImageFormat format, Part part,
+                                                         const dataset::ImageSource* like) {
   TRIREME_CHECK(config.data.image_size == 0, "data.image_size is ", config.data.image_size,
                 "; images of MNIST's and CIFAR's files keep their size: set it to 0");
   const fs::path folder = config.data.path;
   if (format == ImageFormat::kIdx) {
     const IdxNames names = idx_names(part);
-    return dataset::open_idx(folder / names.images, folder / names.labels);
+    return dataset::open_idx(folder / names.images, folder / names.labels, /*num_classes=*/0, like);
   }
   std::vector<fs::path> files;
   for (const std::string& name : cifar_names(format, part)) files.push_back(folder / name);
@@ -104,7 +105,7 @@ std::shared_ptr<const dataset::ImageSource> open_images(const VisionConfig& conf
   if (format == ImageFormat::kTar) {
     return dataset::open_image_tar({folder / folder_of(part)}, options, like);
   }
-  auto records = open_records(config, format, part);
+  auto records = open_records(config, format, part, like);
   if (part == Part::kValidation || !changes_images(config.augment)) return records;
   return dataset::augmented(std::move(records), options.augment);
 }
@@ -117,16 +118,7 @@ std::shared_ptr<const dataset::ImageSource> open_training_images(const VisionCon
 
 std::shared_ptr<const dataset::ImageSource> open_validation_images(
     const VisionConfig& config, const dataset::ImageSource& training) {
-  auto images = open_images(config, Part::kValidation, &training);
-  const auto [channels, height, width] = images->shape();
-  const auto expected = training.shape();
-  TRIREME_CHECK(images->shape() == expected, "validation images of ", config.data.path, " are ",
-                channels, " x ", height, " x ", width, " and those of training ", expected.channels,
-                " x ", expected.height, " x ", expected.width, "; set data.image_size");
-  TRIREME_CHECK(images->classes().size() <= training.classes().size(), "validation images of ",
-                config.data.path, " have ", images->classes().size(), " classes and training has ",
-                training.classes().size(), "; take the files of one set");
-  return images;
+  return open_images(config, Part::kValidation, &training);
 }
 
 }  // namespace trireme::tasks::inline internal
