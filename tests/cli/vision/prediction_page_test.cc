@@ -24,12 +24,24 @@ at::Tensor picture() { return at::arange(18, at::kLong).to(at::kByte).view({3, 2
 std::vector<Prediction> predictions(size_t num_right, size_t num_wrong) {
   std::vector<Prediction> result;
   for (size_t i = 0; i < num_right + num_wrong; ++i) {
-    result.push_back({.image_CHW = picture(),
-                      .label = 0,
+    result.push_back({.label = 0,
                       .found = i < num_right ? 0 : 1,
                       .probability = 0.25 + 0.01 * static_cast<double>(i)});
   }
   return result;
+}
+
+// Counts the images that a page asks for.
+std::string page_of(const std::vector<ClassResult>& classes, const std::vector<Prediction>& all,
+                    size_t most) {
+  size_t num_asked = 0;
+  const std::string page = prediction_page(classes, all, most, [&](size_t index) {
+    EXPECT_LT(index, all.size());
+    ++num_asked;
+    return picture();
+  });
+  EXPECT_EQ(num_asked, count(page, "<figure"));
+  return page;
 }
 
 TEST(PredictionPage, ImagesAreBmpFiles) {
@@ -53,7 +65,7 @@ TEST(PredictionPage, GreyImagesHaveThreeEqualColours) {
 
 TEST(PredictionPage, ShowsWrongOnesFirstTheSurestBeforeOthers) {
   const std::vector<ClassResult> classes = {{"cat", 10, 6}, {"dog", 0, 0}};
-  const std::string page = prediction_page(classes, predictions(6, 4), 6);
+  const std::string page = page_of(classes, predictions(6, 4), 6);
   EXPECT_THAT(page, HasSubstr("60.0&nbsp;% of 10 validation images are right"));
   EXPECT_THAT(page, Not(HasSubstr("<td>dog</td>")));  // no image of it
   EXPECT_EQ(count(page, "<figure"), 6U);
@@ -64,15 +76,15 @@ TEST(PredictionPage, ShowsWrongOnesFirstTheSurestBeforeOthers) {
 
 TEST(PredictionPage, FillsItselfWithWhatThereIs) {
   const std::vector<ClassResult> classes = {{"cat", 6, 1}};
-  EXPECT_EQ(count(prediction_page(classes, predictions(1, 5), 6), "<figure"), 6U);
-  EXPECT_EQ(count(prediction_page(classes, predictions(5, 1), 6), "<figure"), 6U);
-  EXPECT_EQ(count(prediction_page(classes, predictions(1, 1), 6), "<figure"), 2U);
-  EXPECT_EQ(count(prediction_page({}, {}, 6), "<figure"), 0U);
+  EXPECT_EQ(count(page_of(classes, predictions(1, 5), 6), "<figure"), 6U);
+  EXPECT_EQ(count(page_of(classes, predictions(5, 1), 6), "<figure"), 6U);
+  EXPECT_EQ(count(page_of(classes, predictions(1, 1), 6), "<figure"), 2U);
+  EXPECT_EQ(count(page_of({}, {}, 6), "<figure"), 0U);
 }
 
 TEST(PredictionPage, NamesAreText) {
   const std::vector<ClassResult> classes = {{"<script>\"&", 1, 1}};
-  const std::string page = prediction_page(classes, predictions(1, 0), 6);
+  const std::string page = page_of(classes, predictions(1, 0), 6);
   EXPECT_THAT(page, Not(HasSubstr("<script>")));
   EXPECT_EQ(count(page, "&lt;script&gt;&quot;&amp;"), 2U);
 }

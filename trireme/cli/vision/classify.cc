@@ -1,9 +1,8 @@
 // trireme classify: what a trained classifier says of the validation images.
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
-#include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +17,7 @@
 #include "trireme/cli/printable.h"
 #include "trireme/cli/vision/prediction_page.h"
 #include "trireme/cli/vision/vision_commands.h"
+#include "trireme/dataset/batch_reader.h"
 #include "trireme/tasks/vision/trained_classifier.h"
 
 namespace trireme::cli::inline internal {
@@ -33,39 +33,30 @@ struct ClassifyArguments {
 };
 
 struct Result {
-  std::vector<Prediction> predictions;
+  std::vector<Prediction> predictions;  // in the order of the images
   std::vector<ClassResult> classes;
-  int64_t num_right = 0;
 };
 
 Result classify_all(const tasks::TrainedClassifier& trained) {
-  constexpr int64_t kAtOnce = 32;
   const c10::NoGradGuard no_grad;
   const dataset::ImageSource& images = trained.images();
+  dataset::BatchReader reader(
+      images, {.global_batch = images.size(), .micro_batch = 32, .uneven = true, .shuffle = false},
+      {.num_workers = 1, .num_steps = 1});
   Result result;
   for (const std::string& name : images.classes()) result.classes.push_back({.name = name});
-  for (int64_t begin = 0; begin < images.size(); begin += kAtOnce) {
-    std::vector<at::Tensor> pixels;
-    const int64_t end = std::min(begin + kAtOnce, images.size());
-    for (int64_t i = begin; i < end; ++i) {
-      const dataset::NamedTensors sample = images.get(i, std::nullopt);
-      pixels.push_back(dataset::find_tensor(sample, "image"));
-      const at::Tensor label = dataset::find_tensor(sample, "label");
-      result.predictions.push_back({.label = label.item<int64_t>()});
-    }
-    const at::Tensor all = at::stack(pixels);
+  for (int64_t i = 0; i < reader.loader().num_microbatches(); ++i) {
+    const dataset::Batch batch = reader.read(/*step=*/0, i);
     const auto [probabilities, found] =
-        trained.classifier->logits(all).to(at::kDouble).softmax(1).max(1);
-    for (int64_t i = begin; i < end; ++i) {
-      Prediction& prediction = result.predictions[static_cast<size_t>(i)];
-      prediction.image_CHW = pixels[static_cast<size_t>(i - begin)];
-      prediction.found = found[i - begin].item<int64_t>();
-      prediction.probability = probabilities[i - begin].item<double>();
+        trained.classifier->logits(batch["image"]).to(at::kDouble).softmax(1).max(1);
+    for (int64_t b = 0; b < batch.size(); ++b) {
+      const Prediction prediction{.label = batch["label"][b].item<int64_t>(),
+                                  .found = found[b].item<int64_t>(),
+                                  .probability = probabilities[b].item<double>()};
       ClassResult& of_class = result.classes[static_cast<size_t>(prediction.label)];
       ++of_class.num_images;
-      if (!prediction.is_right()) continue;
-      ++of_class.num_right;
-      ++result.num_right;
+      of_class.num_right += prediction.is_right() ? 1 : 0;
+      result.predictions.push_back(prediction);
     }
   }
   return result;
@@ -76,11 +67,17 @@ int classify(const ClassifyArguments& arguments) {
       arguments.checkpoint, arguments.average ? train::Weights::kAverage : train::Weights::kLast,
       arguments.data);
   const Result result = classify_all(trained);
-  const auto count = static_cast<double>(result.predictions.size());
-  const double accuracy = static_cast<double>(result.num_right) / count;
+  const ClassResult total = total_of(result.classes);
+  const double accuracy =
+      static_cast<double>(total.num_right) / static_cast<double>(total.num_images);
   if (!arguments.page.empty()) {
-    write_file_atomically(arguments.page, prediction_page(result.classes, result.predictions,
-                                                          static_cast<size_t>(arguments.images)));
+    const auto image_of = [&](size_t index) {
+      const auto sample = trained.images().get(static_cast<int64_t>(index), std::nullopt);
+      return dataset::find_tensor(sample, "image");
+    };
+    write_file_atomically(arguments.page,
+                          prediction_page(result.classes, result.predictions,
+                                          static_cast<size_t>(arguments.images), image_of));
   }
   if (arguments.json) {
     nlohmann::json object = {{"images", result.predictions.size()}, {"accuracy", accuracy}};

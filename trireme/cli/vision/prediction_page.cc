@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -70,15 +71,16 @@ double share_of(int64_t part, int64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-std::string figure(std::span<const ClassResult> classes, const Prediction& prediction) {
+std::string figure(std::span<const ClassResult> classes, const Prediction& prediction,
+                   const at::Tensor& image_CHW) {
   const auto name = [&](int64_t number) {
     const auto at = static_cast<size_t>(number);
     return at < classes.size() ? escaped(classes[at].name) : concat("class ", number);
   };
   std::string text = concat("<figure", prediction.is_right() ? "" : " class=\"wrong\"",
                             "><img alt=\"\" src=\"data:image/bmp;base64,",
-                            base64(to_bmp(prediction.image_CHW)), "\"><figcaption><b>",
-                            name(prediction.found), "</b> ", percent(prediction.probability));
+                            base64(to_bmp(image_CHW)), "\"><figcaption><b>", name(prediction.found),
+                            "</b> ", percent(prediction.probability));
   if (!prediction.is_right()) text += concat("<br><small>is ", name(prediction.label), "</small>");
   return text + "</figcaption></figure>\n";
 }
@@ -114,16 +116,22 @@ std::string to_bmp(const at::Tensor& image_CHW) {
   return bytes;
 }
 
-std::string prediction_page(std::span<const ClassResult> classes,
-                            std::span<const Prediction> predictions, size_t most) {
-  int64_t num_images = 0, num_right = 0;
+ClassResult total_of(std::span<const ClassResult> classes) {
+  ClassResult total;
   for (const ClassResult& each : classes) {
-    num_images += each.num_images;
-    num_right += each.num_right;
+    total.num_images += each.num_images;
+    total.num_right += each.num_right;
   }
+  return total;
+}
+
+std::string prediction_page(std::span<const ClassResult> classes,
+                            std::span<const Prediction> predictions, size_t most,
+                            const std::function<at::Tensor(size_t index)>& image_of) {
+  const ClassResult total = total_of(classes);
   std::string page(kHead);
-  page += concat("<h1>", percent(share_of(num_right, num_images)), " of ", num_images,
-                 " validation images are right</h1>\n<table>\n");
+  page += concat("<h1>", percent(share_of(total.num_right, total.num_images)), " of ",
+                 total.num_images, " validation images are right</h1>\n<table>\n");
   for (const ClassResult& each : classes) {
     if (each.num_images == 0) continue;
     const double share = share_of(each.num_right, each.num_images);
@@ -134,20 +142,19 @@ std::string prediction_page(std::span<const ClassResult> classes,
                    "</small></td></tr>\n");
   }
   page += "</table>\n<main>\n";
-  std::vector<const Prediction*> wrong, right;
-  for (const Prediction& each : predictions) (each.is_right() ? right : wrong).push_back(&each);
-  const auto surer = [](const Prediction* a, const Prediction* b) {
-    return a->probability > b->probability;
-  };
-  std::ranges::stable_sort(wrong, surer);
+  std::vector<size_t> wrong, right;
+  for (size_t i = 0; i < predictions.size(); ++i) {
+    (predictions[i].is_right() ? right : wrong).push_back(i);
+  }
+  std::ranges::stable_sort(wrong, std::ranges::greater(),
+                           [&](size_t i) { return predictions[i].probability; });
+  const auto show = [&](size_t i) { page += figure(classes, predictions[i], image_of(i)); };
   const size_t num_wrong =
       std::min(wrong.size(), std::max(most / 2, most - std::min(most, right.size())));
-  for (size_t i = 0; i < num_wrong; ++i) page += figure(classes, *wrong[i]);
+  for (size_t i = 0; i < num_wrong; ++i) show(wrong[i]);
   // Spread over the data, which may be in the order of classes.
   const size_t num_shown = std::min(right.size(), most - num_wrong);
-  for (size_t i = 0; i < num_shown; ++i) {
-    page += figure(classes, *right[i * right.size() / num_shown]);
-  }
+  for (size_t i = 0; i < num_shown; ++i) show(right[i * right.size() / num_shown]);
   return page + "</main>\n</body></html>\n";
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -10,7 +11,6 @@
 namespace trireme::cli::inline internal {
 
 struct Prediction {
-  at::Tensor image_CHW{};  // uint8, C = 1 or 3
   int64_t label = 0;       // the image's class
   int64_t found = 0;       // the classifier's
   double probability = 0;  // that it gives it
@@ -24,10 +24,16 @@ struct ClassResult {
   int64_t num_right = 0;
 };
 
+// Of all classes together; without a name.
+ClassResult total_of(std::span<const ClassResult> classes);
+
 // HTML: the accuracy of each class, then up to `most` images: half of them wrong ones, the surest
 // first, the others right ones.
+// image_of: the image of prediction number `index`; asked for those that are shown
+// Shapes: image_of() -> [C, H, W] uint8, C = 1 or 3
 std::string prediction_page(std::span<const ClassResult> classes,
-                            std::span<const Prediction> predictions, size_t most);
+                            std::span<const Prediction> predictions, size_t most,
+                            const std::function<at::Tensor(size_t index)>& image_of);
 
 // The image as a BMP file of 24 bits per pixel.
 std::string to_bmp(const at::Tensor& image_CHW);
