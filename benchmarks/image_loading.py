@@ -21,7 +21,6 @@ import sys
 import tarfile
 import tempfile
 import time
-import types
 from pathlib import Path
 
 import numpy
@@ -74,9 +73,10 @@ def make_files(folder, count):
 
 def torchvision_transform(site, size):
     """torchvision's own code; its package wants the extension of a CUDA build, which these classes do not use."""
-    package = types.ModuleType("torchvision")
-    package.__path__ = [str(Path(site) / "torchvision")]
-    sys.modules["torchvision"] = package
+    sys.path.append(str(ROOT / "tools"))
+    import torchvision_parts
+
+    torchvision_parts.use("torchvision", site=site)
     from torchvision import transforms
     return transforms.Compose([transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip(),
                                transforms.PILToTensor()])

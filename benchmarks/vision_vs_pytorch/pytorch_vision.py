@@ -5,13 +5,11 @@ first step. Prints one JSON object: seconds of each step, and the accuracy after
 """
 
 import argparse
-import importlib.util
 import json
 import math
 import os
 import sys
 import time
-import types
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +17,6 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from PIL import Image
-
-
-def without_init(name):
-    """A package whose __init__ is not run: it would load operators that the wheel has for CUDA only."""
-    package = types.ModuleType(name)
-    package.__path__ = list(importlib.util.find_spec(name).submodule_search_locations)
-    sys.modules[name] = package
 
 
 def make_model(args, classes, channels, size):
@@ -38,9 +29,10 @@ def make_model(args, classes, channels, size):
                            attention_probs_dropout_prob=0.0, attn_implementation="sdpa")
         model = ViTForImageClassification(config)
         return model, lambda m, x: m(x).logits
-    sys.path.append(str(Path(__file__).resolve().parents[2] / "build" / "torchvision"))  # tools/setup.sh test
-    without_init("torchvision")
-    without_init("torchvision.models")
+    sys.path.append(str(Path(__file__).resolve().parents[2] / "tools"))
+    import torchvision_parts
+
+    torchvision_parts.use("torchvision", "torchvision.models")
     from torchvision.models import resnet
 
     model = getattr(resnet, args.model)(num_classes=classes)

@@ -97,8 +97,8 @@ Tensors run_reference(const Tensors& input, int depth) {
   checkpoint::write_safetensors(folder / "input.safetensors", copies,
                                 {{"depth", std::to_string(depth)}});
   const std::string command =
-      concat("'", TRIREME_TEST_PYTHON, "' -B '", TRIREME_TORCHVISION_REFERENCE,
-             "' '" TRIREME_TORCHVISION "' '", folder.path().string(), "'");
+      concat("'", TRIREME_TEST_PYTHON, "' -B '", TRIREME_TORCHVISION_REFERENCE, "' '",
+             folder.path().string(), "'");
   if (std::system(command.c_str()) != 0) throw Error("the reference failed: " + command);
   const checkpoint::SafetensorsReader reader(folder / "reference.safetensors");
   Tensors found;

@@ -1,29 +1,21 @@
-"""torchvision's ResNet: the reference of resnet_test.cc. Called with the folder of torchvision, and FOLDER.
+"""torchvision's ResNet: the reference of resnet_test.cc.
 
 Reads FOLDER/input.safetensors (parameters and buffers under their names, images, labels; the depth as
 metadata) and writes FOLDER/reference.safetensors: logits and the loss's sum in training, every gradient of
 that sum, and the buffers and the logits in evaluation after it.
 """
 
-import importlib.util
 import sys
-import types
+from pathlib import Path
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tools"))
+import torchvision_parts  # noqa: E402
 
-def without_init(name):
-    """A package whose __init__ is not run: it would load operators that the wheel has for CUDA only."""
-    package = types.ModuleType(name)
-    package.__path__ = list(importlib.util.find_spec(name).submodule_search_locations)
-    sys.modules[name] = package
-
-
-sys.path.append(sys.argv[1])
-without_init("torchvision")
-without_init("torchvision.models")
+torchvision_parts.use("torchvision", "torchvision.models")
 from torchvision.models import resnet  # noqa: E402
 
 
@@ -45,4 +37,4 @@ def main(folder):
     save_file({name: t.detach().contiguous() for name, t in found.items()}, f"{folder}/reference.safetensors")
 
 
-main(sys.argv[2])
+main(sys.argv[1])
