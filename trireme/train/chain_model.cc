@@ -18,9 +18,6 @@
 namespace trireme::train {
 namespace {
 
-// The hidden state that enters stage number `stage`.
-std::string hidden_edge(int stage) { return concat("hidden ", stage); }
-
 std::string join(const std::string& link, const std::string& parameter) {
   return link.empty() ? parameter : concat(link, ".", parameter);
 }
@@ -205,6 +202,12 @@ const ChainModel::Outline& ChainModel::outline() const {
   }
   outline_ = std::move(found);
   return *outline_;
+}
+
+void ChainModel::check(const RunConfig& config) {
+  TRIREME_CHECK(config.train.recompute != model::Recompute::kSelective,
+                "train.recompute is \"selective\", and the model of task ", config.task_choice.name,
+                " has no parts to select from; set it to \"full\" or \"none\"");
 }
 
 std::vector<model::ParameterPlan> ChainModel::parameters(int tensor_ranks) const {

@@ -79,6 +79,8 @@ class ChainModel {
   ChainModel(const ChainModel&) = delete;
   ChainModel& operator=(const ChainModel&) = delete;
 
+  // Throws: ConfigError when the config asks for what a chain cannot do
+  static void check(const RunConfig& config);
   std::vector<model::ParameterPlan> parameters(int tensor_ranks) const;
   int64_t num_parameters() const;
   std::vector<parallel::LayerCost> layer_costs(const RunConfig& config) const;

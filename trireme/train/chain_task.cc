@@ -39,12 +39,6 @@ ChainGoal ChainTask::goal() const {
   return goal;
 }
 
-void ChainTask::check(const RunConfig& config) const {
-  TRIREME_CHECK(config.train.recompute != model::Recompute::kSelective,
-                "train.recompute is \"selective\", and the model of task ", config.task_choice.name,
-                " has no parts to select from; set it to \"full\" or \"none\"");
-}
-
 double ChainTask::sample_bytes() const {
   const dataset::Source& source = training();
   double bytes = 0;

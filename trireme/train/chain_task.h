@@ -64,7 +64,7 @@ class ChainTask : public Task {
     return model_.make_stage(request, goal());
   }
   bool has_batch_norm() const override { return model_.has_batch_norm(); }
-  void check(const RunConfig& config) const override;
+  void check(const RunConfig& config) const override { ChainModel::check(config); }
   std::string model_name() const override { return "chain of " + model_.name(); }
   double sample_bytes() const override;
   DataIdentity identify(const dataset::Source& source) const override {

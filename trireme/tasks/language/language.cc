@@ -18,13 +18,10 @@
 namespace trireme::tasks {
 namespace {
 
-// The hidden states that enter stage number `stage`.
-std::string hidden_edge(int stage) { return concat("hidden ", stage); }
-
 class LanguageStage : public train::StageModel {
  public:
   LanguageStage(std::unique_ptr<model::LanguageModel> model, const train::StageRequest& request)
-      : model_(std::move(model)), part_(request.part), hidden_(hidden_edge(request.stage)) {}
+      : model_(std::move(model)), part_(request.part), hidden_(train::hidden_edge(request.stage)) {}
 
   torch::nn::Module& module() override { return model_->module(); }
   std::vector<parallel::Unit> units() const override { return model_->units(); }
@@ -50,10 +47,6 @@ class LanguageStage : public train::StageModel {
   model::ModelPart part_;
   std::string hidden_;
 };
-
-std::string with_value(const char* key, int64_t value) {
-  return concat("model.", key, " (", value, ")");
-}
 
 class LanguageTask : public train::Task {
  public:
@@ -121,10 +114,10 @@ class LanguageTask : public train::Task {
     for (int stage = 0; stage <= last; ++stage) {
       train::StageEdges edges{.inputs = {"tokens"}};
       if (config_.data.separate_documents) edges.inputs.push_back("documents");
-      if (stage > 0) edges.inputs.push_back(hidden_edge(stage));
+      if (stage > 0) edges.inputs.push_back(train::hidden_edge(stage));
       if (stage == last) edges.inputs.push_back("targets");
       if (stage == last && sends_head) edges.inputs.push_back("head");
-      edges.outputs.push_back(stage == last ? "loss" : hidden_edge(stage + 1));
+      edges.outputs.push_back(stage == last ? "loss" : train::hidden_edge(stage + 1));
       if (stage == 0 && sends_head) edges.outputs.push_back("head");
       result.push_back(std::move(edges));
     }
@@ -152,10 +145,11 @@ class LanguageTask : public train::Task {
   }
   train::MemoryKeys memory_keys() const override {
     const model::ModelConfig& model = config_.model;
-    return {.states = {with_value("layers", model.layers), with_value("width", model.width),
-                       with_value("ffn_width", model.ffn_width),
-                       with_value("vocab_size", model.vocab_size)},
-            .activations = {with_value("sequence_length", model.sequence_length)}};
+    return {.states = {train::with_value("model.layers", model.layers),
+                       train::with_value("model.width", model.width),
+                       train::with_value("model.ffn_width", model.ffn_width),
+                       train::with_value("model.vocab_size", model.vocab_size)},
+            .activations = {train::with_value("model.sequence_length", model.sequence_length)}};
   }
 
   LanguageConfig& config() { return config_; }

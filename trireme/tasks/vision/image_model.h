@@ -13,11 +13,10 @@
 
 namespace trireme::tasks::inline internal {
 
-// What a model is made for. The shape and the classes are known when the data is open.
+// What a model is made for. The number of classes and the shape are known when the data is open.
 struct ImageProblem {
   VisionConfig config;
   dataset::ImageShape shape{};
-  int64_t num_classes = 0;
 };
 
 // Functions without a comment are as in train::Task.

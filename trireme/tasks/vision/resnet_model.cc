@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "trireme/base/error.h"
-#include "trireme/model/layers/recompute.h"
 #include "trireme/model/resnet/resnet.h"
 #include "trireme/tasks/vision/image_goal.h"
 #include "trireme/tasks/vision/image_model.h"
@@ -26,7 +25,7 @@ train::Chain make_chain(const ImageProblem& problem) {
   const ImageModelConfig& config = problem.config.model;
   const model::ResNetConfig network{.depth = depth_of(config.family),
                                     .channels = problem.shape.channels,
-                                    .classes = problem.num_classes,
+                                    .classes = problem.config.vit.classes,
                                     .has_small_stem = config.stem == ResNetStem::kSmall,
                                     .channels_last = config.channels_last};
   train::Chain chain;
@@ -55,11 +54,7 @@ class ResNetModel : public ImageModel {
       : problem_(problem), chain_([this] { return make_chain(problem_); }) {}
 
   std::vector<std::string> axes() const override { return {"pipeline"}; }
-  void check(const train::RunConfig& config) const override {
-    TRIREME_CHECK(config.train.recompute != model::Recompute::kSelective,
-                  "train.recompute is \"selective\", and a ResNet has no parts to select from; set "
-                  "it to \"full\" or \"none\"");
-  }
+  void check(const train::RunConfig& config) const override { train::ChainModel::check(config); }
   std::vector<model::ParameterPlan> parameters(int tensor_ranks) const override {
     return chain_.parameters(tensor_ranks);
   }

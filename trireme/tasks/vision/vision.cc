@@ -51,7 +51,6 @@ class VisionTask : public train::Task {
     if (classes == 0) classes = found;
     TRIREME_CHECK(classes >= found, "model.classes is ", classes, " and ", data_name(), " has ",
                   found, "; set it to 0 or to at least that");
-    problem_.num_classes = classes;
     problem_.config.vit.image_size = problem_.shape.height;
     problem_.config.vit.channels = problem_.shape.channels;
     model().check_images();
@@ -84,8 +83,8 @@ class VisionTask : public train::Task {
   }
 
   std::string model_name() const override {
-    return concat(name_of(kImageFamilies, problem_.config.model.family), ", ", problem_.num_classes,
-                  " classes");
+    return concat(name_of(kImageFamilies, problem_.config.model.family), ", ",
+                  problem_.config.vit.classes, " classes");
   }
   std::string samples_name() const override {
     const auto [channels, height, width] = problem_.shape;
@@ -93,7 +92,7 @@ class VisionTask : public train::Task {
   }
   train::Throughput throughput() const override { return {.unit = "images"}; }
   std::vector<train::Metric> metrics() const override {
-    return ImageGoal::metrics(problem_.num_classes);
+    return ImageGoal::metrics(problem_.config.vit.classes);
   }
   train::MemoryKeys memory_keys() const override { return model().memory_keys(); }
 

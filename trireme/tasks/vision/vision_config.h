@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "trireme/base/bounds.h"
 #include "trireme/base/choice.h"
 #include "trireme/base/key.h"
 #include "trireme/model/vit/vit_config.h"
@@ -52,7 +53,7 @@ struct ImageDataConfig {
               kImageFormats)
   TRIREME_KEY(int64_t, image_size, 0, kMustStay,
               "height and width that images of any size are brought to; 0 = as they are",
-              Range{0, 16384})
+              Range{0, kMaxImageSize})
   TRIREME_KEY(Normalisation, normalise, Normalisation::kImageNet, kMustStay,
               "mean and deviation of the pixels: ImageNet's, or 0.5 each", kNormalisations)
   TRIREME_KEYS_END()
@@ -69,7 +70,7 @@ struct AugmentConfig {
               "image again",
               kRandomCrops)
   TRIREME_KEY(int64_t, padding, 4, kMustStay, "pixels that crop = \"shift\" moves an image by",
-              Range{0, 16384})
+              Range{0, kMaxImageSize})
   TRIREME_KEY(double, smallest_area, 0.08, kMustStay,
               "smallest part of an image that crop = \"resized\" keeps",
               Range{.minimum = 0, .maximum = 1, .above_minimum = true})

@@ -19,9 +19,6 @@
 namespace trireme::tasks::inline internal {
 namespace {
 
-// The hidden states that enter stage number `stage`.
-std::string hidden_edge(int stage) { return concat("hidden ", stage); }
-
 class VitStage : public train::StageModel {
  public:
   VitStage(std::unique_ptr<model::ImageTransformer> model, ImageGoal goal,
@@ -30,7 +27,7 @@ class VitStage : public train::StageModel {
         goal_(std::move(goal)),
         part_(request.part),
         dtype_(request.config.dtype()),
-        hidden_(hidden_edge(request.stage)) {}
+        hidden_(train::hidden_edge(request.stage)) {}
 
   torch::nn::Module& module() override { return model_->module(); }
   std::vector<parallel::Unit> units() const override { return model_->units(); }
@@ -135,8 +132,8 @@ class VitModel : public ImageModel {
   std::vector<train::StageEdges> edges(int num_stages) const override {
     std::vector<train::StageEdges> result;
     for (int stage = 0; stage < num_stages; ++stage) {
-      train::StageEdges edges{.inputs = {"label", stage == 0 ? "image" : hidden_edge(stage)},
-                              .outputs = {hidden_edge(stage + 1)}};
+      train::StageEdges edges{.inputs = {"label", stage == 0 ? "image" : train::hidden_edge(stage)},
+                              .outputs = {train::hidden_edge(stage + 1)}};
       if (stage + 1 == num_stages) edges.outputs = {"loss", "metrics"};
       result.push_back(std::move(edges));
     }
@@ -158,12 +155,10 @@ class VitModel : public ImageModel {
   }
 
   train::MemoryKeys memory_keys() const override {
-    const auto with_value = [](const char* key, int64_t value) {
-      return concat("model.", key, " (", value, ")");
-    };
-    return {.states = {with_value("layers", vit().layers), with_value("width", vit().width),
-                       with_value("ffn_width", vit().ffn_width)},
-            .activations = {concat("data.image_size (", vit().image_size, ")")}};
+    return {.states = {train::with_value("model.layers", vit().layers),
+                       train::with_value("model.width", vit().width),
+                       train::with_value("model.ffn_width", vit().ffn_width)},
+            .activations = {train::with_value("data.image_size", vit().image_size)}};
   }
 
  private:

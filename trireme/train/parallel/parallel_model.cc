@@ -99,6 +99,18 @@ std::vector<double> sums_of(const parallel::PipelineResult& result, size_t count
   return sums;
 }
 
+// The tensors that `list` names in the modules of all stages.
+template <typename Stages, typename List>
+std::vector<std::pair<std::string, at::Tensor>> tensors_of(const Stages& stages, List list) {
+  std::vector<std::pair<std::string, at::Tensor>> result;
+  for (const auto& stage : stages) {
+    for (const auto& item : list(stage.model->module())) {
+      result.emplace_back(item.key(), item.value());
+    }
+  }
+  return result;
+}
+
 }  // namespace
 
 ParallelModel::ParallelModel(const RunConfig& config, const mesh::DeviceMesh& mesh,
@@ -314,23 +326,11 @@ std::vector<double> ParallelModel::gradient_squares() const {
 }
 
 std::vector<std::pair<std::string, at::Tensor>> ParallelModel::parameters() const {
-  std::vector<std::pair<std::string, at::Tensor>> result;
-  for (const Stage& stage : stages_) {
-    for (const auto& item : stage.model->module().named_parameters()) {
-      result.emplace_back(item.key(), item.value());
-    }
-  }
-  return result;
+  return tensors_of(stages_, [](const auto& module) { return module.named_parameters(); });
 }
 
 std::vector<std::pair<std::string, at::Tensor>> ParallelModel::buffers() const {
-  std::vector<std::pair<std::string, at::Tensor>> result;
-  for (const Stage& stage : stages_) {
-    for (const auto& item : stage.model->module().named_buffers()) {
-      result.emplace_back(item.key(), item.value());
-    }
-  }
-  return result;
+  return tensors_of(stages_, [](const auto& module) { return module.named_buffers(); });
 }
 
 std::chrono::nanoseconds ParallelModel::communication_time() const {

@@ -37,6 +37,7 @@ std::vector<int> minority(const std::vector<std::string_view>& digests) {
 
 void check_replicas(std::span<const NamedTensor> tensors, comm::Communicator& group,
                     int world_rank) {
+  if (tensors.empty()) return;
   std::string mine;
   size_t length = 0;
   for (const auto& [name, tensor] : tensors) {
@@ -74,18 +75,15 @@ void check_replicas(const ParallelModel& model, bool sharded) {
       tensors.emplace_back(shard.name, shard.weights);
     }
     check_replicas(tensors, mesh.group("data"), world_rank);
-    tensors = model.buffers();
-    for (const char* axis : {"shard", "data", "context"}) {
-      check_replicas(tensors, mesh.group(axis), world_rank);
-    }
-    return;
+    tensors.clear();
+  } else {
+    tensors = model.parameters();
   }
-  tensors = model.parameters();
-  std::ranges::copy(model.buffers(), std::back_inserter(tensors));
+  std::vector<NamedTensor> on_data_ranks = tensors;
+  std::ranges::copy(model.buffers(), std::back_inserter(on_data_ranks));
   for (const char* axis : {"shard", "data", "context"}) {
-    check_replicas(tensors, mesh.group(axis), world_rank);
+    check_replicas(on_data_ranks, mesh.group(axis), world_rank);
   }
-  tensors = model.parameters();
   std::erase_if(tensors, [&](const NamedTensor& tensor) {
     const mesh::Layout& layout = model.layout_of(tensor.first);
     return layout.placements()[0].kind != mesh::Placement::Kind::kReplicated;

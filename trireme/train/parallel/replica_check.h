@@ -18,16 +18,16 @@ using NamedTensor = std::pair<std::string, at::Tensor>;
 
 // Compares checksums of `tensors`, which must be equal on every rank of the group. world_rank: this
 // rank's name in errors.
-// Comm:       16 bytes per tensor and a few more all-gathered
+// Comm:       16 bytes per tensor and a few more all-gathered; none without tensors
 // Collective: every rank of the group, with the same names
 // Throws:     Error on every rank when one differs from the others, with its rank, the first
 //             tensor, and what to do
 void check_replicas(std::span<const NamedTensor> tensors, comm::Communicator& group,
                     int world_rank);
 
-// Checks everything that must be equal on ranks of a mesh: whole parameters on all data ranks, or
-// with ZeRO-3 (`sharded`) each part on its replicas. Without ZeRO-3 also compares the parameters
-// that the tensor axis does not split over its ranks.
+// Checks everything that must be equal on ranks of a mesh: buffers and whole parameters on all data
+// ranks, or with ZeRO-3 (`sharded`) each parameter's part on its replicas. Without ZeRO-3 also
+// compares the parameters that the tensor axis does not split over its ranks.
 // Collective: every rank of the model's world
 void check_replicas(const ParallelModel& model, bool sharded);
 

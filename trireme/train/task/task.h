@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/base/error.h"
 #include "trireme/dataset/batch_loader.h"
 #include "trireme/dataset/source.h"
 #include "trireme/model/family/parts.h"
@@ -36,6 +37,9 @@ struct StageEdges {
   std::vector<std::string> inputs{};
   std::vector<std::string> outputs{};
 };
+
+// The name for the hidden state that enters stage number `stage`.
+inline std::string hidden_edge(int stage) { return concat("hidden ", stage); }
 
 struct StageInput {
   // Undefined for a name that is not among the stage's inputs.
@@ -93,6 +97,9 @@ struct MemoryKeys {
   std::vector<std::string> states;       // make the model smaller
   std::vector<std::string> activations;  // make a sample's activations smaller
 };
+inline std::string with_value(std::string_view key, int64_t value) {
+  return concat(key, " (", value, ")");
+}
 
 // A copy has the same values and shares the open data.
 class Task {
