@@ -1,0 +1,20 @@
+// A group of ranks that each have a device beside their host's memory, such as a GPU.
+#pragma once
+
+#include <memory>
+
+#include <c10/core/DeviceType.h>
+
+#include "trireme/comm/communicator.h"
+
+namespace trireme::comm {
+
+// Calls on tensors of `type` go over `device`, all others over `host`. Both have the same ranks in
+// the same order. The group promises of each what that one promises: its sums are in rank order if
+// the device's are. symmetric_empty() is the host's memory, as only that can be shared.
+// Throws: ConfigError from calls with tensors of both
+std::unique_ptr<Communicator> make_device_group(std::unique_ptr<Communicator> host,
+                                                std::unique_ptr<Communicator> device,
+                                                c10::DeviceType type);
+
+}  // namespace trireme::comm
