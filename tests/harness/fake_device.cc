@@ -1,5 +1,6 @@
 #include "tests/harness/fake_device.h"
 
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <map>
@@ -9,7 +10,8 @@
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/detail/HPUHooksInterface.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
@@ -26,9 +28,51 @@
 namespace trireme::harness {
 namespace {
 
-constexpr auto kType = c10::DeviceType::PrivateUse1;
+constexpr auto kType = c10::DeviceType::HPU;
 
 thread_local c10::DeviceIndex current_device = 0;
+
+}  // namespace
+}  // namespace trireme::harness
+
+// libtorch finds this by its name.
+namespace at {
+namespace {
+
+struct HPUHooks final : HPUHooksInterface {
+  explicit HPUHooks(HPUHooksArgs) {}
+  void init() const override {}
+  bool hasHPU() const override { return true; }
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(DeviceIndex) const override { return true; }
+  DeviceIndex deviceCount() const override { return trireme::harness::kNumFakeDevices; }
+  DeviceIndex getCurrentDevice() const override { return trireme::harness::current_device; }
+  void setCurrentDevice(DeviceIndex index) const override {
+    trireme::harness::current_device = index;
+  }
+  DeviceIndex exchangeDevice(DeviceIndex index) const override {
+    return std::exchange(trireme::harness::current_device, index);
+  }
+  DeviceIndex maybeExchangeDevice(DeviceIndex index) const override {
+    return std::exchange(trireme::harness::current_device, index);
+  }
+  const Generator& getDefaultGenerator(DeviceIndex) const override {
+    return detail::getDefaultCPUGenerator();
+  }
+  Allocator* getPinnedMemoryAllocator() const override {
+    return c10::GetAllocator(at::kCPU);  // nothing to pin
+  }
+};
+
+}  // namespace
+REGISTER_HPU_HOOKS(HPUHooks)
+}  // namespace at
+
+namespace trireme::harness {
+namespace {
+
+std::atomic<int64_t> num_operators = 0;
 
 // Addresses of the device, which nothing may touch, and the memory behind them.
 class Arena {
@@ -124,25 +168,7 @@ struct FakeGuard final : c10::impl::DeviceGuardImplInterface {
   void synchronizeDevice(const c10::DeviceIndex) const override {}
   void recordDataPtrOnStream(const c10::DataPtr&, const c10::Stream&) const override {}
 };
-C10_REGISTER_GUARD_IMPL(PrivateUse1, FakeGuard)
-
-struct FakeHooks final : at::PrivateUse1HooksInterface {
-  bool isBuilt() const override { return true; }
-  bool isAvailable() const override { return true; }
-  bool hasPrimaryContext(at::DeviceIndex) const override { return true; }
-  at::DeviceIndex deviceCount() const override { return kNumFakeDevices; }
-  at::DeviceIndex getCurrentDevice() const override { return current_device; }
-  void setCurrentDevice(at::DeviceIndex index) const override { current_device = index; }
-  at::DeviceIndex exchangeDevice(at::DeviceIndex index) const override {
-    return std::exchange(current_device, index);
-  }
-  at::DeviceIndex maybeExchangeDevice(at::DeviceIndex index) const override {
-    return std::exchange(current_device, index);
-  }
-  at::Allocator* getPinnedMemoryAllocator() const override {
-    return c10::GetAllocator(at::kCPU);  // nothing to pin
-  }
-};
+C10_REGISTER_GUARD_IMPL(HPU, FakeGuard)
 
 at::Tensor empty_on_device(at::IntArrayRef sizes, at::ScalarType dtype, at::Device device) {
   const c10::impl::VirtualGuardImpl guard(kType);
@@ -155,7 +181,7 @@ at::Tensor empty_on_device(at::IntArrayRef sizes, at::ScalarType dtype, at::Devi
       allocator.allocate(static_cast<size_t>(num_bytes)), &allocator, /*resizable=*/true));
   guard.exchangeDevice(before);
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::HPU),
       c10::scalarTypeToTypeMeta(dtype));
   tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
   return tensor;
@@ -197,8 +223,19 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& target, bool) {
   return target;
 }
 
+// A larger size gets new memory; only outputs without values are resized.
+const at::Tensor& resize(const at::Tensor& self, c10::SymIntArrayRef sizes,
+                         std::optional<at::MemoryFormat>) {
+  const at::IntArrayRef shape = C10_AS_INTARRAYREF_SLOW(sizes);
+  if (self.sizes() == shape) return self;
+  const at::Tensor fresh = empty_on_device(shape, self.scalar_type(), self.device());
+  self.unsafeGetTensorImpl()->set_storage_keep_dtype(fresh.storage());
+  self.unsafeGetTensorImpl()->set_sizes_contiguous(shape);
+  return self;
+}
+
 at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& target) {
-  TORCH_CHECK(self.sizes() == target.sizes(), "the fake device resizes nothing");
+  resize(target, self.sym_sizes(), std::nullopt);
   return copy_from(self, target, false);
 }
 
@@ -248,18 +285,20 @@ void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::impl::VirtualGuardImpl guard(kType);
   const bool is_host = own.is_cpu();
   const at::Device before = is_host ? guard.getDevice() : guard.exchangeDevice(own);
+  ++num_operators;
   at::native::cpu_fallback(op, stack);
   guard.exchangeDevice(before);
 }
 
-TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
+TORCH_LIBRARY_IMPL(_, HPU, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
 }
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TORCH_LIBRARY_IMPL(aten, HPU, m) {
   m.impl("empty.memory_format", TORCH_FN(empty));
   m.impl("empty_strided", TORCH_FN(empty_strided));
   m.impl("_copy_from", TORCH_FN(copy_from));
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
+  m.impl("resize_", TORCH_FN(resize));
   m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
   m.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage));
   m.impl("as_strided", TORCH_FN(as_strided));
@@ -267,10 +306,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_reshape_alias", TORCH_FN(reshape_alias));
 }
 
-bool register_device() {
-  c10::register_privateuse1_backend("fake");
+bool register_allocator() {
   c10::SetAllocator(kType, &allocator);
-  at::RegisterPrivateUse1HooksInterface(new FakeHooks);
   return true;
 }
 
@@ -345,10 +382,12 @@ class FakeDeviceGroup final : public comm::Communicator {
 }  // namespace
 
 at::Device fake_device(int index) {
-  static const bool is_registered = register_device();
+  static const bool is_registered = register_allocator();
   TRIREME_ASSERT(is_registered && index >= 0 && index < kNumFakeDevices, "fake device ", index);
   return {kType, static_cast<c10::DeviceIndex>(index)};
 }
+
+int64_t num_device_operators() { return num_operators; }
 
 at::Tensor seen_by_host(const at::Tensor& tensor) {
   if (tensor.numel() == 0) {

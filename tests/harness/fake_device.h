@@ -1,5 +1,5 @@
-// An accelerator for machines without one: libtorch's PrivateUse1 device type, named "fake". Its
-// operators run on the host. As with a GPU, the host cannot read its memory (a kernel that tries is
+// An accelerator for machines without one. It takes the place of libtorch's device type "hpu", which
+// its CPU build names and does not implement. Its operators run on the host. As with a GPU, the host cannot read its memory (a kernel that tries is
 // killed by SIGSEGV), a tensor of the host is refused beside one of the device, and backward runs
 // on a thread of the device. Its calls are synchronous.
 #pragma once
@@ -18,6 +18,9 @@ inline constexpr int kNumFakeDevices = 8;
 // Fake device number `index`. Ranks that are threads of one process need one each, as their
 // backward would otherwise share a thread.
 at::Device fake_device(int index);
+
+// So far, on all fake devices; without those that make tensors, views and copies.
+int64_t num_device_operators();
 
 // The tensor's own memory as the host sees it.
 at::Tensor seen_by_host(const at::Tensor& tensor);

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/harness/fake_device.h"
 #include "tests/harness/one_thread.h"
 #include "tests/harness/ranks.h"
 #include "tests/harness/temporary_folder.h"
@@ -23,7 +24,8 @@ class SmallRun : public ::testing::Test {
  protected:
   // Trains on `num_ranks` threads; asks to stop once step `stop_after` - 1 is done (0: never). When
   // its checkpoint is due the run ends with that, otherwise with the next step.
-  Outcome run(const RunConfig& config, int num_ranks, int64_t stop_after = 0) {
+  Outcome run(const RunConfig& config, int num_ranks, int64_t stop_after = 0,
+              bool on_devices = false) {
     std::atomic<bool> stop = false;
     struct Observer : TrainObserver {
       std::function<void(int64_t)> step;
@@ -34,12 +36,23 @@ class SmallRun : public ::testing::Test {
     observer.step = [&](int64_t done) { stop = stop_after > 0 && done >= stop_after - 1; };
     std::atomic<Outcome> outcome = Outcome::kFinished;
     TrainObserver silent;
-    harness::run_ranks(num_ranks, [&](comm::Communicator& world) {
-      Trainer trainer(config, world, world.rank() == 0 ? observer : silent);
+    const auto train = [&](comm::Communicator& world, at::Device device) {
+      RunConfig mine = config;
+      mine.device = device;
+      Trainer trainer(mine, world, world.rank() == 0 ? observer : silent);
       outcome = trainer.run(stop);
-    });
+    };
+    if (on_devices) {
+      harness::run_device_ranks(num_ranks, train);
+    } else {
+      harness::run_ranks(num_ranks, [&](comm::Communicator& world) { train(world, at::kCPU); });
+    }
     findings_ = observer.findings;
     return outcome;
+  }
+  // The same with a fake device for each rank.
+  Outcome run_on_devices(const RunConfig& config, int num_ranks, int64_t stop_after = 0) {
+    return run(config, num_ranks, stop_after, /*on_devices=*/true);
   }
 
   // The lines of metrics.jsonl of the run in folder_ / run.

@@ -29,7 +29,7 @@ TokenBatch BatchMaker::make(int64_t B, int64_t T, parallel::AttentionReach reach
                             const std::optional<TrainingPlace>& training) const {
   TokenBatch batch{.B = B, .causal = reach.causal, .documents_BT = std::move(reach.documents_BT)};
   batch.context = context_of(T);
-  batch.positions_T = batch.context ? batch.context->positions()
+  batch.positions_T = batch.context ? batch.context->positions().to(device)
                                     : at::arange(T, at::device(device).dtype(at::kLong));
   batch.T = batch.positions_T.numel();
   if (training && dropout_ > 0) batch.dropout = dropout_draw(batch, *training);

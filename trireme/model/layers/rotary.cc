@@ -110,6 +110,11 @@ RotaryTable::RotaryTable(int64_t sequence_length, int64_t head_width, double bas
   sin_TH = angle.sin().to(kept);
 }
 
+void RotaryTable::move_to(at::Device device) {
+  cos_TH = cos_TH.to(device);
+  sin_TH = sin_TH.to(device);
+}
+
 at::Tensor apply_rotary(const at::Tensor& x_BTD, const at::Tensor& cos_TH,
                         const at::Tensor& sin_TH) {
   TRIREME_ASSERT(x_BTD.dim() == 3 && x_BTD.size(2) % (2 * cos_TH.size(1)) == 0, "rotary of width ",

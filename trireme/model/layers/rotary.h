@@ -9,6 +9,7 @@ namespace trireme::model::inline internal {
 // Cosines and sines of positions 0 to T-1. Computed in fp64, kept in fp32 or fp64.
 struct RotaryTable {
   RotaryTable(int64_t sequence_length, int64_t head_width, double base, at::ScalarType dtype);
+  void move_to(at::Device device);
 
   at::Tensor cos_TH;  // [T, H/2]
   at::Tensor sin_TH;  // [T, H/2]

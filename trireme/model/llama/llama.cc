@@ -46,6 +46,7 @@ Llama::Llama(const ModelConfig& config, const ModelAxes& axes, const ModelPart& 
 }
 
 void Llama::complete(TokenBatch& batch) const {
+  rotary_.move_to(batch.positions_T.device());
   batch.cos_TH = rotary_.cos_TH.index_select(0, batch.positions_T);
   batch.sin_TH = rotary_.sin_TH.index_select(0, batch.positions_T);
 }

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
 #include "trireme/base/bounds.h"
@@ -101,6 +102,9 @@ struct RunConfig {
   CheckpointConfig checkpoint;
   OutputConfig output;
   ResumeConfig resume;
+
+  // Where this rank computes: what rank_device() (run/device.h) makes of train.device.
+  at::Device device = at::kCPU;
 
   // Samples that all ranks read in one forward. Valid after resolve(), like what follows.
   int64_t sequences_per_forward() const { return train.micro_batch * parallel.data; }

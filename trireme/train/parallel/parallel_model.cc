@@ -62,9 +62,11 @@ parallel::DdpOptions ddp_options(const RunConfig& config, const StageModel& mode
           .measure_squares = config.train.measure_noise};
 }
 
-parallel::Feed feed_of(const std::vector<dataset::Batch>& batches) {
-  return [&batches](const std::string& edge, int64_t microbatch) {
-    return batches[static_cast<size_t>(microbatch)][edge];
+// A batch in pinned memory is copied while the host goes on.
+parallel::Feed feed_of(const std::vector<dataset::Batch>& batches, at::Device device) {
+  return [&batches, device](const std::string& edge, int64_t microbatch) {
+    const at::Tensor& tensor = batches[static_cast<size_t>(microbatch)][edge];
+    return tensor.defined() ? tensor.to(device, /*non_blocking=*/true) : tensor;
   };
 }
 
@@ -181,6 +183,7 @@ void ParallelModel::add_stage(int number, const model::ModelAxes& axes,
   Stage stage;
   stage.number = number;
   stage.model = config_.task->make_stage({config_, axes, layout_.part(number), number});
+  stage.model->module().to(config_.device);
   const auto outer_layout = [this](const std::string& name) {
     return std::pair(layout_of(name), mesh_.coordinate("tensor"));
   };
@@ -240,7 +243,9 @@ parallel::PipelineExecutor& ParallelModel::executor(int64_t num_microbatches) {
     }
   }
   parallel::PipelineOptions options{
-      .fed = inputs_of_batch(config_.task->edges(layout_.num_stages())), .deferred = &deferred_};
+      .fed = inputs_of_batch(config_.task->edges(layout_.num_stages())),
+      .deferred = &deferred_,
+      .device = config_.device};
   options.around_backward = [this, split](int number, int64_t microbatch,
                                           const std::function<void()>& work) {
     parallel::DistributedDataParallel& ddp = *find_stage(number)->ddp;
@@ -281,7 +286,7 @@ std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::B
   parallel::PipelineExecutor& pipeline = executor(std::ssize(batches));
   window_.begin_ns = monotonic_ns();
   parallel::PipelineResult result =
-      pipeline.run(feed_of(batches), scale / static_cast<double>(global_count_));
+      pipeline.run(feed_of(batches, config_.device), scale / static_cast<double>(global_count_));
   window_.end_ns = monotonic_ns();
   profile_ = std::move(result.profile);
   return sums_of(result, batches.size(), num_sums_);
@@ -289,8 +294,8 @@ std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::B
 
 std::vector<double> ParallelModel::evaluate(const std::vector<dataset::Batch>& batches) {
   places_.clear();
-  return sums_of(executor(std::ssize(batches)).evaluate(feed_of(batches)), batches.size(),
-                 num_sums_);
+  return sums_of(executor(std::ssize(batches)).evaluate(feed_of(batches, config_.device)),
+                 batches.size(), num_sums_);
 }
 
 std::vector<double> ParallelModel::num_terms(const std::vector<dataset::Batch>& batches) const {
