@@ -16,6 +16,7 @@
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/set_native.h>
+#include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <sys/mman.h>
@@ -265,6 +266,30 @@ at::Tensor reshape_alias(const at::Tensor& self, c10::SymIntArrayRef sizes,
                                     C10_AS_INTARRAYREF_SLOW(strides));
 }
 
+at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
+                       const std::optional<at::Tensor>& bias, c10::SymIntArrayRef stride,
+                       c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation, bool transposed,
+                       c10::SymIntArrayRef output_padding, c10::SymInt groups) {
+  const auto host_bias =
+      bias && bias->defined() ? std::optional(seen_by_host(*bias)) : std::nullopt;
+  return at::convolution_symint(seen_by_host(input), seen_by_host(weight), host_bias, stride,
+                                padding, dilation, transposed, output_padding, groups)
+      .to(input.device());
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
+    const at::Tensor& grad, const at::Tensor& input, const at::Tensor& weight,
+    c10::SymIntArrayRef stride, c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation,
+    bool transposed, c10::SymIntArrayRef output_padding, c10::SymInt groups,
+    std::array<bool, 3> mask) {
+  const auto [a, b, c] =
+      at::convolution_backward_symint(seen_by_host(grad), seen_by_host(input), seen_by_host(weight),
+                                      c10::SymIntArrayRef{weight.sym_size(0)}, stride, padding,
+                                      dilation, transposed, output_padding, groups, mask);
+  const auto back = [&](const at::Tensor& t) { return t.defined() ? t.to(input.device()) : t; };
+  return {back(a), back(b), back(c)};
+}
+
 // A GPU's kernels take tensors of one device, and numbers of the host.
 void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t num_arguments = op.schema().arguments().size();
@@ -301,7 +326,10 @@ TORCH_LIBRARY_IMPL(aten, HPU, m) {
   m.impl("resize_", TORCH_FN(resize));
   m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
   m.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage));
+  m.impl("convolution_overrideable", TORCH_FN(convolution));
+  m.impl("convolution_backward_overrideable", TORCH_FN(convolution_backward));
   m.impl("as_strided", TORCH_FN(as_strided));
+  m.impl("unfold", TORCH_FN(at::native::unfold));
   m.impl("view", TORCH_FN(view));
   m.impl("_reshape_alias", TORCH_FN(reshape_alias));
 }

@@ -40,9 +40,8 @@ TokenBatch BatchMaker::make(int64_t B, int64_t T, parallel::AttentionReach reach
 std::shared_ptr<const DropoutDraw> BatchMaker::dropout_draw(const TokenBatch& batch,
                                                             const TrainingPlace& place) const {
   const at::Tensor sequences_B =
-      at::arange(place.first_sample, place.first_sample + batch.B, at::kLong);
-  at::Tensor rows_S =
-      (sequences_B.unsqueeze(1) * sequence_length_ + batch.positions_T.cpu()).flatten();
+      at::arange(place.first_sample, place.first_sample + batch.B, batch.positions_T.options());
+  at::Tensor rows_S = (sequences_B.unsqueeze(1) * sequence_length_ + batch.positions_T).flatten();
   if (axes_.tensor.sequence) {
     const mesh::Range own = axes_.tensor.own_rows(rows_S.numel());
     rows_S = rows_S.narrow(0, own.offset, own.size);

@@ -84,17 +84,33 @@ at::Tensor drop_by_kernel(const at::Tensor& x, const at::Tensor& residual, const
   return out;
 }
 
-// For any device and dtype. Computes in at least fp32. The mask is drawn on the CPU.
-at::Tensor composed_drop(const at::Tensor& x, const at::Tensor& residual, const Mask& mask) {
-  const int64_t width = x.size(-1);
-  const at::Tensor keep = at::empty(x.sizes(), at::kBool);
+at::Tensor keep_on_host(const Mask& mask, int64_t width) {
+  const at::Tensor keep = at::empty({mask.rows_S.numel(), width}, at::kBool);
   auto* keep_data = keep.mutable_data_ptr<bool>();
   const uint32_t threshold = mask.threshold();
   for_each_row(mask, width, [&](int64_t row, const uint32_t* words) {
     for (int64_t i = 0; i < width; ++i) keep_data[row * width + i] = words[i] >= threshold;
   });
+  return keep;
+}
+
+// The same mask as of the host, by the device. Words are kept in int64.
+at::Tensor keep_on_device(const Mask& mask, int64_t width) {
+  const int64_t blocks = (width + 3) / 4;
+  const at::Tensor index_SB =
+      mask.rows_S.unsqueeze(1) * blocks + at::arange(blocks, mask.rows_S.options());
+  const at::Tensor words = random_words(mask.key, index_SB).flatten(1).narrow(1, 0, width);
+  return words.ge(static_cast<int64_t>(mask.threshold()));
+}
+
+// For any device and dtype. Computes in at least fp32.
+at::Tensor composed_drop(const at::Tensor& x, const at::Tensor& residual, const Mask& mask) {
+  const int64_t width = x.size(-1);
+  const at::Tensor keep =
+      (mask.rows_S.is_cpu() ? keep_on_host(mask, width) : keep_on_device(mask, width))
+          .view(x.sizes());
   const at::Tensor scaled = x.to(at::promote_types(x.scalar_type(), at::kFloat)) * mask.scale();
-  const at::Tensor left = at::where(keep.to(x.device()), scaled, 0);
+  const at::Tensor left = at::where(keep, scaled, 0);
   return (residual.defined() ? left + residual : left).to(x.scalar_type());
 }
 
