@@ -4,12 +4,45 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/ATen.h>
+
 #include "trireme/base/error.h"
 
 namespace trireme::comm {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
+
+// A message that is copied to its device when it has arrived.
+class StagedRecv final : public Work {
+ public:
+  StagedRecv(WorkPtr work, at::Tensor copy, at::Tensor target)
+      : work_(std::move(work)), copy_(std::move(copy)), target_(std::move(target)) {}
+
+  void wait() override {
+    work_->wait();
+    finish();
+  }
+  bool wait_for(std::chrono::milliseconds limit) override {
+    const bool is_done = work_->wait_for(limit);
+    if (is_done) finish();
+    return is_done;
+  }
+  bool poll() override { return work_->poll(); }
+  void abort() override { work_->abort(); }
+  int source() const override { return work_->source(); }
+
+ private:
+  void finish() {
+    if (!copy_.defined()) return;
+    target_.detach().copy_(copy_, /*non_blocking=*/true);
+    copy_.reset();
+  }
+
+  WorkPtr work_;
+  at::Tensor copy_;
+  at::Tensor target_;
+};
 
 class DeviceGroup final : public Communicator {
  public:
@@ -52,14 +85,20 @@ class DeviceGroup final : public Communicator {
     return of(output, inputs).scatter(std::move(output), std::move(inputs), root, options);
   }
   WorkPtr send(at::Tensor data, int peer, Options options) override {
-    return of(data).send(std::move(data), peer, options);
+    return host_->send(data.defined() ? data.to(at::kCPU) : data, peer, options);
   }
   WorkPtr recv(at::Tensor data, int peer, Options options) override {
-    return of(data).recv(std::move(data), peer, options);
+    if (&of(data) == host_.get()) return host_->recv(std::move(data), peer, options);
+    const at::Tensor copy =
+        at::empty(data.sizes(), data.options().device(at::kCPU).pinned_memory(true));
+    auto work = std::make_shared<StagedRecv>(host_->recv(copy, peer, options), copy, data);
+    if (!options.background) work->wait();
+    return work;
   }
   LoanPtr borrow(at::IntArrayRef sizes, at::TensorOptions dtype, int peer,
                  Options options) override {
-    return of(dtype.device()).borrow(sizes, dtype, peer, options);
+    return dtype.device().is_cpu() ? host_->borrow(sizes, dtype, peer, options)
+                                   : Communicator::borrow(sizes, dtype, peer, options);
   }
   WorkPtr barrier(Options options) override { return host_->barrier(options); }
 

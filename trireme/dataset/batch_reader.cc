@@ -4,6 +4,8 @@
 #include <memory>
 #include <utility>
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 namespace trireme::dataset {
 
 using Clock = std::chrono::steady_clock;
@@ -25,15 +27,15 @@ BatchReader::~BatchReader() {
 
 Batch BatchReader::read(int64_t step, int64_t index) {
   const auto start = Clock::now();
+  const int64_t number = step * loader_.num_microbatches() + index;
   if (workers_.empty()) {
-    Batch batch = loader_.microbatch(step, index);
+    Batch batch = load(number);
     waiting_ += Clock::now() - start;
     return batch;
   }
   std::shared_ptr<Slot> slot;
   {
     std::unique_lock lock(mutex_);
-    const int64_t number = step * loader_.num_microbatches() + index;
     if (slots_.empty() || slots_.front()->number != number) restart(number);
     slot = slots_.front();
     changed_.wait(lock, [&] { return slot->is_done; });
@@ -69,7 +71,18 @@ void BatchReader::add_slot() {
   slots_.push_back(std::make_shared<Slot>(Slot{.number = next_number_++}));
 }
 
+Batch BatchReader::load(int64_t number) {
+  const int64_t M = loader_.num_microbatches();
+  Batch batch = loader_.microbatch(number / M, number % M);
+  if (options_.device.is_cpu()) return batch;
+  for (auto& [name, tensor] : batch.tensors) tensor = tensor.pin_memory();
+  return batch;
+}
+
 void BatchReader::work() {
+  if (!options_.device.is_cpu()) {  // pinned memory belongs to a thread's device
+    c10::impl::VirtualGuardImpl(options_.device.type()).setDevice(options_.device);
+  }
   std::unique_lock lock(mutex_);
   const auto untaken = [this] {
     return std::ranges::find(slots_, false, [](const auto& slot) { return slot->is_taken; });
@@ -80,11 +93,10 @@ void BatchReader::work() {
     const std::shared_ptr<Slot> slot = *untaken();
     slot->is_taken = true;
     lock.unlock();
-    const int64_t M = loader_.num_microbatches();
     std::optional<Batch> batch;
     std::exception_ptr error;
     try {
-      batch = loader_.microbatch(slot->number / M, slot->number % M);
+      batch = load(slot->number);
     } catch (...) {
       error = std::current_exception();
     }

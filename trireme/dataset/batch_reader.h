@@ -20,6 +20,9 @@ struct BatchReaderOptions {
   int num_workers = 0;    // threads that read ahead; 0: none, the caller reads
   int64_t num_ahead = 2;  // microbatches per worker that are read or being read, at most
   int64_t num_steps = 0;  // the run's; nothing is read ahead beyond
+  // Where batches will be copied: unless it is the CPU, into memory from which its copies run in
+  // the background.
+  at::Device device = at::kCPU;
 };
 
 // Microbatches of a loader in their order: index 0, 1, … of a step, then the next step's. Another
@@ -54,6 +57,7 @@ class BatchReader {
     std::exception_ptr error{};
   };
 
+  Batch load(int64_t number);
   void work();
   void restart(int64_t number);
   void refill();

@@ -53,7 +53,7 @@ void TensorChannel::issue(const at::Tensor& data, int peer, int tag) {
 }
 
 void TensorChannel::send(const std::vector<EdgeTensor>& tensors, int peer, int tag) {
-  issue(header_of(tensors).to(device_), peer, tag);
+  issue(header_of(tensors), peer, tag);
   for (const EdgeTensor& tensor : tensors) {
     ++tag;
     if (tensor.value.defined() && tensor.value.numel() > 0)
@@ -65,7 +65,7 @@ void TensorChannel::start_recv(size_t num_tensors, int peer, int tag) {
   Incoming incoming{
       .peer = peer, .tag = tag, .header = {}, .header_work = {}, .tensors = {}, .works = {}};
   incoming.header = at::empty({static_cast<int64_t>(num_tensors), kHeaderWords},
-                              at::TensorOptions(device_).dtype(at::kLong));
+                              at::TensorOptions().dtype(at::kLong));
   comm::Options options = options_;
   options.tag = tag;
   incoming.header_work = group_.recv(incoming.header, peer, options);
@@ -75,11 +75,10 @@ void TensorChannel::start_recv(size_t num_tensors, int peer, int tag) {
 // The header has arrived: posts the tensors' recvs.
 void TensorChannel::post(Incoming& incoming) {
   incoming.header_work->wait();
-  const at::Tensor header = incoming.header.to(at::kCPU);
-  const auto* words = header.const_data_ptr<int64_t>();
+  const auto* words = incoming.header.const_data_ptr<int64_t>();
   comm::Options options = options_;
   options.tag = incoming.tag;
-  for (int64_t i = 0; i < header.size(0); ++i) {
+  for (int64_t i = 0; i < incoming.header.size(0); ++i) {
     ++options.tag;
     incoming.tensors.push_back(from_header(words + i * kHeaderWords, device_));
     const at::Tensor& value = incoming.tensors.back().value;

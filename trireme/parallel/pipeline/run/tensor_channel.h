@@ -23,7 +23,8 @@ struct EdgeTensor {
 // Thread safety: one thread. Two ranks' lists are received in the order in which they are sent.
 class TensorChannel {
  public:
-  // `group` must outlive it. A timeout of zero means the group's.
+  // `group` must outlive it, and takes tensors of the host (headers) and of `device`. A timeout of
+  // zero means the group's.
   TensorChannel(comm::Communicator& group, std::chrono::milliseconds timeout, at::Device device);
 
   // The tags from `tag` to `tag` + tensors.size() belong to this list only.
