@@ -99,11 +99,12 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
              static_cast<double>(num_steps_ * batch) / static_cast<double>(summary.num_samples),
              static_cast<long long>(num_steps_)));
   print_line(
-      format("layout  %d ranks x %d threads, %s; batch %lld %s %lld ranks x %lld "
+      format("layout  %d ranks x %d threads%s, %s; batch %lld %s %lld ranks x %lld "
              "microbatches x %lld",
-             summary.num_ranks, summary.num_threads, train::describe_layout(config).c_str(),
-             static_cast<long long>(batch), config.is_even() ? "=" : "within",
-             static_cast<long long>(config.parallel.data),
+             summary.num_ranks, summary.num_threads,
+             summary.device.is_cpu() ? "" : concat(" on ", summary.device.type()).c_str(),
+             train::describe_layout(config).c_str(), static_cast<long long>(batch),
+             config.is_even() ? "=" : "within", static_cast<long long>(config.parallel.data),
              static_cast<long long>(summary.microbatches_per_step),
              static_cast<long long>(config.train.micro_batch)));
   if (summary.tensor_crosses_hosts) {
@@ -138,6 +139,7 @@ void Console::on_step(const train::StepMetrics& metrics) {
              static_cast<long long>(metrics.step), static_cast<long long>(num_steps_), metrics.loss,
              human_count(metrics.units_per_second).c_str(), metrics.unit.c_str(),
              human_duration(left).c_str(), metrics.grad_norm, metrics.learning_rate);
+  if (metrics.mfu) line += format("  mfu %.0f %%", 100 * *metrics.mfu);
   if (metrics.validation_loss) {
     line += format("  validation %.4f", *metrics.validation_loss);
     for (const auto& [name, value] : metrics.validation_others) {

@@ -4,13 +4,16 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/Parallel.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "trireme/base/error.h"
 #include "trireme/base/random/entropy.h"
@@ -18,10 +21,13 @@
 #include "trireme/cli/console.h"
 #include "trireme/cli/number_range.h"
 #include "trireme/cli/printable.h"
+#include "trireme/comm/c10d/nccl_group.h"
+#include "trireme/comm/device_group.h"
 #include "trireme/comm/recorder/recorder.h"
 #include "trireme/comm/rendezvous/rendezvous.h"
 #include "trireme/comm/shared/thread_group.h"
 #include "trireme/launch/local_ranks.h"
+#include "trireme/train/run/device.h"
 #include "trireme/train/run/inputs.h"
 #include "trireme/train/trainer.h"
 
@@ -74,7 +80,7 @@ class RecordedRank : public Base {
 
 // Runs one rank. On SIGTERM, SIGINT and SIGHUP (unless ignored, as under nohup) finishes its step.
 int train_rank(train::RunConfig config, comm::Communicator& world, comm::Recorder& recorder,
-               const train::ProfileOptions& profile) {
+               const train::ProfileOptions& profile, int num_local_ranks) {
   for (int signal : {SIGTERM, SIGINT, SIGHUP}) {
     if (!launch::is_ignored(signal)) std::signal(signal, [](int) { stop_requested = true; });
   }
@@ -83,6 +89,8 @@ int train_rank(train::RunConfig config, comm::Communicator& world, comm::Recorde
   RecordedRank<Console> console(recorder);
   RecordedRank<train::TrainObserver> silent(recorder);
   train::TrainObserver& printer = console;
+  const std::string note = train::note_of_device(config, num_local_ranks);
+  if (world.rank() == 0 && !note.empty()) console.on_finding("device  " + note);
   train::Trainer trainer(config, world, world.rank() == 0 ? printer : silent, profile);
   const train::Outcome outcome = trainer.run(stop_requested);
   if (world.rank() == 0) console.on_end(outcome);
@@ -137,6 +145,30 @@ train::ProfileOptions profile_options(const TrainArguments& arguments) {
   return {.num_steps = arguments.profile_steps, .warmup_steps = arguments.profile_warmup};
 }
 
+// `host` with NCCL beside it when ranks compute on GPUs. make_nccl: a group of the same ranks.
+std::unique_ptr<comm::Communicator> with_gpus(
+    std::unique_ptr<comm::Communicator> host, const train::RunConfig& config,
+    comm::GroupOptions options,
+    const std::function<std::unique_ptr<comm::Communicator>(const comm::GroupOptions&)>&
+        make_nccl) {
+  train::check_same_device(config.device, *host);
+  if (config.device.is_cpu()) return host;
+  train::use_device(config);
+  options.name += "@cuda";
+  auto gpus = make_nccl(options);
+  return comm::make_device_group(std::move(host), std::move(gpus), config.device.type());
+}
+
+// One rank that no launcher has started, without a network.
+std::unique_ptr<comm::Communicator> connect_alone(const train::RunConfig& config,
+                                                  const comm::GroupOptions& options) {
+  return with_gpus(std::move(comm::make_thread_group(1, options).front()), config, options,
+                   [](const comm::GroupOptions& gpu) {
+                     return comm::make_nccl_group(c10::make_intrusive<c10d::HashStore>(), 0, 1,
+                                                  {.name = gpu.name, .timeout = gpu.timeout});
+                   });
+}
+
 int train(const TrainArguments& arguments) {
   const std::vector<train::Override> overrides = parse_overrides(arguments.overrides);
   train::RunConfig config =
@@ -157,8 +189,8 @@ int train(const TrainArguments& arguments) {
   if (!launched) {
     const comm::GroupOptions options = group_options(config, {}, unique_name());
     profile.recorder = options.recorder;
-    return train_rank(config, *comm::make_thread_group(1, options).front(), *options.recorder,
-                      profile);
+    config.device = train::rank_device(config.train.device, 0, 1);
+    return train_rank(config, *connect_alone(config, options), *options.recorder, profile, 1);
   }
   const comm::WorldInfo info = comm::world_info();
   TRIREME_CHECK(!arguments.ranks_given || arguments.num_ranks == info.size, "--ranks is ",
@@ -175,8 +207,11 @@ int train(const TrainArguments& arguments) {
   const comm::GroupOptions options = group_options(config, info, meeting);
   options.recorder->name_job(rendezvous.job(transport));
   profile.recorder = options.recorder;
-  const auto world = rendezvous.connect(transport, options);
-  return train_rank(config, *world, *options.recorder, profile);
+  config.device = train::rank_device(config.train.device, info.local_rank, info.local_size);
+  const auto world =
+      with_gpus(rendezvous.connect(transport, options), config, options,
+                [&](const comm::GroupOptions& gpus) { return rendezvous.connect("nccl", gpus); });
+  return train_rank(config, *world, *options.recorder, profile, info.local_size);
 }
 
 }  // namespace

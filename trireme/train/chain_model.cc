@@ -240,6 +240,13 @@ std::vector<parallel::LayerCost> ChainModel::layer_costs(const RunConfig& config
   return costs;
 }
 
+// Backward computes two products for each of forward's.
+double ChainModel::flops() const {
+  double forward = 0;
+  for (const Outline::Link& link : outline().links) forward += link.cost.flops;
+  return 3 * forward;
+}
+
 std::vector<StageEdges> ChainModel::edges(int num_stages, const ChainGoal& goal) const {
   std::vector<StageEdges> result;
   for (int stage = 0; stage < num_stages; ++stage) {

@@ -84,6 +84,7 @@ class ChainModel {
   std::vector<model::ParameterPlan> parameters(int tensor_ranks) const;
   int64_t num_parameters() const;
   std::vector<parallel::LayerCost> layer_costs(const RunConfig& config) const;
+  double flops() const;  // of Throughput; 0 where the links state none
   std::vector<StageEdges> edges(int num_stages, const ChainGoal& goal) const;
   // Whether a link has a model::BatchNorm.
   bool has_batch_norm() const;

@@ -63,6 +63,7 @@ class ChainTask : public Task {
   std::unique_ptr<StageModel> make_stage(const StageRequest& request) const override {
     return model_.make_stage(request, goal());
   }
+  Throughput throughput() const override { return {.flops = model_.flops()}; }
   bool has_batch_norm() const override { return model_.has_batch_norm(); }
   void check(const RunConfig& config) const override { ChainModel::check(config); }
   std::string model_name() const override { return "chain of " + model_.name(); }

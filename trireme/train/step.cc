@@ -17,6 +17,7 @@
 #include "trireme/train/numerics/gradient_norm.h"
 #include "trireme/train/numerics/learning_rate.h"
 #include "trireme/train/numerics/loss_sum.h"
+#include "trireme/train/run/device.h"
 
 namespace trireme::train::inline internal {
 namespace {
@@ -38,27 +39,32 @@ struct Report {
   double leave = 0;
   double microbatch_squares = 0;  // see DistributedDataParallel
   double data_seconds = 0;
+  double peak_device_bytes = 0;
 };
 
 // Returns the sum of all ranks' microbatch_squares.
 double add_reports(comm::Communicator& world, const Report& mine, StepResult& result) {
-  constexpr size_t kNumbers = 6;
+  constexpr size_t kNumbers = 7;
   const std::vector<double> all =
       gather(world, {mine.communication_seconds, mine.step_seconds, mine.peak_rss, mine.leave,
-                     mine.microbatch_squares, mine.data_seconds});
+                     mine.microbatch_squares, mine.data_seconds, mine.peak_device_bytes});
   double squares = 0;
+  double communication = 0, device_bytes = 0;
   StepMetrics& metrics = result.metrics;
   for (size_t at = 0; at < all.size(); at += kNumbers) {
-    const Report report{all[at], all[at + 1], all[at + 2], all[at + 3], all[at + 4], all[at + 5]};
+    const Report report{all[at],     all[at + 1], all[at + 2], all[at + 3],
+                        all[at + 4], all[at + 5], all[at + 6]};
     metrics.step_seconds = std::max(metrics.step_seconds, report.step_seconds);
     metrics.data_seconds = std::max(metrics.data_seconds, report.data_seconds);
-    metrics.communication_fraction = std::max(metrics.communication_fraction,
-                                              report.communication_seconds / report.step_seconds);
+    communication = std::max(communication, report.communication_seconds / report.step_seconds);
+    device_bytes = std::max(device_bytes, report.peak_device_bytes);
     metrics.peak_rss_bytes =
         std::max(metrics.peak_rss_bytes, static_cast<int64_t>(report.peak_rss));
     result.leave = std::max(result.leave, static_cast<Leave>(report.leave));
     squares += report.microbatch_squares;
   }
+  metrics.communication_fraction = communication;
+  if (device_bytes > 0) metrics.peak_device_bytes = static_cast<int64_t>(device_bytes);
   return squares;
 }
 
@@ -164,20 +170,25 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
   metrics.gradient_bytes = model.gradient_bytes();
 
   scope.enter(Phase::kExchange);
-  const double microbatch_squares =
-      add_reports(model.mesh().world(),
-                  {.communication_seconds = in_seconds(model.communication_time()),
-                   .step_seconds = in_seconds(Clock::now() - start),
-                   .peak_rss = static_cast<double>(peak_rss_bytes()),
-                   .leave = static_cast<double>(ask()),
-                   .microbatch_squares = model.microbatch_squares() * scale * scale,
-                   .data_seconds = in_seconds(context.batches.take_waiting())},
-                  result);
+  const double microbatch_squares = add_reports(
+      model.mesh().world(),
+      {.communication_seconds = in_seconds(model.communication_time()),
+       .step_seconds = in_seconds(Clock::now() - start),
+       .peak_rss = static_cast<double>(peak_rss_bytes()),
+       .leave = static_cast<double>(ask()),
+       .microbatch_squares = model.microbatch_squares() * scale * scale,
+       .data_seconds = in_seconds(context.batches.take_waiting()),
+       .peak_device_bytes = static_cast<double>(peak_device_bytes(config.device).value_or(0))},
+      result);
+  if (!config.device.is_cpu()) metrics.communication_fraction.reset();
   measure_noise(context, microbatch_squares, metrics);
   const Throughput throughput = config.task->throughput();
-  const int64_t num_units = loader.step_size(step - 1) * throughput.per_sample;
+  const auto samples_per_second =
+      static_cast<double>(loader.step_size(step - 1)) / metrics.step_seconds;
   metrics.unit = throughput.unit;
-  metrics.units_per_second = static_cast<double>(num_units) / metrics.step_seconds;
+  metrics.units_per_second = samples_per_second * static_cast<double>(throughput.per_sample);
+  const double peak = config.peak_flops * model.mesh().world().size();
+  if (peak * throughput.flops > 0) metrics.mfu = samples_per_second * throughput.flops / peak;
   return result;
 }
 

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <functional>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include <ATen/Parallel.h>
@@ -26,9 +25,12 @@
 #include "trireme/train/parallel/stage_balance.h"
 #include "trireme/train/resume.h"
 #include "trireme/train/run/batches.h"
+#include "trireme/train/run/device.h"
 #include "trireme/train/run/inputs.h"
 #include "trireme/train/run/out_of_memory.h"
+#include "trireme/train/run/peak_flops.h"
 #include "trireme/train/run/run_folder.h"
+#include "trireme/train/run/step_reports.h"
 #include "trireme/train/step.h"
 #include "trireme/train/training_state.h"
 
@@ -72,7 +74,6 @@ class Trainer::Impl {
   Outcome end(Outcome outcome);
   void rebalance();
   void start_output();
-  void report(std::initializer_list<std::optional<std::string>> findings);
   void save();
   void write_checkpoint(const fs::path& root);
   [[noreturn]] void leave_lost_folder();
@@ -100,7 +101,7 @@ class Trainer::Impl {
   int64_t step_ = 0;                         // finished steps
   const std::atomic<bool>* stop_ = nullptr;  // while run() runs
   std::vector<std::string> resume_notes_;    // rank 0
-  std::set<std::string> undefined_;          // metrics of which the user knows it
+  StepReports reports_;
   bool tensor_crosses_hosts_ = false;
   bool told_evaluation_ = false;  // of its first bad sample
 };
@@ -156,8 +157,12 @@ Trainer::Impl::Impl(RunConfig config, comm::Communicator& world, TrainObserver& 
       mesh_(world, mesh_axes(config_.parallel)),
       callbacks_(config_.callbacks),
       overlap_(config_.parallel.tensor > 1 ? config_.parallel.async_tensor : AsyncTensor::kOff,
-               world, {profile.recorder, "tensor", static_cast<int>(config_.parallel.tensor)}),
-      state_(config_, mesh_, world, callbacks_, overlap_.flag(), tell(observer)) {
+               world,
+               // On a GPU the recorded times of calls are those of the host.
+               {config_.device.is_cpu() ? profile.recorder : nullptr, "tensor",
+                static_cast<int>(config_.parallel.tensor)}),
+      state_(config_, mesh_, world, callbacks_, overlap_.flag(), tell(observer)),
+      reports_(observer) {
   on_root([this] {
     output_.emplace(folder(), lock_output_folder(config_),
                     [this](const fs::path& path) { config_.task->write_files(path); });
@@ -243,6 +248,7 @@ void Trainer::Impl::start_output() {
 RunSummary Trainer::Impl::summary() const {
   return {.num_ranks = world_.size(),
           .num_threads = at::get_num_threads(),
+          .device = config_.device,
           .num_parameters = config_.task->num_parameters(),
           .num_samples = config_.task->training().size(),
           .microbatches_per_step = config_.microbatches_per_step(),
@@ -277,24 +283,6 @@ void Trainer::Impl::rebalance() {
   if (!is_root()) return;
   observer_.on_finding(concat("decided layers of the stages ", before, " -> ",
                               config_.parallel.stage_layers, ", to even out their times"));
-}
-
-// Reports the step's metrics and its findings.
-void Trainer::Impl::report(std::initializer_list<std::optional<std::string>> findings) {
-  if (!is_root()) return;
-  if (!output_->metrics().write(metrics_)) {
-    observer_.on_finding(
-        concat(kMetricsName,
-               " was removed or replaced; the file now at its place continues from step ", step_));
-  }
-  observer_.on_step(metrics_);
-  for (const std::string& name : undefined_metrics(metrics_)) {
-    if (!undefined_.insert(name).second) continue;
-    observer_.on_finding(concat(name, " is undefined in step ", step_, ": null in ", kMetricsName));
-  }
-  for (const auto& finding : findings) {
-    if (finding) observer_.on_finding(*finding);
-  }
 }
 
 void Trainer::Impl::save() {
@@ -404,7 +392,7 @@ Leave Trainer::Impl::train_step() {
   }
   if (!callbacks_.empty()) leave = end_step(leave);
   if (leave == Leave::kFolderLost) leave_lost_folder();
-  report({finding, result.finding});
+  if (is_root()) reports_.report(metrics_, output_->metrics(), {finding, result.finding});
   return finish_profile(is_last || leave != Leave::kNo) ? ask_again(leave) : leave;
 }
 
@@ -478,6 +466,8 @@ Trainer::Trainer(RunConfig config, comm::Communicator& world, TrainObserver& obs
                  const ProfileOptions& profile) {
   try {
     open_inputs_together(config, world, tell(observer));
+    use_device(config);
+    config.peak_flops = peak_flops(config, world);
     impl_ = std::make_unique<Impl>(std::move(config), world, observer, profile);
   } catch (...) {
     rethrow_with_memory_advice();

@@ -21,6 +21,7 @@ namespace trireme::train {
 struct RunSummary {
   int num_ranks = 1;
   int num_threads = 1;  // per rank
+  at::Device device = at::kCPU;
   int64_t num_parameters = 0;
   int64_t num_samples = 0;            // of the training data
   int64_t microbatches_per_step = 1;  // per rank

@@ -155,6 +155,22 @@ TEST_F(VisionTest, ViTIsTheSameModelOnEveryAxis) {
   }
 }
 
+TEST_F(VisionTest, ADeviceComputesWhatTheHostComputes) {
+  const Override fp64{"train.precision", "fp64"}, vit{"model.family", "vit"};
+  const std::vector<std::tuple<std::string, int, std::vector<Override>>> runs = {
+      {"resnet pipeline", 2, {{"parallel.pipeline", "2"}, {"model.channels_last", "true"}}},
+      {"resnet uneven", 3, {{"train.uneven_batches", "true"}, {"parallel.zero", "3"}}},
+      {"vit", 2, {vit}},
+      {"vit context", 2, {vit, {"parallel.context", "2"}}},
+      {"vit sequence", 2, {vit, {"parallel.tensor", "2"}, {"parallel.sequence_parallel", "true"}}}};
+  for (auto [name, num_ranks, overrides] : runs) {
+    overrides.insert(overrides.end(), {fp64, {"train.steps", "2"}});
+    run(config(name, overrides), num_ranks);
+    run_on_devices(config(name + " device", overrides), num_ranks);
+    expect_same(name + " device", name, 1e-10);
+  }
+}
+
 TEST_F(VisionTest, WrongKeysAndDataAreRefusedInOneLine) {
   EXPECT_THAT(refusal({{"data.path", (folder_ / "none").string()}}),
               AllOf(HasSubstr("data.path is"), HasSubstr("not a folder")));

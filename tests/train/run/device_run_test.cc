@@ -61,6 +61,7 @@ TEST_P(DeviceRun, ComputesWhatTheHostComputes) {
   const int64_t before = harness::num_device_operators();
   run_on_devices(config("device"), GetParam().num_ranks);
   EXPECT_GT(harness::num_device_operators() - before, 1000);
+  EXPECT_TRUE(metrics("device").front().at("communication_fraction").is_null());
   // Kernels of the host take sums in another order than libtorch's operators.
   expect_same("device", "host", 1e-10, {"loss", "grad_norm", "validation_loss"});
 }

@@ -141,7 +141,10 @@ class LanguageTask : public train::Task {
     return concat("sequences of ", config_.model.sequence_length, " tokens");
   }
   train::Throughput throughput() const override {
-    return {.unit = "tokens", .per_sample = config_.model.sequence_length};
+    const int64_t T = config_.model.sequence_length;
+    return {.unit = "tokens",
+            .per_sample = T,
+            .flops = static_cast<double>(T) * model::flops_per_token(config_.model)};
   }
   train::MemoryKeys memory_keys() const override {
     const model::ModelConfig& model = config_.model;

@@ -34,6 +34,7 @@ class ImageModel {
   virtual int64_t num_parameters() const = 0;
   virtual bool has_batch_norm() const { return false; }
   virtual std::vector<parallel::LayerCost> layer_costs(const train::RunConfig& config) const = 0;
+  virtual double flops() const = 0;  // of train::Throughput
   virtual std::vector<train::StageEdges> edges(int num_stages) const = 0;
   virtual std::unique_ptr<train::StageModel> make_stage(
       const train::StageRequest& request) const = 0;

@@ -60,6 +60,7 @@ class ResNetModel : public ImageModel {
   }
   int64_t num_parameters() const override { return chain_.num_parameters(); }
   bool has_batch_norm() const override { return true; }
+  double flops() const override { return chain_.flops(); }
   std::vector<parallel::LayerCost> layer_costs(const train::RunConfig& config) const override {
     return chain_.layer_costs(config);
   }

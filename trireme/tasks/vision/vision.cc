@@ -90,7 +90,9 @@ class VisionTask : public train::Task {
     const auto [channels, height, width] = problem_.shape;
     return concat("images of ", channels, " x ", height, " x ", width);
   }
-  train::Throughput throughput() const override { return {.unit = "images"}; }
+  train::Throughput throughput() const override {
+    return {.unit = "images", .flops = model().flops()};
+  }
   std::vector<train::Metric> metrics() const override {
     return ImageGoal::metrics(problem_.config.vit.classes);
   }

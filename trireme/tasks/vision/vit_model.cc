@@ -103,6 +103,7 @@ class VitModel : public ImageModel {
   }
   int64_t num_parameters() const override { return model::num_parameters(vit()); }
 
+  double flops() const override { return model::flops_per_image(vit()); }
   std::vector<parallel::LayerCost> layer_costs(const train::RunConfig& config) const override {
     const model::VitCosts flops = model::vit_flops(vit());
     const model::VitCosts parameters = model::vit_parameters(vit());

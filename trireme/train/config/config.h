@@ -105,6 +105,7 @@ struct RunConfig {
 
   // Where this rank computes: what rank_device() (run/device.h) makes of train.device.
   at::Device device = at::kCPU;
+  double peak_flops = 0;  // of a rank's device, per second; 0: unknown
 
   // Samples that all ranks read in one forward. Valid after resolve(), like what follows.
   int64_t sequences_per_forward() const { return train.micro_batch * parallel.data; }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "trireme/base/bounds.h"
+#include "trireme/base/choice.h"
 #include "trireme/base/key.h"
 #include "trireme/model/layers/recompute.h"
 #include "trireme/parallel/data/compression/compression.h"
@@ -12,6 +13,10 @@
 #include "trireme/train/numerics/precision.h"
 
 namespace trireme::train {
+
+enum class DeviceChoice { kAuto, kCpu, kCuda };
+inline constexpr Choice<DeviceChoice> kDeviceChoices[] = {
+    {"auto", DeviceChoice::kAuto}, {"cpu", DeviceChoice::kCpu}, {"cuda", DeviceChoice::kCuda}};
 
 struct TrainConfig {
   TRIREME_KEYS_BEGIN(TrainConfig)
@@ -22,6 +27,17 @@ struct TrainConfig {
   TRIREME_KEY(int64_t, micro_batch, 4, kMayChange, "sequences per forward", Range{1, kMaxBatch})
   TRIREME_KEY(c10::ScalarType, precision, c10::kFloat, kMustStay,
               "arithmetic of weights and activations", kPrecisions)
+  TRIREME_KEY(DeviceChoice, device, DeviceChoice::kAuto, kMayChange,
+              "where ranks compute, on a GPU each; auto = cuda with enough GPUs for the ranks",
+              kDeviceChoices)
+  TRIREME_KEY(bool, tf32, false, kMayChange,
+              "GPU: multiply fp32 numbers with 10 bits of mantissa, which is faster")
+  TRIREME_KEY(double, peak_teraflops, 0, kMayChange,
+              "of a rank's device, for mfu in the metrics; 0 = the GPU's by its name, of a CPU "
+              "unknown",
+              Range{0, 1e6})
+  TRIREME_KEY(bool, measure_peak, false, kMayChange,
+              "take for peak_teraflops what a large matrix product reaches at the start")
   TRIREME_KEY(uint64_t, seed, 42, kMustStay, "initial weights, dropout, stochastic rounding",
               Range{0, kMaxSeed})
   TRIREME_KEY(double, gradient_clip, 1.0, kMayChange, "largest global gradient norm; 0 = no limit",

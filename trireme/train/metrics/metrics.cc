@@ -89,6 +89,12 @@ std::string seventeen_digits(double value) {
   return digits;
 }
 
+std::string number_or_null(std::optional<double> value) {
+  std::ostringstream out;
+  if (value) out << *value;
+  return value ? out.str() : "null";
+}
+
 }  // namespace
 
 std::string to_json(const StepMetrics& metrics) {
@@ -99,9 +105,13 @@ std::string to_json(const StepMetrics& metrics) {
       << "_per_second\": " << metrics.units_per_second
       << ", \"step_seconds\": " << metrics.step_seconds
       << ", \"data_seconds\": " << metrics.data_seconds
-      << ", \"communication_fraction\": " << metrics.communication_fraction
+      << ", \"communication_fraction\": " << number_or_null(metrics.communication_fraction)
       << ", \"peak_rss_bytes\": " << metrics.peak_rss_bytes
       << ", \"gradient_bytes\": " << metrics.gradient_bytes;
+  if (metrics.peak_device_bytes) {
+    out << ", \"peak_device_bytes\": " << *metrics.peak_device_bytes;
+  }
+  if (metrics.mfu) out << ", \"mfu\": " << *metrics.mfu;
   if (metrics.skipped) out << ", \"skipped\": true";
   if (metrics.bad_samples) out << ", \"bad_samples\": " << *metrics.bad_samples;
   if (metrics.validation_loss) {
@@ -156,8 +166,11 @@ bool MetricsWriter::write(const StepMetrics& metrics) {
   std::vector<Scalar> scalars = {{"loss", metrics.loss},
                                  {"grad_norm", metrics.grad_norm},
                                  {"learning_rate", metrics.learning_rate},
-                                 {metrics.unit + "_per_second", metrics.units_per_second},
-                                 {"communication_fraction", metrics.communication_fraction}};
+                                 {metrics.unit + "_per_second", metrics.units_per_second}};
+  if (metrics.communication_fraction) {
+    scalars.push_back({"communication_fraction", *metrics.communication_fraction});
+  }
+  if (metrics.mfu) scalars.push_back({"mfu", *metrics.mfu});
   if (metrics.validation_loss) scalars.push_back({"validation_loss", *metrics.validation_loss});
   for (const auto& [name, value] : named_metrics(metrics)) scalars.push_back({name, value});
   if (metrics.noise_scale) scalars.push_back({"noise_scale", *metrics.noise_scale});

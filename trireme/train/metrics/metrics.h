@@ -27,11 +27,17 @@ struct StepMetrics {
   std::string unit = "tokens";
   double units_per_second = 0;
   double step_seconds = 0;
-  double data_seconds = 0;            // of it, waiting for samples; the slowest rank's
-  double communication_fraction = 0;  // share of the step, the largest of the ranks
-  int64_t peak_rss_bytes = 0;         // the largest of the ranks
-  int64_t gradient_bytes = 0;         // that rank 0's gradients put on the wire
-  bool skipped = false;               // the weights did not change
+  double data_seconds = 0;  // of it, waiting for samples; the slowest rank's
+  // Share of the step, the largest of the ranks. Empty on GPUs, where the host does not wait for it.
+  std::optional<double> communication_fraction = 0;
+  int64_t peak_rss_bytes = 0;  // the largest of the ranks
+  // The same for tensors on their devices.
+  std::optional<int64_t> peak_device_bytes = std::nullopt;
+  // Model FLOPs utilisation: the share of all devices' peak that the model's matrix products take.
+  // Source: Chowdhery et al. 2022, arXiv:2204.02311, appendix B
+  std::optional<double> mfu = std::nullopt;
+  int64_t gradient_bytes = 0;  // that rank 0's gradients put on the wire
+  bool skipped = false;        // the weights did not change
   // Of the run so far, those that could not be read and were replaced.
   std::optional<int64_t> bad_samples = std::nullopt;
   std::vector<MetricValue> others{};  // the task's own, over the step's samples

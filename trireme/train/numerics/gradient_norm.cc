@@ -96,11 +96,24 @@ std::vector<double> gather_stages(std::span<const parallel::Shard> shards,
   return all;
 }
 
+// On a device, which keeps the tensor there.
+std::vector<double> composed_grain_squares(const at::Tensor& flat, int64_t grain) {
+  const int64_t count = flat.numel(), num_whole = count / grain;
+  const auto norms = [](const at::Tensor& rows) {
+    return at::linalg_vector_norm(rows, 2, at::IntArrayRef{1}, /*keepdim=*/false, at::kDouble);
+  };
+  const at::Tensor whole = norms(flat.narrow(0, 0, num_whole * grain).view({num_whole, grain}));
+  const at::Tensor rest = norms(flat.narrow(0, num_whole * grain, count % grain).view({1, -1}));
+  const at::Tensor all = (count % grain == 0 ? whole : at::cat({whole, rest})).square().cpu();
+  return {all.const_data_ptr<double>(), all.const_data_ptr<double>() + all.numel()};
+}
+
 }  // namespace
 
 std::vector<double> grain_squares(const at::Tensor& tensor, const mesh::Layout& layout) {
-  const at::Tensor flat = tensor.detach().contiguous().cpu();
+  const at::Tensor flat = tensor.detach().contiguous().view({-1});
   const int64_t grain = parallel::grains_of(layout.shape()).elements;
+  if (!flat.is_cpu()) return composed_grain_squares(flat, grain);
   const int64_t count = flat.numel();
   std::vector<double> sums(static_cast<size_t>((count + grain - 1) / grain));
   AT_DISPATCH_FLOATING_TYPES_AND2(

@@ -30,7 +30,8 @@ dataset::BatchOptions validation_batches(const RunConfig& config, const mesh::De
 dataset::BatchReaderOptions read_ahead(const RunConfig& config, int64_t num_steps) {
   return {.num_workers = static_cast<int>(config.data.workers),
           .num_ahead = config.data.ahead,
-          .num_steps = num_steps};
+          .num_steps = num_steps,
+          .device = config.device};
 }
 
 }  // namespace trireme::train::inline internal

@@ -10,6 +10,7 @@
 #include "trireme/base/machine/machine_memory.h"
 #include "trireme/train/parallel/layout.h"
 #include "trireme/train/parallel/memory_check.h"
+#include "trireme/train/run/device.h"
 #include "trireme/train/run/out_of_memory.h"
 
 namespace trireme::train::inline internal {
@@ -44,7 +45,8 @@ void check_last_batch(const RunConfig& config) {
 void open_inputs(RunConfig& config, int num_ranks, int num_local_ranks) {
   resolve(config, num_ranks);
   config.task->open(config.train.evaluate_interval > 0);
-  check_memory(config, num_local_ranks, machine_memory_bytes());
+  check_device(config);
+  if (config.device.is_cpu()) check_memory(config, num_local_ranks, machine_memory_bytes());
   check_last_batch(config);
   check_layout(config);
   make_output_folder(config);
@@ -68,6 +70,7 @@ int64_t evaluation_samples(const RunConfig& config) {
 }
 
 void preflight(RunConfig& config, int num_ranks) {
+  config.device = rank_device(config.train.device, 0, num_ranks);
   open_inputs(config, num_ranks, num_ranks);
   lock_output_folder(config);
 }

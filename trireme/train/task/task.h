@@ -89,6 +89,9 @@ struct Metric {
 struct Throughput {
   std::string unit = "samples";  // metrics.jsonl has "<unit>_per_second"
   int64_t per_sample = 1;        // units in a sample
+  // Floating-point operations of the matrix products in forward and backward of a sample, each
+  // counted once however often it is computed. 0: unknown.
+  double flops = 0;
 };
 
 // What uses most of a run's memory, for advice: keys of the task with their values, such as

@@ -1,0 +1,46 @@
+// The devices that ranks compute on. All that depends on the kind of device is here, in terms of
+// libtorch's own interface to devices, so that it builds and is tested without a GPU.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <c10/core/Device.h>
+
+#include "trireme/comm/communicator.h"
+#include "trireme/train/config/config.h"
+
+namespace trireme::train {
+
+// Of this process: those that libtorch's CUDA build finds.
+int num_gpus();
+
+// The device of one of the `num_local_ranks` ranks of this machine: GPU number `local_rank`, or the
+// CPU. With train.device = "auto" the GPUs, if there is one for each of these ranks.
+// Throws: ConfigError when train.device is "cuda" and there are too few
+at::Device rank_device(DeviceChoice choice, int local_rank, int num_local_ranks,
+                       int gpus = num_gpus());
+
+// Whether a user who has GPUs should learn that a run does not use them: one line; "" if not.
+std::string note_of_device(const RunConfig& config, int num_local_ranks, int gpus = num_gpus());
+
+// Refuses what does not work on the config's device.
+// Throws: ConfigError
+void check_device(const RunConfig& config);
+
+// Throws: ConfigError on every rank unless all compute on the same kind of device
+// Collective: every rank of `world`
+void check_same_device(at::Device device, comm::Communicator& world);
+
+// Makes the config's device the current one of this thread, and sets how it multiplies.
+void use_device(const RunConfig& config);
+
+// Returns when the device has done everything that was asked of it.
+void synchronize(at::Device device);
+
+// The most memory that tensors had on the device so far, in bytes; empty on the CPU, where nobody
+// counts it.
+std::optional<int64_t> peak_device_bytes(at::Device device);
+
+}  // namespace trireme::train
