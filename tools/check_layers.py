@@ -64,7 +64,7 @@ ROOMS = {
     "train/callbacks": ["train/metrics", "train/numerics", "train/task"],
     "train/config": ["train/callbacks", "train/metrics", "train/offload", "train/numerics", "train/optimizer", "train/task"],
     "train/parallel": ["train/config", "train/numerics", "train/optimizer", "train/profile", "train/task"],
-    "train/run": ["train/config", "train/metrics", "train/parallel", "train/task"],
+    "train/run": ["train/config", "train/metrics", "train/numerics", "train/parallel", "train/task"],
     "train": ["train/callbacks", "train/config", "train/metrics", "train/numerics", "train/offload", "train/optimizer", "train/parallel",
               "train/profile", "train/run", "train/task"],
     "tasks/language": [],

@@ -98,6 +98,10 @@ class BadConfig(ProgramTest):
         self.refuse(["train.global_batch", "16", "12", "24"], "--ranks", 3)
         self.refuse(["train.global_batch", "10", "8"], "--ranks", 2, "--train.global_batch=10")
 
+    @unittest.skipIf(os.path.exists("/dev/nvidiactl"), "there is a GPU")
+    def test_no_gpu(self):
+        self.refuse(["train.device", "cuda", "cpu"], "--train.device=cuda")
+
     def test_axes_are_not_the_number_of_ranks(self):
         self.refuse(["parallel", "4", "2 ranks"], "--ranks", 2, "--parallel.data=4")
         self.refuse(["parallel", "2", "1 ranks"], "--parallel.data=2")

@@ -1,7 +1,8 @@
-// An accelerator for machines without one. It takes the place of libtorch's device type "hpu", which
-// its CPU build names and does not implement. Its operators run on the host. As with a GPU, the host cannot read its memory (a kernel that tries is
-// killed by SIGSEGV), a tensor of the host is refused beside one of the device, and backward runs
-// on a thread of the device. Its calls are synchronous.
+// An accelerator for machines without one. It takes the place of libtorch's device type "hpu",
+// which its CPU build names and does not implement. Its operators run on the host. As with a GPU,
+// the host cannot read its memory (a kernel that tries is killed by SIGSEGV), a tensor of the host
+// is refused beside one of the device, and backward runs on a thread of the device. Its calls are
+// synchronous.
 #pragma once
 
 #include <functional>

@@ -9,13 +9,14 @@
 
 namespace trireme::comm {
 
-// Collectives on tensors of `type` go over `device`, everything else over `host`. Both have the same
-// ranks in the same order. The group promises of each what that one promises: its sums are in rank
-// order if the device's are. symmetric_empty() is the host's memory, as only that can be shared.
+// Collectives on tensors of `type` go over `device`, everything else over `host`. Both have the
+// same ranks in the same order. The group promises of each what that one promises: its sums are in
+// rank order if the device's are. symmetric_empty() is the host's memory, as only that can be
+// shared.
 // A send or recv of a device's tensor is copied through the host's memory: NCCL has no tags, and
 // matches messages between two ranks by the order of the calls in both directions together, which
 // is not the same on both ranks of a pipeline.
-// Throws: ConfigError from calls with tensors of both
+// Throws: ConfigError from collectives with tensors of both
 std::unique_ptr<Communicator> make_device_group(std::unique_ptr<Communicator> host,
                                                 std::unique_ptr<Communicator> device,
                                                 c10::DeviceType type);

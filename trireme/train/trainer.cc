@@ -30,8 +30,8 @@
 #include "trireme/train/run/out_of_memory.h"
 #include "trireme/train/run/peak_flops.h"
 #include "trireme/train/run/run_folder.h"
-#include "trireme/train/run/step_reports.h"
 #include "trireme/train/step.h"
+#include "trireme/train/step_reports.h"
 #include "trireme/train/training_state.h"
 
 namespace trireme::train {

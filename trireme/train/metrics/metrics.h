@@ -28,7 +28,7 @@ struct StepMetrics {
   double units_per_second = 0;
   double step_seconds = 0;
   double data_seconds = 0;  // of it, waiting for samples; the slowest rank's
-  // Share of the step, the largest of the ranks. Empty on GPUs, where the host does not wait for it.
+  // Share of the step, the largest of the ranks. Empty on GPUs, whose host does not wait for it.
   std::optional<double> communication_fraction = 0;
   int64_t peak_rss_bytes = 0;  // the largest of the ranks
   // The same for tensors on their devices.

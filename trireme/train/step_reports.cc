@@ -1,4 +1,4 @@
-#include "trireme/train/run/step_reports.h"
+#include "trireme/train/step_reports.h"
 
 #include "trireme/base/error.h"
 

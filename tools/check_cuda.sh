@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# check_cuda.sh: checks that what depends on CUDA compiles, on a machine without it. It fetches CUDA's and NCCL's headers
+# from PyPI into build/cuda_headers (24 MB) and reads the sources with them; nothing is linked.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=${PYTHON:-.venv/bin/python}
+headers=build/cuda_headers
+if [[ ! -e $headers/complete ]]; then
+  "$python" tools/cuda_headers.py "$headers" ||
+     { echo "check_cuda: left out, as PyPI cannot be reached"; exit 0; }
+  # libtorch generates this one, in its CUDA builds only.
+  mkdir -p "$headers/c10/cuda/impl"
+  echo "#define C10_CUDA_BUILD_SHARED_LIBS" > "$headers/c10/cuda/impl/cuda_cmake_macros.h"
+  touch "$headers/complete"
+fi
+torch=$("$python" -c 'import pathlib, torch; print(pathlib.Path(torch.__file__).parent / "include")')
+failed=0
+for source in trireme/comm/c10d/nccl_group.cc tests/comm/c10d/nccl_gpu_test.cc; do
+  g++ -std=c++20 -fsyntax-only -Wall -Wextra -Wno-unused-parameter -I. -isystem "$torch" \
+    -isystem "$torch/torch/csrc/api/include" -isystem "$headers" -DTRIREME_HAVE_NCCL -DUSE_DISTRIBUTED -DUSE_C10D_NCCL \
+    "$source" && echo "check_cuda: $source compiles" || failed=1
+done
+exit $failed

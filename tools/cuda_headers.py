@@ -1,0 +1,74 @@
+"""Fetches CUDA's headers from PyPI into a folder, without the libraries: some MB of several GB.
+
+A wheel is a zip archive. Only its directory and the headers are read, by HTTP range requests.
+"""
+
+import io
+import json
+import subprocess
+import sys
+import urllib.request
+import zipfile
+from pathlib import Path
+
+PACKAGES = ["nvidia-cuda-runtime-cu12", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-cccl-cu12", "nvidia-cublas-cu12",
+            "nvidia-cusparse-cu12", "nvidia-cusolver-cu12", "nvidia-nccl-cu12"]
+
+
+class RemoteFile(io.RawIOBase):
+    """A file at a URL whose server gives ranges."""
+
+    def __init__(self, url):
+        self.url = url
+        self.place = 0
+        with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=60) as answer:
+            self.size = int(answer.headers["Content-Length"])
+
+    def seekable(self):
+        return True
+
+    def readable(self):
+        return True
+
+    def tell(self):
+        return self.place
+
+    def seek(self, offset, whence=io.SEEK_SET):
+        self.place = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self.place, io.SEEK_END: self.size}[whence]
+        return self.place
+
+    def readinto(self, buffer):
+        length = min(len(buffer), self.size - self.place)
+        if length <= 0:
+            return 0
+        span = {"Range": f"bytes={self.place}-{self.place + length - 1}"}
+        with urllib.request.urlopen(urllib.request.Request(self.url, headers=span), timeout=60) as answer:
+            if answer.status != 206:
+                raise OSError(f"{self.url}: the server gives no ranges")
+            data = answer.read()
+        buffer[:len(data)] = data
+        self.place += len(data)
+        return len(data)
+
+
+def urls_of(packages):
+    command = [sys.executable, "-m", "pip", "install", "-q", "--dry-run", "--ignore-installed", "--no-deps",
+               "--report", "-", *packages]
+    report = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+    return [item["download_info"]["url"] for item in json.loads(report)["install"]]
+
+
+def main(folder):
+    for url in urls_of(PACKAGES):
+        with zipfile.ZipFile(io.BufferedReader(RemoteFile(url), 1 << 20)) as wheel:
+            headers = [name for name in wheel.namelist() if "/include/" in name and not name.endswith("/")]
+            for name in headers:
+                target = Path(folder) / name.split("/include/", 1)[1]
+                if ".." in target.parts:
+                    raise ValueError(f"{url}: {name}")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(wheel.read(name))
+        print(f"cuda_headers: {len(headers)} of {url.rsplit('/', 1)[1]}")
+
+
+main(sys.argv[1])
