@@ -171,6 +171,15 @@ TEST_F(VisionTest, ADeviceComputesWhatTheHostComputes) {
   }
 }
 
+TEST_F(VisionTest, ACallbackMayWatchAMetricThatDependsOnTheData) {
+  const Override patience{"early_stop.patience", "2"};
+  const Override top5{"early_stop.metric", "validation_top5_accuracy"};
+  EXPECT_THAT(refusal({patience, top5}), HasSubstr("top5"));  // the data has 4 classes
+  EXPECT_EQ(refusal({patience, {"early_stop.metric", "validation_accuracy"}}), "");
+  harness::write_idx_set(folder_ / "many", 64, 12, 8, 7);
+  EXPECT_EQ(refusal({patience, top5, {"data.path", (folder_ / "many").string()}}), "");
+}
+
 TEST_F(VisionTest, WrongKeysAndDataAreRefusedInOneLine) {
   EXPECT_THAT(refusal({{"data.path", (folder_ / "none").string()}}),
               AllOf(HasSubstr("data.path is"), HasSubstr("not a folder")));

@@ -165,6 +165,10 @@ RunConfig parse_saved_model(std::string_view toml, const std::string& source,
 // Throws: CheckpointError when the text is no TOML
 std::string saved_task_name(std::string_view toml, const std::string& source);
 
+// Lets the callbacks check their keys. After the task's data is open, on which its metrics depend.
+// Throws: ConfigError
+void check_callbacks(const RunConfig& config);
+
 // Every key with its value in the config.
 std::vector<Field> fields_of(RunConfig& config);
 

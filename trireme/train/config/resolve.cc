@@ -140,8 +140,10 @@ void resolve(RunConfig& config, int num_ranks) {
   resolve_ranks(config.parallel, num_ranks);
   check_train(config);
   parse_parameter_groups(config.optimizer.groups);
-  if (!config.task) return;
-  config.task->check(config);
+  if (config.task) config.task->check(config);
+}
+
+void check_callbacks(const RunConfig& config) {
   const std::vector<std::string> metrics = evaluated_metrics(config);
   for (const NamedCallback& named : config.callbacks) {
     if (named.callback->is_on()) named.callback->check(config, metrics);

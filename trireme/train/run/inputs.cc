@@ -45,6 +45,7 @@ void check_last_batch(const RunConfig& config) {
 void open_inputs(RunConfig& config, int num_ranks, int num_local_ranks) {
   resolve(config, num_ranks);
   config.task->open(config.train.evaluate_interval > 0);
+  check_callbacks(config);
   check_device(config);
   if (config.device.is_cpu()) check_memory(config, num_local_ranks, machine_memory_bytes());
   check_last_batch(config);
