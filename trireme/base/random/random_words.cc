@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <ATen/ATen.h>
-
 #include "trireme/base/machine/multiversion.h"
 
 namespace trireme::inline internal {
@@ -45,27 +43,6 @@ void fill_random_words(RandomKey key, uint64_t first_index, std::span<uint32_t> 
   if (rest.empty()) return;
   const auto last = random_bits(key, first_index + blocks);
   std::copy_n(last.begin(), rest.size(), rest.begin());
-}
-
-// The product of two words has 64 bits; int64 wraps around and keeps them all.
-at::Tensor random_words(RandomKey key, const at::Tensor& indices) {
-  constexpr int64_t kWord = 0xffffffff;
-  const auto high = [](const at::Tensor& product) { return product.__rshift__(32) & kWord; };
-  at::Tensor a = at::zeros_like(indices), b = a;
-  at::Tensor c = indices & kWord, d = high(indices);
-  uint32_t key_low = static_cast<uint32_t>(key.value);
-  uint32_t key_high = static_cast<uint32_t>(key.value >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const at::Tensor left = a * int64_t{0xD2511F53};
-    const at::Tensor right = c * int64_t{0xCD9E8D57};
-    a = high(right) ^ b ^ int64_t { key_low };
-    b = right & kWord;
-    c = high(left) ^ d ^ int64_t { key_high };
-    d = left & kWord;
-    key_low += 0x9E3779B9;
-    key_high += 0xBB67AE85;
-  }
-  return at::stack({a, b, c, d}, -1);
 }
 
 }  // namespace trireme::inline internal

@@ -11,6 +11,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/machine/multiversion.h"
 #include "trireme/base/random/random_words.h"
+#include "trireme/model/layers/philox.h"
 #include "trireme/parallel/tensor/row_linear.h"
 
 namespace trireme::model::inline internal {
