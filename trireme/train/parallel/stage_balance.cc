@@ -22,10 +22,10 @@ std::optional<std::vector<int>> StageBalance::better_layers(double threshold) {
   const std::vector<double> all = gather(mesh_.world(), sums_);
   const size_t num_stages = sums_.size();
   // Each stage is on one rank of every pipeline.
-  const auto num_pipelines = static_cast<double>(mesh_.world().size() / mesh_.size("pipeline"));
+  const int num_pipelines = mesh_.world().size() / mesh_.size("pipeline");
   stage_seconds_.assign(num_stages, 0.0);
   for (size_t i = 0; i < all.size(); ++i) {
-    stage_seconds_[i % num_stages] += all[i] / (num_pipelines * num_steps_);
+    stage_seconds_[i % num_stages] += all[i] / static_cast<double>(num_pipelines * num_steps_);
   }
   sums_.assign(num_stages, 0.0);
   num_steps_ = 0;
