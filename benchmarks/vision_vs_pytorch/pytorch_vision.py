@@ -8,6 +8,7 @@ import argparse
 import json
 import math
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -47,6 +48,31 @@ def make_model(args, classes, channels, size):
     return model, lambda m, x: m(x.contiguous(memory_format=torch.channels_last) if args.channels_last else x)
 
 
+# Names within a ViT's layer, of a checkpoint and of today's transformers.
+VIT_NAMES = {"attention.attention.query": "attention.q_proj", "attention.attention.key": "attention.k_proj",
+             "attention.attention.value": "attention.v_proj", "attention.output.dense": "attention.o_proj",
+             "intermediate.dense": "mlp.fc1", "output.dense": "mlp.fc2"}
+
+
+def name_in_model(name):
+    found = re.fullmatch(r"vit\.encoder\.layer\.(\d+)\.(.*)\.(weight|bias)", name)
+    if not found:
+        return name
+    number, module, kind = found.groups()
+    return f"vit.layers.{number}.{VIT_NAMES.get(module, module)}.{kind}"
+
+
+def load_checkpoint(model, folder):
+    """The weights that a run of Trireme has saved."""
+    from safetensors.torch import load_file
+
+    saved = {}
+    for path in folder.glob("*.safetensors"):
+        saved.update(load_file(path))
+    found = {name_in_model(name): tensor for name, tensor in saved.items() if not name.startswith("optimizer.")}
+    model.load_state_dict({name: found[name] for name in model.state_dict()})
+
+
 def read_folder(folder):
     classes = sorted(p.name for p in folder.iterdir() if p.is_dir())
     files = [(p, i) for i, name in enumerate(classes) for p in sorted((folder / name).iterdir())]
@@ -71,12 +97,10 @@ def read_data(path):
     return read_folder(path / "train"), read_folder(path / "validation")
 
 
-MEAN = torch.tensor([0.485, 0.456, 0.406]).view(1, 3, 1, 1)
-DEVIATION = torch.tensor([0.229, 0.224, 0.225]).view(1, 3, 1, 1)
-
-
 def normalised(images):
-    return images.float().div_(255).sub_(MEAN).div_(DEVIATION)
+    mean = torch.tensor([0.485, 0.456, 0.406]).view(1, 3, 1, 1)
+    deviation = torch.tensor([0.229, 0.224, 0.225]).view(1, 3, 1, 1)
+    return images.to(torch.get_default_dtype()).div_(255).sub_(mean).div_(deviation)
 
 
 def augmented(images, args, generator):
@@ -105,8 +129,14 @@ def run(rank, args):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=args.ranks)
     torch.manual_seed(args.seed)
+    if args.double:
+        torch.set_default_dtype(torch.double)
     (images, labels, classes), (test_images, test_labels, _) = read_data(args.data)
     model, forward = make_model(args, classes, images.shape[1], images.shape[2])
+    if args.double:
+        model.double()
+    if args.weights:
+        load_checkpoint(model, args.weights)
     ddp = torch.nn.parallel.DistributedDataParallel(model) if args.ranks > 1 else model
     if args.compile:
         ddp = torch.compile(ddp)
@@ -119,6 +149,8 @@ def run(rank, args):
         optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95))
     order = torch.Generator().manual_seed(args.seed)
     draws = torch.Generator().manual_seed(1000 * args.seed + rank)
+    if args.whole:
+        args.global_batch = len(labels)
     per_rank = args.global_batch // args.ranks
     queue = torch.empty(0, dtype=torch.long)
     seconds, losses = [], []
@@ -155,6 +187,9 @@ def main():
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--flip", action="store_true")
+    parser.add_argument("--weights", type=Path, help="a checkpoint of Trireme to start from")
+    parser.add_argument("--double", action="store_true", help="compute in fp64")
+    parser.add_argument("--whole", action="store_true", help="all images in each step")
     for name, default in [("ranks", 2), ("steps", 50), ("global-batch", 64), ("seed", 1), ("port", 29671), ("padding", 0),
                           ("patch-size", 4), ("layers", 6), ("width", 192), ("heads", 3), ("ffn-width", 768),
                           ("warmup-steps", 20)]:

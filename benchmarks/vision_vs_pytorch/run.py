@@ -2,6 +2,7 @@
 
   .venv/bin/python benchmarks/vision_vs_pytorch/run.py speed      images per second, by turns, eager and compiled
   .venv/bin/python benchmarks/vision_vs_pytorch/run.py accuracy   three seeds of each on icons
+  .venv/bin/python benchmarks/vision_vs_pytorch/run.py same       losses of both from the same weights and images
 
 Both sides have one thread per rank, the same model, batch and optimizer. PyTorch reads its images into memory before
 the first step; Trireme reads them while it trains. Needs `tools/setup.sh test` and, for accuracy, `tools/setup.sh
@@ -25,6 +26,7 @@ PYTORCH = Path(__file__).with_name("pytorch_vision.py")
 # Of the models that are compared: Trireme's keys and PyTorch's options.
 VIT = {"model.family": "vit", "model.patch_size": 4, "model.layers": 6, "model.width": 192, "model.heads": 3,
        "model.ffn_width": 768}
+SMALL_VIT = {**VIT, "model.patch_size": 8, "model.width": 128, "model.heads": 4, "model.ffn_width": 512}
 RESNET = {"model.family": "resnet18"}
 
 
@@ -97,13 +99,17 @@ def speed(args):
     return ["| model | program | images/s | Trireme's are so many times as many |", "|---|---|---|---|", *lines]
 
 
-def accuracy(args):
+def icons():
     data = ROOT / "data" / "icons"
     if not data.exists():
         checked([sys.executable, ROOT / "tools/vision_data.py", "icons", data])
+    return data
+
+
+def accuracy(args):
+    data = icons()
     lines = []
-    small_vit = {**VIT, "model.patch_size": 8, "model.width": 128, "model.heads": 4, "model.ffn_width": 512}
-    for name, model, rate, steps in [("ViT", small_vit, 5e-4, args.steps), ("ResNet-18", RESNET, 1e-3, args.steps)]:
+    for name, model, rate, steps in [("ViT", SMALL_VIT, 5e-4, args.steps), ("ResNet-18", RESNET, 1e-3, args.steps)]:
         if args.only and args.only != name:
             continue
         found = {"Trireme": [], "PyTorch": []}
@@ -127,9 +133,41 @@ def accuracy(args):
     return ["| model | program | accuracy of each seed | mean |", "|---|---|---|---|", *lines]
 
 
+def same(args):
+    """One rank, fp64, all icons in each step: no order and no draws, so both compute the same numbers."""
+    data = icons()
+    count = sum(1 for _ in (data / "train").glob("*/*"))
+    lines = ["| model | relative difference of the losses, step by step | accuracy of each |", "|---|---|---|"]
+    for name, model, rate in [("ViT", SMALL_VIT, 5e-4), ("ResNet-18", RESNET, 1e-3)]:
+        if args.only and args.only != name:
+            continue
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary)
+            batch = [f"--train.global_batch={count}", f"--train.micro_batch={count}", "--train.precision=fp64"]
+
+            def run_alone(run, *options):
+                (folder / run).mkdir()
+                config = folder / "vision.toml"
+                config.write_text('[task]\nname = "vision"\n')
+                keys = [f"--{key}={value}" for key, value in model.items()]
+                return train(args.trireme, config, folder / run, f"--data.path={data}", *keys, *batch, *options)
+
+            run_alone("start", "--train.steps=1", "--optimizer.learning_rate=0", "--optimizer.weight_decay=0")
+            ours = run_alone("run", f"--train.steps={args.steps}", f"--optimizer.learning_rate={rate}",
+                             "--optimizer.weight_decay=0.05", "--optimizer.warmup_steps=5",
+                             f"--train.evaluate_interval={args.steps}", "--train.evaluate_sequences=100000")
+            theirs = run_pytorch(data, model, ["--ranks", 1, "--steps", args.steps, "--whole", "--double",
+                                               "--warmup-steps", 5, "--learning-rate", rate, "--weight-decay", 0.05,
+                                               "--weights", folder / "start/checkpoints/step-000001"], args.port)
+        differences = [abs(a["loss"] - b) / b for a, b in zip(ours, theirs["losses"], strict=True)]
+        shown = " ".join(f"{difference:.0e}" for difference in differences)
+        lines.append(f"| {name} | {shown} | {ours[-1]['validation_accuracy']:.4f} {theirs['accuracy']:.4f} |")
+    return lines
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["speed", "accuracy"])
+    parser.add_argument("what", choices=["speed", "accuracy", "same"])
     parser.add_argument("--steps", type=int, default=None, help="of each run")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each program, by turns")
     parser.add_argument("--only", choices=["ViT", "ResNet-18"], help="leave the other model out")
@@ -137,8 +175,8 @@ def main():
     parser.add_argument("--port", type=int, default=29671, help="of PyTorch's rendezvous on 127.0.0.1")
     add_arguments(parser)
     args = parser.parse_args()
-    args.steps = args.steps or (24 if args.what == "speed" else 300)
-    table = "\n".join({"speed": speed, "accuracy": accuracy}[args.what](args))
+    args.steps = args.steps or {"speed": 24, "accuracy": 300, "same": 5}[args.what]
+    table = "\n".join({"speed": speed, "accuracy": accuracy, "same": same}[args.what](args))
     print(table)
     if not args.no_note:
         write_note(f"{time.strftime('%Y-%m-%d')}-vision-{args.what}.md", f"# Vision: {args.what}\n\n{table}\n")
