@@ -439,7 +439,8 @@ void run_device_ranks(int size,
     const c10::impl::VirtualGuardImpl guard(kType);
     const at::Device before = guard.exchangeDevice(device);
     auto host = world.split(0, world.rank(), "world");
-    auto on_device = make_fake_device_group(world.split(0, world.rank(), "world@fake"));
+    auto on_device =
+        make_fake_device_group(world.split(0, world.rank(), comm::name_on_device("world", kType)));
     const auto both = comm::make_device_group(std::move(host), std::move(on_device), kType);
     function(*both, device);
     guard.exchangeDevice(before);

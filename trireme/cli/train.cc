@@ -151,10 +151,11 @@ std::unique_ptr<comm::Communicator> with_gpus(
     comm::GroupOptions options,
     const std::function<std::unique_ptr<comm::Communicator>(const comm::GroupOptions&)>&
         make_nccl) {
+  train::check_device(config);  // before NCCL, which could only say less
   train::check_same_device(config.device, *host);
   if (config.device.is_cpu()) return host;
   train::use_device(config);
-  options.name += "@cuda";
+  options.name = comm::name_on_device(options.name, config.device.type());
   auto gpus = make_nccl(options);
   return comm::make_device_group(std::move(host), std::move(gpus), config.device.type());
 }

@@ -111,7 +111,7 @@ class DeviceGroup final : public Communicator {
   }
   std::unique_ptr<Communicator> split(int color, int key, const std::string& name) override {
     auto host = host_->split(color, key, name);
-    auto device = device_->split(color, key, concat(name, "@", c10::DeviceTypeName(type_, true)));
+    auto device = device_->split(color, key, name_on_device(name, type_));
     if (host == nullptr) return nullptr;
     return make_device_group(std::move(host), std::move(device), type_);
   }
@@ -142,6 +142,10 @@ std::unique_ptr<Communicator> make_device_group(std::unique_ptr<Communicator> ho
                                                 std::unique_ptr<Communicator> device,
                                                 c10::DeviceType type) {
   return std::make_unique<DeviceGroup>(std::move(host), std::move(device), type);
+}
+
+std::string name_on_device(const std::string& name, c10::DeviceType type) {
+  return concat(name, "@", c10::DeviceTypeName(type, /*lower_case=*/true));
 }
 
 }  // namespace trireme::comm

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include <c10/core/DeviceType.h>
 
@@ -20,5 +21,8 @@ namespace trireme::comm {
 std::unique_ptr<Communicator> make_device_group(std::unique_ptr<Communicator> host,
                                                 std::unique_ptr<Communicator> device,
                                                 c10::DeviceType type);
+
+// The name of the device's part of group `name`, such as "world@cuda".
+std::string name_on_device(const std::string& name, c10::DeviceType type);
 
 }  // namespace trireme::comm

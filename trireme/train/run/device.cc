@@ -58,7 +58,7 @@ void check_device(const RunConfig& config) {
                 "TRIREME_WITH_NCCL=ON, or set train.device = \"cpu\"");
   TRIREME_CHECK(config.parallel.transport != "mpi",
                 "the ranks compute on GPUs, and parallel.transport \"mpi\" has no store at which "
-                "NCCL's ranks could meet; set it to \"auto\"");
+                "NCCL's ranks could meet; set it to \"auto\", or train.device to \"cpu\"");
   TRIREME_CHECK(config.parallel.rebalance_interval == 0, "parallel.rebalance_interval is ",
                 config.parallel.rebalance_interval,
                 " and the ranks compute on GPUs, whose time in a stage the host does not see; set "

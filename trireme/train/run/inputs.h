@@ -13,8 +13,8 @@
 namespace trireme::train::inline internal {
 
 // Resolves the config for `num_ranks`, opens the data of its task, checks that `num_local_ranks` of
-// them fit this machine's memory, checks the layout, and makes the output folder. In this order, so
-// a run that cannot start leaves nothing behind.
+// them fit this machine's memory if they compute there, checks the layout, and makes the output
+// folder. In this order, so a run that cannot start leaves nothing behind.
 // Throws: ConfigError
 void open_inputs(RunConfig& config, int num_ranks, int num_local_ranks = 1);
 

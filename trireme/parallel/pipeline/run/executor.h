@@ -44,7 +44,8 @@ struct PipelineOptions {
   // in the input part. Outlives the executor.
   DeferredWork* deferred = nullptr;
   std::chrono::milliseconds timeout{0};  // of each transfer; zero means the group's own
-  at::Device device = at::kCPU;          // of received tensors
+  // Of received tensors. The group takes tensors of the host too (comm/device_group.h).
+  at::Device device = at::kCPU;
 };
 
 struct PipelineResult {
