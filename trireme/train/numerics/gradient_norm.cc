@@ -96,47 +96,56 @@ std::vector<double> gather_stages(std::span<const parallel::Shard> shards,
   return all;
 }
 
-// On a device, which keeps the tensor there.
-std::vector<double> composed_grain_squares(const at::Tensor& flat, int64_t grain) {
+// For any device, which keeps the tensor.
+at::Tensor composed_grain_squares(const at::Tensor& flat, int64_t grain) {
   const int64_t count = flat.numel(), num_whole = count / grain;
   const auto norms = [](const at::Tensor& rows) {
     return at::linalg_vector_norm(rows, 2, at::IntArrayRef{1}, /*keepdim=*/false, at::kDouble);
   };
   const at::Tensor whole = norms(flat.narrow(0, 0, num_whole * grain).view({num_whole, grain}));
   const at::Tensor rest = norms(flat.narrow(0, num_whole * grain, count % grain).view({1, -1}));
-  const at::Tensor all = (count % grain == 0 ? whole : at::cat({whole, rest})).square().cpu();
-  return {all.const_data_ptr<double>(), all.const_data_ptr<double>() + all.numel()};
+  return (count % grain == 0 ? whole : at::cat({whole, rest})).square();
 }
 
-}  // namespace
-
-std::vector<double> grain_squares(const at::Tensor& tensor, const mesh::Layout& layout) {
+// The sums of grain_squares(), where the tensor is.
+at::Tensor grain_sums(const at::Tensor& tensor, const mesh::Layout& layout) {
   const at::Tensor flat = tensor.detach().contiguous().view({-1});
   const int64_t grain = parallel::grains_of(layout.shape()).elements;
   if (!flat.is_cpu()) return composed_grain_squares(flat, grain);
   const int64_t count = flat.numel();
-  std::vector<double> sums(static_cast<size_t>((count + grain - 1) / grain));
+  const at::Tensor sums = at::empty({(count + grain - 1) / grain}, at::kDouble);
+  auto* const out = sums.mutable_data_ptr<double>();
   AT_DISPATCH_FLOATING_TYPES_AND2(
       at::kBFloat16, at::kHalf, flat.scalar_type(), "grain_squares", [&] {
         const auto* data = flat.const_data_ptr<scalar_t>();
-        at::parallel_for(0, std::ssize(sums), kGrainsPerTask, [&](int64_t begin, int64_t end) {
+        at::parallel_for(0, sums.numel(), kGrainsPerTask, [&](int64_t begin, int64_t end) {
           for (int64_t i = begin; i < end; ++i) {
-            sums[static_cast<size_t>(i)] =
-                sum_of_squares(data + i * grain, std::min(grain, count - i * grain));
+            out[i] = sum_of_squares(data + i * grain, std::min(grain, count - i * grain));
           }
         });
       });
   return sums;
 }
 
+std::vector<double> to_numbers(const at::Tensor& numbers) {
+  const at::Tensor host = numbers.cpu();
+  return {host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel()};
+}
+
+}  // namespace
+
+std::vector<double> grain_squares(const at::Tensor& tensor, const mesh::Layout& layout) {
+  return to_numbers(grain_sums(tensor, layout));
+}
+
 std::vector<double> gradient_squares(std::span<const parallel::Shard> shards,
                                      const NormGroups& groups) {
-  std::vector<double> mine;
+  std::vector<at::Tensor> parts;
   for (const parallel::Shard& shard : shards) {
-    if (!is_trained(shard)) continue;
-    const std::vector<double> sums = grain_squares(shard.gradient, shard.layout);
-    mine.insert(mine.end(), sums.begin(), sums.end());
+    if (is_trained(shard)) parts.push_back(grain_sums(shard.gradient, shard.layout));
   }
+  // One copy from a device, as each waits for it.
+  std::vector<double> mine = parts.empty() ? std::vector<double>() : to_numbers(at::cat(parts));
   const bool are_whole = std::ranges::all_of(
       shards, [](const parallel::Shard& shard) { return shard.layout.num_ranks() == 1; });
   std::vector<std::vector<double>> sums;
