@@ -4,6 +4,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <numeric>
 #include <string>
 
@@ -63,19 +64,18 @@ double peak_flops_of(std::string_view name, c10::ScalarType dtype, bool tf32) {
 
 double measure_product(at::Device device, c10::ScalarType dtype) {
   const int64_t n = device.is_cpu() ? 1024 : 8192;
-  constexpr int kWarmUp = 2, kMeasured = 5;
+  constexpr int kRuns = 7;
   const c10::NoGradGuard no_grad;
   const auto options = at::device(device).dtype(dtype);
   const at::Tensor a = at::full({n, n}, 0.5, options), b = at::full({n, n}, 0.25, options);
   at::Tensor product = at::empty({n, n}, options);
-  double least = 0;
-  for (int i = 0; i < kWarmUp + kMeasured; ++i) {
+  double least = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < kRuns; ++i) {
     synchronize(device);
     const auto start = std::chrono::steady_clock::now();
     at::mm_out(product, a, b);
     synchronize(device);
-    const double seconds = seconds_since(start);
-    if (i == kWarmUp || (i > kWarmUp && seconds < least)) least = seconds;
+    least = std::min(least, seconds_since(start));
   }
   return 2 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n) / least;
 }

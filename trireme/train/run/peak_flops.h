@@ -14,7 +14,7 @@ namespace trireme::train::inline internal {
 // name: as the driver gives it. tf32: whether fp32 numbers are multiplied as TF32.
 double peak_flops_of(std::string_view name, c10::ScalarType dtype, bool tf32);
 
-// What a product of large matrices reaches on the device. The first products are not counted.
+// What a product of large matrices reaches on the device: the best of some.
 double measure_product(at::Device device, c10::ScalarType dtype);
 
 // Of a rank's device, as the config says; 0: unknown. A measurement is the mean over the ranks,
