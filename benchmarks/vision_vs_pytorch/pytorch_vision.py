@@ -103,18 +103,12 @@ def normalised(images):
     return images.to(torch.get_default_dtype()).div_(255).sub_(mean).div_(deviation)
 
 
-def augmented(images, args, generator):
-    """Shifts and mirrors each image by itself."""
-    if args.padding:
-        n, _, height, width = images.shape
-        p = args.padding
-        padded = F.pad(images, (p, p, p, p))
-        at = torch.randint(0, 2 * p + 1, (n, 2), generator=generator)
-        images = torch.stack([padded[i, :, y:y + height, x:x + width] for i, (y, x) in enumerate(at.tolist())])
-    if args.flip:
-        mirrored = torch.rand(images.shape[0], generator=generator) < 0.5
-        images = torch.where(mirrored.view(-1, 1, 1, 1), images.flip(3), images)
-    return images
+def mirrored(images, args, generator):
+    """Mirrors half of the images with --flip."""
+    if not args.flip:
+        return images
+    chosen = torch.rand(images.shape[0], generator=generator) < 0.5
+    return torch.where(chosen.view(-1, 1, 1, 1), images.flip(3), images)
 
 
 def rate(step, args):
@@ -143,10 +137,7 @@ def run(rank, args):
     # Norms and biases do not decay.
     groups = [{"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": args.weight_decay},
               {"params": [p for p in model.parameters() if p.dim() <= 1], "weight_decay": 0.0}]
-    if args.optimizer == "sgd":
-        optimizer = torch.optim.SGD(groups, 0.1, momentum=0.9)
-    else:
-        optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95))
+    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95))
     order = torch.Generator().manual_seed(args.seed)
     draws = torch.Generator().manual_seed(1000 * args.seed + rank)
     if args.whole:
@@ -160,10 +151,10 @@ def run(rank, args):
             queue = torch.cat([queue, torch.randperm(len(labels), generator=order)])
         batch, queue = queue[:args.global_batch], queue[args.global_batch:]
         own = batch[rank * per_rank:(rank + 1) * per_rank]
-        x = normalised(augmented(images[own], args, draws))
+        x = normalised(mirrored(images[own], args, draws))
         for group in optimizer.param_groups:
             group["lr"] = rate(step, args)
-        loss = F.cross_entropy(forward(ddp, x), labels[own], label_smoothing=args.label_smoothing)
+        loss = F.cross_entropy(forward(ddp, x), labels[own])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -190,13 +181,12 @@ def main():
     parser.add_argument("--weights", type=Path, help="a checkpoint of Trireme to start from")
     parser.add_argument("--double", action="store_true", help="compute in fp64")
     parser.add_argument("--whole", action="store_true", help="all images in each step")
-    for name, default in [("ranks", 2), ("steps", 50), ("global-batch", 64), ("seed", 1), ("port", 29671), ("padding", 0),
+    for name, default in [("ranks", 2), ("steps", 50), ("global-batch", 64), ("seed", 1), ("port", 29671),
                           ("patch-size", 4), ("layers", 6), ("width", 192), ("heads", 3), ("ffn-width", 768),
                           ("warmup-steps", 20)]:
         parser.add_argument(f"--{name}", type=int, default=default)
-    for name, default in [("learning-rate", 1e-3), ("weight-decay", 0.05), ("label-smoothing", 0.0)]:
+    for name, default in [("learning-rate", 1e-3), ("weight-decay", 0.05)]:
         parser.add_argument(f"--{name}", type=float, default=default)
-    parser.add_argument("--optimizer", default="adamw")
     parser.add_argument("--stem", default="small")
     args = parser.parse_args()
     if args.ranks == 1:

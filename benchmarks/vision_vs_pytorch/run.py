@@ -45,11 +45,11 @@ def run_pytorch(data, model, options, port):
     return json.loads(result.stdout.splitlines()[-1])
 
 
-def run_trireme(program, data, model, options, folder):
+def run_trireme(program, data, model, options, folder, ranks=2):
     config = folder / "vision.toml"
     config.write_text('[task]\nname = "vision"\n')
     keys = [f"--{key}={value}" for key, value in model.items()]
-    return train(program, config, folder / "run", "--ranks", 2, f"--data.path={data}", *keys, *options)
+    return train(program, config, folder / "run", "--ranks", ranks, f"--data.path={data}", *keys, *options)
 
 
 def write_cifar(folder):
@@ -145,20 +145,17 @@ def same(args):
             folder = Path(temporary)
             batch = [f"--train.global_batch={count}", f"--train.micro_batch={count}", "--train.precision=fp64"]
 
-            def run_alone(run, *options):
-                (folder / run).mkdir()
-                config = folder / "vision.toml"
-                config.write_text('[task]\nname = "vision"\n')
-                keys = [f"--{key}={value}" for key, value in model.items()]
-                return train(args.trireme, config, folder / run, f"--data.path={data}", *keys, *batch, *options)
+            def run_alone(name, *options):
+                (folder / name).mkdir()
+                return run_trireme(args.trireme, data, model, [*batch, *options], folder / name, ranks=1)
 
             run_alone("start", "--train.steps=1", "--optimizer.learning_rate=0", "--optimizer.weight_decay=0")
-            ours = run_alone("run", f"--train.steps={args.steps}", f"--optimizer.learning_rate={rate}",
+            ours = run_alone("whole", f"--train.steps={args.steps}", f"--optimizer.learning_rate={rate}",
                              "--optimizer.weight_decay=0.05", "--optimizer.warmup_steps=5",
                              f"--train.evaluate_interval={args.steps}", "--train.evaluate_sequences=100000")
             theirs = run_pytorch(data, model, ["--ranks", 1, "--steps", args.steps, "--whole", "--double",
                                                "--warmup-steps", 5, "--learning-rate", rate, "--weight-decay", 0.05,
-                                               "--weights", folder / "start/checkpoints/step-000001"], args.port)
+                                               "--weights", folder / "start/run/checkpoints/step-000001"], args.port)
         differences = [abs(a["loss"] - b) / b for a, b in zip(ours, theirs["losses"], strict=True)]
         shown = " ".join(f"{difference:.0e}" for difference in differences)
         lines.append(f"| {name} | {shown} | {ours[-1]['validation_accuracy']:.4f} {theirs['accuracy']:.4f} |")
