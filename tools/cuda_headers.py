@@ -1,12 +1,14 @@
 """Fetches CUDA's headers from PyPI into a folder, without the libraries: some MB of several GB.
 
-A wheel is a zip archive. Only its directory and the headers are read, by HTTP range requests.
+A wheel is a zip archive. Only its directory and the headers are read, by HTTP range requests. Exits with 3 when PyPI
+cannot be reached.
 """
 
 import io
 import json
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 import zipfile
 from pathlib import Path
@@ -71,4 +73,8 @@ def main(folder):
         print(f"cuda_headers: {len(headers)} of {url.rsplit('/', 1)[1]}")
 
 
-main(sys.argv[1])
+try:
+    main(sys.argv[1])
+except (urllib.error.URLError, TimeoutError, subprocess.CalledProcessError) as error:
+    print(f"cuda_headers: {error}", file=sys.stderr)
+    sys.exit(3)
