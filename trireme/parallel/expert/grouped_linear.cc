@@ -1,0 +1,145 @@
+#include "trireme/parallel/expert/grouped_linear.h"
+
+#include <numeric>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme::parallel {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct GroupedCall : torch::CustomClassHolder {
+  std::vector<int64_t> counts;
+  DeferGradient defer;
+};
+
+// Calls use(expert, first row, number of rows) for each expert that has rows.
+template <typename Use>
+void for_each_expert(std::span<const int64_t> counts, const Use& use) {
+  int64_t first = 0;
+  for (size_t e = 0; e < counts.size(); ++e) {
+    if (counts[e] > 0) use(static_cast<int64_t>(e), first, counts[e]);
+    first += counts[e];
+  }
+}
+
+// out = x w, or added to out, with at least min_rows_of_product() rows.
+void multiply(at::Tensor out, const at::Tensor& x, const at::Tensor& w, bool adds) {
+  const int64_t rows = x.size(0), least = min_rows_of_product(x.scalar_type());
+  if (rows < least && x.is_cpu()) {
+    const at::Tensor padded = at::zeros({least, x.size(1)}, x.options());
+    padded.narrow(0, 0, rows).copy_(x);
+    at::Tensor wide = at::empty({least, w.size(1)}, x.options());
+    if (adds) {
+      wide.zero_();
+      wide.narrow(0, 0, rows).copy_(out);
+    }
+    multiply(wide, padded, w, adds);
+    out.copy_(wide.narrow(0, 0, rows));
+  } else if (adds) {
+    out.addmm_(x, w);
+  } else {
+    at::mm_out(out, x, w);
+  }
+}
+
+// The gradient of a stack of weights.
+at::Tensor weight_gradient(const at::Tensor& weight_EFD, const at::Tensor& grad_RF,
+                           const at::Tensor& x_RD, std::span<const int64_t> counts) {
+  const at::Tensor result = at::empty_like(weight_EFD);
+  for (size_t e = 0; e < counts.size(); ++e) {
+    if (counts[e] == 0) result.select(0, static_cast<int64_t>(e)).zero_();
+  }
+  for_each_expert(counts, [&](int64_t e, int64_t first, int64_t num) {
+    at::Tensor own = result.select(0, e);
+    at::mm_out(own, grad_RF.narrow(0, first, num).t(), x_RD.narrow(0, first, num));
+  });
+  return result;
+}
+
+// tensors: x, then the stacks of weights.
+class GroupedLinearFunction : public torch::autograd::Function<GroupedLinearFunction> {
+ public:
+  static variable_list forward(AutogradContext* ctx, const c10::intrusive_ptr<GroupedCall>& call,
+                               at::TensorList tensors) {
+    const at::Tensor& x_RD = tensors[0];
+    variable_list outputs;
+    for (const at::Tensor& weight_EFD : tensors.slice(1)) {
+      outputs.push_back(at::empty({x_RD.size(0), weight_EFD.size(1)}, x_RD.options()));
+      for_each_expert(call->counts, [&](int64_t e, int64_t first, int64_t num) {
+        multiply(outputs.back().narrow(0, first, num), x_RD.narrow(0, first, num),
+                 weight_EFD.select(0, e).t(), /*adds=*/false);
+      });
+    }
+    ctx->saved_data["call"] = c10::IValue::make_capsule(call);
+    ctx->save_for_backward(tensors.vec());
+    ctx->set_materialize_grads(false);
+    return outputs;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const auto call =
+        c10::static_intrusive_pointer_cast<GroupedCall>(ctx->saved_data["call"].toCapsule());
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor& x_RD = saved[0];
+    for (at::Tensor& grad : grads) {
+      if (grad.defined()) grad = grad.contiguous();
+    }
+    variable_list result(2);  // of the call, which needs_input_grad() does not count, and x
+    if (ctx->needs_input_grad(0)) result[1] = input_gradient(*call, saved, grads);
+    for (size_t i = 0; i < grads.size(); ++i) {
+      const at::Tensor& weight = saved[i + 1];
+      const at::Tensor& grad = grads[i];
+      result.emplace_back();
+      if (!grad.defined() || !ctx->needs_input_grad(i + 1)) continue;
+      const auto compute = [like = weight.detach(), grad, x = x_RD.detach(), call] {
+        return weight_gradient(like, grad, x, call->counts);
+      };
+      if (!call->defer || !call->defer(weight, compute)) result.back() = compute();
+    }
+    return result;
+  }
+
+ private:
+  static at::Tensor input_gradient(const GroupedCall& call, const variable_list& saved,
+                                   const variable_list& grads) {
+    at::Tensor grad_x = at::empty_like(saved[0]);
+    bool adds = false;
+    for (size_t i = 0; i < grads.size(); ++i) {
+      if (!grads[i].defined()) continue;
+      for_each_expert(call.counts, [&](int64_t e, int64_t first, int64_t num) {
+        multiply(grad_x.narrow(0, first, num), grads[i].narrow(0, first, num),
+                 saved[i + 1].select(0, e), adds);
+      });
+      adds = true;
+    }
+    return adds ? grad_x : grad_x.zero_();
+  }
+};
+
+}  // namespace
+
+int64_t min_rows_of_product(at::ScalarType dtype) { return dtype == at::kDouble ? 192 : 32; }
+
+std::vector<at::Tensor> grouped_linear(const at::Tensor& x_RD,
+                                       const std::vector<at::Tensor>& weights,
+                                       std::span<const int64_t> counts,
+                                       const DeferGradient& defer) {
+  TRIREME_ASSERT(std::reduce(counts.begin(), counts.end()) == x_RD.size(0), "rows of shape ",
+                 x_RD.sizes(), " for counts ", at::IntArrayRef(counts.data(), counts.size()));
+  auto call = c10::make_intrusive<GroupedCall>();
+  call->counts.assign(counts.begin(), counts.end());
+  call->defer = defer;
+  std::vector<at::Tensor> tensors{x_RD.contiguous()};
+  tensors.insert(tensors.end(), weights.begin(), weights.end());
+  return GroupedLinearFunction::apply(call, at::TensorList(tensors));
+}
+
+}  // namespace trireme::parallel
