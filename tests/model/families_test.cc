@@ -24,7 +24,7 @@ int64_t matrix_elements(const ModelConfig& config) {
   int64_t elements = 0;
   for (const ParameterPlan& parameter : plan.parameters()) {
     const auto& shape = parameter.layout.shape();
-    if (shape.size() == 2) elements += c10::multiply_integers(shape);
+    if (shape.size() >= 2) elements += c10::multiply_integers(shape);
   }
   return elements;
 }
@@ -73,7 +73,7 @@ TEST(Families, MatricesStartAtRandomAndVectorsDoNot) {
     const ModelPlan plan = make_plan(config, 1);
     for (const ParameterPlan& parameter : plan.parameters()) {
       EXPECT_EQ(initialiser_of(config, parameter.name).std > 0,
-                parameter.layout.shape().size() == 2)
+                parameter.layout.shape().size() >= 2)
           << name << " " << parameter.name;
     }
   }
@@ -127,10 +127,32 @@ TEST(Families, MatmulParametersAreTheMatricesOfABlock) {
   for (const std::string& name : family_names()) {
     SCOPED_TRACE(name);
     ModelConfig config = small_config(name, 0);
+    const bool sparse = config.sparse.experts > 0;
     const int64_t of_two = matrix_elements(config);
     config.layers = 1;
-    EXPECT_EQ(family_of(config).matmul_parameters(config),
-              static_cast<double>(of_two - matrix_elements(config)));
+    const int64_t unused = sparse ? (config.sparse.experts - config.sparse.experts_per_token) * 3 *
+                                        config.width * config.expert_width()
+                                  : 0;
+    EXPECT_EQ(family_of(config).matmul_parameters(config, sparse),
+              static_cast<double>(of_two - matrix_elements(config) - unused));
+  }
+}
+
+TEST(Families, CountTheParametersThatTheirPlanHas) {
+  for (const std::string& name : family_names()) {
+    for (const int64_t dense_layers : {0, 1}) {
+      ModelConfig config = small_config(name, 0);
+      config.layers = 3;
+      if (config.sparse.experts > 0)
+        config.sparse = {
+            .experts = 4, .expert_width = 5, .shared_experts = 2, .dense_layers = dense_layers};
+      const ModelPlan plan = make_plan(config, 1);
+      int64_t elements = 0;
+      for (const ParameterPlan& parameter : plan.parameters()) {
+        elements += c10::multiply_integers(parameter.layout.shape());
+      }
+      EXPECT_EQ(num_parameters(config), elements) << name;
+    }
   }
 }
 
@@ -142,9 +164,12 @@ TEST(Families, HuggingFacesTensorsHaveEveryParameterOnceWithAllItsElements) {
     const HuggingFaceForm form = family_of(config).hugging_face_form(plan);
     EXPECT_FALSE(form.architecture.empty());
     std::multiset<std::string> parts, parameters;
+    std::set<std::string> names;
     int64_t elements = 0;
     for (const HuggingFaceTensor& tensor : form.tensors) {
-      parts.insert(tensor.parts.begin(), tensor.parts.end());
+      EXPECT_TRUE(names.insert(tensor.name).second) << tensor.name;
+      // A parameter in slices counts with its first one.
+      if (tensor.slice <= 0) parts.insert(tensor.parts.begin(), tensor.parts.end());
       elements += c10::multiply_integers(tensor.shape);
     }
     for (const ParameterPlan& parameter : plan.parameters()) parameters.insert(parameter.name);

@@ -8,6 +8,7 @@
 namespace trireme::model {
 
 inline ModelConfig small_config(const std::string& family, double dropout) {
+  const int64_t experts = family == "mixtral" ? 5 : 0;
   return {.family = family,
           .layers = 2,
           .width = 16,
@@ -16,7 +17,8 @@ inline ModelConfig small_config(const std::string& family, double dropout) {
           .ffn_width = 24,
           .sequence_length = 8,
           .vocab_size = 11,
-          .dropout = dropout};
+          .dropout = dropout,
+          .sparse = {.experts = experts}};
 }
 
 }  // namespace trireme::model

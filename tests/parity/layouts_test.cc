@@ -42,7 +42,8 @@ dataset::Batch batch_of(const RunConfig& config, int64_t first, int64_t size) {
   if (targets_BT.numel() > 2) targets_BT.view({-1})[2] = model::kIgnoredTarget;
   dataset::Batch batch{.tensors = {{"tokens", tokens_BT}, {"targets", targets_BT}},
                        .step = 3,
-                       .first_sample = first};
+                       .first_sample = first,
+                       .step_size = config.train.global_batch};
   // Of 1 to 6 tokens; they do not end where sequences do.
   if (data_of(config).separate_documents) {
     batch.tensors.emplace_back("documents", stream.remainder(6).eq(0).cumsum(0).view({size, T}));
@@ -222,6 +223,18 @@ const std::vector<AxisChoice>& axis_choices() {
   return choices;
 }
 
+// A dense first block, then sparse ones; more experts than any rank's rows in some forwards.
+void add_experts(std::vector<Override>& overrides) {
+  for (const auto& [key, value] : {std::pair("experts", "5"),
+                                   {"expert_width", "13"},
+                                   {"shared_experts", "1"},
+                                   {"dense_layers", "1"},
+                                   {"balance_loss", "0.3"},
+                                   {"router_z_loss", "0.1"}}) {
+    overrides.emplace_back(concat("model.", key), value);
+  }
+}
+
 bool shares_a_key(const AxisChoice& a, const AxisChoice& b) {
   for (const auto& [key, value] : a.overrides) {
     for (const auto& [other, other_value] : b.overrides) {
@@ -233,9 +246,10 @@ bool shares_a_key(const AxisChoice& a, const AxisChoice& b) {
 
 TEST_F(LayoutsTest, EveryAxisAloneIsTheOneRank) {
   for (const AxisChoice& choice : axis_choices()) {
-    for (const char* family : {"llama", "gpt2"}) {
+    for (const char* family : {"llama", "gpt2", "mixtral"}) {
       for (const char* dropout : {"0", "0.1"}) {
         auto overrides = choice.overrides;
+        if (std::string(family) == "mixtral") add_experts(overrides);
         overrides.emplace_back("model.family", family);
         overrides.emplace_back("model.dropout", dropout);
         if (std::string(family) == "gpt2") overrides.emplace_back("model.kv_heads", "6");
@@ -261,10 +275,11 @@ TEST_F(LayoutsTest, EveryPairOfAxesIsTheOneRank) {
   for (size_t i = 0; i < choices.size(); ++i) {
     for (size_t j = i + 1; j < choices.size(); ++j) {
       if (shares_a_key(choices[i], choices[j])) continue;
-      for (const char* dropout : {"0", "0.1"}) {
+      for (const auto& [dropout, sparse] : {std::pair("0", false), {"0.1", false}, {"0", true}}) {
         auto overrides = choices[i].overrides;
         overrides.insert(overrides.end(), choices[j].overrides.begin(), choices[j].overrides.end());
         overrides.emplace_back("model.dropout", dropout);
+        if (sparse) add_experts(overrides);
         check(overrides, choices[i].ranks * choices[j].ranks);
       }
     }
@@ -357,6 +372,20 @@ std::pair<std::vector<Override>, int> random_layout(int seed) {
     set("model.kv_heads", "6");
   } else {
     set("model.kv_heads", one_of({"1", "2", "3", "6"}));
+    if (random() % 2 == 0) {
+      set("model.experts", one_of({"4", "6", "8"}));
+      const std::string per_token = one_of({"1", "2"});
+      set("model.experts_per_token", per_token);
+      set("model.expert_width", std::to_string(9 + random() % 9));
+      set("model.shared_experts", one_of({"0", "1", "2"}));
+      set("model.dense_layers", one_of({"0", "1"}));
+      set("model.expert_interval", one_of({"1", "2"}));
+      set("model.router_score", one_of({"softmax", "sigmoid"}));
+      set("model.router_normalise", per_token == "1" ? "false" : one_of({"false", "true"}));
+      set("model.expert_groups", one_of({"1", "2"}));
+      set("model.balance_loss", one_of({"0", "0.3"}));
+      set("model.router_z_loss", one_of({"0", "0.1"}));
+    }
   }
   set("data.separate_documents", one_of({"false", "true"}));
   set("train.micro_batch", std::to_string(1 + random() % 2));

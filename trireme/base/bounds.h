@@ -16,6 +16,7 @@ inline constexpr int64_t kMaxRanks = 1 << 15;
 inline constexpr int64_t kMaxLayers = 1 << 16;
 inline constexpr int64_t kMaxWidth = 1 << 20;
 inline constexpr int64_t kMaxFfnWidth = 1 << 22;
+inline constexpr int64_t kMaxExperts = 1 << 16;
 inline constexpr int64_t kMaxSequence = 1 << 24;
 inline constexpr int64_t kMaxVocabulary = 1 << 26;
 inline constexpr int64_t kMaxImageSize = 1 << 14;

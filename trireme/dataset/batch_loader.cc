@@ -129,8 +129,10 @@ Batch BatchLoader::microbatch(int64_t step, int64_t index) const {
     samples.push_back(sample(step_sample(step), bad));
     bad.clear();
   }
-  Batch batch{
-      .step = step, .first_sample = first - step_sample(step), .bad_samples = std::move(bad)};
+  Batch batch{.step = step,
+              .first_sample = first - step_sample(step),
+              .step_size = step_size(step),
+              .bad_samples = std::move(bad)};
   for (size_t i = 0; i < samples.front().size(); ++i) {
     batch.tensors.emplace_back(samples.front()[i].first, stacked(samples, i).narrow(0, 0, B));
   }

@@ -51,6 +51,7 @@ struct Batch {
   NamedTensors tensors{};
   int64_t step = 0;
   int64_t first_sample = 0;                // index of its first sample in the step's global batch
+  int64_t step_size = 0;                   // samples of the step, over all ranks
   std::vector<std::string> bad_samples{};  // the errors of those that were replaced, in their order
 };
 

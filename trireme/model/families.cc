@@ -14,6 +14,7 @@ namespace {
 
 constexpr Choice<const Family& (*)()> kFamilies[] = {
     {"llama", llama_family},
+    {"mixtral", mixtral_family},
     {"gpt2", gpt2_family},
 };
 

@@ -36,6 +36,7 @@ std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelConfig& config) {
 at::Tensor join_parts(const HuggingFaceTensor& tensor, std::span<const at::Tensor> parts) {
   TRIREME_ASSERT(parts.size() == tensor.parts.size(), tensor.name, " of ", parts.size(), " parts");
   at::Tensor joined = parts.size() == 1 ? parts[0] : at::cat({parts.data(), parts.size()}, 0);
+  if (tensor.slice >= 0) joined = joined.select(0, tensor.slice);
   if (tensor.is_transposed) joined = joined.t().contiguous();
   TRIREME_ASSERT(joined.sizes() == at::IntArrayRef(tensor.shape), tensor.name, " has shape ",
                  joined.sizes(), ", expected ", at::IntArrayRef(tensor.shape));

@@ -16,7 +16,8 @@
 
 namespace trireme::model {
 
-// Every tensor of the model, in the plan's order. Each of our parameters is part of exactly one.
+// Every tensor of the model, in the plan's order. Each of our parameters, or each slice of
+// it, is part of exactly one.
 std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelConfig& config);
 
 // Makes `tensor` from our parameters.

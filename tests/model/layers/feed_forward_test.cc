@@ -36,8 +36,7 @@ TEST(Swiglu, BackwardTwiceThrows) {
 }
 
 TEST(FeedForward, IsDownOfSiluGateTimesUpPlusResidual) {
-  const ModelConfig config{.width = 6, .ffn_width = 10};
-  FeedForward module(config, {}, at::kDouble);
+  FeedForward module(/*width=*/6, /*rows=*/10, {}, at::kDouble);
   const at::Tensor gate = values({10, 6}, 0.3);
   const at::Tensor up = values({10, 6}, 0.5);
   const at::Tensor down = values({6, 10}, 0.7);

@@ -126,6 +126,13 @@ TEST(Route, WeightsHaveTheGradientOfTheirFormula) {
   }
 }
 
+TEST(Route, KeepsExpertsThatWereChosenBefore) {
+  const at::Tensor logits = values({4, 6}, 1.1, 2), chosen = at::tensor({5, 0}).expand({4, 2});
+  const Routing routing = route(logits, {}, {.normalise = false}, chosen);
+  assert_same_bits(routing.experts_SK, chosen, "experts");
+  assert_same_bits(routing.weights_SK, logits.softmax(-1).gather(1, chosen), "weights");
+}
+
 TEST(Route, NoTokens) {
   const Routing routing = route(at::empty({0, 4}, at::kFloat), {}, {});
   ASSERT_EQ(routing.experts_SK.sizes(), (std::vector<int64_t>{0, 2}));

@@ -17,10 +17,11 @@ void check_divides(std::string_view part_key, int64_t part, std::string_view who
                 whole_key, " = ", whole, "; expected a divisor: change one of them");
 }
 
-// Elements of the same model with `layers` blocks. All blocks are alike, so num_parameters() needs
-// this for only two numbers of blocks.
-int64_t elements_with(ModelConfig config, int64_t layers) {
+// Elements of the same model with `layers` blocks, which are all sparse or all dense.
+int64_t elements_with(ModelConfig config, int64_t layers, bool sparse) {
   config.layers = layers;
+  config.sparse.dense_layers = sparse ? 0 : layers;
+  config.sparse.expert_interval = 1;
   const ModelPlan plan = make_plan(config, /*tensor_ranks=*/1);
   int64_t elements = 0;
   for (const ParameterPlan& parameter : plan.parameters()) {
@@ -53,16 +54,35 @@ void validate(const ModelConfig& config) {
   family.check(config);
 }
 
+int64_t block_parameters(const ModelConfig& config, bool sparse) {
+  return elements_with(config, 1, sparse) - elements_with(config, 0, sparse);
+}
+
+int64_t num_sparse_blocks(const ModelConfig& config) {
+  int64_t count = 0;
+  for (int64_t layer = 0; layer < config.layers; ++layer) count += config.sparse.is_sparse(layer);
+  return count;
+}
+
 int64_t num_parameters(const ModelConfig& config) {
-  const int64_t none = elements_with(config, 0);
-  return none + config.layers * (elements_with(config, 1) - none);
+  const int64_t sparse = num_sparse_blocks(config);
+  int64_t sum =
+      elements_with(config, 0, false) + (config.layers - sparse) * block_parameters(config, false);
+  if (sparse > 0) sum += sparse * block_parameters(config, true);
+  return sum;
 }
 
 double flops_per_token(const ModelConfig& config) {
   const double D = static_cast<double>(config.width);
   const double layers = static_cast<double>(config.layers);
-  const double matmul_parameters = layers * family_of(config).matmul_parameters(config) +
-                                   static_cast<double>(config.vocab_size) * D;
+  const Family& family = family_of(config);
+  double matmul_parameters = static_cast<double>(config.vocab_size) * D;
+  for (const bool sparse : {false, true}) {
+    const int64_t num =
+        sparse ? num_sparse_blocks(config) : config.layers - num_sparse_blocks(config);
+    if (num > 0)
+      matmul_parameters += static_cast<double>(num) * family.matmul_parameters(config, sparse);
+  }
   // The scores and their product with v: 2 * 2 * T * D forward, twice that backward.
   const double scores = 12 * layers * static_cast<double>(config.sequence_length) * D;
   return 6 * matmul_parameters + scores;

@@ -8,6 +8,7 @@
 
 #include "trireme/base/bounds.h"
 #include "trireme/base/key.h"
+#include "trireme/model/family/expert_config.h"
 
 namespace trireme::model {
 
@@ -42,8 +43,14 @@ struct ModelConfig {
               "share of elements dropped in training after embedding, attention and feed-forward",
               Range{.minimum = 0, .maximum = 1, .below_maximum = true})
   TRIREME_KEYS_END()
+  ExpertConfig sparse{};  // further keys of the section
 
   int64_t head_width() const { return width / heads; }  // H
+  int64_t expert_width() const {                        // the width of an expert's feed-forward
+    return sparse.expert_width > 0 ? sparse.expert_width : ffn_width;
+  }
+  // The width of the feed-forward that the shared experts are together.
+  int64_t shared_width() const { return sparse.shared_experts * expert_width(); }
   // True when the head shares the embedding's weight.
   // Throws: ConfigError on an unknown family
   bool has_tied_head() const;
@@ -52,10 +59,13 @@ struct ModelConfig {
 // Throws: ConfigError with the key, the value found and the value expected
 void validate(const ModelConfig& config);
 
+// Number of parameters of one dense or sparse block.
+int64_t block_parameters(const ModelConfig& config, bool sparse);
+int64_t num_sparse_blocks(const ModelConfig& config);
 // Number of parameters of the whole model. A tied weight counts once.
 int64_t num_parameters(const ModelConfig& config);
-// Floating-point operations of forward and backward per token: 6 per matmul parameter, plus
-// attention.
+// Floating-point operations of forward and backward per token: 6 per matmul parameter that the
+// token meets, plus attention.
 // Source: Narayanan et al. 2021, arXiv:2104.04473, section 5.1 (causal attention counted in full)
 double flops_per_token(const ModelConfig& config);
 

@@ -39,8 +39,8 @@ class Family {
   // True when the head shares the embedding's weight.
   virtual bool has_tied_head(const ModelConfig& config) const = 0;
 
-  // Every parameter of the whole model, in the order in which the network registers them. Blocks
-  // are alike.
+  // Every parameter of the whole model, in the order in which the network registers them. All
+  // dense blocks are alike, and so are all sparse ones.
   // Throws: ConfigError when the model cannot be split over `tensor_ranks` ranks
   virtual ModelPlan plan(const ModelConfig& config, int tensor_ranks) const = 0;
 
@@ -53,8 +53,8 @@ class Family {
                                                 const ModelPart& part,
                                                 at::ScalarType dtype) const = 0;
 
-  // Number of weights in one block that multiply each token.
-  virtual double matmul_parameters(const ModelConfig& config) const = 0;
+  // Number of weights in one dense or sparse block that multiply each token.
+  virtual double matmul_parameters(const ModelConfig& config, bool sparse) const = 0;
 
   // The activations that a block keeps when it computes in `dtype`.
   virtual KeptByBlock kept_by_block(at::ScalarType dtype) const = 0;

@@ -19,6 +19,9 @@ struct HuggingFaceTensor {
   std::vector<std::string> parts;
   // true: Hugging Face stores [in, out]. Ours are [out, in].
   bool is_transposed = false;
+  // The tensor is this index of the parameters' first dimension, one expert of all; -1: they are
+  // whole.
+  int64_t slice = -1;
 };
 
 // A tensor that is one parameter, under the parameter's own name.
@@ -32,7 +35,7 @@ struct HuggingFaceForm {
   std::string architecture;  // the transformers class that loads it
   // The keys of config.json that differ between families, in the order of the file.
   std::vector<std::pair<std::string, HuggingFaceValue>> config;
-  // In the plan's order. Each parameter is part of exactly one tensor.
+  // In the plan's order. Each parameter, or each slice of it, is part of exactly one tensor.
   std::vector<HuggingFaceTensor> tensors;
 };
 

@@ -35,10 +35,13 @@ struct ParameterPlan {
   mesh::Layout layout;  // of the whole parameter, over the axis "tensor"
 };
 
-// The place of a forward's samples in training. Dropout's masks depend on it.
+// The place of a forward's samples in training. Dropout's masks depend on it, and terms that a
+// layer adds to the loss.
 struct TrainingPlace {
-  int64_t step = 0;          // counted from 0
-  int64_t first_sample = 0;  // index in the step's global batch
+  int64_t step = 0;           // counted from 0
+  int64_t first_sample = 0;   // index in the step's global batch
+  int64_t num_samples = 1;    // of the step's global batch
+  double gradient_scale = 1;  // factor of all gradients in the backward of this forward
 };
 
 }  // namespace trireme::model

@@ -39,6 +39,14 @@ TensorCuts::TensorCuts(const ModelConfig& config, int ranks) : ranks(ranks) {
     heads = parallel::even_cuts(config.heads, ranks);
   }
   ffn = parallel::even_cuts(config.ffn_width, ranks);
+  if (config.sparse.experts > 0) {
+    if (ranks > config.expert_width()) {
+      check_enough(ranks, config.sparse.expert_width > 0 ? "expert_width" : "ffn_width",
+                   config.expert_width());
+    }
+    expert = parallel::even_cuts(config.expert_width(), ranks);
+    shared = parallel::even_cuts(config.shared_width(), ranks);
+  }
   vocab = parallel::even_cuts(config.vocab_size, ranks);
 }
 
@@ -53,6 +61,8 @@ mesh::Range TensorCuts::kv_heads_of(int rank, const ModelConfig& config) const {
 }
 
 mesh::Range TensorCuts::ffn_of(int rank) const { return part_of(ffn, rank); }
+mesh::Range TensorCuts::expert_of(int rank) const { return part_of(expert, rank); }
+mesh::Range TensorCuts::shared_of(int rank) const { return part_of(shared, rank); }
 mesh::Range TensorCuts::vocab_of(int rank) const { return part_of(vocab, rank); }
 
 void ModelPlan::add_whole(std::string name, std::vector<int64_t> shape) {

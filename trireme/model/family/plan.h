@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,12 +31,16 @@ struct TensorCuts {
   std::vector<int64_t> heads;     // N
   std::vector<int64_t> kv_heads;  // K; empty: whole on every rank
   std::vector<int64_t> ffn;       // F
+  std::vector<int64_t> expert;    // the width of an expert's feed-forward; empty: no experts
+  std::vector<int64_t> shared;    // that of the shared experts together
   std::vector<int64_t> vocab;     // V
 
   mesh::Range heads_of(int rank) const;
   // The kv heads that the rank's query heads read.
   mesh::Range kv_heads_of(int rank, const ModelConfig& config) const;
   mesh::Range ffn_of(int rank) const;
+  mesh::Range expert_of(int rank) const;
+  mesh::Range shared_of(int rank) const;
   mesh::Range vocab_of(int rank) const;
 };
 
@@ -55,6 +60,8 @@ struct TokenBatch {
   at::Tensor documents_BT{};
   // Where the T tokens lie in their sequences. Null: the sequences are whole.
   std::shared_ptr<const parallel::ContextParallel> context{};
+  // Empty in evaluation and generation.
+  std::optional<TrainingPlace> training{};
   // The source of dropout's masks. Null: nothing is dropped.
   std::shared_ptr<const DropoutDraw> dropout{};
 

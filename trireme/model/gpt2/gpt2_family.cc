@@ -43,6 +43,10 @@ class Gpt2Family : public Family {
         config.kv_heads == config.heads, "model.kv_heads = ", config.kv_heads,
         "; expected model.heads = ", config.heads,
         " (gpt2 has no grouped queries): set them equal, or choose a family that has them");
+    TRIREME_CHECK(config.sparse.experts == 0, "model.experts = ", config.sparse.experts,
+                  "; expected 0 (gpt2 has no sparse blocks): set it to 0, or model.family to "
+                  "\"mixtral\"");
+    check_experts(config);
   }
 
   bool has_tied_head(const ModelConfig& /*config*/) const override { return true; }
@@ -83,7 +87,7 @@ class Gpt2Family : public Family {
     return std::make_shared<Gpt2>(config, axes, part, dtype);
   }
 
-  double matmul_parameters(const ModelConfig& config) const override {
+  double matmul_parameters(const ModelConfig& config, bool /*sparse*/) const override {
     const double D = static_cast<double>(config.width);
     const double F = static_cast<double>(config.ffn_width);
     return 4 * D * D + 2 * D * F;

@@ -32,6 +32,7 @@ TokenBatch BatchMaker::make(int64_t B, int64_t T, parallel::AttentionReach reach
   batch.positions_T = batch.context ? batch.context->positions().to(device)
                                     : at::arange(T, at::device(device).dtype(at::kLong));
   batch.T = batch.positions_T.numel();
+  batch.training = training;
   if (training && dropout_ > 0) batch.dropout = dropout_draw(batch, *training);
   return batch;
 }

@@ -172,12 +172,17 @@ at::Tensor Dropout::forward(const at::Tensor& x, const TokenBatch& batch) const 
   return drop(x, {}, batch.dropout->rows_S, key(*batch.dropout), probability_);
 }
 
+at::Tensor Dropout::add(const at::Tensor& x, const at::Tensor& residual,
+                        const TokenBatch& batch) const {
+  if (!drops(batch)) return residual + x;
+  return drop(x, residual, batch.dropout->rows_S, key(*batch.dropout), probability_);
+}
+
 at::Tensor Dropout::close_branch(const at::Tensor& x_f, const parallel::LinearWeight& layer,
                                  const at::Tensor& residual, const parallel::TensorAxis& axis,
                                  const TokenBatch& batch) const {
   if (!drops(batch)) return parallel::row_linear(x_f, layer, residual, axis);
-  return drop(parallel::row_linear(x_f, layer, {}, axis), residual, batch.dropout->rows_S,
-              key(*batch.dropout), probability_);
+  return add(parallel::row_linear(x_f, layer, {}, axis), residual, batch);
 }
 
 }  // namespace trireme::model::inline internal

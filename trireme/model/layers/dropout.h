@@ -50,6 +50,9 @@ class Dropout {
 
   // Shapes: x [B, T, D], or its rows as the tensor axis holds them -> the same
   at::Tensor forward(const at::Tensor& x, const TokenBatch& batch) const;
+  // residual + x, after dropout of x.
+  // Shapes: x, residual as forward() has them -> the same
+  at::Tensor add(const at::Tensor& x, const at::Tensor& residual, const TokenBatch& batch) const;
   // Adds row_linear(x_f, layer), after dropout, to the residual stream.
   // Shapes, Comm, Collective: those of row_linear()
   at::Tensor close_branch(const at::Tensor& x_f, const parallel::LinearWeight& layer,

@@ -98,13 +98,11 @@ at::Tensor swiglu(const at::Tensor& gate_BTF, const at::Tensor& up_BTF) {
   return SwigluFunction::apply(gate_BTF, up_BTF);
 }
 
-FeedForward::FeedForward(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype)
+FeedForward::FeedForward(int64_t width, int64_t rows, const ModelAxes& axes, at::ScalarType dtype)
     : axis_(axes.tensor) {
-  const int64_t D = config.width;
-  const int64_t f = TensorCuts(config, axis_.size()).ffn_of(axis_.rank()).size;
-  gate_proj = register_module("gate_proj", std::make_shared<Linear>(D, f, false, dtype));
-  up_proj = register_module("up_proj", std::make_shared<Linear>(D, f, false, dtype));
-  down_proj = register_module("down_proj", std::make_shared<Linear>(f, D, false, dtype));
+  gate_proj = register_module("gate_proj", std::make_shared<Linear>(width, rows, false, dtype));
+  up_proj = register_module("up_proj", std::make_shared<Linear>(width, rows, false, dtype));
+  down_proj = register_module("down_proj", std::make_shared<Linear>(rows, width, false, dtype));
 }
 
 at::Tensor FeedForward::forward(const at::Tensor& x, const at::Tensor& residual,

@@ -24,10 +24,15 @@ at::Tensor swiglu(const at::Tensor& gate_BTF, const at::Tensor& up_BTF);
 // Each rank of the tensor axis holds some rows of F.
 class FeedForward : public torch::nn::Module {
  public:
-  FeedForward(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype);
+  // width: D; rows: of F that this rank holds.
+  FeedForward(int64_t width, int64_t rows, const ModelAxes& axes, at::ScalarType dtype);
   // Adds down(silu(gate(x)) * up(x)), after dropout, to the residual stream.
   // Shapes: x, residual [B, T, D], or their rows as the tensor axis holds them -> the same
   at::Tensor forward(const at::Tensor& x, const at::Tensor& residual, const TokenBatch& batch);
+
+  void set_dropout(double probability, const std::string& place) {
+    dropout = Dropout(probability, place);
+  }
 
   std::shared_ptr<Linear> gate_proj;  // [f, D]
   std::shared_ptr<Linear> up_proj;    // [f, D]
@@ -54,6 +59,9 @@ class GeluFeedForward : public torch::nn::Module {
                   const GeluOptions& options = {});
   // Shapes: x, residual [B, T, D], or their rows as the tensor axis holds them -> the same
   at::Tensor forward(const at::Tensor& x, const at::Tensor& residual, const TokenBatch& batch);
+  void set_dropout(double probability, const std::string& place) {
+    dropout = Dropout(probability, place);
+  }
 
   std::shared_ptr<Linear> up_proj;    // [f, D]
   std::shared_ptr<Linear> down_proj;  // [D, f]

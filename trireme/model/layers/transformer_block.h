@@ -49,7 +49,7 @@ class TransformerBlock : public Block {
   template <typename FeedForward>
   std::shared_ptr<FeedForward> register_feed_forward(std::string name,
                                                      std::shared_ptr<FeedForward> mlp) {
-    mlp->dropout = Dropout(dropout_, concat("blocks.", layer_, ".feed_forward"));
+    mlp->set_dropout(dropout_, concat("blocks.", layer_, ".feed_forward"));
     if (!name.empty()) return register_module(std::move(name), std::move(mlp));
     for (const auto& part : mlp->named_children()) register_module(part.key(), part.value());
     return mlp;

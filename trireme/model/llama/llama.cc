@@ -12,14 +12,22 @@ LlamaBlock::LlamaBlock(const ModelConfig& config, const ModelAxes& axes, at::Sca
   self_attn_ = register_attention("self_attn", std::make_shared<Attention>(config, axes, dtype));
   post_attention_layernorm_ =
       register_module("post_attention_layernorm", std::make_shared<RmsNorm>(config, axes, dtype));
-  mlp_ = register_feed_forward("mlp", std::make_shared<FeedForward>(config, axes, dtype));
+  if (config.sparse.is_sparse(layer)) {
+    experts_ =
+        register_feed_forward("mlp", std::make_shared<ExpertFeedForward>(config, axes, dtype));
+    return;
+  }
+  const int64_t rows = TensorCuts(config, axes.tensor.size()).ffn_of(axes.tensor.rank()).size;
+  mlp_ =
+      register_feed_forward("mlp", std::make_shared<FeedForward>(config.width, rows, axes, dtype));
 }
 
 at::Tensor LlamaBlock::compute(const at::Tensor& x, const TokenBatch& batch) {
   const auto [x0, normed0] = input_layernorm_->branch(x);
   const auto [x1, normed1] =
       post_attention_layernorm_->branch(attend(*self_attn_, normed0, x0, batch));
-  return feed_forward(*mlp_, normed1, x1, batch);
+  return experts_ ? feed_forward(*experts_, normed1, x1, batch)
+                  : feed_forward(*mlp_, normed1, x1, batch);
 }
 
 Llama::Llama(const ModelConfig& config, const ModelAxes& axes, const ModelPart& part,

@@ -1,5 +1,6 @@
-// Llama: RMSNorm before each branch, rotary positions, grouped queries, SwiGLU, no biases.
-// Source: Touvron et al. 2023, arXiv:2302.13971, section 2.2
+// Llama: RMSNorm before each branch, rotary positions, grouped queries, SwiGLU, no biases. With
+// experts it is Mixtral: the feed-forward of a sparse block is a mixture of experts.
+// Sources: Touvron et al. 2023, arXiv:2302.13971, section 2.2; Jiang et al. 2024, arXiv:2401.04088
 #pragma once
 
 #include <memory>
@@ -9,6 +10,7 @@
 #include "trireme/model/layers/attention.h"
 #include "trireme/model/layers/dropout.h"
 #include "trireme/model/layers/embedding.h"
+#include "trireme/model/layers/expert_feed_forward.h"
 #include "trireme/model/layers/feed_forward.h"
 #include "trireme/model/layers/rms_norm.h"
 #include "trireme/model/layers/rotary.h"
@@ -28,7 +30,8 @@ class LlamaBlock : public TransformerBlock {
   std::shared_ptr<RmsNorm> input_layernorm_;
   std::shared_ptr<Attention> self_attn_;
   std::shared_ptr<RmsNorm> post_attention_layernorm_;
-  std::shared_ptr<FeedForward> mlp_;
+  std::shared_ptr<FeedForward> mlp_;            // null: the block is sparse
+  std::shared_ptr<ExpertFeedForward> experts_;  // null: it is dense
 };
 
 // Embedding, blocks, norm and an untied head, as far as the part has them.
@@ -52,5 +55,7 @@ class Llama : public Network {
 // The plan splits matrices by heads, feed-forward rows and vocabulary. Norms are whole on every
 // rank.
 const Family& llama_family();
+// The same with at least one sparse block.
+const Family& mixtral_family();
 
 }  // namespace trireme::model::inline internal

@@ -62,14 +62,18 @@ at::Tensor largest_indices(const at::Tensor& x_SE, int64_t k) {
   return chosen_SK;
 }
 
-Routing route(const at::Tensor& logits_SE, const at::Tensor& bias_E, const RouterOptions& options) {
+Routing route(const at::Tensor& logits_SE, const at::Tensor& bias_E, const RouterOptions& options,
+              const at::Tensor& chosen_SK) {
   Routing routing;
   routing.scores_SE =
       options.score == RouterScore::kSoftmax ? logits_SE.softmax(-1) : logits_SE.sigmoid();
-  at::Tensor choice_SE = routing.scores_SE.detach();
-  if (bias_E.defined()) choice_SE = choice_SE + bias_E;
-  if (options.groups_per_token < options.groups) choice_SE = in_best_groups(choice_SE, options);
-  routing.experts_SK = largest_indices(choice_SE, options.experts_per_token);
+  routing.experts_SK = chosen_SK;
+  if (!chosen_SK.defined()) {
+    at::Tensor choice_SE = routing.scores_SE.detach();
+    if (bias_E.defined()) choice_SE = choice_SE + bias_E;
+    if (options.groups_per_token < options.groups) choice_SE = in_best_groups(choice_SE, options);
+    routing.experts_SK = largest_indices(choice_SE, options.experts_per_token);
+  }
   at::Tensor weights_SK = routing.scores_SE.gather(1, routing.experts_SK);
   if (options.normalise) {
     // All sigmoids may be zero.

@@ -31,9 +31,11 @@ struct Routing {
 
 // Chooses the k experts with the largest score + bias, and among equal ones those with the lowest
 // index. Weights come from the scores alone.
-// Shapes: logits_SE [S, E] in fp32 or fp64, S may be 0; bias_E [E], undefined: none
+// Shapes: logits_SE [S, E] in fp32 or fp64, S may be 0; bias_E [E], undefined: none; chosen_SK: the
+//         experts of the same routing before, which are kept, undefined: none
 // Source: Wang et al. 2024, arXiv:2408.15664 (the bias)
-Routing route(const at::Tensor& logits_SE, const at::Tensor& bias_E, const RouterOptions& options);
+Routing route(const at::Tensor& logits_SE, const at::Tensor& bias_E, const RouterOptions& options,
+              const at::Tensor& chosen_SK = {});
 
 // The indices of the k largest values of each row, the largest first. Of equal values the lowest
 // index comes first, on every device. NaN counts as the largest.

@@ -8,19 +8,16 @@
 namespace trireme::tasks::inline internal {
 namespace {
 
-// Parameters of one block, of the embedding (with the few of the last norm), and of the head.
+// Parameters of the embedding (with the few of the last norm), and of the head.
 struct Parameters {
-  double block = 0;
   double embedding = 0;
   double head = 0;
 };
 
 Parameters count_parameters(const model::ModelConfig& config) {
-  model::ModelConfig one = config, none = config;
-  one.layers = 1;
+  model::ModelConfig none = config;
   none.layers = 0;
   Parameters count;
-  count.block = static_cast<double>(num_parameters(one) - num_parameters(none));
   const double rest = static_cast<double>(num_parameters(none));
   const double matrix = static_cast<double>(config.vocab_size * config.width);
   count.head = config.has_tied_head() ? 0 : matrix;
@@ -30,7 +27,8 @@ Parameters count_parameters(const model::ModelConfig& config) {
 
 // Bytes that one microbatch's forward keeps.
 struct Kept {
-  double block = 0;
+  double dense_block = 0;
+  double sparse_block = 0;
   double head = 0;
 };
 
@@ -77,15 +75,23 @@ Kept count_kept(const train::RunConfig& config, const LanguageConfig& own) {
   Kept kept;
   kept.head = bytes_of_head(config, model, norm_input, rows);
   if (again.block) {
-    kept.block = item * D * rows;
+    kept.dense_block = kept.sparse_block = item * D * rows;
     return kept;
   }
   const double attention = again.attention ? 0 : 2 * D + 2 * G;  // q, its output, k and v
-  const double feed_forward = again.feed_forward ? 0 : of_family.feed_forward * F;
+  const double branch = again.feed_forward ? 0 : of_family.feed_forward;
+  // Each token's copies for its experts, their hidden layers, and their results.
+  const auto k = static_cast<double>(model.sparse.experts_per_token);
+  const auto hidden = static_cast<double>(model.expert_width()),
+             shared = static_cast<double>(model.shared_width());
+  const double experts = branch * (k * hidden + shared);
+  const double copies = again.feed_forward ? 0 : 2 * k * D;
   // Recomputation starts from the residual, which a composed norm does not keep.
   const int residuals = of_family.composes_norms ? again.attention + again.feed_forward : 0;
-  kept.block = (2 * (norm_input + item) + residuals * item) * D * rows +  // two norms' in and out
-               item * (attention + feed_forward) * tokens / tensor;
+  // Two norms' in and out, and what is computed between them.
+  const double norms = (2 * (norm_input + item) + residuals * item) * D * rows;
+  kept.dense_block = norms + item * (attention + branch * F) * tokens / tensor;
+  kept.sparse_block = norms + item * ((attention + experts) / tensor + copies) * tokens;
   return kept;
 }
 
@@ -94,17 +100,27 @@ Kept count_kept(const train::RunConfig& config, const LanguageConfig& own) {
 std::vector<parallel::LayerCost> layer_costs(const train::RunConfig& config,
                                              const LanguageConfig& own) {
   const model::ModelConfig& model = own.model;
-  model::ModelConfig one = model;
-  one.layers = 1;
-  one.vocab_size = 0;
   const Parameters parameters = count_parameters(model);
   const Kept kept = count_kept(config, own);
   const double per_parameter = train::state_bytes_per_parameter(config, model.width) /
                                static_cast<double>(config.parallel.tensor);
-  std::vector<parallel::LayerCost> costs(static_cast<size_t>(model.layers),
-                                         {.time = model::flops_per_token(one),
-                                          .memory = parameters.block * per_parameter,
-                                          .activations = kept.block});
+  const auto cost_of = [&](bool sparse) {
+    model::ModelConfig one = model;
+    one.layers = 1;
+    one.vocab_size = 0;
+    one.sparse.dense_layers = sparse ? 0 : 1;
+    one.sparse.expert_interval = 1;
+    return parallel::LayerCost{
+        .time = model::flops_per_token(one),
+        .memory = static_cast<double>(block_parameters(model, sparse)) * per_parameter,
+        .activations = sparse ? kept.sparse_block : kept.dense_block};
+  };
+  const parallel::LayerCost dense = cost_of(false);
+  const parallel::LayerCost sparse = model.sparse.experts > 0 ? cost_of(true) : dense;
+  std::vector<parallel::LayerCost> costs;
+  for (int64_t layer = 0; layer < model.layers; ++layer) {
+    costs.push_back(model.sparse.is_sparse(layer) ? sparse : dense);
+  }
   costs.front().memory += parameters.embedding * per_parameter;
   costs.back().memory += parameters.head * per_parameter;
   costs.back().activations += kept.head;

@@ -49,10 +49,14 @@ class Source {
            manifest_.tensors.contains(master_of(parameter));
   }
 
-  at::Tensor read(const HuggingFaceTensor& tensor) const {
-    std::vector<at::Tensor> parts;
-    for (const std::string& name : tensor.parts) parts.push_back(read_part(name));
-    return model::join_parts(tensor, parts);
+  at::Tensor read(const HuggingFaceTensor& tensor) {
+    // Slices of a parameter follow each other, so it is read once.
+    if (tensor.parts != last_names_) {
+      last_parts_.clear();
+      for (const std::string& name : tensor.parts) last_parts_.push_back(read_part(name));
+      last_names_ = tensor.parts;
+    }
+    return model::join_parts(tensor, last_parts_);
   }
 
  private:
@@ -73,6 +77,8 @@ class Source {
   const checkpoint::Manifest& manifest_;
   c10::ScalarType dtype_;
   train::Weights weights_;
+  std::vector<std::string> last_names_;
+  std::vector<at::Tensor> last_parts_;
 };
 
 using Tensors = std::span<const HuggingFaceTensor>;
@@ -118,8 +124,7 @@ auto write_or_explain(Action action) {
   }
 }
 
-void write_weights(const fs::path& path, Tensors tensors, const Source& source,
-                   c10::ScalarType dtype) {
+void write_weights(const fs::path& path, Tensors tensors, Source& source, c10::ScalarType dtype) {
   std::vector<checkpoint::TensorInfo> infos;
   for (const HuggingFaceTensor& tensor : tensors) {
     infos.push_back({.name = tensor.name, .dtype = dtype, .shape = tensor.shape});
@@ -194,7 +199,7 @@ HuggingFaceExport export_to_hugging_face(const fs::path& path, const fs::path& o
                            .dtype = options.dtype.value_or(config.dtype()),
                            .num_tensors = std::ssize(tensors)};
   if (tokenizer) report.tokenizer = tokenizer->kind();
-  const Source source(folder, manifest, report.dtype, options.weights);
+  Source source(folder, manifest, report.dtype, options.weights);
   for (const HuggingFaceTensor& tensor : tensors) {
     report.num_parameters += num_elements(tensor);
     report.from_masters |= source.has_better_master(tensor.parts[0]);

@@ -281,7 +281,10 @@ std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::B
                                                     double scale) {
   places_.clear();
   for (const dataset::Batch& batch : batches) {
-    places_.push_back({.step = batch.step, .first_sample = batch.first_sample});
+    places_.push_back({.step = batch.step,
+                       .first_sample = batch.first_sample,
+                       .num_samples = batch.step_size,
+                       .gradient_scale = scale});
   }
   parallel::PipelineExecutor& pipeline = executor(std::ssize(batches));
   window_.begin_ns = monotonic_ns();
