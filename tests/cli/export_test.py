@@ -25,8 +25,11 @@ LAYOUTS = {
 LLAMA = ["--model.family=llama", "--model.rope_base=500", "--model.norm_epsilon=1e-4"]
 GPT2 = ["--model.family=gpt2", "--model.kv_heads=4", "--model.norm_epsilon=1e-4", "--model.ffn_width=80",
         "--model.dropout=0.1"]
-FAMILIES = {"llama": LLAMA, "tied llama": [*LLAMA, "--model.tied_embedding=true"], "gpt2": GPT2}
-CLASSES = {"llama": transformers.LlamaForCausalLM, "tied llama": transformers.LlamaForCausalLM,
+MIXTRAL = ["--model.family=mixtral", "--model.experts=5", "--model.experts_per_token=3", "--model.expert_width=24",
+           *LLAMA[1:]]
+FAMILIES = {"llama": LLAMA, "mixtral": MIXTRAL, "tied llama": [*LLAMA, "--model.tied_embedding=true"], "gpt2": GPT2}
+CLASSES = {"llama": transformers.LlamaForCausalLM, "mixtral": transformers.MixtralForCausalLM,
+           "tied llama": transformers.LlamaForCausalLM,
            "gpt2": transformers.GPT2LMHeadModel}
 SEQUENCES = 8  # of an evaluation
 LENGTH = 32
@@ -54,6 +57,9 @@ def as_hugging_face(tensors):
     """A checkpoint's parameters under transformers' names."""
     result = {}
     for name, tensor in tensors.items():
+        if ".mlp.gate.weight" in name or ".mlp.experts." in name:
+            result.update(as_mixtral(name, tensor))
+            continue
         is_matrix = tensor.dim() == 2 and name.startswith("transformer.h.")
         if ".k_proj." in name or ".v_proj." in name:
             if name.startswith("transformer."):
@@ -64,6 +70,14 @@ def as_hugging_face(tensors):
             name = name.replace("q_proj", "c_attn")
         result[name] = tensor.T if is_matrix else tensor
     return result
+
+
+def as_mixtral(name, tensor):
+    block, part = name.split(".mlp.")
+    if part == "gate.weight":
+        return {f"{block}.block_sparse_moe.gate.weight": tensor}
+    projection = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}[part.removeprefix("experts.")]
+    return {f"{block}.block_sparse_moe.experts.{e}.{projection}.weight": tensor[e] for e in range(len(tensor))}
 
 
 def mean_loss(model, sequences):
@@ -128,7 +142,8 @@ class Exports(ProgramTest):
 
     def test_the_loss_would_show_a_wrong_config(self):
         # Each is well above the tolerance; gelu and gelu_new differ by little, so gpt2 is in fp64.
-        wrong = {"llama": ("fp32", [{"rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}},
+        wrong = {"mixtral": ("fp32", [{"num_experts_per_tok": 2}]),
+                 "llama": ("fp32", [{"rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}},
                                     {"rms_norm_eps": 1e-5}, {"hidden_act": "gelu"}]),
                  "gpt2": ("fp64", [{"layer_norm_epsilon": 1e-5}, {"activation_function": "gelu"}])}
         for family, (precision, changes) in wrong.items():
