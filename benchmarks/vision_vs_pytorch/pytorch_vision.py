@@ -118,6 +118,15 @@ def rate(step, args):
     return args.learning_rate * 0.5 * (1 + math.cos(math.pi * share))
 
 
+@torch.no_grad()
+def accuracy(model, forward, images, labels):
+    model.eval()
+    right = sum((forward(model, normalised(images[i:i + 64])).argmax(1) == labels[i:i + 64]).sum().item()
+                for i in range(0, len(labels), 64))
+    model.train()
+    return right / len(labels)
+
+
 def run(rank, args):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(args.port))
     torch.set_num_threads(1)
@@ -144,7 +153,7 @@ def run(rank, args):
         args.global_batch = len(labels)
     per_rank = args.global_batch // args.ranks
     queue = torch.empty(0, dtype=torch.long)
-    seconds, losses = [], []
+    seconds, losses, accuracies = [], [], []
     for step in range(1, args.steps + 1):
         start = time.perf_counter()
         while len(queue) < args.global_batch:
@@ -161,12 +170,10 @@ def run(rank, args):
         optimizer.zero_grad()
         losses.append(loss.item())
         seconds.append(time.perf_counter() - start)
+        if rank == 0 and (step % args.evaluate_interval == 0 if args.evaluate_interval else step == args.steps):
+            accuracies.append((step, accuracy(model, forward, test_images, test_labels)))
     if rank == 0:
-        model.eval()
-        with torch.no_grad():
-            right = sum((forward(model, normalised(test_images[i:i + 64])).argmax(1) == test_labels[i:i + 64]).sum().item()
-                        for i in range(0, len(test_labels), 64))
-        print(json.dumps({"seconds": seconds, "losses": losses, "accuracy": right / len(test_labels)}), flush=True)
+        print(json.dumps({"seconds": seconds, "losses": losses, "accuracies": accuracies}), flush=True)
     dist.barrier()
     dist.destroy_process_group()
 
@@ -183,7 +190,7 @@ def main():
     parser.add_argument("--whole", action="store_true", help="all images in each step")
     for name, default in [("ranks", 2), ("steps", 50), ("global-batch", 64), ("seed", 1), ("port", 29671),
                           ("patch-size", 4), ("layers", 6), ("width", 192), ("heads", 3), ("ffn-width", 768),
-                          ("warmup-steps", 20)]:
+                          ("warmup-steps", 20), ("evaluate-interval", 0)]:
         parser.add_argument(f"--{name}", type=int, default=default)
     for name, default in [("learning-rate", 1e-3), ("weight-decay", 0.05)]:
         parser.add_argument(f"--{name}", type=float, default=default)

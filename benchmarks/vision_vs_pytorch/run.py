@@ -1,7 +1,7 @@
 """Image classifiers beside PyTorch's DistributedDataParallel over Gloo, on two local ranks.
 
   .venv/bin/python benchmarks/vision_vs_pytorch/run.py speed      images per second, by turns, eager and compiled
-  .venv/bin/python benchmarks/vision_vs_pytorch/run.py accuracy   three seeds of each on icons
+  .venv/bin/python benchmarks/vision_vs_pytorch/run.py accuracy   three seeds of each on icons or glyphs
   .venv/bin/python benchmarks/vision_vs_pytorch/run.py same       losses of both from the same weights and images
 
 Both sides have one thread per rank, the same model, batch and optimizer. PyTorch reads its images into memory before
@@ -21,6 +21,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from trireme_runs import ROOT, add_arguments, checked, train, write_note  # noqa: E402
 
+sys.path.insert(0, str(ROOT / "tools"))
+from svg_plot import COLOURS, Curve, draw  # noqa: E402
+
 PYTORCH = Path(__file__).with_name("pytorch_vision.py")
 
 # Of the models that are compared: Trireme's keys and PyTorch's options.
@@ -28,6 +31,11 @@ VIT = {"model.family": "vit", "model.patch_size": 4, "model.layers": 6, "model.w
        "model.ffn_width": 768}
 SMALL_VIT = {**VIT, "model.patch_size": 8, "model.width": 128, "model.heads": 4, "model.ffn_width": 512}
 RESNET = {"model.family": "resnet18"}
+
+# By data: models with their learning rate and steps, and images in a step.
+ACCURACY_OF = {"icons": [("ViT", SMALL_VIT, 5e-4, 300), ("ResNet-18", RESNET, 1e-3, 300)],
+               "glyphs": [("ViT", {**SMALL_VIT, "model.layers": 4}, 1e-3, 900), ("ResNet-18", RESNET, 1e-3, 300)]}
+ACCURACY_BATCH = {"icons": 64, "glyphs": 128}
 
 
 def pytorch_options(model):
@@ -99,43 +107,54 @@ def speed(args):
     return ["| model | program | images/s | Trireme's are so many times as many |", "|---|---|---|---|", *lines]
 
 
-def icons():
-    data = ROOT / "data" / "icons"
+def prepared(name):
+    data = ROOT / "data" / name
     if not data.exists():
-        checked([sys.executable, ROOT / "tools/vision_data.py", "icons", data])
+        checked([sys.executable, ROOT / "tools/vision_data.py", name, data])
     return data
 
 
 def accuracy(args):
-    data = icons()
-    lines = []
-    for name, model, rate, steps in [("ViT", SMALL_VIT, 5e-4, args.steps), ("ResNet-18", RESNET, 1e-3, args.steps)]:
+    data = prepared(args.data)
+    lines, curves = [], []
+    for name, model, rate, steps in ACCURACY_OF[args.data]:
         if args.only and args.only != name:
             continue
+        steps = args.steps or steps
+        batch = ACCURACY_BATCH[args.data]
         found = {"Trireme": [], "PyTorch": []}
         for seed in args.seeds:
+            flip = args.data == "icons"  # a mirrored letter may be another one
             with tempfile.TemporaryDirectory() as temporary:
                 lines_of_run = run_trireme(args.trireme, data, model, [
-                    f"--train.steps={steps}", "--train.global_batch=64", "--train.micro_batch=32", f"--train.seed={seed}",
-                    f"--data.seed={seed}", "--augment.flip=true", f"--optimizer.learning_rate={rate}",
-                    "--optimizer.weight_decay=0.05", "--optimizer.warmup_steps=20", f"--train.evaluate_interval={steps}",
-                    "--train.evaluate_sequences=100000", "--threads", 1], Path(temporary))
-            found["Trireme"].append(lines_of_run[-1]["validation_accuracy"])
-            result = run_pytorch(data, model, ["--steps", steps, "--global-batch", 64, "--seed", seed, "--flip",
-                                               "--warmup-steps", 20, "--learning-rate", rate, "--weight-decay", 0.05],
-                                 args.port)
-            found["PyTorch"].append(result["accuracy"])
-            print(f"{name} seed {seed}: " + ", ".join(f"{k} {v[-1]:.4f}" for k, v in found.items()), file=sys.stderr,
-                  flush=True)
-        for kind, values in found.items():
-            shown = " ".join(f"{value:.4f}" for value in values)
-            lines.append(f"| {name} | {kind} | {shown} | {statistics.mean(values):.4f} |")
-    return ["| model | program | accuracy of each seed | mean |", "|---|---|---|---|", *lines]
+                    f"--train.steps={steps}", f"--train.global_batch={batch}", f"--train.micro_batch={batch // 2}",
+                    f"--train.seed={seed}", f"--data.seed={seed}", f"--augment.flip={str(flip).lower()}",
+                    f"--optimizer.learning_rate={rate}", "--optimizer.weight_decay=0.05", "--optimizer.warmup_steps=20",
+                    f"--train.evaluate_interval={steps // 10}", "--train.evaluate_sequences=100000", "--threads", 1],
+                    Path(temporary))
+            found["Trireme"].append([(s["step"], s["validation_accuracy"]) for s in lines_of_run if "validation_accuracy" in s])
+            result = run_pytorch(data, model, ["--steps", steps, "--global-batch", batch, "--seed", seed,
+                                               *(["--flip"] if flip else []), "--warmup-steps", 20, "--learning-rate", rate,
+                                               "--weight-decay", 0.05, "--evaluate-interval", steps // 10], args.port)
+            found["PyTorch"].append(result["accuracies"])
+            print(f"{name} seed {seed}: " + ", ".join(f"{k} {v[-1][-1][1]:.4f}" for k, v in found.items()),
+                  file=sys.stderr, flush=True)
+        for kind, runs in found.items():
+            last = [run[-1][1] for run in runs]
+            shown = " ".join(f"{value:.4f}" for value in last)
+            spread = statistics.stdev(last) if len(last) > 1 else 0
+            lines.append(f"| {name} | {kind} | {shown} | {statistics.mean(last):.4f} | {spread:.4f} |")
+            colour = COLOURS[len(curves) // (2 * len(args.seeds)) * 2 + (kind == "PyTorch")]
+            curves += [Curve(run, colour, "" if i else f"{name}, {kind}", dashed=kind == "PyTorch")
+                       for i, run in enumerate(runs)]
+    if args.svg:
+        args.svg.write_text(draw(curves, 0, 1, f"accuracy on the validation {args.data}", legend="bottom"))
+    return ["| model | program | accuracy of each seed | mean | deviation |", "|---|---|---|---|---|", *lines]
 
 
 def same(args):
     """One rank, fp64, all icons in each step: no order and no draws, so both compute the same numbers."""
-    data = icons()
+    data = prepared("icons")
     count = sum(1 for _ in (data / "train").glob("*/*"))
     lines = ["| model | relative difference of the losses, step by step | accuracy of each |", "|---|---|---|"]
     for name, model, rate in [("ViT", SMALL_VIT, 5e-4), ("ResNet-18", RESNET, 1e-3)]:
@@ -158,7 +177,7 @@ def same(args):
                                                "--weights", folder / "start/run/checkpoints/step-000001"], args.port)
         differences = [abs(a["loss"] - b) / b for a, b in zip(ours, theirs["losses"], strict=True)]
         shown = " ".join(f"{difference:.0e}" for difference in differences)
-        lines.append(f"| {name} | {shown} | {ours[-1]['validation_accuracy']:.4f} {theirs['accuracy']:.4f} |")
+        lines.append(f"| {name} | {shown} | {ours[-1]['validation_accuracy']:.4f} {theirs['accuracies'][-1][1]:.4f} |")
     return lines
 
 
@@ -169,10 +188,12 @@ def main():
     parser.add_argument("--rounds", type=int, default=3, help="runs of each program, by turns")
     parser.add_argument("--only", choices=["ViT", "ResNet-18"], help="leave the other model out")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="of accuracy")
+    parser.add_argument("--data", choices=sorted(ACCURACY_OF), default="icons", help="of accuracy")
+    parser.add_argument("--svg", type=Path, help="where accuracy draws its curves")
     parser.add_argument("--port", type=int, default=29671, help="of PyTorch's rendezvous on 127.0.0.1")
     add_arguments(parser)
     args = parser.parse_args()
-    args.steps = args.steps or {"speed": 24, "accuracy": 300, "same": 5}[args.what]
+    args.steps = args.steps or {"speed": 24, "accuracy": None, "same": 5}[args.what]
     table = "\n".join({"speed": speed, "accuracy": accuracy, "same": same}[args.what](args))
     print(table)
     if not args.no_note:
