@@ -92,7 +92,7 @@ class CountingCommunicator : public comm::Communicator {
   }
   comm::WorkPtr all_to_all(std::vector<at::Tensor> outputs, std::vector<at::Tensor> inputs,
                            comm::Options options) override {
-    count("all_to_all", others() * bytes_of(inputs) / size());
+    count("all_to_all", bytes_of(inputs) - bytes_of(inputs[static_cast<size_t>(rank())]));
     return inner_->all_to_all(std::move(outputs), std::move(inputs), options);
   }
   comm::WorkPtr gather(std::vector<at::Tensor> outputs, at::Tensor input, int root,

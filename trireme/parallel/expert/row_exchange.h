@@ -1,0 +1,64 @@
+// Sends rows to the ranks that have their experts, and the results back.
+// Source: Lepikhin et al. 2020, arXiv:2006.16668, section 3.2 (GShard)
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "trireme/comm/communicator.h"
+#include "trireme/mesh/layout.h"
+
+namespace trireme::parallel {
+
+// The ranks that share out a block's experts. Each has other tokens. Small and freely copied.
+struct ExpertAxis {
+  comm::Communicator* group = nullptr;  // null: only this rank
+  // Adds up how long this rank waits for others; null: not measured.
+  std::shared_ptr<std::chrono::nanoseconds> waiting{};
+
+  int size() const { return group == nullptr ? 1 : group->size(); }
+  int rank() const { return group == nullptr ? 0 : group->rank(); }
+  mesh::Range experts_of(int64_t num_experts, int rank) const {
+    return mesh::split_range(num_experts, size(), rank);
+  }
+};
+
+// The traffic of one forward and its backward. On one rank nothing moves.
+class RowExchange {
+ public:
+  // counts: this rank's rows for each expert of the model, as order_by_expert() gives them.
+  // Comm:       8 bytes per expert from each rank to its owner
+  // Collective: every rank of the axis, as are the functions below, in forward and in backward
+  RowExchange(std::span<const int64_t> counts, const ExpertAxis& axis);
+
+  // The rows of each of this rank's experts, from all ranks.
+  const std::vector<int64_t>& counts() const { return plan_->counts; }
+  // The rows of all ranks for this rank's experts: by expert, within one by sending rank, and then
+  // in the sender's order.
+  // Shapes: rows_RD [R, D], by expert -> [sum of counts(), D]
+  // Comm:   D*itemsize bytes for each row whose expert is on another rank; the same in backward
+  at::Tensor to_experts(const at::Tensor& rows_RD) const;
+  // The reverse.
+  // Shapes: [sum of counts(), D] -> [R, D]
+  // Comm:   as to_experts()
+  at::Tensor from_experts(const at::Tensor& rows) const;
+
+  struct Plan {
+    ExpertAxis axis;
+    std::vector<int64_t> sent;      // [p] rows of this rank for each rank's experts
+    std::vector<int64_t> received;  // [p] rows of each rank for this rank's experts
+    std::vector<int64_t> counts;    // [e]
+    at::Tensor order;    // for each row by expert, its place among the received ones
+    at::Tensor reverse;  // for each received row, its place among those by expert
+  };
+
+ private:
+  std::shared_ptr<const Plan> plan_;
+};
+
+}  // namespace trireme::parallel
