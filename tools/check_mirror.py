@@ -58,6 +58,7 @@ EXEMPT = {
     "trireme/train/numerics/precision.h": "two tables; config_test parses their names",
     "trireme/train/offload/offload_config.h": "one struct of keys; config_test parses it",
     "trireme/parallel/data/compression/compression.h": "one table; gradient_compression_test makes each",
+    "trireme/train/parallel/stage_ddp.h": "layouts_test runs it with experts on several ranks, on every axis",
     "trireme/parallel/context/attention_reach.h": "one struct; the tests of each form and of the blocks",
     "trireme/parallel/context/context_form.h": "one table; layouts_test runs each",
     "trireme/train/offload/thread_io.h": "async_io_test runs over threads",

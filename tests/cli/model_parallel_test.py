@@ -161,7 +161,7 @@ class BadLayouts(ProgramTest):
         self.refuse(["does not divide 3"], 3, *PIPELINE)
         self.refuse(["does not divide 4"], 4, "--parallel.context=3")
         self.refuse(["parallel.tensor", "at least 1"], 1, "--parallel.tensor=0")
-        self.refuse(["parallel.expert", "set it to 1"], 2, "--parallel.expert=2")
+        self.refuse(["parallel.expert is 2 and model.experts 0", "set parallel.expert to 1"], 2, "--parallel.expert=2")
         self.refuse(["parallel.shard", "divisor"], 4, *PIPELINE, "--parallel.zero=1", "--parallel.shard=3")
 
     def test_the_model_must_be_large_enough(self):

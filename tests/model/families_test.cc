@@ -20,7 +20,7 @@ namespace {
 at::Tensor some_tokens() { return at::arange(16, at::kLong).mul(7).remainder(11).view({2, 8}); }
 
 int64_t matrix_elements(const ModelConfig& config) {
-  const ModelPlan plan = make_plan(config, 1);
+  const ModelPlan plan = make_plan(config);
   int64_t elements = 0;
   for (const ParameterPlan& parameter : plan.parameters()) {
     const auto& shape = parameter.layout.shape();
@@ -54,7 +54,7 @@ TEST(Families, ThePlanListsTheNetworksParametersInItsOrder) {
     const ModelConfig config = small_config(name, 0);
     const auto model = make_model(config, 1, at::kFloat);
     const auto parameters = model->module().named_parameters();
-    const ModelPlan plan = make_plan(config, 1);
+    const ModelPlan plan = make_plan(config);
     ASSERT_EQ(plan.parameters().size(), parameters.size());
     int64_t elements = 0;
     for (size_t i = 0; i < parameters.size(); ++i) {
@@ -70,7 +70,7 @@ TEST(Families, ThePlanListsTheNetworksParametersInItsOrder) {
 TEST(Families, MatricesStartAtRandomAndVectorsDoNot) {
   for (const std::string& name : family_names()) {
     const ModelConfig config = small_config(name, 0);
-    const ModelPlan plan = make_plan(config, 1);
+    const ModelPlan plan = make_plan(config);
     for (const ParameterPlan& parameter : plan.parameters()) {
       EXPECT_EQ(initialiser_of(config, parameter.name).std > 0,
                 parameter.layout.shape().size() >= 2)
@@ -146,7 +146,7 @@ TEST(Families, CountTheParametersThatTheirPlanHas) {
       if (config.sparse.experts > 0)
         config.sparse = {
             .experts = 4, .expert_width = 5, .shared_experts = 2, .dense_layers = dense_layers};
-      const ModelPlan plan = make_plan(config, 1);
+      const ModelPlan plan = make_plan(config);
       int64_t elements = 0;
       for (const ParameterPlan& parameter : plan.parameters()) {
         elements += c10::multiply_integers(parameter.layout.shape());
@@ -160,7 +160,7 @@ TEST(Families, HuggingFacesTensorsHaveEveryParameterOnceWithAllItsElements) {
   for (const std::string& name : family_names()) {
     SCOPED_TRACE(name);
     const ModelConfig config = small_config(name, 0);
-    const ModelPlan plan = make_plan(config, 1);
+    const ModelPlan plan = make_plan(config);
     const HuggingFaceForm form = family_of(config).hugging_face_form(plan);
     EXPECT_FALSE(form.architecture.empty());
     std::multiset<std::string> parts, parameters;

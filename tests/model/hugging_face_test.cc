@@ -53,7 +53,7 @@ TEST(HuggingFace, EveryParameterIsPartOfOneTensorWithAllItsElements) {
       parts.insert(tensor.parts.begin(), tensor.parts.end());
       elements += c10::multiply_integers(tensor.shape);
     }
-    const ModelPlan plan = make_plan(config, 1);
+    const ModelPlan plan = make_plan(config);
     for (const auto& parameter : plan.parameters()) parameters.insert(parameter.name);
     EXPECT_EQ(parts, parameters);
     EXPECT_EQ(elements, num_parameters(config));

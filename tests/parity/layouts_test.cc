@@ -259,6 +259,30 @@ TEST_F(LayoutsTest, EveryAxisAloneIsTheOneRank) {
   }
 }
 
+// With every other axis; with replicas of the experts, and over the ranks of a context axis.
+TEST_F(LayoutsTest, ExpertsOnSeveralRanksAreTheOneRanks) {
+  for (const AxisChoice& choice : axis_choices()) {
+    for (const auto& [expert, data] : {std::pair(2, 2), {2, 4}, {3, 3}, {4, 2}}) {
+      std::vector<Override> overrides;
+      int ranks = choice.ranks * data;
+      for (const auto& [key, value] : choice.overrides) {
+        if (key == "parallel.data") {
+          ranks /= 2;
+        } else {
+          overrides.emplace_back(key, value);
+        }
+      }
+      const bool has_context = std::string(choice.name).starts_with("context");
+      if (expert == 4 && !has_context) continue;
+      add_experts(overrides);
+      overrides.emplace_back("parallel.data", std::to_string(data));
+      overrides.emplace_back("parallel.expert", std::to_string(expert));
+      overrides.emplace_back("train.uneven_batches", "true");
+      check(overrides, ranks);
+    }
+  }
+}
+
 TEST_F(LayoutsTest, DropoutChangesTheLossAndNoEvaluation) {
   for (const char* family : {"llama", "gpt2"}) {
     const std::vector<Override> base = {{"model.family", family}, {"model.kv_heads", "6"}};
@@ -373,7 +397,13 @@ std::pair<std::vector<Override>, int> random_layout(int seed) {
   } else {
     set("model.kv_heads", one_of({"1", "2", "3", "6"}));
     if (random() % 2 == 0) {
-      set("model.experts", one_of({"4", "6", "8"}));
+      const int64_t experts = 4 + 2 * static_cast<int64_t>(random() % 3);
+      std::vector<std::string> degrees;
+      for (int64_t n = 1; n <= experts; ++n) {
+        if (data * context % n == 0) degrees.push_back(std::to_string(n));
+      }
+      set("model.experts", std::to_string(experts));
+      set("parallel.expert", one_of(degrees));
       const std::string per_token = one_of({"1", "2"});
       set("model.experts_per_token", per_token);
       set("model.expert_width", std::to_string(9 + random() % 9));

@@ -103,10 +103,10 @@ class PointsTask : public ChainTask {
     if (config_.flaw == "empty") return {};
     return chain;
   }
-  std::vector<model::ParameterPlan> parameters(int tensor_ranks) const override {
-    std::vector<model::ParameterPlan> plan = ChainTask::parameters(tensor_ranks);
+  std::vector<model::ParameterPlan> parameters(model::AxisSizes sizes) const override {
+    std::vector<model::ParameterPlan> plan = ChainTask::parameters(sizes);
     if (config_.flaw == "ghost") {
-      plan.push_back({"ghost.weight", mesh::Layout({3}, {{"tensor", tensor_ranks}})});
+      plan.push_back({"ghost.weight", mesh::Layout({3}, {{"tensor", sizes.tensor}})});
     }
     if (config_.flaw == "gap") plan.pop_back();
     return plan;

@@ -14,7 +14,7 @@ namespace {
 using nlohmann::ordered_json;
 
 HuggingFaceForm form_of(const ModelConfig& config) {
-  return family_of(config).hugging_face_form(make_plan(config, /*tensor_ranks=*/1));
+  return family_of(config).hugging_face_form(make_plan(config));
 }
 
 std::string torch_name(c10::ScalarType dtype) {

@@ -113,9 +113,9 @@ std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, uint64_t se
   TRIREME_CHECK(config.vocab_size > 0, "model.vocab_size = ", config.vocab_size,
                 "; expected at least 1: set it, or take it from the data before building");
   if (part.num_layers < 0) part.num_layers = config.layers - part.first_layer;
-  const ModelPlan plan = make_plan(config, axes.tensor.size());
+  const ModelPlan plan = make_plan(config, sizes_of(axes));
   auto model = std::make_unique<NetworkModel>(config, seed, dtype, axes, part);
-  initialise(model->module(), plan, axes.tensor.rank(), seed);
+  initialise(model->module(), plan, {axes.tensor.rank(), axes.expert.rank()}, seed);
   return model;
 }
 

@@ -210,10 +210,10 @@ void ChainModel::check(const RunConfig& config) {
                 " has no parts to select from; set it to \"full\" or \"none\"");
 }
 
-std::vector<model::ParameterPlan> ChainModel::parameters(int tensor_ranks) const {
+std::vector<model::ParameterPlan> ChainModel::parameters(model::AxisSizes sizes) const {
   std::vector<model::ParameterPlan> plan;
   for (const Outline::Parameter& parameter : outline().parameters) {
-    plan.push_back({parameter.name, mesh::Layout(parameter.shape, {{"tensor", tensor_ranks}})});
+    plan.push_back({parameter.name, mesh::Layout(parameter.shape, {{"tensor", sizes.tensor}})});
   }
   return plan;
 }

@@ -81,7 +81,7 @@ class ChainModel {
 
   // Throws: ConfigError when the config asks for what a chain cannot do
   static void check(const RunConfig& config);
-  std::vector<model::ParameterPlan> parameters(int tensor_ranks) const;
+  std::vector<model::ParameterPlan> parameters(model::AxisSizes sizes) const;
   int64_t num_parameters() const;
   std::vector<parallel::LayerCost> layer_costs(const RunConfig& config) const;
   double flops() const;  // of Throughput; 0 where the links state none

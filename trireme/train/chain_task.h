@@ -50,8 +50,8 @@ class ChainTask : public Task {
   virtual std::vector<std::string> target_names() const { return {"y"}; }
 
   std::vector<std::string> axes() const override { return {"pipeline"}; }
-  std::vector<model::ParameterPlan> parameters(int tensor_ranks) const override {
-    return model_.parameters(tensor_ranks);
+  std::vector<model::ParameterPlan> parameters(model::AxisSizes sizes) const override {
+    return model_.parameters(sizes);
   }
   int64_t num_parameters() const override { return model_.num_parameters(); }
   std::vector<parallel::LayerCost> layer_costs(const RunConfig& config) const override {

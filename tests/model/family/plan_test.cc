@@ -43,7 +43,7 @@ at::Tensor part_of(const at::Tensor& whole, const mesh::Box& box) {
 
 TEST(ModelPlan, ListsEveryParameterInTheModelsOrderWithItsShape) {
   for (const ModelConfig& config : {kLlama, gpt2(), tied()}) {
-    const ModelPlan plan = make_plan(config, 1);
+    const ModelPlan plan = make_plan(config);
     const auto model = make_model(config, 1, at::kFloat);
     const auto parameters = model->module().named_parameters();
     ASSERT_EQ(plan.parameters().size(), parameters.size());
@@ -60,7 +60,7 @@ TEST(ModelPlan, EveryRankDrawsItsPartOfTheWholeModel) {
     const auto whole = make_model(config, 3, at::kFloat);
     const auto expected = whole->module().named_parameters();
     for (const int ranks : {2, 3, 4, 5, 6}) {
-      const ModelPlan plan = make_plan(config, ranks);
+      const ModelPlan plan = make_plan(config, {.tensor = ranks});
       harness::run_ranks(ranks, [&](comm::Communicator& group) {
         const auto model = make_model(config, 3, at::kFloat, {.tensor = {.group = &group}});
         for (const auto& item : model->module().named_parameters()) {
@@ -85,7 +85,7 @@ TEST(TensorParallelModel, HasTheLossAndTheGradientsOfOneRank) {
     expected.sum.backward();
     const auto parameters = whole->module().named_parameters();
     for (const int ranks : {1, 2, 3, 4, 5}) {
-      const ModelPlan plan = make_plan(config, ranks);
+      const ModelPlan plan = make_plan(config, {.tensor = ranks});
       for (const bool sequence : {false, true}) {
         for (const bool recompute : {false, true}) {
           SCOPED_TRACE(concat(config.family, ", ", ranks, " ranks, sequence ", sequence,
@@ -120,7 +120,7 @@ TEST(TensorParallelModel, HasTheLossAndTheGradientsOfOneRank) {
 
 TEST(TensorParallelModel, ReplicatedParametersGetTheSameGradientBitsOnAllRanks) {
   for (const ModelConfig& config : {kLlama, gpt2()}) {
-    const ModelPlan plan = make_plan(config, 3);
+    const ModelPlan plan = make_plan(config, {.tensor = 3});
     for (const bool sequence : {false, true}) {
       harness::run_ranks(3, [&](comm::Communicator& group) {
         const auto model =
@@ -142,7 +142,7 @@ TEST(TensorParallelModel, ReplicatedParametersGetTheSameGradientBitsOnAllRanks) 
 
 TEST(ModelPlan, MoreRanksThanHeadsAreRefusedWithTheKeyToChange) {
   try {
-    make_plan(kLlama, 7);
+    make_plan(kLlama, {.tensor = 7});
     FAIL() << "seven ranks shared six heads";
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("parallel.tensor is 7 and model.heads is 6"),

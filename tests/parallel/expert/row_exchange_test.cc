@@ -33,8 +33,8 @@ at::Tensor rows_of(int rank, const std::vector<int64_t>& counts) {
   std::vector<double> values;
   for (size_t e = 0; e < counts.size(); ++e) {
     for (int64_t i = 0; i < counts[e]; ++i) {
-      values.insert(values.end(), {static_cast<double>(rank), static_cast<double>(e),
-                                   static_cast<double>(i)});
+      values.insert(values.end(),
+                    {static_cast<double>(rank), static_cast<double>(e), static_cast<double>(i)});
     }
   }
   return at::tensor(values, at::kDouble).view({-1, kWidth});

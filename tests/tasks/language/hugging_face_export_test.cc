@@ -49,7 +49,7 @@ train::RunConfig gpt2_config(const std::string& precision = "fp32") {
 }
 
 Tensors random_weights(const train::RunConfig& config) {
-  const model::ModelPlan plan = model::make_plan(train::model_of(config), 1);
+  const model::ModelPlan plan = model::make_plan(train::model_of(config));
   Tensors tensors;
   for (const auto& parameter : plan.parameters()) {
     tensors[parameter.name] = at::randn(parameter.layout.whole_shape()).to(config.dtype());

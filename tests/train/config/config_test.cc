@@ -305,10 +305,6 @@ TEST(Config, CompressionIsChecked) {
   EXPECT_THAT(error_of("[train]\ncompression_rank = 0\n"), HasSubstr("at least 1"));
 }
 
-TEST(Config, WhatThisVersionLacksIsRefusedNotIgnored) {
-  EXPECT_THAT(error_of("[parallel]\nexpert = 2\n", {}, 2), HasSubstr("parallel.expert"));
-}
-
 TEST(Config, DerivesDataRanksAndMicrobatches) {
   RunConfig config = parse_config("[train]\nglobal_batch = 24\nmicro_batch = 2\n", "run.toml");
   resolve(config, 3);

@@ -35,7 +35,7 @@ std::vector<parallel::Shard> shards_with(const std::vector<at::Tensor>& gradient
 double norm_of(const std::vector<parallel::Shard>& shards) {
   double norm = 0;
   harness::run_ranks(1, [&](comm::Communicator& group) {
-    norm = gradient_norm(gradient_squares(shards, {group}));
+    norm = gradient_norm(gradient_squares({shards, group}));
   });
   return norm;
 }
@@ -77,7 +77,7 @@ TEST(GradientNorm, BitsDoNotDependOnHowManyRanksShareTheGradients) {
   const std::vector<double> expected = [&] {
     std::vector<double> squares;
     harness::run_ranks(1, [&](comm::Communicator& group) {
-      squares = gradient_squares(shards_with(gradients), {group});
+      squares = gradient_squares({shards_with(gradients), group});
     });
     return squares;
   }();
@@ -99,7 +99,7 @@ TEST(GradientNorm, BitsDoNotDependOnHowManyRanksShareTheGradients) {
           shards.push_back({.name = "p", .weights = part, .gradient = part, .layout = layout});
         }
       }
-      EXPECT_EQ(gradient_squares(shards, {group}), expected) << group.rank() << " of " << ranks;
+      EXPECT_EQ(gradient_squares({shards, group}), expected) << group.rank() << " of " << ranks;
     });
   }
 }
@@ -118,7 +118,7 @@ TEST(GradientNorm, NamesTheFirstGradientThatIsNotFinite) {
   const auto first = [&] {
     std::string name;
     harness::run_ranks(1, [&](comm::Communicator& group) {
-      name = first_nonfinite_gradient(names, gradient_squares(shards, {group}));
+      name = first_nonfinite_gradient(names, gradient_squares({shards, group}));
     });
     return name;
   };

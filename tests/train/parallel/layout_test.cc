@@ -65,9 +65,10 @@ TEST(Layout, KnowsWhenATensorGroupLiesOnSeveralHosts) {
 
 // docs/layouts.md between its markers.
 std::string table_of(const std::vector<LayoutRule>& rules) {
-  const std::vector<std::string> axes = {"tensor", "context", "pipeline"};
+  const std::vector<std::string> axes = {"tensor", "context", "expert", "pipeline"};
   std::ostringstream out;
-  out << "| | tensor | context | pipeline | why | instead |\n|---|---|---|---|---|---|\n";
+  out << "| | tensor | context | expert | pipeline | why | instead "
+         "|\n|---|---|---|---|---|---|---|\n";
   for (const LayoutRule& rule : rules) {
     out << "| " << rule.feature << " |";
     for (const std::string& axis : axes) {

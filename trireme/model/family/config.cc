@@ -22,7 +22,7 @@ int64_t elements_with(ModelConfig config, int64_t layers, bool sparse) {
   config.layers = layers;
   config.sparse.dense_layers = sparse ? 0 : layers;
   config.sparse.expert_interval = 1;
-  const ModelPlan plan = make_plan(config, /*tensor_ranks=*/1);
+  const ModelPlan plan = make_plan(config);
   int64_t elements = 0;
   for (const ParameterPlan& parameter : plan.parameters()) {
     elements += c10::multiply_integers(parameter.layout.shape());

@@ -41,8 +41,8 @@ class Family {
 
   // Every parameter of the whole model, in the order in which the network registers them. All
   // dense blocks are alike, and so are all sparse ones.
-  // Throws: ConfigError when the model cannot be split over `tensor_ranks` ranks
-  virtual ModelPlan plan(const ModelConfig& config, int tensor_ranks) const = 0;
+  // Throws: ConfigError when the model cannot be split over so many ranks
+  virtual ModelPlan plan(const ModelConfig& config, AxisSizes sizes) const = 0;
 
   // The initial values of the plan's parameter `name`. Default: default_initialiser().
   virtual Initialiser initialiser_of(const ModelConfig& config, std::string_view name) const;

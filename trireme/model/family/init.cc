@@ -109,17 +109,17 @@ void initialise(at::Tensor local, const mesh::Box& box, const std::vector<int64_
   }
 }
 
-void initialise(torch::nn::Module& module, const ModelPlan& plan, int rank, uint64_t seed) {
-  initialise(module, plan, rank, seed,
+void initialise(torch::nn::Module& module, const ModelPlan& plan, AxisRanks ranks, uint64_t seed) {
+  initialise(module, plan, ranks, seed,
              [&](std::string_view name) { return initialiser_of(plan.config(), name); });
 }
 
-void initialise(torch::nn::Module& module, const ModelPlan& plan, int rank, uint64_t seed,
+void initialise(torch::nn::Module& module, const ModelPlan& plan, AxisRanks ranks, uint64_t seed,
                 const InitialiserRule& rule) {
   for (const auto& item : module.named_parameters()) {
     const mesh::Layout& layout = plan.layout(item.key());
-    initialise(item.value(), layout.local_box(rank), layout.shape(), rule(item.key()), seed,
-               item.key());
+    initialise(item.value(), layout.local_box(rank_in(layout, ranks)), layout.shape(),
+               rule(item.key()), seed, item.key());
   }
 }
 

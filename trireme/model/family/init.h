@@ -51,12 +51,11 @@ void fill_normal(at::Tensor local, const mesh::Box& box, const std::vector<int64
 void initialise(at::Tensor local, const mesh::Box& box, const std::vector<int64_t>& global_shape,
                 const Initialiser& rule, uint64_t seed, std::string_view name);
 
-// Initialises every parameter of `module` with the part that rank `rank` of the plan's tensor axis
-// holds.
-void initialise(torch::nn::Module& module, const ModelPlan& plan, int rank, uint64_t seed);
+// Initialises every parameter of `module` with the part that a rank of the plan's axes holds.
+void initialise(torch::nn::Module& module, const ModelPlan& plan, AxisRanks ranks, uint64_t seed);
 // The same by a rule that does not depend on a family.
 using InitialiserRule = std::function<Initialiser(std::string_view name)>;
-void initialise(torch::nn::Module& module, const ModelPlan& plan, int rank, uint64_t seed,
+void initialise(torch::nn::Module& module, const ModelPlan& plan, AxisRanks ranks, uint64_t seed,
                 const InitialiserRule& rule);
 
 }  // namespace trireme::model

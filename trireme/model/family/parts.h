@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "trireme/mesh/layout.h"
 #include "trireme/model/family/batch_axis.h"
 #include "trireme/parallel/context/context_form.h"
 #include "trireme/parallel/context/ring_pass.h"
+#include "trireme/parallel/expert/row_exchange.h"
 #include "trireme/parallel/tensor/tensor_axis.h"
 
 namespace trireme::model {
@@ -20,7 +22,30 @@ struct ModelAxes {
   parallel::ContextForm context_form = parallel::ContextForm::kRing;
   parallel::RingOptions ring{};
   BatchAxis batch{};
+  parallel::ExpertAxis expert{};
 };
+
+// The numbers of ranks among which the parameters are divided.
+struct AxisSizes {
+  int tensor = 1;
+  int expert = 1;
+};
+// This rank's index on each of them.
+struct AxisRanks {
+  int tensor = 0;
+  int expert = 0;
+};
+// The index in a parameter's layout.
+inline int rank_in(const mesh::Layout& layout, AxisRanks ranks) {
+  std::vector<int> coordinates;
+  for (const mesh::Axis& axis : layout.axes()) {
+    coordinates.push_back(axis.name == "expert" ? ranks.expert : ranks.tensor);
+  }
+  return mesh::rank_of(layout.axes(), coordinates);
+}
+inline AxisSizes sizes_of(const ModelAxes& axes) {
+  return {axes.tensor.size(), axes.expert.size()};
+}
 
 // The part of a model that a pipeline stage has.
 struct ModelPart {
@@ -32,7 +57,9 @@ struct ModelPart {
 
 struct ParameterPlan {
   std::string name;
-  mesh::Layout layout;  // of the whole parameter, over the axis "tensor"
+  // Of the whole parameter, over the axis "tensor", or over "expert" and "tensor" if both may split
+  // it.
+  mesh::Layout layout;
 };
 
 // The place of a forward's samples in training. Dropout's masks depend on it, and terms that a

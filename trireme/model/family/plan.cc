@@ -78,14 +78,22 @@ void ModelPlan::add_split(std::string name, std::vector<int64_t> shape, int dim,
                                      {mesh::Placement::sharded(dim, times(cuts, width))})});
 }
 
+void ModelPlan::add_experts(std::string name, std::vector<int64_t> shape, int dim,
+                            std::span<const int64_t> cuts) {
+  parameters_.push_back(
+      {std::move(name),
+       mesh::Layout(std::move(shape), {{"expert", sizes_.expert}, {"tensor", sizes_.tensor}},
+                    {mesh::Placement::sharded(0), mesh::Placement::sharded(dim, times(cuts, 1))})});
+}
+
 const mesh::Layout& ModelPlan::layout(std::string_view name) const {
   const auto found = std::ranges::find(parameters_, name, &ParameterPlan::name);
   TRIREME_ASSERT(found != parameters_.end(), "the plan has no parameter \"", name, "\"");
   return found->layout;
 }
 
-ModelPlan make_plan(const ModelConfig& config, int tensor_ranks) {
-  return family_of(config).plan(config, tensor_ranks);
+ModelPlan make_plan(const ModelConfig& config, AxisSizes sizes) {
+  return family_of(config).plan(config, sizes);
 }
 
 }  // namespace trireme::model

@@ -72,8 +72,8 @@ struct TokenBatch {
 // Every parameter of a model, in its order.
 class ModelPlan {
  public:
-  ModelPlan(const ModelConfig& config, int tensor_ranks)
-      : config_(config), cuts_(config, tensor_ranks) {}
+  ModelPlan(const ModelConfig& config, AxisSizes sizes)
+      : config_(config), sizes_(sizes), cuts_(config, sizes.tensor) {}
 
   // Adds a parameter that every rank of the axis holds whole.
   void add_whole(std::string name, std::vector<int64_t> shape);
@@ -81,6 +81,11 @@ class ModelPlan {
   // [cuts[c], cuts[c + 1]) * `width`. Without cuts, every rank holds it whole.
   void add_split(std::string name, std::vector<int64_t> shape, int dim,
                  std::span<const int64_t> cuts, int64_t width = 1);
+
+  // Adds a parameter of all experts, [E, ...]: the expert axis splits dimension 0 evenly, the
+  // tensor axis dimension `dim` at `cuts`.
+  void add_experts(std::string name, std::vector<int64_t> shape, int dim,
+                   std::span<const int64_t> cuts);
 
   const std::vector<ParameterPlan>& parameters() const { return parameters_; }
   // Throws: InternalError for an unknown name
@@ -90,13 +95,13 @@ class ModelPlan {
 
  private:
   ModelConfig config_;
+  AxisSizes sizes_;
   TensorCuts cuts_;
   std::vector<ParameterPlan> parameters_;
 };
 
 // The plan of the family that `config` names.
-// Throws: ConfigError when the model cannot be split over `tensor_ranks` ranks, or for an unknown
-//         family
-ModelPlan make_plan(const ModelConfig& config, int tensor_ranks);
+// Throws: ConfigError when the model cannot be split over so many ranks, or for an unknown family
+ModelPlan make_plan(const ModelConfig& config, AxisSizes sizes = {});
 
 }  // namespace trireme::model

@@ -51,8 +51,8 @@ class Gpt2Family : public Family {
 
   bool has_tied_head(const ModelConfig& /*config*/) const override { return true; }
 
-  ModelPlan plan(const ModelConfig& config, int tensor_ranks) const override {
-    ModelPlan plan(config, tensor_ranks);
+  ModelPlan plan(const ModelConfig& config, AxisSizes sizes) const override {
+    ModelPlan plan(config, sizes);
     const TensorCuts& cuts = plan.cuts();
     const int64_t D = config.width, F = config.ffn_width, H = config.head_width();
     const auto add_norm = [&](const std::string& name) {

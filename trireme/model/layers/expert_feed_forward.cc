@@ -78,12 +78,13 @@ ExpertWeights::ExpertWeights(int64_t experts, int64_t width, int64_t rows, at::S
 
 ExpertFeedForward::ExpertFeedForward(const ModelConfig& config, const ModelAxes& axes,
                                      at::ScalarType dtype)
-    : axis_(axes.tensor) {
+    : axis_(axes.tensor), expert_axis_(axes.expert), num_experts_(config.sparse.experts) {
   const TensorCuts cuts(config, axis_.size());
   gate = register_module("gate", std::make_shared<Router>(config, axes, dtype));
+  const int64_t own = expert_axis_.experts_of(num_experts_, expert_axis_.rank()).size;
   experts = register_module(
-      "experts", std::make_shared<ExpertWeights>(config.sparse.experts, config.width,
-                                                 cuts.expert_of(axis_.rank()).size, dtype));
+      "experts",
+      std::make_shared<ExpertWeights>(own, config.width, cuts.expert_of(axis_.rank()).size, dtype));
   if (config.sparse.shared_experts == 0) return;
   shared_experts = register_module(
       "shared_experts",
@@ -100,8 +101,8 @@ at::Tensor ExpertFeedForward::forward(const at::Tensor& x, const at::Tensor& res
   const at::Tensor sum = shared_experts ? shared_experts->forward(x, residual, batch) : residual;
   const at::Tensor x_SD = parallel::open_branch(x, batch.B * batch.T, axis_);
   const parallel::Routing routing = gate->forward(x_SD, batch);
-  const parallel::ExpertOrder order =
-      parallel::order_by_expert(routing.experts_SK, experts->gate_proj.size(0));
+  const parallel::ExpertOrder order = parallel::order_by_expert(routing.experts_SK, num_experts_);
+  const parallel::RowExchange exchange(order.counts, expert_axis_);
   parallel::DeferGradient defer;
   if (axis_.weight_gradients != nullptr) {
     defer = [later = axis_.weight_gradients](const at::Tensor& leaf,
@@ -110,11 +111,12 @@ at::Tensor ExpertFeedForward::forward(const at::Tensor& x, const at::Tensor& res
     };
   }
   const std::vector<at::Tensor> gate_up =
-      parallel::grouped_linear(parallel::tokens_to_rows(x_SD, order),
-                               {experts->gate_proj, experts->up_proj}, order.counts, defer);
-  const at::Tensor rows_RD = parallel::grouped_linear(swiglu(gate_up[0], gate_up[1]),
-                                                      {experts->down_proj}, order.counts, defer)[0];
-  const at::Tensor y_SD = parallel::rows_to_tokens(rows_RD, routing.weights_SK, order);
+      parallel::grouped_linear(exchange.to_experts(parallel::tokens_to_rows(x_SD, order)),
+                               {experts->gate_proj, experts->up_proj}, exchange.counts(), defer);
+  const at::Tensor results = parallel::grouped_linear(
+      swiglu(gate_up[0], gate_up[1]), {experts->down_proj}, exchange.counts(), defer)[0];
+  const at::Tensor y_SD =
+      parallel::rows_to_tokens(exchange.from_experts(results), routing.weights_SK, order);
   return dropout.add(parallel::close_branch(y_SD, x.sizes(), axis_), sum, batch);
 }
 

@@ -46,24 +46,25 @@ class Router : public torch::nn::Module {
 // The weights of all experts in one tensor each.
 class ExpertWeights : public torch::nn::Module {
  public:
-  // rows: of each expert's width that this rank holds.
+  // experts: of this rank; rows: of each one's width that it holds.
   ExpertWeights(int64_t experts, int64_t width, int64_t rows, at::ScalarType dtype);
 
-  at::Tensor gate_proj;  // [E, f, D]
-  at::Tensor up_proj;    // [E, f, D]
-  at::Tensor down_proj;  // [E, D, f]
+  at::Tensor gate_proj;  // [e, f, D]
+  at::Tensor up_proj;    // [e, f, D]
+  at::Tensor down_proj;  // [e, D, f]
 };
 
-// Each rank of the tensor axis holds some rows of every expert's width, and of the shared experts'.
+// Each rank of the expert axis holds some of the experts, and each rank of the tensor axis some
+// rows of their width, and of the shared experts'.
 class ExpertFeedForward : public torch::nn::Module {
  public:
   ExpertFeedForward(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype);
   // Adds to the residual stream, after dropout, the sum over a token's experts of weight *
   // expert(x) in the router's order, and the shared experts' result.
   // Shapes:     x, residual [B, T, D], or their rows as the tensor axis holds them -> the same
-  // Comm:       that of open_branch(), close_branch() and Router; with shared experts also that of
-  //             a FeedForward
-  // Collective: every rank of the tensor axis
+  // Comm:       that of open_branch(), close_branch(), Router and RowExchange; with shared experts
+  //             also that of a FeedForward
+  // Collective: every rank of the tensor and expert axes
   at::Tensor forward(const at::Tensor& x, const at::Tensor& residual, const TokenBatch& batch);
 
   std::shared_ptr<Router> gate;
@@ -75,6 +76,8 @@ class ExpertFeedForward : public torch::nn::Module {
 
  private:
   parallel::TensorAxis axis_;
+  parallel::ExpertAxis expert_axis_;
+  int64_t num_experts_;
 };
 
 }  // namespace trireme::model::inline internal

@@ -21,9 +21,9 @@ void add_experts(ModelPlan& plan, const std::string& mlp) {
   const ModelConfig& config = plan.config();
   const int64_t E = config.sparse.experts, D = config.width, F = config.expert_width();
   plan.add_whole(mlp + "gate.weight", {E, D});
-  plan.add_split(mlp + "experts.gate_proj", {E, F, D}, 1, plan.cuts().expert);
-  plan.add_split(mlp + "experts.up_proj", {E, F, D}, 1, plan.cuts().expert);
-  plan.add_split(mlp + "experts.down_proj", {E, D, F}, 2, plan.cuts().expert);
+  plan.add_experts(mlp + "experts.gate_proj", {E, F, D}, 1, plan.cuts().expert);
+  plan.add_experts(mlp + "experts.up_proj", {E, F, D}, 1, plan.cuts().expert);
+  plan.add_experts(mlp + "experts.down_proj", {E, D, F}, 2, plan.cuts().expert);
   if (config.sparse.shared_experts > 0)
     add_swiglu(plan, mlp + "shared_experts.", config.shared_width(), plan.cuts().shared);
 }
@@ -82,8 +82,8 @@ class LlamaFamily : public Family {
 
   bool has_tied_head(const ModelConfig& config) const override { return config.tied_embedding; }
 
-  ModelPlan plan(const ModelConfig& config, int tensor_ranks) const override {
-    ModelPlan plan(config, tensor_ranks);
+  ModelPlan plan(const ModelConfig& config, AxisSizes sizes) const override {
+    ModelPlan plan(config, sizes);
     const TensorCuts& cuts = plan.cuts();
     const int64_t D = config.width, F = config.ffn_width, V = config.vocab_size;
     const int64_t H = config.head_width(), G = config.kv_heads * H;

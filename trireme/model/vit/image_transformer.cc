@@ -81,7 +81,7 @@ std::unique_ptr<ImageTransformer> make_image_transformer(const VitConfig& config
   const ModelPlan plan = make_vit_plan(config, axes.tensor.size());
   if (part.num_layers < 0) part.num_layers = config.layers - part.first_layer;
   auto model = std::make_unique<VitModel>(config, seed, dtype, axes, part);
-  initialise(model->module(), plan, axes.tensor.rank(), seed, vit_initialiser);
+  initialise(model->module(), plan, {.tensor = axes.tensor.rank()}, seed, vit_initialiser);
   return model;
 }
 

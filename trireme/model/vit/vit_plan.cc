@@ -9,7 +9,7 @@ namespace trireme::model {
 ModelPlan make_vit_plan(const VitConfig& config, int tensor_ranks) {
   TRIREME_CHECK(config.classes > 0, "model.classes = ", config.classes,
                 "; expected at least 1: set it, or take it from the data before building");
-  ModelPlan plan(config.block_config(), tensor_ranks);
+  ModelPlan plan(config.block_config(), {.tensor = tensor_ranks});
   const TensorCuts& cuts = plan.cuts();
   const int64_t D = config.width, F = config.ffn_width, H = D / config.heads;
   const int64_t C = config.channels, P = config.patch_size;

@@ -11,8 +11,9 @@ namespace trireme::parallel::inline internal {
 namespace {
 
 // Backward meets the last layer first.
-void collect_parameters(const torch::nn::Module& module, BucketPlan& plan) {
+void collect_parameters(const torch::nn::Module& module, const Selects& selects, BucketPlan& plan) {
   for (const auto& item : module.named_parameters()) {
+    if (selects && !selects(item.key())) continue;
     // A parameter that two modules share is listed twice.
     const auto same = [&](const at::Tensor& other) { return other.is_same(item.value()); };
     if (std::ranges::any_of(plan.parameters, same)) continue;
@@ -24,12 +25,15 @@ void collect_parameters(const torch::nn::Module& module, BucketPlan& plan) {
 }
 
 // One unit per parameter; kNoUnit outside units.
-std::vector<size_t> units_of_parameters(const BucketPlan& plan, std::span<const Unit> units) {
+std::vector<size_t> units_of_parameters(const torch::nn::Module& module, const BucketPlan& plan,
+                                        std::span<const Unit> units) {
+  const std::vector<at::Tensor> all = module.parameters();
   std::vector<size_t> unit_of(plan.parameters.size(), kNoUnit);
   for (size_t unit = 0; unit < units.size(); ++unit) {
     for (const at::Tensor& parameter : units[unit].parameters) {
       const auto same = [&](const at::Tensor& other) { return other.is_same(parameter); };
       const auto found = std::ranges::find_if(plan.parameters, same);
+      if (found == plan.parameters.end() && std::ranges::any_of(all, same)) continue;  // another's
       TRIREME_CHECK(found != plan.parameters.end(), "unit \"", units[unit].name,
                     "\" has a parameter of shape ", parameter.sizes(),
                     " that is not the module's; expected parts of the wrapped module");
@@ -64,8 +68,8 @@ void add_buckets(size_t unit, const std::vector<size_t>& unit_of, int64_t bucket
 
 BucketPlan plan_buckets(const torch::nn::Module& module, const BucketPlanOptions& options) {
   BucketPlan plan;
-  collect_parameters(module, plan);
-  std::vector<size_t> unit_of = units_of_parameters(plan, options.units);
+  collect_parameters(module, options.selects, plan);
+  std::vector<size_t> unit_of = units_of_parameters(module, plan, options.units);
   if (!options.apart) std::ranges::fill(unit_of, kNoUnit);
   for (size_t unit = options.units.size(); unit-- > 0;) {
     add_buckets(unit, unit_of, options.bucket_bytes, plan);

@@ -12,6 +12,7 @@
 
 #include "trireme/parallel/data/bucket.h"
 #include "trireme/parallel/data/partition.h"
+#include "trireme/parallel/data/same_module.h"
 #include "trireme/parallel/data/unit.h"
 
 namespace torch::nn {
@@ -23,8 +24,8 @@ namespace trireme::parallel::inline internal {
 inline constexpr size_t kNoUnit = SIZE_MAX;
 
 struct BucketPlan {
-  // The module's parameters, from the last to the first. A parameter that several modules share
-  // appears once.
+  // The module's selected parameters, from the last to the first. A parameter that several modules
+  // share appears once.
   std::vector<std::string> names;
   std::vector<at::Tensor> parameters;
   std::vector<Bucket> buckets;
@@ -33,6 +34,7 @@ struct BucketPlan {
 };
 
 struct BucketPlanOptions {
+  Selects selects{};
   std::span<const Unit> units{};
   // Each bucket has parameters of only one unit. The last unit's buckets come first; those outside
   // all units come last. false: units are only checked, and their parameters are treated like all

@@ -122,10 +122,11 @@ DistributedDataParallel::Engine::Engine(torch::nn::Module& module, comm::Communi
   }
   for (comm::Communicator* group : {groups_.shard, groups_.replica}) {
     if (group == nullptr) continue;
-    check_same_module(module, *group);
-    broadcast_module(module, *group);
+    check_same_module(module, *group, options_.selects);
+    broadcast_module(module, *group, options_.selects);
   }
-  plan_ = plan_buckets(module, {.units = options_.units,
+  plan_ = plan_buckets(module, {.selects = options_.selects,
+                                .units = options_.units,
                                 .apart = options_.zero >= 3,
                                 .bucket_bytes = options_.bucket_bytes,
                                 .partition = {.num_ranks = groups_.shard_size(),

@@ -68,6 +68,9 @@ struct DdpOptions {
   // Maps a parameter name to its layout over the other axes and this rank's index in it. Empty: no
   // other axis splits parameters.
   std::function<std::pair<mesh::Layout, int>(const std::string& name)> outer_layout{};
+  // The names of the module's parameters and buffers that this instance looks after; empty: all.
+  // Others may belong to another instance, over other groups. Units may have both.
+  std::function<bool(const std::string& name)> selects{};
   // Measure microbatch_squares(), at the cost of one more pass over the gradients.
   bool measure_squares = false;
 };
@@ -85,6 +88,15 @@ struct DataParallelMemory {
   int64_t whole_gradients = 0;  // of all ranks; if several microbatches, until the last one
   int64_t peak_gathered = 0;    // ZeRO-3: gathered parameters, the most at one time
   int64_t peak_in_transit = 0;  // ZeRO-2 and 3: gradients on their way, the most at one time
+
+  DataParallelMemory& operator+=(const DataParallelMemory& other) {
+    parameters += other.parameters;
+    gradients += other.gradients;
+    whole_gradients += other.whole_gradients;
+    peak_gathered += other.peak_gathered;
+    peak_in_transit += other.peak_in_transit;
+    return *this;
+  }
 };
 
 // Thread safety: one thread drives it. The module and the groups must outlive it. While it exists,

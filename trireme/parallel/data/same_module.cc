@@ -13,13 +13,17 @@
 
 namespace trireme::parallel::inline internal {
 
-void check_same_module(const torch::nn::Module& module, comm::Communicator& group) {
+void check_same_module(const torch::nn::Module& module, comm::Communicator& group,
+                       const Selects& selects) {
+  const auto is_left_out = [&](const std::string& name) { return selects && !selects(name); };
   std::string description;
   for (const auto& item : module.named_parameters()) {
+    if (is_left_out(item.key())) continue;
     description += concat(item.key(), " ", item.value().sizes(), " ", item.value().scalar_type(),
                           item.value().requires_grad() ? " trained; " : " frozen; ");
   }
   for (const auto& item : module.named_buffers()) {
+    if (is_left_out(item.key())) continue;
     description +=
         concat(item.key(), " ", item.value().sizes(), " ", item.value().scalar_type(), "; ");
   }
@@ -34,12 +38,14 @@ void check_same_module(const torch::nn::Module& module, comm::Communicator& grou
   }
 }
 
-void broadcast_module(torch::nn::Module& module, comm::Communicator& group) {
+void broadcast_module(torch::nn::Module& module, comm::Communicator& group,
+                      const Selects& selects) {
   const c10::NoGradGuard no_grad;
-  for (const at::Tensor& parameter : module.parameters()) {
-    group.broadcast(parameter.detach(), 0)->wait();
+  for (const auto& list : {module.named_parameters(), module.named_buffers()}) {
+    for (const auto& item : list) {
+      if (!selects || selects(item.key())) group.broadcast(item.value().detach(), 0)->wait();
+    }
   }
-  for (const at::Tensor& buffer : module.buffers()) group.broadcast(buffer, 0)->wait();
 }
 
 }  // namespace trireme::parallel::inline internal

@@ -106,8 +106,7 @@ RowExchange::RowExchange(std::span<const int64_t> counts, const ExpertAxis& axis
     plan_ = std::move(plan);
     return;
   }
-  const at::Tensor mine =
-      at::tensor(at::IntArrayRef(counts.data(), counts.size()), at::kLong);
+  const at::Tensor mine = at::tensor(at::IntArrayRef(counts.data(), counts.size()), at::kLong);
   const int64_t num_own = axis.experts_of(num_experts, axis.rank()).size;
   const at::Tensor theirs = at::empty({axis.size(), num_own}, at::kLong);
   std::vector<at::Tensor> inputs;

@@ -53,8 +53,8 @@ class RowExchange {
     std::vector<int64_t> sent;      // [p] rows of this rank for each rank's experts
     std::vector<int64_t> received;  // [p] rows of each rank for this rank's experts
     std::vector<int64_t> counts;    // [e]
-    at::Tensor order;    // for each row by expert, its place among the received ones
-    at::Tensor reverse;  // for each received row, its place among those by expert
+    at::Tensor order;               // for each row by expert, its place among the received ones
+    at::Tensor reverse;             // for each received row, its place among those by expert
   };
 
  private:

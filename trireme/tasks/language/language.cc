@@ -88,9 +88,19 @@ class LanguageTask : public train::Task {
     dataset::save_tokenizer(*tokenizer_, (folder / "tokenizer").string());
   }
 
-  std::vector<std::string> axes() const override { return {"tensor", "context", "pipeline"}; }
+  std::vector<std::string> axes() const override {
+    return {"tensor", "context", "expert", "pipeline"};
+  }
 
   void check_layout(const train::RunConfig& config) const override {
+    const int64_t experts = config_.model.sparse.experts;
+    TRIREME_CHECK(config.parallel.expert == 1 || experts > 0, "parallel.expert is ",
+                  config.parallel.expert,
+                  " and model.experts 0, so that there are none to share out; set parallel.expert "
+                  "to 1");
+    TRIREME_CHECK(config.parallel.expert == 1 || config.parallel.expert <= experts,
+                  "parallel.expert is ", config.parallel.expert, " and model.experts ", experts,
+                  ", so that a rank would have none; set parallel.expert to at most ", experts);
     model::check_axes(config_.model,
                       {.tensor = config.parallel.tensor,
                        .context = config.parallel.context,
@@ -98,8 +108,8 @@ class LanguageTask : public train::Task {
                       "model.sequence_length");
   }
 
-  std::vector<model::ParameterPlan> parameters(int tensor_ranks) const override {
-    return model::make_plan(config_.model, tensor_ranks).parameters();
+  std::vector<model::ParameterPlan> parameters(model::AxisSizes sizes) const override {
+    return model::make_plan(config_.model, sizes).parameters();
   }
   int64_t num_parameters() const override { return model::num_parameters(config_.model); }
   std::vector<parallel::LayerCost> layer_costs(const train::RunConfig& config) const override {

@@ -30,7 +30,7 @@ class ImageModel {
   // Throws: ConfigError
   virtual void check_images() const {}
   virtual void check_layout(const train::RunConfig& /*config*/) const {}
-  virtual std::vector<model::ParameterPlan> parameters(int tensor_ranks) const = 0;
+  virtual std::vector<model::ParameterPlan> parameters(model::AxisSizes sizes) const = 0;
   virtual int64_t num_parameters() const = 0;
   virtual bool has_batch_norm() const { return false; }
   virtual std::vector<parallel::LayerCost> layer_costs(const train::RunConfig& config) const = 0;

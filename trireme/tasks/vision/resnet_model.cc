@@ -55,8 +55,8 @@ class ResNetModel : public ImageModel {
 
   std::vector<std::string> axes() const override { return {"pipeline"}; }
   void check(const train::RunConfig& config) const override { train::ChainModel::check(config); }
-  std::vector<model::ParameterPlan> parameters(int tensor_ranks) const override {
-    return chain_.parameters(tensor_ranks);
+  std::vector<model::ParameterPlan> parameters(model::AxisSizes sizes) const override {
+    return chain_.parameters(sizes);
   }
   int64_t num_parameters() const override { return chain_.num_parameters(); }
   bool has_batch_norm() const override { return true; }

@@ -67,8 +67,8 @@ class VisionTask : public train::Task {
 
   std::vector<std::string> axes() const override { return model().axes(); }
   void check_layout(const train::RunConfig& config) const override { model().check_layout(config); }
-  std::vector<model::ParameterPlan> parameters(int tensor_ranks) const override {
-    return model().parameters(tensor_ranks);
+  std::vector<model::ParameterPlan> parameters(model::AxisSizes sizes) const override {
+    return model().parameters(sizes);
   }
   int64_t num_parameters() const override { return model().num_parameters(); }
   bool has_batch_norm() const override { return model().has_batch_norm(); }

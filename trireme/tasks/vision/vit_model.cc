@@ -98,8 +98,8 @@ class VitModel : public ImageModel {
                        .context_form = config.parallel.context_form},
                       "the number of an image's tokens");
   }
-  std::vector<model::ParameterPlan> parameters(int tensor_ranks) const override {
-    return model::make_vit_plan(vit(), tensor_ranks).parameters();
+  std::vector<model::ParameterPlan> parameters(model::AxisSizes sizes) const override {
+    return model::make_vit_plan(vit(), sizes.tensor).parameters();
   }
   int64_t num_parameters() const override { return model::num_parameters(vit()); }
 

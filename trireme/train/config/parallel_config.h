@@ -58,7 +58,8 @@ struct ParallelConfig {
   TRIREME_KEY(parallel::ContextForm, context_form, parallel::ContextForm::kRing, kMayChange,
               "context: pass keys and values round a ring, or exchange heads (Ulysses)",
               parallel::kContextForms)
-  TRIREME_KEY(int64_t, expert, 1, kMayChange, "expert-parallel ranks", Range{1, kMaxRanks})
+  TRIREME_KEY(int64_t, expert, 1, kMayChange,
+              "ranks, of data and context, that share out the experts", Range{1, kMaxRanks})
   TRIREME_KEY(std::string, transport, "auto", kMayChange,
               "how ranks communicate (mpi: started by mpirun)", train_transports)
   TRIREME_KEY(int64_t, timeout_seconds, 300, kMayChange,

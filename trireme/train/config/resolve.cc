@@ -10,10 +10,7 @@ namespace trireme::train {
 namespace {
 
 // Features of later versions are refused here rather than ignored.
-void check_supported(const RunConfig& config) {
-  TRIREME_CHECK(config.parallel.expert == 1, "parallel.expert is ", config.parallel.expert,
-                "; this version has no experts: set it to 1");
-}
+void check_supported(const RunConfig& config) {}
 
 void check_precision(const TrainConfig& train) {
   const bool needs_masters = train.precision == c10::kHalf;
@@ -136,7 +133,6 @@ std::vector<std::string> evaluated_metrics(const RunConfig& config) {
 }  // namespace
 
 void resolve(RunConfig& config, int num_ranks) {
-  check_supported(config);
   resolve_ranks(config.parallel, num_ranks);
   check_train(config);
   parse_parameter_groups(config.optimizer.groups);

@@ -70,30 +70,16 @@ std::vector<std::vector<double>> exchange_sums(std::span<const parallel::Shard> 
   return sums;
 }
 
-// For parameters that the tensor axis splits, sums over its ranks. For others, keeps this rank's
+// For parameters that an outer layout splits, sums over its ranks. For others, keeps this rank's
 // sum.
-void sum_over_tensor(std::span<const parallel::Shard> shards, comm::Communicator& tensor,
-                     std::vector<double>& squares) {
-  const std::vector<double> all = gather(tensor, squares);
+void sum_over_outer(std::span<const parallel::Shard> shards, comm::Communicator& outer,
+                    std::vector<double>& squares) {
+  const std::vector<double> all = gather(outer, squares);
   for (size_t i = 0; i < shards.size(); ++i) {
     if (shards[i].layout.shape() == shards[i].layout.whole_shape()) continue;
     squares[i] = 0;
     for (size_t at = i; at < all.size(); at += squares.size()) squares[i] += all[at];
   }
-}
-
-// The squares of all stages, in the order of groups.parameters. Each parameter is on one stage.
-std::vector<double> gather_stages(std::span<const parallel::Shard> shards,
-                                  std::span<const double> squares, const NormGroups& groups) {
-  std::map<std::string_view, double> mine;
-  for (size_t i = 0; i < shards.size(); ++i) mine.emplace(shards[i].name, squares[i]);
-  std::vector<double> all;
-  for (const std::string& name : groups.parameters) {
-    const auto found = mine.find(name);
-    all.push_back(found == mine.end() ? 0.0 : found->second);
-  }
-  groups.pipeline->all_reduce(at::from_blob(all.data(), {std::ssize(all)}, at::kDouble))->wait();
-  return all;
 }
 
 // For any device, which keeps the tensor.
@@ -138,8 +124,8 @@ std::vector<double> grain_squares(const at::Tensor& tensor, const mesh::Layout& 
   return to_numbers(grain_sums(tensor, layout));
 }
 
-std::vector<double> gradient_squares(std::span<const parallel::Shard> shards,
-                                     const NormGroups& groups) {
+std::vector<double> gradient_squares(const NormPart& part) {
+  const std::span<const parallel::Shard> shards = part.shards;
   std::vector<at::Tensor> parts;
   for (const parallel::Shard& shard : shards) {
     if (is_trained(shard)) parts.push_back(grain_sums(shard.gradient, shard.layout));
@@ -152,7 +138,7 @@ std::vector<double> gradient_squares(std::span<const parallel::Shard> shards,
   if (are_whole) {
     sums.push_back(std::move(mine));
   } else {
-    sums = exchange_sums(shards, std::move(mine), groups.shard);
+    sums = exchange_sums(shards, std::move(mine), part.shard);
   }
   std::vector<size_t> next(sums.size());
   std::vector<double> squares;
@@ -166,8 +152,26 @@ std::vector<double> gradient_squares(std::span<const parallel::Shard> shards,
     }
     squares.push_back(sum);
   }
-  if (groups.tensor != nullptr) sum_over_tensor(shards, *groups.tensor, squares);
-  return groups.pipeline == nullptr ? squares : gather_stages(shards, squares, groups);
+  if (part.outer != nullptr) sum_over_outer(shards, *part.outer, squares);
+  return squares;
+}
+
+std::vector<double> gradient_squares(std::span<const NormPart> parts, comm::Communicator* pipeline,
+                                     std::span<const std::string> parameters) {
+  std::map<std::string_view, double> mine;
+  for (const NormPart& part : parts) {
+    const std::vector<double> squares = gradient_squares(part);
+    for (size_t i = 0; i < squares.size(); ++i) mine.emplace(part.shards[i].name, squares[i]);
+  }
+  // Each parameter is on one stage.
+  std::vector<double> all;
+  for (const std::string& name : parameters) {
+    const auto found = mine.find(name);
+    all.push_back(found == mine.end() ? 0.0 : found->second);
+  }
+  if (pipeline != nullptr)
+    pipeline->all_reduce(at::from_blob(all.data(), {std::ssize(all)}, at::kDouble))->wait();
+  return all;
 }
 
 double gradient_norm(std::span<const double> squares) {

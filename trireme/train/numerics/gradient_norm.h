@@ -18,23 +18,26 @@ namespace trireme::train::inline internal {
 // tensor: has the shape of the layout's box, and any floating dtype.
 std::vector<double> grain_squares(const at::Tensor& tensor, const mesh::Layout& layout);
 
-// The groups over which parameters are split.
-struct NormGroups {
-  comm::Communicator& shard;             // the ranks of the shards' layouts
-  comm::Communicator* tensor = nullptr;  // those of the layouts around them; null: none
-  // Ranks with other parameters; null: every rank has all. If set, `parameters` names all of them.
-  comm::Communicator* pipeline = nullptr;
-  std::span<const std::string> parameters{};
+// Parameters that are split over the same groups.
+struct NormPart {
+  std::span<const parallel::Shard> shards;
+  comm::Communicator& shard;            // the ranks of the shards' layouts
+  comm::Communicator* outer = nullptr;  // those of the layouts around them; null: none
 };
 
-// The sum of squares of each parameter's gradient over the ranks that share it; 0 for frozen ones.
-// In the order of the shards, or of `parameters`. The same on every rank.
+// The sum of squares of each gradient of a part over the ranks that share it; 0 for frozen ones. In
+// the order of the shards. The same on every rank.
 // Comm:       if the shards are not whole, 8 bytes per grain (at least 1024 elements) of the other
-//             ranks' gradients; 8 bytes per parameter from every rank of `tensor`, and the sum of
-//             as many over `pipeline`
+//             ranks' gradients; 8 bytes per parameter from every rank of `outer`
 // Collective: every rank of the groups
-std::vector<double> gradient_squares(std::span<const parallel::Shard> shards,
-                                     const NormGroups& groups);
+std::vector<double> gradient_squares(const NormPart& part);
+
+// The same of several parts, in the order of `parameters`, which names all of the model.
+// pipeline: ranks with other parameters; null: every rank has all.
+// Comm:       that of the parts, and the sum of 8 bytes per parameter over `pipeline`
+// Collective: every rank of the groups
+std::vector<double> gradient_squares(std::span<const NormPart> parts, comm::Communicator* pipeline,
+                                     std::span<const std::string> parameters);
 
 // The Euclidean norm over all parameters.
 double gradient_norm(std::span<const double> squares);

@@ -102,6 +102,15 @@ std::vector<mesh::Axis> mesh_axes(const ParallelConfig& parallel) {
           axis("tensor", parallel.tensor)};
 }
 
+std::vector<mesh::Axis> expert_mesh_axes(const ParallelConfig& parallel) {
+  const auto axis = [](const char* name, int64_t size) {
+    return mesh::Axis{name, static_cast<int>(size)};
+  };
+  return {axis("pipeline", parallel.pipeline),
+          axis("data", parallel.data * parallel.context / parallel.expert),
+          axis("expert", parallel.expert), axis("tensor", parallel.tensor)};
+}
+
 comm::Communicator& shard_group_of(const mesh::DeviceMesh& mesh) {
   constexpr std::string_view kAxes[] = {"shard", "context"};
   return mesh.size("context") > 1 ? mesh.joined_group(kAxes) : mesh.group("shard");
@@ -158,6 +167,7 @@ std::string describe_layout(const RunConfig& config) {
     text += concat(" x context ", parallel.context, " (",
                    name_of(parallel::kContextForms, parallel.context_form), ")");
   }
+  if (parallel.expert > 1) text += concat(" x expert ", parallel.expert, " (of these)");
   if (parallel.pipeline == 1) return text;
   text += concat(" x pipeline ", parallel.pipeline, " (", parallel.schedule, ", layers ");
   const PipelineLayout layout = pipeline_layout(config);
@@ -178,29 +188,34 @@ bool tensor_crosses_hosts(std::span<const std::string> hosts, int tensor_ranks) 
 std::vector<LayoutRule> layout_rules() {
   using Axes = std::vector<std::string>;
   return {
-      {concat("optimizer.name = ", whole_matrix_optimizers()), Axes{"tensor"},
+      {concat("optimizer.name = ", whole_matrix_optimizers()), Axes{"tensor", "expert"},
        [](const RunConfig& c) { return needs_whole_parameters(c.optimizer); },
        "they work on whole matrices, and each rank has a part", "use adamw, sgd or lion"},
-      {"train.stochastic_rounding", Axes{"tensor"},
+      {"train.stochastic_rounding", Axes{"tensor", "expert"},
        [](const RunConfig& c) { return c.train.stochastic_rounding; },
        "its random numbers are drawn for whole rows", "keep master weights"},
-      {"train.reproducible", Axes{"context"},
-       [](const RunConfig& c) { return c.train.reproducible; }, "its tree is over whole sequences",
-       "set it to false"},
-      {"train.measure_noise", Axes{"tensor", "context", "pipeline"},
+      {"train.reproducible", Axes{"context", "expert"},
+       [](const RunConfig& c) { return c.train.reproducible; },
+       "its tree is over the whole sequences of each rank", "set it to false"},
+      {"train.measure_noise", Axes{"tensor", "context", "expert", "pipeline"},
        [](const RunConfig& c) { return c.train.measure_noise; },
        "it compares gradients of whole models", "measure it with data parallelism only"},
       {"train.compression with state (powersgd, topk, or any with a warm-up)",
        Axes{"tensor", "pipeline"},
        [](const RunConfig& c) { return keeps_compression_state(c.train); },
        "its state covers whole models", "use bf16, fp16 or int8 without warm-up"},
+      {"train.compression", Axes{"expert"},
+       [](const RunConfig& c) { return c.train.compression != parallel::Compression::kNone; },
+       "experts are summed over other ranks than the rest", "set it to \"none\""},
   };
 }
 
 void check_layout(const RunConfig& config) {
   const ParallelConfig& axes = config.parallel;
-  const std::pair<std::string_view, int64_t> sizes[] = {
-      {"tensor", axes.tensor}, {"context", axes.context}, {"pipeline", axes.pipeline}};
+  const std::pair<std::string_view, int64_t> sizes[] = {{"tensor", axes.tensor},
+                                                        {"context", axes.context},
+                                                        {"expert", axes.expert},
+                                                        {"pipeline", axes.pipeline}};
   for (const LayoutRule& rule : layout_rules()) {
     for (const auto& [axis, size] : sizes) {
       const bool is_against = std::ranges::count(rule.axes, axis) > 0 && size > 1;
@@ -215,6 +230,9 @@ void check_layout(const RunConfig& config) {
                   size, ", and the model of task ", config.task_choice.name,
                   " has no plan for it; set it to 1");
   }
+  TRIREME_CHECK((axes.data * axes.context) % axes.expert == 0, "parallel.expert is ", axes.expert,
+                "; expected a divisor of the ", axes.data * axes.context,
+                " ranks with other tokens (data * context), which share out the experts");
   config.task->check_layout(config);
   pipeline_layout(config);
 }

@@ -21,6 +21,11 @@ namespace trireme::train::inline internal {
 // the same sequences, `tensor` ranks the same tokens.
 std::vector<mesh::Axis> mesh_axes(const ParallelConfig& parallel);
 
+// The same ranks as they share out experts: `expert` neighbours among those with other tokens hold
+// other experts, and each of the `data` groups of them holds all.
+// Source: Liu et al. 2025, arXiv:2504.14960 (parallel folding)
+std::vector<mesh::Axis> expert_mesh_axes(const ParallelConfig& parallel);
+
 // The ranks over which a parameter's states are sharded: those of `shard` and `context`.
 // Collective: every rank of the world, on first use
 comm::Communicator& shard_group_of(const mesh::DeviceMesh& mesh);

@@ -119,10 +119,14 @@ ParallelModel::ParallelModel(const RunConfig& config, const mesh::DeviceMesh& me
                              std::shared_ptr<parallel::GradientHook> hook,
                              std::shared_ptr<const bool> overlap)
     : mesh_(mesh),
+      expert_mesh_(config.parallel.expert > 1 ? std::make_unique<mesh::DeviceMesh>(
+                                                    mesh.world(), expert_mesh_axes(config.parallel))
+                                              : nullptr),
       config_(config),
       layout_(pipeline_layout(config)),
       weight_gradients_(std::make_unique<Deferral>(deferred_)) {
-  for (model::ParameterPlan& parameter : config.task->parameters(mesh.size("tensor"))) {
+  for (model::ParameterPlan& parameter : config.task->parameters(
+           {.tensor = mesh.size("tensor"), .expert = static_cast<int>(config.parallel.expert)})) {
     names_.push_back(parameter.name);
     parameter_layouts_.emplace(parameter.name, std::move(parameter.layout));
   }
@@ -134,6 +138,7 @@ ParallelModel::ParallelModel(const RunConfig& config, const mesh::DeviceMesh& me
   axes.tensor.waiting = tensor_waiting_;
   axes.ring.waiting = context_waiting_;
   axes.batch.waiting = batch_waiting_;
+  if (expert_mesh_) axes.expert = {&expert_mesh_->group("expert"), expert_waiting_};
   for (int stage = 0; stage < layout_.num_stages(); ++stage) {
     if (layout_.rank_of_stage[static_cast<size_t>(stage)] != mesh_.coordinate("pipeline")) continue;
     add_stage(stage, axes, hook);
@@ -167,10 +172,16 @@ void ParallelModel::check_plan() const {
   }
 }
 
+bool ParallelModel::is_expert(const std::string& parameter) const {
+  return expert_mesh_ != nullptr && layout_of(parameter).axes().front().name == "expert";
+}
+
 // Data ranks of DDP and replicas hold every part again. Context ranks do so without ZeRO, and
 // tensor ranks where the tensor axis splits nothing.
 bool ParallelModel::counts(const parallel::Shard& shard) const {
   const mesh::Layout& layout = shard.layout;
+  // Experts are on every rank of both axes, with other ones on each.
+  if (is_expert(shard.name)) return layout.num_ranks() > 1 || expert_mesh_->coordinate("data") == 0;
   const bool is_first_replica = mesh_.coordinate("data") == 0;
   const bool is_first_holder = layout.num_ranks() > 1 || shard_group_of(mesh_).rank() == 0;
   const bool is_first_tensor =
@@ -185,10 +196,14 @@ void ParallelModel::add_stage(int number, const model::ModelAxes& axes,
   stage.model = config_.task->make_stage({config_, axes, layout_.part(number), number});
   stage.model->module().to(config_.device);
   const auto outer_layout = [this](const std::string& name) {
-    return std::pair(layout_of(name), mesh_.coordinate("tensor"));
+    const mesh::Layout& layout = layout_of(name);
+    const int expert = expert_mesh_ ? expert_mesh_->coordinate("expert") : 0;
+    return std::pair(layout, model::rank_in(layout, {mesh_.coordinate("tensor"), expert}));
   };
-  stage.ddp = std::make_unique<parallel::DistributedDataParallel>(
+  stage.ddp = std::make_unique<StageDdp>(
       stage.model->module(), data_groups(config_, mesh_),
+      expert_mesh_ ? &expert_mesh_->group("data") : nullptr,
+      [this](const std::string& name) { return is_expert(name); },
       ddp_options(config_, *stage.model, outer_layout, hook));
   stage.model->run_units_with([ddp = stage.ddp.get()](size_t unit, const at::Tensor& x,
                                                       const parallel::UnitForward& forward) {
@@ -248,7 +263,7 @@ parallel::PipelineExecutor& ParallelModel::executor(int64_t num_microbatches) {
       .device = config_.device};
   options.around_backward = [this, split](int number, int64_t microbatch,
                                           const std::function<void()>& work) {
-    parallel::DistributedDataParallel& ddp = *find_stage(number)->ddp;
+    StageDdp& ddp = *find_stage(number)->ddp;
     if (split.contains({number, microbatch})) {
       ddp.run_input_backward(microbatch, work);
     } else {
@@ -268,6 +283,7 @@ int64_t ParallelModel::begin_step(const std::vector<dataset::Batch>& batches) {
   *tensor_waiting_ = {};
   *context_waiting_ = {};
   *batch_waiting_ = {};
+  *expert_waiting_ = {};
   for (Statistic& each : statistics_) each.before = each.now.clone();
   int64_t count = 0;
   for (const double terms : num_terms(batches)) count += static_cast<int64_t>(terms);
@@ -326,11 +342,18 @@ double ParallelModel::sum_over_batches(std::vector<double> mine) const {
 }
 
 std::vector<double> ParallelModel::gradient_squares() const {
+  std::vector<parallel::Shard> others, experts;
+  for (const parallel::Shard& shard : shards_) {
+    (is_expert(shard.name) ? experts : others).push_back(shard);
+  }
+  std::vector<NormPart> parts = {
+      {others, shard_group_of(mesh_), mesh_.size("tensor") > 1 ? &mesh_.group("tensor") : nullptr}};
+  constexpr std::string_view kSplit[] = {"expert", "tensor"};
+  if (expert_mesh_) {
+    parts.push_back({experts, expert_mesh_->group("data"), &expert_mesh_->joined_group(kSplit)});
+  }
   return train::gradient_squares(
-      shards_, {.shard = shard_group_of(mesh_),
-                .tensor = mesh_.size("tensor") > 1 ? &mesh_.group("tensor") : nullptr,
-                .pipeline = mesh_.size("pipeline") > 1 ? &mesh_.group("pipeline") : nullptr,
-                .parameters = names_});
+      parts, mesh_.size("pipeline") > 1 ? &mesh_.group("pipeline") : nullptr, names_);
 }
 
 std::vector<std::pair<std::string, at::Tensor>> ParallelModel::parameters() const {
@@ -343,7 +366,7 @@ std::vector<std::pair<std::string, at::Tensor>> ParallelModel::buffers() const {
 
 std::chrono::nanoseconds ParallelModel::communication_time() const {
   std::chrono::nanoseconds time =
-      profile_.waiting + *tensor_waiting_ + *context_waiting_ + *batch_waiting_;
+      profile_.waiting + *tensor_waiting_ + *context_waiting_ + *batch_waiting_ + *expert_waiting_;
   for (const Stage& stage : stages_) time += stage.ddp->communication_time();
   return time;
 }
@@ -363,12 +386,7 @@ double ParallelModel::microbatch_squares() const {
 parallel::DataParallelMemory ParallelModel::memory() const {
   parallel::DataParallelMemory sum;
   for (const Stage& stage : stages_) {
-    const parallel::DataParallelMemory memory = stage.ddp->memory();
-    sum.parameters += memory.parameters;
-    sum.gradients += memory.gradients;
-    sum.whole_gradients += memory.whole_gradients;
-    sum.peak_gathered += memory.peak_gathered;
-    sum.peak_in_transit += memory.peak_in_transit;
+    sum += stage.ddp->memory();
   }
   return sum;
 }

@@ -11,10 +11,10 @@
 
 #include "trireme/dataset/batch_loader.h"
 #include "trireme/mesh/device_mesh.h"
-#include "trireme/parallel/data/ddp.h"
 #include "trireme/parallel/pipeline/run/executor.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/parallel/layout.h"
+#include "trireme/train/parallel/stage_ddp.h"
 #include "trireme/train/profile/spans.h"
 #include "trireme/train/task/task.h"
 
@@ -32,7 +32,11 @@ class ParallelModel {
   ~ParallelModel();
 
   const mesh::DeviceMesh& mesh() const { return mesh_; }
-  // Of a whole parameter over the axis "tensor".
+  // The same ranks, with those that share out experts on an axis "expert". Null without that axis.
+  const mesh::DeviceMesh* expert_mesh() const { return expert_mesh_.get(); }
+  // Whether the expert axis splits the parameter.
+  bool is_expert(const std::string& parameter) const;
+  // Of a whole parameter over the axes that split it.
   const mesh::Layout& layout_of(const std::string& parameter) const;
   // This rank's part of every parameter it holds, stage by stage.
   const std::vector<parallel::Shard>& shards() const { return shards_; }
@@ -97,7 +101,7 @@ class ParallelModel {
   struct Stage {
     int number = 0;
     std::unique_ptr<StageModel> model;
-    std::unique_ptr<parallel::DistributedDataParallel> ddp;
+    std::unique_ptr<StageDdp> ddp;
   };
 
   // A running statistic, and its value at the last begin_step().
@@ -114,6 +118,7 @@ class ParallelModel {
   Stage* find_stage(int number);
 
   const mesh::DeviceMesh& mesh_;
+  std::unique_ptr<mesh::DeviceMesh> expert_mesh_;
   const RunConfig& config_;
   std::map<std::string, mesh::Layout> parameter_layouts_;  // of the whole model
   size_t num_sums_ = 1;                                    // of a microbatch
@@ -135,6 +140,8 @@ class ParallelModel {
   std::shared_ptr<std::chrono::nanoseconds> context_waiting_ =
       std::make_shared<std::chrono::nanoseconds>(0);
   std::shared_ptr<std::chrono::nanoseconds> batch_waiting_ =
+      std::make_shared<std::chrono::nanoseconds>(0);
+  std::shared_ptr<std::chrono::nanoseconds> expert_waiting_ =
       std::make_shared<std::chrono::nanoseconds>(0);
 };
 

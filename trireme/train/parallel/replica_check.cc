@@ -72,13 +72,20 @@ void check_replicas(const ParallelModel& model, bool sharded) {
   std::vector<NamedTensor> tensors;
   if (sharded) {
     for (const parallel::Shard& shard : model.shards()) {
-      tensors.emplace_back(shard.name, shard.weights);
+      // Those of experts are split over all their replicas.
+      if (!model.is_expert(shard.name)) tensors.emplace_back(shard.name, shard.weights);
     }
     check_replicas(tensors, mesh.group("data"), world_rank);
     tensors.clear();
   } else {
     tensors = model.parameters();
   }
+  // Experts have replicas of their own.
+  const auto is_expert = [&](const NamedTensor& tensor) { return model.is_expert(tensor.first); };
+  std::vector<NamedTensor> experts;
+  std::ranges::copy_if(tensors, std::back_inserter(experts), is_expert);
+  std::erase_if(tensors, is_expert);
+  if (!experts.empty()) check_replicas(experts, model.expert_mesh()->group("data"), world_rank);
   std::vector<NamedTensor> on_data_ranks = tensors;
   std::ranges::copy(model.buffers(), std::back_inserter(on_data_ranks));
   for (const char* axis : {"shard", "data", "context"}) {

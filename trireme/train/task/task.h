@@ -132,13 +132,14 @@ class Task {
   // Writes what belongs into a run's folder besides weights, such as a tokenizer.
   virtual void write_files(const std::filesystem::path& /*folder*/) const {}
 
-  // The axes besides data on which it can run: of "tensor", "context", "pipeline".
+  // The axes besides data on which it can run: of "tensor", "context", "expert",
+  // "pipeline".
   virtual std::vector<std::string> axes() const = 0;
   // Checks that the axes can divide the model. The data is open.
   // Throws: ConfigError with the key, its value, the reason, and what to do
   virtual void check_layout(const RunConfig& /*config*/) const {}
   // Every parameter of the whole model, in its order.
-  virtual std::vector<model::ParameterPlan> parameters(int tensor_ranks) const = 0;
+  virtual std::vector<model::ParameterPlan> parameters(model::AxisSizes sizes) const = 0;
   virtual int64_t num_parameters() const = 0;
   // Whether the model has a model::BatchNorm, so that ranks with different data share statistics.
   virtual bool has_batch_norm() const { return false; }

@@ -1,0 +1,89 @@
+"""Mixture of experts in the program: one run at every layout, checkpoints between them, and what is refused."""
+import unittest
+
+from program import ProgramTest
+
+SPARSE = ["--model.family=mixtral", "--model.experts=5", "--model.expert_width=24", "--model.shared_experts=1",
+          "--model.router_z_loss=1e-2", "--model.balance_loss=0.1"]
+EXPERT = ["--parallel.expert=2"]
+LAYOUTS = {
+    "two": (2, EXPERT),
+    "replicas, zero 3": (4, [*EXPERT, "--parallel.zero=3"]),
+    "four": (4, ["--parallel.expert=4", "--parallel.zero=1"]),
+    "tensor": (4, [*EXPERT, "--parallel.tensor=2", "--parallel.sequence_parallel=true"]),
+    "pipeline": (4, [*EXPERT, "--parallel.pipeline=2", "--parallel.schedule=zero-bubble"]),
+    "over a context axis": (4, ["--parallel.expert=4", "--parallel.context=2", "--parallel.zero=2"]),
+}
+
+
+class Experts(ProgramTest):
+    def train(self, run, ranks, *overrides, steps=12):
+        self.succeed("train", "tiny.toml", "--ranks", ranks, f"--train.steps={steps}", f"--output.folder={run}",
+                     *SPARSE, *overrides)
+        return self.curve(run)
+
+    def assert_close(self, one, two):
+        # fp64: a few hundred roundings of 2^-53 a step, which training amplifies.
+        for (step, *expected), (_, *found) in zip(one, two, strict=True):
+            for x, y in zip(map(float, expected), map(float, found), strict=True):
+                self.assertLessEqual(abs(x - y), 1e-10 * abs(x), f"step {step}")
+
+    def test_every_layout_trains_as_one_rank(self):
+        one = self.train("one", 1, "--train.precision=fp64")
+        self.assertLess(float(one[-1][1]), float(one[0][1]) - 0.2)  # it learns
+        for name, (ranks, overrides) in LAYOUTS.items():
+            with self.subTest(layout=name):
+                other = self.train(name, ranks, "--train.precision=fp64", "--train.check_replicas_interval=4",
+                                   *overrides)
+                self.assert_close(one, other)
+
+    def test_zero_and_recomputation_change_no_bit(self):
+        for expert in ([], EXPERT):
+            expected = self.train(f"ddp{len(expert)}", 4, *expert, steps=6)
+            for i, options in enumerate((["--parallel.zero=1"], ["--parallel.zero=2"], ["--parallel.zero=3"],
+                                         ["--parallel.zero=3", "--train.recompute=full"],
+                                         ["--train.recompute=selective", "--train.recompute_modules=feed_forward"])):
+                with self.subTest(expert=expert, options=options):
+                    self.assertEqual(self.train(f"other{len(expert)}{i}", 4, *expert, *options, steps=6), expected)
+
+    def test_a_checkpoint_goes_on_at_any_other_expert_degree(self):
+        common = ["--train.precision=fp64", "--optimizer.schedule=constant"]
+        whole = self.train("whole", 1, *common, steps=20)
+        layouts = [(2, EXPERT), (4, ["--parallel.expert=4", "--parallel.zero=3"]), (1, []),
+                   (3, ["--parallel.expert=3", "--parallel.zero=1", "--train.uneven_batches=true"]),
+                   (4, [*EXPERT, "--parallel.tensor=2"])]
+        for i, (ranks, overrides) in enumerate(layouts):
+            self.train("parts", ranks, *common, *overrides, steps=4 * (i + 1))
+        self.assert_close(whole, self.curve("parts"))
+
+    def test_text_comes_out_of_a_checkpoint_of_any_layout(self):
+        texts = []
+        for run, ranks, overrides in (("one", 1, []), ("four", 4, [*EXPERT, "--parallel.tensor=2"])):
+            self.train(run, ranks, "--train.precision=fp64", *overrides, steps=5)
+            texts.append(self.succeed("generate", "--checkpoint", run, "--prompt", "def", "--tokens", 20,
+                                      "--temperature", 0))
+        self.assertEqual(texts[0], texts[1])
+
+    def test_bad_experts_are_refused_in_one_line(self):
+        for words, ranks, options in (
+                (["parallel.expert is 6", "model.experts 5", "at most 5"], 6,
+                 [*SPARSE, "--parallel.expert=6", "--train.uneven_batches=true"]),
+                (["parallel.expert is 3", "divisor of the 4 ranks"], 4, [*SPARSE, "--parallel.expert=3"]),
+                (["parallel.expert is 2", "model.experts 0"], 2, EXPERT),
+                (["model.experts_per_token is 6", "model.experts 5"], 1, [*SPARSE, "--model.experts_per_token=6"]),
+                (["model.expert_groups = 2", "divide"], 1, [*SPARSE, "--model.expert_groups=2"]),
+                (["model.experts 0", "such as 8"], 1, ["--model.family=mixtral"]),
+                (["train.compression", "parallel.expert = 2"], 2, [*SPARSE, *EXPERT, "--train.compression=bf16"]),
+                (["optimizer.name", "parallel.expert = 2"], 2, [*SPARSE, *EXPERT, "--optimizer.name=muon"])):
+            with self.subTest(options=options):
+                self.fail_with(2, words, "train", "tiny.toml", "--ranks", ranks, *options)
+                self.assertFalse((self.folder / "run").exists())
+
+    def test_a_run_does_not_resume_with_other_experts(self):
+        self.train("run", 2, *EXPERT, steps=2)
+        self.fail_with(2, ["model.experts", "5", "6"], "train", "tiny.toml", "--ranks", 1, "--train.steps=4",
+                       "--output.folder=run", *SPARSE, "--model.experts=6")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

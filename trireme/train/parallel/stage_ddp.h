@@ -1,0 +1,48 @@
+// The data parallelism of one pipeline stage. Ranks that share out experts hold other experts, so
+// the gradients of those are summed over fewer ranks than all others: two instances of
+// DistributedDataParallel, each with its parameters.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/parallel/data/ddp.h"
+
+namespace trireme::train::inline internal {
+
+// Each function is that of DistributedDataParallel with its name.
+class StageDdp {
+ public:
+  using Selects = std::function<bool(const std::string& name)>;
+
+  // experts: the ranks that hold the same experts; null: no axis splits experts. is_expert: the
+  // parameters that the expert axis splits.
+  StageDdp(torch::nn::Module& module, parallel::DataGroups groups, comm::Communicator* experts,
+           const Selects& is_expert, parallel::DdpOptions options);
+
+  // In the module's order.
+  const std::vector<parallel::Shard>& shards() const { return shards_; }
+  int64_t begin_step(int64_t local_count, int64_t num_microbatches);
+  at::Tensor run(size_t unit, const at::Tensor& x, const parallel::UnitForward& forward);
+  void run_backward(const std::function<void()>& autograd);
+  void run_input_backward(int64_t microbatch, const std::function<void()>& autograd);
+  void run_weight_backward(int64_t microbatch, const std::function<void()>& weights);
+  void end_step();
+
+  std::chrono::nanoseconds communication_time() const;
+  int64_t gradient_bytes() const;
+  double microbatch_squares() const;
+  parallel::DataParallelMemory memory() const;
+
+ private:
+  std::unique_ptr<parallel::DistributedDataParallel> others_;
+  std::unique_ptr<parallel::DistributedDataParallel> experts_;  // null: others_ has all
+  std::vector<parallel::Shard> shards_;
+};
+
+}  // namespace trireme::train::inline internal
