@@ -62,6 +62,8 @@ class CountingCommunicator : public comm::Communicator {
       : inner_(&inner), ledger_(std::make_shared<Ledger>()) {}
 
   Ledger& ledger() { return *ledger_; }
+  // The bytes of all_to_all()'s blocks for other ranks, however uneven the blocks are.
+  int64_t sent_by_all_to_all() const { return sent_by_all_to_all_; }
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
@@ -92,7 +94,8 @@ class CountingCommunicator : public comm::Communicator {
   }
   comm::WorkPtr all_to_all(std::vector<at::Tensor> outputs, std::vector<at::Tensor> inputs,
                            comm::Options options) override {
-    count("all_to_all", bytes_of(inputs) - bytes_of(inputs[static_cast<size_t>(rank())]));
+    count("all_to_all", others() * bytes_of(inputs) / size());
+    sent_by_all_to_all_ += bytes_of(inputs) - bytes_of(inputs[static_cast<size_t>(rank())]);
     return inner_->all_to_all(std::move(outputs), std::move(inputs), options);
   }
   comm::WorkPtr gather(std::vector<at::Tensor> outputs, at::Tensor input, int root,
@@ -154,6 +157,7 @@ class CountingCommunicator : public comm::Communicator {
 
   std::unique_ptr<comm::Communicator> owned_;
   comm::Communicator* inner_;
+  int64_t sent_by_all_to_all_ = 0;
   std::shared_ptr<Ledger> ledger_;
 };
 

@@ -100,8 +100,7 @@ class Communicator {
   // inputs[r]: contribution to rank r's output; shapes may differ by r. Comm: (p-1)/p * n.
   [[nodiscard]] virtual WorkPtr reduce_scatter(at::Tensor output, std::vector<at::Tensor> inputs,
                                                Options options = {}) = 0;
-  // inputs[r] goes to rank r, outputs[r] comes from rank r. Comm: what goes to other ranks, (p-1)/p
-  // * n if all get the same.
+  // inputs[r] goes to rank r, outputs[r] comes from rank r. Comm: (p-1)/p * n.
   [[nodiscard]] virtual WorkPtr all_to_all(std::vector<at::Tensor> outputs,
                                            std::vector<at::Tensor> inputs,
                                            Options options = {}) = 0;
