@@ -1,5 +1,6 @@
-// Muon: the step of a hidden layer's matrix is its momentum, made orthogonal. AdamW updates all
-// other parameters (embeddings, the output layer's, norms, biases).
+// Muon: the step of a hidden layer's matrix is its momentum, made orthogonal; a parameter of all
+// experts has a matrix for each. AdamW updates all other parameters (embeddings, the output
+// layer's, norms, biases).
 #pragma once
 
 #include <string>
