@@ -57,7 +57,8 @@ Statistics own_statistics(const at::Tensor& x) {
   if (x.numel() == 0) {
     return {at::zeros({}, fp64), at::zeros({C}, fp64), at::zeros({C}, fp64)};
   }
-  const auto count = static_cast<double>(x.numel() / C);
+  const int64_t per_channel = x.numel() / C;
+  const auto count = static_cast<double>(per_channel);
   const auto [mean_C, var_C] =
       at::batch_norm_update_stats(x.to(statistics_dtype(x.scalar_type())), {}, {}, 0.0);
   return {at::full({}, count, fp64), mean_C.to(at::kDouble), var_C.to(at::kDouble) * count};

@@ -50,8 +50,7 @@ at::Tensor router_z_loss(const at::Tensor& logits_SE) {
 
 at::Tensor tokens_of_experts(const at::Tensor& experts_SK, int64_t num_sequences,
                              int64_t num_experts, at::ScalarType dtype) {
-  const at::Tensor counts_BE =
-      at::zeros({num_sequences, num_experts}, experts_SK.options().dtype(dtype));
+  at::Tensor counts_BE = at::zeros({num_sequences, num_experts}, experts_SK.options().dtype(dtype));
   if (experts_SK.numel() == 0) return counts_BE;
   const at::Tensor of_sequence = experts_SK.view({num_sequences, -1});
   return counts_BE.scatter_add_(1, of_sequence,
