@@ -21,6 +21,14 @@ uint64_t seed() {
   return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
 }
 
+// Between processes: the flag that orders two threads of a rank may be one that another process set,
+// which the thread sanitizer cannot see. Ranks as threads run the same operations in its view.
+#ifdef __SANITIZE_THREAD__
+#define TRIREME_NEEDS_ORDER_BETWEEN_PROCESSES() GTEST_SKIP() << "out of the thread sanitizer's view"
+#else
+#define TRIREME_NEEDS_ORDER_BETWEEN_PROCESSES()
+#endif
+
 class RandomWorlds : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, RandomWorlds, testing::Range(1, 10));
 
@@ -40,6 +48,7 @@ TEST_P(RandomWorlds, OperationsOnThreadsGiveTheScalarModelsBits) {
 }
 
 TEST_P(RandomWorlds, OperationsOnProcessesGiveTheScalarModelsBits) {
+  TRIREME_NEEDS_ORDER_BETWEEN_PROCESSES();
   const uint64_t chosen = seed();
   SCOPED_TRACE(concat("TRIREME_TEST_SEED=", chosen));
   const auto statuses = harness::fork_ranks(
@@ -49,6 +58,7 @@ TEST_P(RandomWorlds, OperationsOnProcessesGiveTheScalarModelsBits) {
 
 // 10,000 operations. The others of a rank that dies either had finished or get a CommError.
 TEST(RandomKills, EndCleanlyEveryTime) {
+  TRIREME_NEEDS_ORDER_BETWEEN_PROCESSES();
   constexpr int kRounds = 20;
   constexpr int kOperations = 500;
   constexpr int kRanks = 4;
