@@ -1,4 +1,6 @@
 """Mixture of experts in the program: one run at every layout, checkpoints between them, and what is refused."""
+import json
+import math
 import unittest
 
 from program import ProgramTest
@@ -64,6 +66,34 @@ class Experts(ProgramTest):
                                       "--temperature", 0))
         self.assertEqual(texts[0], texts[1])
 
+    def test_metrics_and_a_heat_map_show_every_expert(self):
+        self.train("run", 2, *EXPERT, "--model.capacity_factor=1", steps=6)
+        lines = [json.loads(line) for line in (self.folder / "run/metrics.jsonl").read_text().splitlines()]
+        for line in lines:
+            for layer in (0, 1):
+                self.assertEqual(sum(line[f"expert_tokens/{layer}"]), 16 * 32 * 2)
+                self.assertGreater(line[f"expert_max_violation/{layer}"], 0)
+                self.assertGreater(line[f"dropped_share/{layer}"], 0)
+                self.assertLess(line[f"router_entropy/{layer}"], math.log(5) + 1e-6)
+                self.assertGreater(line[f"balance_loss/{layer}"], 0.5)
+        svg = (self.folder / "run/experts.svg").read_text()
+        self.assertIn("steps 1 to 6", svg)
+        self.assertIn("layer 1, expert 4", svg)
+
+    def test_an_expert_that_starves_is_named(self):
+        out = self.succeed("train", "tiny.toml", "--ranks", 1, "--train.steps=4", *SPARSE, "--model.balance_loss=0",
+                           "--experts.window=2", "--experts.starving=0.9")
+        self.assertRegex(out, r"starving experts in steps 1 to 2: layer \d expert \d .* set model.balance_loss")
+
+    def test_what_routers_learn_is_in_the_checkpoint(self):
+        learning = ["--model.router_bias_rate=0.01", "--model.balance_over=batch", "--model.router_jitter=0.05",
+                    "--optimizer.schedule=constant"]
+        for ranks, layout in ((1, []), (2, EXPERT)):
+            whole = self.train(f"whole{ranks}", ranks, *layout, *learning, steps=12)
+            self.train(f"parts{ranks}", ranks, *layout, *learning, steps=5)
+            self.train(f"parts{ranks}", ranks, *layout, *learning, steps=12)
+            self.assertEqual(self.curve(f"parts{ranks}"), whole)
+
     def test_bad_experts_are_refused_in_one_line(self):
         for words, ranks, options in (
                 (["parallel.expert is 6", "model.experts 5", "at most 5"], 6,
@@ -72,6 +102,8 @@ class Experts(ProgramTest):
                 (["parallel.expert is 2", "model.experts 0"], 2, EXPERT),
                 (["model.experts_per_token is 6", "model.experts 5"], 1, [*SPARSE, "--model.experts_per_token=6"]),
                 (["model.expert_groups = 2", "divide"], 1, [*SPARSE, "--model.expert_groups=2"]),
+                (["model.capacity_factor is 0.01", "at least 1"], 1, [*SPARSE, "--model.capacity_factor=0.01"]),
+                (["model.router_jitter"], 1, [*SPARSE, "--model.router_jitter=2"]),
                 (["model.experts 0", "such as 8"], 1, ["--model.family=mixtral"]),
                 (["train.compression", "parallel.expert = 2"], 2, [*SPARSE, *EXPERT, "--train.compression=bf16"]),
                 (["optimizer.name", "parallel.expert = 2"], 2, [*SPARSE, *EXPERT, "--optimizer.name=muon"])):

@@ -21,8 +21,8 @@ uint64_t seed() {
   return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
 }
 
-// Between processes: the flag that orders two threads of a rank may be one that another process set,
-// which the thread sanitizer cannot see. Ranks as threads run the same operations in its view.
+// Between processes, the flag that orders two threads of a rank may be one that another process
+// set, which the thread sanitizer cannot see. Ranks as threads run the same operations in its view.
 #ifdef __SANITIZE_THREAD__
 #define TRIREME_NEEDS_ORDER_BETWEEN_PROCESSES() GTEST_SKIP() << "out of the thread sanitizer's view"
 #else

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <span>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -17,6 +18,7 @@
 #include "tests/parity/gradient_scale.h"
 #include "tests/train/language_config.h"
 #include "trireme/base/error.h"
+#include "trireme/model/experts/routing_counts.h"
 #include "trireme/model/model.h"
 #include "trireme/train/numerics/gradient_norm.h"
 #include "trireme/train/parallel/layout.h"
@@ -32,6 +34,7 @@ struct Outcome {
   double norm = 0;
   double evaluated = 0;
   std::map<std::string, at::Tensor> gradients;  // whole
+  std::vector<double> counts;                   // of the routers
 };
 
 dataset::Batch batch_of(const RunConfig& config, int64_t first, int64_t size) {
@@ -104,13 +107,22 @@ Outcome run(RunConfig config, int num_ranks) {
         mesh.coordinate("data") * mesh.size("shard") + mesh.coordinate("shard");
     const auto batches = batches_of(config, data_rank);
     const double evaluated = model.sum_over_batches(model.evaluate(batches));
+    // What routers learn of a step changes the next one.
+    if (config.task->num_counts() > 0) {
+      model.begin_step(batches);
+      model.forward_backward(batches, 1.0);
+      model.use_counts(model.sum_counts());
+      model.end_step();
+    }
     const int64_t count = model.begin_step(batches);
     const auto losses = model.forward_backward(batches, 1.0);
     const double loss = model.sum_over_batches(losses) / static_cast<double>(count);
     const double norm = gradient_norm(model.gradient_squares());
+    const std::vector<double> counts = model.sum_counts();
     const std::lock_guard lock(mutex);
     outcome.loss = loss;
     outcome.norm = norm;
+    outcome.counts = counts;
     outcome.evaluated = evaluated / static_cast<double>(count);
     collect(model, outcome.gradients, seen);
   });
@@ -177,7 +189,23 @@ class LayoutsTest : public ::testing::Test {
   void check(const std::vector<Override>& overrides, int num_ranks, double relative = 1e-10) {
     SCOPED_TRACE(concat(num_ranks, " ranks: ", describe(overrides)));
     const RunConfig config = config_of(overrides);
-    expect_close(run(config, num_ranks), run(on_one_rank(config), 1), relative);
+    const Outcome actual = run(config, num_ranks), expected = run(on_one_rank(config), 1);
+    expect_close(actual, expected, relative);
+    // fp64's roundings change no routing: tokens of every expert and dropped ones are the same
+    // numbers.
+    if (config.train.precision != at::kDouble || expected.counts.empty()) return;
+    const int64_t E = model_of(config).sparse.experts;
+    for (int64_t block = 0; block < model::num_sparse_blocks(model_of(config)); ++block) {
+      const auto row = [&](const Outcome& outcome) {
+        return model::row_of_block(std::span<const double>(outcome.counts), block, E);
+      };
+      for (size_t i = 0; i < row(expected).size(); ++i) {
+        const bool is_whole = i < static_cast<size_t>(E) + 2;
+        EXPECT_NEAR(row(actual)[i], row(expected)[i],
+                    is_whole ? 0 : relative * std::abs(row(expected)[i]))
+            << "count " << i << " of sparse block " << block;
+      }
+    }
   }
 
  private:
@@ -414,6 +442,11 @@ std::pair<std::vector<Override>, int> random_layout(int seed) {
       set("model.router_normalise", per_token == "1" ? "false" : one_of({"false", "true"}));
       set("model.expert_groups", one_of({"1", "2"}));
       set("model.balance_loss", one_of({"0", "0.3"}));
+      set("model.balance_over", one_of({"sequence", "batch"}));
+      set("model.router_bias_rate", one_of({"0", "0.05"}));
+      set("model.router_jitter", one_of({"0", "0.1"}));
+      set("model.capacity_factor", one_of({"0", "1.2", "2"}));
+      set("model.drop_by", one_of({"position", "probability"}));
       set("model.router_z_loss", one_of({"0", "0.1"}));
     }
   }

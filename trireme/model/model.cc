@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
+#include "trireme/model/experts/router.h"
 #include "trireme/model/family/family.h"
 #include "trireme/model/family/init.h"
 #include "trireme/model/family/network.h"
@@ -37,6 +38,13 @@ class NetworkModel : public LanguageModel {
   std::vector<parallel::Unit> units() const override { return network_->units(); }
   void run_units_with(parallel::RunUnit run) override { network_->run_unit = std::move(run); }
   void set_recompute(const RecomputePlan& plan) override { network_->set_recompute(plan); }
+
+  void take_routing_counts(std::span<double> table) override {
+    for (Router* const router : routers_of(*network_)) router->take_counts(table);
+  }
+  void use_routing_counts(std::span<const double> table) override {
+    for (Router* const router : routers_of(*network_)) router->use_counts(table);
+  }
 
   PartOutput forward_part(const PartInput& in) override {
     const auto& [tokens_BT, hidden, documents_BT, training] = in;

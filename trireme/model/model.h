@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -56,6 +57,12 @@ class LanguageModel {
   virtual void run_units_with(parallel::RunUnit run) = 0;
   // Sets what the blocks recompute in backward. Before the first call they recompute nothing.
   virtual void set_recompute(const RecomputePlan& plan) = 0;
+
+  // What the part's routers counted in training since the last call, added to the table of the
+  // whole model: num_routing_counts() numbers for each sparse block.
+  virtual void take_routing_counts(std::span<double> table) = 0;
+  // Teaches the routers the table of a step, summed over all ranks. Called when its weights change.
+  virtual void use_routing_counts(std::span<const double> table) = 0;
 
   // Runs the part's layers.
   // Collective: every rank of the tensor and context axes, with the same input except hidden

@@ -157,12 +157,14 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
   const std::vector<double> squares = model.gradient_squares();
   metrics.grad_norm = gradient_norm(squares) * scale;
   metrics.learning_rate = scheduled_rate(config, step);
+  metrics.counts = model.sum_counts();
   if (context.on_gradients) context.on_gradients(metrics, scale);
   scope.enter(Phase::kOptimizer);
   metrics.skipped = !accept(context, metrics, squares);
   if (!metrics.skipped) {
     const double clip = clip_factor(metrics.grad_norm, config.train.gradient_clip);
     context.optimizer.step(metrics.learning_rate, clip * scale);
+    model.use_counts(metrics.counts);
   } else {
     model.undo_statistics();
   }

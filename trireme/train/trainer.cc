@@ -134,6 +134,9 @@ class Trainer::Impl::View final : public RunView {
   void add_metric(std::string name, double value) override {
     run_.metrics_.others.emplace_back(std::move(name), value);
   }
+  void add_list(std::string name, std::vector<double> values) override {
+    run_.metrics_.lists.emplace_back(std::move(name), std::move(values));
+  }
   void add_histograms(std::span<const NamedHistogram> histograms) override {
     if (run_.is_root()) run_.output_->metrics().write(run_.step_, histograms);
   }
@@ -155,7 +158,7 @@ Trainer::Impl::Impl(RunConfig config, comm::Communicator& world, TrainObserver& 
       world_(world),
       observer_(observer),
       mesh_(world, mesh_axes(config_.parallel)),
-      callbacks_(config_.callbacks),
+      callbacks_(config_.callbacks, config_),
       overlap_(config_.parallel.tensor > 1 ? config_.parallel.async_tensor : AsyncTensor::kOff,
                world,
                // On a GPU the recorded times of calls are those of the host.

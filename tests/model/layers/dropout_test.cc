@@ -120,8 +120,8 @@ TEST(Dropout, SeedStepAndPlaceEachDrawAnew) {
   const at::Tensor rows_S = at::arange(30, at::kLong);
   const at::Tensor x = at::ones({30, 8});
   const auto masked = [&](uint64_t seed, int64_t step, const char* place) {
-    const TokenBatch batch{
-        .dropout = std::make_shared<const DropoutDraw>(DropoutDraw{seed, step, rows_S})};
+    const TokenBatch batch{.dropout =
+                               std::make_shared<const RandomDraw>(RandomDraw{seed, step, rows_S})};
     return Dropout(0.5, place).forward(x, batch);
   };
   const std::vector<at::Tensor> all = {masked(1, 0, "a"), masked(2, 0, "a"), masked(1, 1, "a"),
@@ -139,7 +139,7 @@ TEST(Dropout, SeedStepAndPlaceEachDrawAnew) {
 TEST(Dropout, IsNotThereWithoutProbabilityOrTraining) {
   const at::Tensor x = at::ones({3, 4});
   EXPECT_TRUE(Dropout(0.5, "a").forward(x, {}).is_same(x));
-  const TokenBatch training{.dropout = std::make_shared<const DropoutDraw>()};
+  const TokenBatch training{.dropout = std::make_shared<const RandomDraw>()};
   EXPECT_TRUE(Dropout(0, "a").forward(x, training).is_same(x));
 }
 
@@ -149,7 +149,7 @@ TEST(Dropout, ClosesABranchWithoutDroppingTheResidual) {
                                      values_of({8}, at::kDouble)};
   const at::Tensor branch = at::linear(x, layer.weight, layer.bias);
   const TokenBatch batch{
-      .dropout = std::make_shared<const DropoutDraw>(DropoutDraw{1, 2, at::arange(5, at::kLong)})};
+      .dropout = std::make_shared<const RandomDraw>(RandomDraw{1, 2, at::arange(5, at::kLong)})};
   const at::Tensor dropped =
       drop(branch, {}, batch.dropout->rows_S, random_key(1, "dropout/2/here"), 0.5);
   const auto close = [&](double probability, const TokenBatch& tokens) {

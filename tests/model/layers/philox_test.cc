@@ -21,5 +21,22 @@ TEST(Philox, IsRandomBitsOfEachIndex) {
   }
 }
 
+TEST(Philox, RowsHaveTheirWordsHoweverTheyAreDrawn) {
+  const RandomKey key = random_key(42, "rows");
+  const at::Tensor rows = at::tensor({int64_t{0}, int64_t{9}, int64_t{1} << 33});
+  for (const int64_t width : {1, 4, 10}) {
+    const at::Tensor words = words_of_rows(key, rows, width);
+    ASSERT_EQ(words.sizes(), at::IntArrayRef({3, width}));
+    for_each_row(key, rows, width, [&](int64_t row, const uint32_t* drawn) {
+      for (int64_t i = 0; i < width; ++i) EXPECT_EQ(words[row][i].item<int64_t>(), drawn[i]);
+    });
+    for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+      const at::Tensor uniform = uniform_rows(key, rows, width, dtype);
+      EXPECT_TRUE(uniform.eq(words.__rshift__(8).to(dtype) * 0x1p-24).all().item<bool>());
+      EXPECT_LT(uniform.max().item<double>(), 1);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace trireme::model

@@ -32,15 +32,15 @@ TEST(Callback, MetricsAreFoundByTheirNamesInTheFile) {
   EXPECT_FALSE(find_metric(StepMetrics(), "validation_loss"));
 }
 
-TEST(Callback, AProgramsOwnComeBeforeTheBuiltInOnes) {
+TEST(Callback, AProgramsOwnComeFirstThenTheTasksThenTheBuiltInOnes) {
   static constexpr CallbackKind kOwn[] = {{"mine", make_mine}};
   const RunConfig config = default_config({tasks::all_tasks(), kOwn});
   std::vector<std::string> names;
   for (const NamedCallback& named : config.callbacks) names.push_back(named.name);
-  EXPECT_EQ(names, (std::vector<std::string>{"mine", "average", "early_stop", "best", "time_limit",
-                                             "histograms", "command"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"mine", "experts", "average", "early_stop", "best",
+                                             "time_limit", "histograms", "command"}));
   EXPECT_EQ(std::ranges::count_if(config.callbacks,
-                                  [](const auto& named) { return named.callback->is_on(); }),
+                                  [&](const auto& named) { return hears(named, config); }),
             1);
 }
 

@@ -70,7 +70,7 @@ class CallbacksTest : public ::testing::Test {
         auto& listener = dynamic_cast<Listener&>(*mine[i].callback);
         listener.fail = dynamic_cast<Listener&>(*listeners_[i].callback).fail;
       }
-      Callbacks callbacks(mine);
+      Callbacks callbacks(mine, {});
       FakeRun run(&world);
       messages[static_cast<size_t>(world.rank())] =
           harness::message_of<Expected>([&] { callbacks.call(Event::kStep, run); });
@@ -87,7 +87,7 @@ TEST_F(CallbacksTest, HearEveryEventInTheirOrder) {
   add("b");
   harness::run_ranks(2, [&](comm::Communicator& world) {
     std::vector<NamedCallback> mine = listeners_;
-    Callbacks callbacks(mine);
+    Callbacks callbacks(mine, {});
     FakeRun run(&world);
     for (const Event event : {Event::kStart, Event::kEvaluate, Event::kStep}) {
       callbacks.call(event, run);
@@ -157,7 +157,7 @@ TEST_F(CallbacksTest, RequestsOfAnyRankAreEveryRanks) {
 TEST_F(CallbacksTest, ACheckpointKeepsEachOnesStateUnderItsName) {
   const Listener& a = add("a");
   const Listener& b = add("b");
-  Callbacks callbacks(listeners_);
+  Callbacks callbacks(listeners_, {});
   EXPECT_EQ(callbacks.states(),
             (std::map<std::string, std::string>{{"a", "state of a"}, {"b", "state of b"}}));
   const auto entries = callbacks.entries();

@@ -37,6 +37,9 @@ class FakeRun final : public RunView {
   void add_metric(std::string name, double value) override {
     metrics_.others.emplace_back(std::move(name), value);
   }
+  void add_list(std::string name, std::vector<double> values) override {
+    metrics_.lists.emplace_back(std::move(name), std::move(values));
+  }
   void tell(const std::string& line) override { lines_.push_back(line); }
   void request_checkpoint() override { ++num_requested_; }
   void stop(std::string reason, bool for_good) override {

@@ -48,6 +48,9 @@ TEST(Metrics, HasTheKeysOfTheContract) {
   EXPECT_EQ(nlohmann::json::parse(to_json({.step = 4, .bad_samples = 3})).at("bad_samples"), 3);
   EXPECT_TRUE(nlohmann::json::parse(to_json({.step = 4, .validation_loss = 2.0}))
                   .contains("validation_loss"));
+  EXPECT_EQ(
+      nlohmann::json::parse(to_json({.step = 4, .lists = {{"tokens/1", {3, 0.1}}}})).at("tokens/1"),
+      nlohmann::json::array({3, 0.1}));
 }
 
 TEST(Metrics, AResumeCutsWhatLiesPastItsCheckpoint) {

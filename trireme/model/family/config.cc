@@ -59,9 +59,7 @@ int64_t block_parameters(const ModelConfig& config, bool sparse) {
 }
 
 int64_t num_sparse_blocks(const ModelConfig& config) {
-  int64_t count = 0;
-  for (int64_t layer = 0; layer < config.layers; ++layer) count += config.sparse.is_sparse(layer);
-  return count;
+  return config.sparse.sparse_before(config.layers);
 }
 
 int64_t num_parameters(const ModelConfig& config) {

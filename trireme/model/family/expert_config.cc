@@ -41,6 +41,13 @@ void check_experts(const ModelConfig& config) {
       sparse.experts_per_token <= reach, "model.experts_per_token is ", sparse.experts_per_token,
       " and the model.groups_per_token = ", sparse.groups_per_token, " groups of a token have ",
       reach, " experts; expected at most as many: raise model.groups_per_token");
+  const double room = sparse.capacity_factor * static_cast<double>(config.sequence_length) *
+                      static_cast<double>(sparse.experts_per_token) /
+                      static_cast<double>(sparse.experts);
+  TRIREME_CHECK(sparse.capacity_factor == 0 || room >= 1, "model.capacity_factor is ",
+                sparse.capacity_factor, ", so that an expert has room for ", room,
+                " tokens of a sequence; expected at least 1: set it to at least ",
+                sparse.capacity_factor / room, ", or to 0, which drops nothing");
   const int64_t first = sparse.dense_layers / sparse.expert_interval * sparse.expert_interval +
                         sparse.expert_interval - 1;
   TRIREME_CHECK(first < config.layers, "model.layers is ", config.layers,

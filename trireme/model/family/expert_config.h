@@ -8,6 +8,7 @@
 #include "trireme/base/bounds.h"
 #include "trireme/base/choice.h"
 #include "trireme/base/key.h"
+#include "trireme/parallel/expert/capacity.h"
 #include "trireme/parallel/expert/routing.h"
 
 namespace trireme::model {
@@ -15,6 +16,14 @@ namespace trireme::model {
 using parallel::RouterScore;
 inline constexpr Choice<RouterScore> kRouterScores[] = {{"softmax", RouterScore::kSoftmax},
                                                         {"sigmoid", RouterScore::kSigmoid}};
+
+using parallel::DropBy;
+inline constexpr Choice<DropBy> kDropsBy[] = {{"position", DropBy::kPosition},
+                                              {"probability", DropBy::kProbability}};
+
+enum class BalanceOver { kSequence, kBatch };
+inline constexpr Choice<BalanceOver> kBalanceOver[] = {{"sequence", BalanceOver::kSequence},
+                                                       {"batch", BalanceOver::kBatch}};
 
 struct ModelConfig;
 
@@ -43,15 +52,38 @@ struct ExpertConfig {
   TRIREME_KEY(int64_t, groups_per_token, 1, kMustStay,
               "groups of which a token may use experts, with several groups", Range{1, kMaxExperts})
   TRIREME_KEY(double, balance_loss, 0.01, kMustStay,
-              "factor of the loss that balances a sequence's use of the experts; 0 = none",
+              "factor of the loss that balances the use of the experts; 0 = none",
               Range{.minimum = 0, .maximum = 1e6})
+  TRIREME_KEY(BalanceOver, balance_over, BalanceOver::kSequence, kMustStay,
+              "over what that loss balances: each sequence, or the whole batch, by the step before",
+              kBalanceOver)
+  TRIREME_KEY(double, router_bias_rate, 0.0, kMustStay,
+              "step of the biases that balance the experts without a loss, such as 1e-3; 0 = none",
+              Range{.minimum = 0, .maximum = 1})
   TRIREME_KEY(double, router_z_loss, 0.0, kMustStay,
               "factor of the loss that keeps a router's logits small, such as 1e-3; 0 = none",
               Range{.minimum = 0, .maximum = 1e6})
+  TRIREME_KEY(double, router_jitter, 0.0, kMustStay,
+              "in training a router's input is multiplied by random factors from 1 - this to 1 + "
+              "this, such as 0.01; 0 = none",
+              Range{.minimum = 0, .maximum = 1})
+  TRIREME_KEY(double, capacity_factor, 0.0, kMustStay,
+              "in training an expert takes at most this times its even share of a sequence; "
+              "0 = all that are sent",
+              Range{.minimum = 0, .maximum = 1e6})
+  TRIREME_KEY(DropBy, drop_by, DropBy::kPosition, kMustStay,
+              "which tokens an expert keeps then: the first, or those with the largest weights",
+              kDropsBy)
   TRIREME_KEYS_END()
 
   bool is_sparse(int64_t layer) const {
     return experts > 0 && layer >= dense_layers && (layer + 1) % expert_interval == 0;
+  }
+  // How many blocks before this one are sparse.
+  int64_t sparse_before(int64_t layer) const {
+    int64_t count = 0;
+    for (int64_t i = 0; i < layer; ++i) count += is_sparse(i) ? 1 : 0;
+    return count;
   }
   parallel::RouterOptions router() const {
     return {.experts_per_token = experts_per_token,

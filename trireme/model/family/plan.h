@@ -45,7 +45,7 @@ struct TensorCuts {
 };
 
 inline namespace internal {
-struct DropoutDraw;
+struct RandomDraw;
 }
 
 // The tokens of one forward, with what layers need to know about them.
@@ -63,7 +63,9 @@ struct TokenBatch {
   // Empty in evaluation and generation.
   std::optional<TrainingPlace> training{};
   // The source of dropout's masks. Null: nothing is dropped.
-  std::shared_ptr<const DropoutDraw> dropout{};
+  std::shared_ptr<const RandomDraw> dropout{};
+  // The source of routers' jitter, for all B * T tokens. Null: none.
+  std::shared_ptr<const RandomDraw> jitter{};
 
   std::vector<int64_t> lead() const { return {B, T}; }
   parallel::AttentionReach reach() const { return {causal, documents_BT}; }

@@ -4,7 +4,7 @@
 
 #include <ATen/ATen.h>
 
-#include "trireme/model/layers/dropout.h"
+#include "trireme/model/layers/philox.h"
 
 namespace trireme::model::inline internal {
 
@@ -12,6 +12,7 @@ BatchMaker::BatchMaker(const ModelConfig& config, const ModelAxes& axes,
                        parallel::SequenceOrder order, uint64_t seed)
     : sequence_length_(config.sequence_length),
       dropout_(config.dropout),
+      jitter_(config.sparse.experts > 0 ? config.sparse.router_jitter : 0),
       axes_(axes),
       order_(order),
       seed_(seed) {}
@@ -33,21 +34,24 @@ TokenBatch BatchMaker::make(int64_t B, int64_t T, parallel::AttentionReach reach
                                     : at::arange(T, at::device(device).dtype(at::kLong));
   batch.T = batch.positions_T.numel();
   batch.training = training;
-  if (training && dropout_ > 0) batch.dropout = dropout_draw(batch, *training);
+  if (!training || (dropout_ == 0 && jitter_ == 0)) return batch;
+  const at::Tensor rows_S = rows_of(batch, *training);
+  const auto draw = [&](const at::Tensor& rows) {
+    return std::make_shared<const RandomDraw>(RandomDraw{seed_, training->step, rows});
+  };
+  if (jitter_ > 0) batch.jitter = draw(rows_S);
+  if (dropout_ == 0) return batch;
+  // Dropout's rows are those that this rank's layers hold: under sequence parallelism its own.
+  const mesh::Range own = axes_.tensor.sequence ? axes_.tensor.own_rows(rows_S.numel())
+                                                : mesh::Range{0, rows_S.numel()};
+  batch.dropout = draw(rows_S.narrow(0, own.offset, own.size));
   return batch;
 }
 
-// Numbers the rows that this rank's layers hold: all, or under sequence parallelism its own.
-std::shared_ptr<const DropoutDraw> BatchMaker::dropout_draw(const TokenBatch& batch,
-                                                            const TrainingPlace& place) const {
+at::Tensor BatchMaker::rows_of(const TokenBatch& batch, const TrainingPlace& place) const {
   const at::Tensor sequences_B =
       at::arange(place.first_sample, place.first_sample + batch.B, batch.positions_T.options());
-  at::Tensor rows_S = (sequences_B.unsqueeze(1) * sequence_length_ + batch.positions_T).flatten();
-  if (axes_.tensor.sequence) {
-    const mesh::Range own = axes_.tensor.own_rows(rows_S.numel());
-    rows_S = rows_S.narrow(0, own.offset, own.size);
-  }
-  return std::make_shared<const DropoutDraw>(DropoutDraw{seed_, place.step, rows_S});
+  return (sequences_B.unsqueeze(1) * sequence_length_ + batch.positions_T).flatten();
 }
 
 }  // namespace trireme::model::inline internal

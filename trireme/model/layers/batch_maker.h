@@ -15,22 +15,23 @@ namespace trireme::model::inline internal {
 
 class BatchMaker {
  public:
-  // order: of the tokens on the context axis. Dropout draws with `seed`.
+  // order: of the tokens on the context axis. Dropout and jitter draw with `seed`.
   BatchMaker(const ModelConfig& config, const ModelAxes& axes, parallel::SequenceOrder order,
              uint64_t seed);
 
   // The split of sequences of T tokens over the context axis. Null without one.
   std::shared_ptr<const parallel::ContextParallel> context_of(int64_t T) const;
-  // The batch of B sequences of T tokens. training: empty for a forward that drops nothing.
+  // The batch of B sequences of T tokens. training: empty for a forward that draws nothing.
   TokenBatch make(int64_t B, int64_t T, parallel::AttentionReach reach, at::Device device,
                   const std::optional<TrainingPlace>& training) const;
 
  private:
-  std::shared_ptr<const DropoutDraw> dropout_draw(const TokenBatch& batch,
-                                                  const TrainingPlace& place) const;
+  // The numbers of the batch's tokens in the step's global batch.
+  at::Tensor rows_of(const TokenBatch& batch, const TrainingPlace& place) const;
 
   int64_t sequence_length_;
   double dropout_;
+  double jitter_;
   ModelAxes axes_;
   parallel::SequenceOrder order_;
   uint64_t seed_;

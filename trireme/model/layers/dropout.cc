@@ -4,14 +4,11 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/machine/multiversion.h"
-#include "trireme/base/random/random_words.h"
-#include "trireme/model/layers/philox.h"
 #include "trireme/parallel/tensor/row_linear.h"
 
 namespace trireme::model::inline internal {
@@ -19,8 +16,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-constexpr int64_t kRowsPerTask = 16;
 
 struct Mask : torch::CustomClassHolder {
   at::Tensor rows_S;
@@ -32,20 +27,6 @@ struct Mask : torch::CustomClassHolder {
   uint32_t threshold() const { return static_cast<uint32_t>(probability * 0x1p32); }
   double scale() const { return 1 / (1 - probability); }
 };
-
-// Calls use(row, words) with the D random words of each row.
-template <typename Use>
-void for_each_row(const Mask& mask, int64_t width, const Use& use) {
-  const auto* numbers = mask.rows_S.const_data_ptr<int64_t>();
-  const int64_t blocks = (width + 3) / 4;
-  at::parallel_for(0, mask.rows_S.numel(), kRowsPerTask, [&](int64_t begin, int64_t end) {
-    std::vector<uint32_t> words(static_cast<size_t>(width));
-    for (int64_t row = begin; row < end; ++row) {
-      fill_random_words(mask.key, static_cast<uint64_t>(numbers[row] * blocks), words);
-      use(row, words.data());
-    }
-  });
-}
 
 template <typename scalar>
 TRIREME_INLINE void drop_body(const uint32_t* words, uint32_t threshold, scalar scale,
@@ -76,7 +57,7 @@ at::Tensor drop_by_kernel(const at::Tensor& x, const at::Tensor& residual, const
     auto* out_data = out.mutable_data_ptr<scalar_t>();
     const auto scale = static_cast<scalar_t>(mask.scale());
     const uint32_t threshold = mask.threshold();
-    for_each_row(mask, width, [&](int64_t row, const uint32_t* words) {
+    for_each_row(mask.key, mask.rows_S, width, [&](int64_t row, const uint32_t* words) {
       const int64_t at = row * width;
       drop_row(words, threshold, scale, x_data + at,
                residual_data == nullptr ? nullptr : residual_data + at, out_data + at, width);
@@ -89,7 +70,7 @@ at::Tensor keep_on_host(const Mask& mask, int64_t width) {
   const at::Tensor keep = at::empty({mask.rows_S.numel(), width}, at::kBool);
   auto* keep_data = keep.mutable_data_ptr<bool>();
   const uint32_t threshold = mask.threshold();
-  for_each_row(mask, width, [&](int64_t row, const uint32_t* words) {
+  for_each_row(mask.key, mask.rows_S, width, [&](int64_t row, const uint32_t* words) {
     for (int64_t i = 0; i < width; ++i) keep_data[row * width + i] = words[i] >= threshold;
   });
   return keep;
@@ -97,10 +78,7 @@ at::Tensor keep_on_host(const Mask& mask, int64_t width) {
 
 // The same mask as of the host, by the device. Words are kept in int64.
 at::Tensor keep_on_device(const Mask& mask, int64_t width) {
-  const int64_t blocks = (width + 3) / 4;
-  const at::Tensor index_SB =
-      mask.rows_S.unsqueeze(1) * blocks + at::arange(blocks, mask.rows_S.options());
-  const at::Tensor words = random_words(mask.key, index_SB).flatten(1).narrow(1, 0, width);
+  const at::Tensor words = words_of_rows(mask.key, mask.rows_S, width);
   return words.ge(static_cast<int64_t>(mask.threshold()));
 }
 
@@ -163,7 +141,7 @@ bool Dropout::drops(const TokenBatch& batch) const {
   return probability_ > 0 && batch.dropout != nullptr;
 }
 
-RandomKey Dropout::key(const DropoutDraw& draw) const {
+RandomKey Dropout::key(const RandomDraw& draw) const {
   return random_key(draw.seed, concat("dropout/", draw.step, "/", place_));
 }
 

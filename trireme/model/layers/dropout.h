@@ -18,18 +18,10 @@
 
 #include "trireme/base/random/random.h"
 #include "trireme/model/family/plan.h"
+#include "trireme/model/layers/philox.h"
 #include "trireme/parallel/tensor/column_linear.h"
 
 namespace trireme::model::inline internal {
-
-// The source of one forward's masks.
-struct DropoutDraw {
-  uint64_t seed = 0;
-  int64_t step = 0;
-  // [S] int64 on the CPU: for each row that this rank holds between the layers, its number in the
-  // step's global batch, sequence * sequence_length + position.
-  at::Tensor rows_S;
-};
 
 // Returns residual + x, with elements of x dropped and the others scaled. Element d of the row with
 // number n is dropped if random_bits(key, n * ceil(D / 4) + d / 4)[d % 4] < floor(p * 2^32).
@@ -61,7 +53,7 @@ class Dropout {
 
  private:
   bool drops(const TokenBatch& batch) const;
-  RandomKey key(const DropoutDraw& draw) const;
+  RandomKey key(const RandomDraw& draw) const;
 
   double probability_ = 0;
   std::string place_;

@@ -1,6 +1,7 @@
 #include "trireme/model/layers/philox.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
 
 namespace trireme::model::inline internal {
 
@@ -23,6 +24,27 @@ at::Tensor random_words(RandomKey key, const at::Tensor& indices) {
     key_high += 0xBB67AE85;
   }
   return at::stack({a, b, c, d}, -1);
+}
+
+at::Tensor words_of_rows(RandomKey key, const at::Tensor& rows_S, int64_t width) {
+  const int64_t blocks = (width + 3) / 4;
+  const at::Tensor index_SB = rows_S.unsqueeze(1) * blocks + at::arange(blocks, rows_S.options());
+  return random_words(key, index_SB).flatten(1).narrow(1, 0, width);
+}
+
+at::Tensor uniform_rows(RandomKey key, const at::Tensor& rows_S, int64_t width,
+                        at::ScalarType dtype) {
+  if (!rows_S.is_cpu()) return words_of_rows(key, rows_S, width).__rshift__(8).to(dtype) * 0x1p-24;
+  const at::Tensor result = at::empty({rows_S.numel(), width}, dtype);
+  AT_DISPATCH_FLOATING_TYPES(dtype, "uniform_rows", [&] {
+    auto* const data = result.mutable_data_ptr<scalar_t>();
+    for_each_row(key, rows_S, width, [&](int64_t row, const uint32_t* words) {
+      for (int64_t i = 0; i < width; ++i) {
+        data[row * width + i] = static_cast<scalar_t>(words[i] >> 8) * scalar_t{0x1p-24};
+      }
+    });
+  });
+  return result;
 }
 
 }  // namespace trireme::model::inline internal

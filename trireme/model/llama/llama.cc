@@ -13,8 +13,8 @@ LlamaBlock::LlamaBlock(const ModelConfig& config, const ModelAxes& axes, at::Sca
   post_attention_layernorm_ =
       register_module("post_attention_layernorm", std::make_shared<RmsNorm>(config, axes, dtype));
   if (config.sparse.is_sparse(layer)) {
-    experts_ =
-        register_feed_forward("mlp", std::make_shared<ExpertFeedForward>(config, axes, dtype));
+    experts_ = register_feed_forward(
+        "mlp", std::make_shared<ExpertFeedForward>(config, axes, dtype, layer));
     return;
   }
   const int64_t rows = TensorCuts(config, axes.tensor.size()).ffn_of(axes.tensor.rank()).size;

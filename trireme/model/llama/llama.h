@@ -5,12 +5,12 @@
 
 #include <memory>
 
+#include "trireme/model/experts/expert_feed_forward.h"
 #include "trireme/model/family/family.h"
 #include "trireme/model/family/network.h"
 #include "trireme/model/layers/attention.h"
 #include "trireme/model/layers/dropout.h"
 #include "trireme/model/layers/embedding.h"
-#include "trireme/model/layers/expert_feed_forward.h"
 #include "trireme/model/layers/feed_forward.h"
 #include "trireme/model/layers/rms_norm.h"
 #include "trireme/model/layers/rotary.h"

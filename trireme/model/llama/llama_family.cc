@@ -43,6 +43,7 @@ void check_is_mixtral(const ModelConfig& config) {
   check(sparse.router_normalise, "router_normalise");
   check(sparse.router_scale == 1, "router_scale");
   check(sparse.expert_groups == 1, "expert_groups");
+  check(sparse.router_bias_rate == 0, "router_bias_rate");
 }
 
 // Mixtral's files have a tensor for each expert and projection.

@@ -9,10 +9,12 @@
 #include "trireme/base/error.h"
 #include "trireme/dataset/prepare.h"
 #include "trireme/dataset/token_source.h"
+#include "trireme/model/experts/routing_counts.h"
 #include "trireme/model/family/transformer_axes.h"
 #include "trireme/model/layers/recompute.h"
 #include "trireme/model/model.h"
 #include "trireme/tasks/language/costs.h"
+#include "trireme/tasks/language/expert_report.h"
 #include "trireme/tasks/language/token_identity.h"
 
 namespace trireme::tasks {
@@ -37,6 +39,9 @@ class LanguageStage : public train::StageModel {
     if (out.head_weight.defined()) outputs.push_back(out.head_weight);
     return outputs;
   }
+
+  void take_counts(std::span<double> counts) override { model_->take_routing_counts(counts); }
+  void use_counts(std::span<const double> counts) override { model_->use_routing_counts(counts); }
 
   int64_t num_terms(const dataset::Batch& batch) const override {
     return model_->num_targets(batch["targets"]);
@@ -145,8 +150,12 @@ class LanguageTask : public train::Task {
   }
 
   std::string model_name() const override {
+    const model::ExpertConfig& sparse = config_.model.sparse;
+    const std::string experts = sparse.experts == 0 ? ""
+                                                    : concat(", ", sparse.experts, " experts, ",
+                                                             sparse.experts_per_token, " a token");
     return concat(config_.model.family, ", ", config_.model.layers, " layers, width ",
-                  config_.model.width, ", vocabulary ", config_.model.vocab_size);
+                  config_.model.width, experts, ", vocabulary ", config_.model.vocab_size);
   }
   std::string samples_name() const override {
     return concat("sequences of ", config_.model.sequence_length, " tokens");
@@ -164,6 +173,15 @@ class LanguageTask : public train::Task {
                        train::with_value("model.ffn_width", model.ffn_width),
                        train::with_value("model.vocab_size", model.vocab_size)},
             .activations = {train::with_value("model.sequence_length", model.sequence_length)}};
+  }
+
+  int64_t num_counts() const override {
+    return model::num_sparse_blocks(config_.model) *
+           model::num_routing_counts(config_.model.sparse.experts);
+  }
+  train::CallbackTable callbacks() const override {
+    static constexpr train::CallbackKind kCallbacks[] = {{ExpertReport::kName, make_expert_report}};
+    return kCallbacks;
   }
 
   LanguageConfig& config() { return config_; }

@@ -17,6 +17,7 @@
 #include "trireme/parallel/data/shard.h"
 #include "trireme/train/callbacks/run_view.h"
 #include "trireme/train/metrics/metrics.h"
+#include "trireme/train/task/callback_kind.h"
 #include "trireme/train/task/keys.h"
 
 namespace trireme::train {
@@ -39,6 +40,8 @@ class Callback {
   virtual void add_keys(Keys& /*keys*/) {}
   // Whether the keys switch it on. Otherwise it hears nothing and saves nothing.
   virtual bool is_on() const { return true; }
+  // Whether it has something to do in this run, if it is on. Otherwise as if it were off.
+  virtual bool concerns(const RunConfig& /*config*/) const { return true; }
   // Checks its keys against the run's, before anything starts. metrics: the names that
   // find_metric() will know.
   // Throws: ConfigError
@@ -75,13 +78,6 @@ class Callback {
 
 // The name in a checkpoint of a callback's tensor: "callback.average.lm_head.weight".
 std::string callback_tensor(std::string_view callback, std::string_view tensor);
-
-// A callback that programs offer by name.
-struct CallbackKind {
-  std::string_view name;
-  std::unique_ptr<Callback> (*make)();
-};
-using CallbackTable = std::span<const CallbackKind>;
 
 // The callbacks that every program has, see docs/callbacks.md.
 CallbackTable built_in_callbacks();

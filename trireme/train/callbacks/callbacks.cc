@@ -51,9 +51,9 @@ void agree(comm::Communicator& world, CallbackRequests& requests) {
   }
 }
 
-Callbacks::Callbacks(std::span<NamedCallback> callbacks) {
+Callbacks::Callbacks(std::span<NamedCallback> callbacks, const RunConfig& config) {
   for (NamedCallback& named : callbacks) {
-    if (named.callback->is_on()) callbacks_.push_back(&named);
+    if (hears(named, config)) callbacks_.push_back(&named);
   }
 }
 

@@ -30,10 +30,10 @@ struct CallbackRequests {
 // Collective: every rank of `world`
 void agree(comm::Communicator& world, CallbackRequests& requests);
 
-// Those that are on. `callbacks` must outlive it. Not thread safe.
+// Those that are on and concern the run. `callbacks` must outlive it. Not thread safe.
 class Callbacks {
  public:
-  explicit Callbacks(std::span<NamedCallback> callbacks);
+  Callbacks(std::span<NamedCallback> callbacks, const RunConfig& config);
 
   bool empty() const { return callbacks_.empty(); }
 

@@ -13,4 +13,9 @@ struct NamedCallback {
   CopyBox<Callback> callback;
 };
 
+// Whether it takes part in the run.
+inline bool hears(const NamedCallback& named, const RunConfig& config) {
+  return named.callback->is_on() && named.callback->concerns(config);
+}
+
 }  // namespace trireme::train

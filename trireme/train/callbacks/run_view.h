@@ -49,6 +49,8 @@ class RunView {
   // Adds a number to the last step's line in metrics.jsonl, in kEvaluate and kStep. Every rank adds
   // the same.
   virtual void add_metric(std::string name, double value) = 0;
+  // The same for a list of numbers.
+  virtual void add_list(std::string name, std::vector<double> values) = 0;
   // Writes histograms of the last step for TensorBoard, in kEvaluate and kStep: those of rank 0.
   virtual void add_histograms(std::span<const NamedHistogram> histograms) = 0;
   // Tells the user, in one line; shown on rank 0.

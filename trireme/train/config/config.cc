@@ -77,12 +77,20 @@ void add_callbacks(CallbackTable table, std::vector<NamedCallback>& callbacks) {
   }
 }
 
+// A program's own callbacks, its task's, and the built-in ones.
+std::vector<NamedCallback> make_callbacks(const Offer& offer, CallbackTable of_task) {
+  std::vector<NamedCallback> callbacks;
+  for (const CallbackTable table : {offer.callbacks, of_task, built_in_callbacks()}) {
+    add_callbacks(table, callbacks);
+  }
+  return callbacks;
+}
+
 }  // namespace
 
 RunConfig default_config(const Offer& offer, const std::string& name) {
   RunConfig config;
-  add_callbacks(offer.callbacks, config.callbacks);
-  add_callbacks(built_in_callbacks(), config.callbacks);
+  config.callbacks = make_callbacks(offer, {});
   const TaskTable tasks = offer.tasks;
   if (tasks.empty()) return config;
   const TaskKind* const found = name.empty() ? &tasks.front() : find_choice(tasks, name);
@@ -93,6 +101,7 @@ RunConfig default_config(const Offer& offer, const std::string& name) {
   }
   config.task_choice.name = found->name;
   config.task = found->make();
+  config.callbacks = make_callbacks(offer, config.task->callbacks());
   return config;
 }
 
@@ -234,11 +243,14 @@ std::string describe_config(const Offer& offer) {
     const std::unique_ptr<Task> task = kind.make();
     Keys keys;
     task->add_keys(keys);
+    std::vector<NamedCallback> callbacks;
+    add_callbacks(task->callbacks(), callbacks);
+    for (NamedCallback& named : callbacks) named.callback->add_keys(keys);
     describe(keys.take(), out);
   }
   if (tasks.size() > 1) out << "\nevery task\n";
   RunConfig common;
-  common.callbacks = default_config(offer).callbacks;
+  common.callbacks = make_callbacks(offer, {});
   describe(fields_of(common), out);
   return out.str();
 }

@@ -124,7 +124,7 @@ std::vector<std::string> evaluated_metrics(const RunConfig& config) {
     names.push_back("validation_" + metric.name);
   }
   for (const NamedCallback& named : config.callbacks) {
-    if (named.callback->is_on())
+    if (hears(named, config))
       std::ranges::copy(named.callback->metric_names(), std::back_inserter(names));
   }
   return names;
@@ -142,7 +142,7 @@ void resolve(RunConfig& config, int num_ranks) {
 void check_callbacks(const RunConfig& config) {
   const std::vector<std::string> metrics = evaluated_metrics(config);
   for (const NamedCallback& named : config.callbacks) {
-    if (named.callback->is_on()) named.callback->check(config, metrics);
+    if (hears(named, config)) named.callback->check(config, metrics);
   }
 }
 

@@ -16,8 +16,9 @@
 namespace trireme::train {
 namespace {
 
-// Our lines have a few hundred characters, so a longer one is not ours.
-constexpr size_t kLongestLine = 4096;
+// Our lines have a few hundred characters, and with lists, such as the tokens of each expert, more.
+// A longer one is not ours.
+constexpr size_t kLongestLine = size_t{16} << 20;
 // A damaged file has a few such lines. One with more is something else, and slow to read.
 constexpr size_t kMostUnreadable = 1000;
 
@@ -120,6 +121,13 @@ std::string to_json(const StepMetrics& metrics) {
   for (const auto& [name, value] : named_metrics(metrics)) {
     out << ", \"" << name << "\": " << seventeen_digits(value);
   }
+  for (const auto& [name, values] : metrics.lists) {
+    out << ", \"" << name << "\": [";
+    for (size_t i = 0; i < values.size(); ++i) {
+      out << (i == 0 ? "" : ", ") << seventeen_digits(values[i]);
+    }
+    out << "]";
+  }
   if (metrics.noise_scale) out << ", \"noise_scale\": " << *metrics.noise_scale;
   out << "}";
   return out.str();
@@ -173,6 +181,9 @@ bool MetricsWriter::write(const StepMetrics& metrics) {
   if (metrics.mfu) scalars.push_back({"mfu", *metrics.mfu});
   if (metrics.validation_loss) scalars.push_back({"validation_loss", *metrics.validation_loss});
   for (const auto& [name, value] : named_metrics(metrics)) scalars.push_back({name, value});
+  for (const auto& [name, values] : metrics.lists) {
+    for (size_t i = 0; i < values.size(); ++i) scalars.push_back({concat(name, "/", i), values[i]});
+  }
   if (metrics.noise_scale) scalars.push_back({"noise_scale", *metrics.noise_scale});
   if (metrics.bad_samples) {
     scalars.push_back({"bad_samples", static_cast<double>(*metrics.bad_samples)});

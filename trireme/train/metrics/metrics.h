@@ -17,6 +17,7 @@ namespace trireme::train {
 
 // A task's metric and its value.
 using MetricValue = std::pair<std::string, double>;
+using NamedNumbers = std::pair<std::string, std::vector<double>>;
 
 struct StepMetrics {
   int64_t step = 0;      // from 1
@@ -41,6 +42,8 @@ struct StepMetrics {
   // Of the run so far, those that could not be read and were replaced.
   std::optional<int64_t> bad_samples = std::nullopt;
   std::vector<MetricValue> others{};  // the task's own, over the step's samples
+  std::vector<NamedNumbers> lists{};  // such as the tokens of each expert
+  std::vector<double> counts{};       // of Task::num_counts(), for callbacks; not written
   std::optional<double> validation_loss = std::nullopt;
   std::vector<MetricValue> validation_others{};  // when there is a validation_loss
   // The gradient noise scale in samples: roughly the largest batch that still pays.

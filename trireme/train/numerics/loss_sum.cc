@@ -1,7 +1,10 @@
 #include "trireme/train/numerics/loss_sum.h"
 
+#include <algorithm>
+
 #include <ATen/ATen.h>
 
+#include "trireme/base/error.h"
 #include "trireme/parallel/data/tree_sum.h"
 
 namespace trireme::train::inline internal {
@@ -16,6 +19,23 @@ int coordinate(const mesh::DeviceMesh& mesh, int world_rank, std::string_view ax
 }
 
 }  // namespace
+
+std::vector<double> sums_of_outputs(const std::map<std::string, std::vector<at::Tensor>>& outputs,
+                                    size_t count, size_t width) {
+  const auto losses = outputs.find("loss");
+  std::vector<double> sums(count * width, 0.0);
+  if (losses == outputs.end()) return sums;
+  for (size_t i = 0; i < count; ++i) sums[i * width] = losses->second[i].item<double>();
+  if (width == 1) return sums;
+  const std::vector<at::Tensor>& states = outputs.at("metrics");
+  for (size_t i = 0; i < count; ++i) {
+    const at::Tensor state = states[i].to(at::kCPU, at::kDouble).contiguous();
+    TRIREME_CHECK(state.numel() + 1 == static_cast<int64_t>(width), "the task's metrics have ",
+                  width - 1, " numbers, and its last stage returned ", state.numel());
+    std::copy_n(state.const_data_ptr<double>(), width - 1, sums.begin() + i * width + 1);
+  }
+  return sums;
+}
 
 std::vector<double> gather(comm::Communicator& group, std::vector<double> mine) {
   std::vector<double> all(mine.size() * static_cast<size_t>(group.size()));

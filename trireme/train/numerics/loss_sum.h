@@ -2,13 +2,23 @@
 // computed which microbatch. If several ranks of a mesh hold the same loss, it counts once.
 #pragma once
 
-#include <span>
+#include <map>
+#include <string>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 #include "trireme/comm/communicator.h"
 #include "trireme/mesh/device_mesh.h"
 
 namespace trireme::train::inline internal {
+
+// What the last stage wrote: for each of `count` microbatches the loss and the metrics' states,
+// `width` numbers; zeros on ranks without that stage.
+// outputs: by name, one tensor per microbatch
+// Throws:  ConfigError when the states have another number of elements
+std::vector<double> sums_of_outputs(const std::map<std::string, std::vector<at::Tensor>>& outputs,
+                                    size_t count, size_t width);
 
 // Every rank's numbers, in rank order. Every rank must have the same number of them.
 // Comm:       8 bytes per number from every rank to all

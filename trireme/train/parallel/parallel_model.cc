@@ -83,24 +83,6 @@ std::vector<std::string> inputs_of_batch(const std::vector<StageEdges>& edges) {
   return {fed.begin(), fed.end()};
 }
 
-// For each microbatch the loss and the metrics' states, `width` numbers; zeros on ranks without the
-// last stage.
-std::vector<double> sums_of(const parallel::PipelineResult& result, size_t count, size_t width) {
-  const auto losses = result.outputs.find("loss");
-  std::vector<double> sums(count * width, 0.0);
-  if (losses == result.outputs.end()) return sums;
-  for (size_t i = 0; i < count; ++i) sums[i * width] = losses->second[i].item<double>();
-  if (width == 1) return sums;
-  const std::vector<at::Tensor>& states = result.outputs.at("metrics");
-  for (size_t i = 0; i < count; ++i) {
-    const at::Tensor state = states[i].to(at::kCPU, at::kDouble).contiguous();
-    TRIREME_CHECK(state.numel() + 1 == static_cast<int64_t>(width), "the task's metrics have ",
-                  width - 1, " numbers, and its last stage returned ", state.numel());
-    std::copy_n(state.const_data_ptr<double>(), width - 1, sums.begin() + i * width + 1);
-  }
-  return sums;
-}
-
 // The tensors that `list` names in the modules of all stages.
 template <typename Stages, typename List>
 std::vector<std::pair<std::string, at::Tensor>> tensors_of(const Stages& stages, List list) {
@@ -172,8 +154,10 @@ void ParallelModel::check_plan() const {
   }
 }
 
-bool ParallelModel::is_expert(const std::string& parameter) const {
-  return expert_mesh_ != nullptr && layout_of(parameter).axes().front().name == "expert";
+bool ParallelModel::is_expert(const std::string& name) const {
+  const auto found = parameter_layouts_.find(name);
+  return expert_mesh_ != nullptr && found != parameter_layouts_.end() &&
+         found->second.axes().front().name == "expert";
 }
 
 // Data ranks of DDP and replicas hold every part again. Context ranks do so without ZeRO, and
@@ -308,13 +292,14 @@ std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::B
       pipeline.run(feed_of(batches, config_.device), scale / static_cast<double>(global_count_));
   window_.end_ns = monotonic_ns();
   profile_ = std::move(result.profile);
-  return sums_of(result, batches.size(), num_sums_);
+  return sums_of_outputs(result.outputs, batches.size(), num_sums_);
 }
 
 std::vector<double> ParallelModel::evaluate(const std::vector<dataset::Batch>& batches) {
   places_.clear();
-  return sums_of(executor(std::ssize(batches)).evaluate(feed_of(batches, config_.device)),
-                 batches.size(), num_sums_);
+  const parallel::PipelineResult result =
+      executor(std::ssize(batches)).evaluate(feed_of(batches, config_.device));
+  return sums_of_outputs(result.outputs, batches.size(), num_sums_);
 }
 
 std::vector<double> ParallelModel::num_terms(const std::vector<dataset::Batch>& batches) const {
@@ -327,6 +312,21 @@ std::vector<double> ParallelModel::num_terms(const std::vector<dataset::Batch>& 
 
 void ParallelModel::undo_statistics() {
   for (const Statistic& each : statistics_) each.now.copy_(each.before);
+}
+
+std::vector<double> ParallelModel::sum_counts() {
+  const int64_t size = config_.task->num_counts();
+  std::vector<double> counts(static_cast<size_t>(size));
+  if (size == 0) return counts;
+  for (Stage& stage : stages_) stage.model->take_counts(counts);
+  const at::Tensor sums = at::from_blob(counts.data(), {size}, at::kDouble);
+  mesh_.world().all_reduce(sums)->wait();
+  return counts;
+}
+
+void ParallelModel::use_counts(std::span<const double> counts) {
+  if (counts.empty()) return;
+  for (Stage& stage : stages_) stage.model->use_counts(counts);
 }
 
 void ParallelModel::end_step() {

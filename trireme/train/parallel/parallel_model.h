@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,8 +35,8 @@ class ParallelModel {
   const mesh::DeviceMesh& mesh() const { return mesh_; }
   // The same ranks, with those that share out experts on an axis "expert". Null without that axis.
   const mesh::DeviceMesh* expert_mesh() const { return expert_mesh_.get(); }
-  // Whether the expert axis splits the parameter.
-  bool is_expert(const std::string& parameter) const;
+  // Whether it is a parameter that the expert axis splits.
+  bool is_expert(const std::string& name) const;
   // Of a whole parameter over the axes that split it.
   const mesh::Layout& layout_of(const std::string& parameter) const;
   // This rank's part of every parameter it holds, stage by stage.
@@ -61,6 +62,11 @@ class ParallelModel {
   //             making an executor
   // Collective: every rank of the world, as for all functions below until num_terms()
   std::vector<double> forward_backward(const std::vector<dataset::Batch>& batches, double scale);
+  // What the layers of all ranks counted in the step, see Task::num_counts().
+  // Comm: with counts, 8 bytes for each all-reduced
+  std::vector<double> sum_counts();
+  // Lets the layers learn the sums. Only in a step whose weights change. Not collective.
+  void use_counts(std::span<const double> counts);
   // Brings the optimizer's new weights to the ranks that need them.
   void end_step();
   // Gives batch norms the running statistics that they had at begin_step(), when the step is left

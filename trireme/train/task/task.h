@@ -18,6 +18,7 @@
 #include "trireme/model/family/parts.h"
 #include "trireme/parallel/data/unit.h"
 #include "trireme/parallel/pipeline/schedule/split.h"
+#include "trireme/train/task/callback_kind.h"
 #include "trireme/train/task/data_identity.h"
 #include "trireme/train/task/keys.h"
 #include "trireme/train/task/task_metrics.h"
@@ -66,6 +67,12 @@ class StageModel {
   virtual std::vector<at::Tensor> forward(const StageInput& in) = 0;
   // How many terms this rank's loss of `batch` sums over.
   virtual int64_t num_terms(const dataset::Batch& batch) const = 0;
+
+  // Adds what the stage counted in training since the last call to the counts of the whole model,
+  // Task::num_counts() numbers, which are then summed over all ranks.
+  virtual void take_counts(std::span<double> /*counts*/) {}
+  // Learns the sums of a step whose weights change.
+  virtual void use_counts(std::span<const double> /*counts*/) {}
 };
 
 // The part of the model to build.
@@ -159,6 +166,12 @@ class Task {
   virtual Throughput throughput() const { return {}; }
   virtual std::vector<Metric> metrics() const { return {}; }
   virtual MemoryKeys memory_keys() const { return {}; }
+
+  // How many numbers the layers of the whole model count in a step, such as the tokens of each
+  // expert. Callbacks see their sums in StepMetrics::counts.
+  virtual int64_t num_counts() const { return 0; }
+  // Callbacks that the task brings along. They run before the built-in ones.
+  virtual CallbackTable callbacks() const { return {}; }
 };
 
 // A task that programs offer by name.

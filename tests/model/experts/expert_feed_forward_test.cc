@@ -1,4 +1,4 @@
-#include "trireme/model/layers/expert_feed_forward.h"
+#include "trireme/model/experts/expert_feed_forward.h"
 
 #include <gtest/gtest.h>
 
@@ -106,7 +106,7 @@ void compare_with_oracle(const ModelConfig& config, const TensorAxis& axis, bool
   std::map<std::string, at::Tensor> weights = some_weights(config);
   const at::Tensor x = values({kSequences, kLength, kD}, 0.37), factor = values(x.sizes(), 0.7);
 
-  ExpertFeedForward module(config, {.tensor = axis}, at::kDouble);
+  ExpertFeedForward module(config, {.tensor = axis}, at::kDouble, 0);
   load(module, weights, axis);
   const at::Tensor own = held_rows(x, axis).requires_grad_();
   const TokenBatch batch{.B = kSequences, .T = kLength, .training = kTraining};
@@ -141,14 +141,14 @@ TEST(ExpertFeedForward, EqualsEveryExpertOnEveryTokenOnAnyTensorAxis) {
 
 TEST(ExpertFeedForward, EvaluationHasNoAuxiliaryLoss) {
   const ModelConfig config = some_config();
-  ExpertFeedForward module(config, {}, at::kDouble);
+  ExpertFeedForward module(config, {}, at::kDouble, 0);
   load(module, some_weights(config), {});
   const at::Tensor x = values({kSequences, kLength, kD}, 0.37);
   const auto gradient_of = [&](double balance_loss) {
     ModelConfig other = config;
     other.sparse.balance_loss = balance_loss;
     other.sparse.router_z_loss = 0;
-    ExpertFeedForward own(other, {}, at::kDouble);
+    ExpertFeedForward own(other, {}, at::kDouble, 0);
     load(own, some_weights(config), {});
     own.forward(x, x, {.B = kSequences, .T = kLength}).sum().backward();
     return own.gate->weight.grad();
@@ -162,7 +162,7 @@ TEST(ExpertFeedForward, AContextAxisChangesNoGradient) {
   const std::map<std::string, at::Tensor> weights = some_weights(config);
   const at::Tensor x = values({kSequences, kLength, kD}, 0.37), factor = values(x.sizes(), 0.7);
   const auto gradient_on = [&](comm::Communicator* group) {
-    ExpertFeedForward module(config, {.context = group}, at::kDouble);
+    ExpertFeedForward module(config, {.context = group}, at::kDouble, 0);
     load(module, weights, {});
     TokenBatch batch{.B = kSequences, .T = kLength, .training = kTraining};
     at::Tensor own = x, own_factor = factor;
@@ -190,7 +190,7 @@ TEST(ExpertFeedForward, AContextAxisChangesNoGradient) {
 TEST(ExpertFeedForward, ATokensBitsDoNotDependOnTheOthers) {
   const ModelConfig config = some_config(1);
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
-    ExpertFeedForward module(config, {}, dtype);
+    ExpertFeedForward module(config, {}, dtype, 0);
     load(module, some_weights(config), {});
     module.shared_experts = nullptr;  // a plain product of few rows may round differently
     const at::NoGradGuard no_grad;
@@ -206,7 +206,7 @@ TEST(ExpertFeedForward, ATokensBitsDoNotDependOnTheOthers) {
 
 TEST(ExpertFeedForward, NoTokens) {
   const ModelConfig config = some_config(1);
-  ExpertFeedForward module(config, {}, at::kFloat);
+  ExpertFeedForward module(config, {}, at::kFloat, 0);
   load(module, some_weights(config), {});
   const at::Tensor x = at::empty({0, kLength, kD}, at::kFloat).requires_grad_();
   const TokenBatch batch{.B = 0, .T = kLength, .training = kTraining};

@@ -3,45 +3,19 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
+#include "trireme/model/experts/router.h"
 #include "trireme/model/family/config.h"
 #include "trireme/model/family/plan.h"
 #include "trireme/model/layers/dropout.h"
 #include "trireme/model/layers/feed_forward.h"
 
 namespace trireme::model::inline internal {
-
-// Scores each token's experts in fp32, whatever the precision.
-class Router : public torch::nn::Module {
- public:
-  Router(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype);
-
-  // In training the auxiliary losses join backward through the weights. A forward that recompute()
-  // repeats chooses the experts that it chose first.
-  // Shapes:     x_SD [B * T, D], the same on every rank of the tensor axis
-  // Comm:       training with balance_loss on a context axis: B * E * 4 bytes all-reduced (fp64: 8)
-  // Collective: then every rank of the context axis
-  parallel::Routing forward(const at::Tensor& x_SD, const TokenBatch& batch);
-
-  at::Tensor weight;  // [E, D]
-
- private:
-  // The scalar that joins the loss; undefined: none.
-  at::Tensor auxiliary_loss(const at::Tensor& logits_SE, const parallel::Routing& routing,
-                            const TokenBatch& batch) const;
-
-  ExpertConfig config_;
-  parallel::TensorAxis axis_;
-  // The experts of forwards that backward will repeat, by (step, first sample).
-  std::map<std::pair<int64_t, int64_t>, at::Tensor> chosen_;
-};
 
 // The weights of all experts in one tensor each.
 class ExpertWeights : public torch::nn::Module {
@@ -58,7 +32,9 @@ class ExpertWeights : public torch::nn::Module {
 // rows of their width, and of the shared experts'.
 class ExpertFeedForward : public torch::nn::Module {
  public:
-  ExpertFeedForward(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype);
+  // layer: the block's number in the whole model.
+  ExpertFeedForward(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
+                    int64_t layer);
   // Adds to the residual stream, after dropout, the sum over a token's experts of weight *
   // expert(x) in the router's order, and the shared experts' result.
   // Shapes:     x, residual [B, T, D], or their rows as the tensor axis holds them -> the same

@@ -1,0 +1,135 @@
+#include "trireme/tasks/language/expert_report.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <numeric>
+#include <sstream>
+
+#include "trireme/base/error.h"
+#include "trireme/base/file/file.h"
+#include "trireme/model/experts/routing_counts.h"
+#include "trireme/tasks/language/expert_map.h"
+#include "trireme/tasks/language/language.h"
+
+namespace trireme::tasks::inline internal {
+namespace {
+
+using model::ModelConfig;
+using model::RoutingCounts;
+
+// Calls use(layer, counts) for each sparse block.
+template <typename Use>
+void for_each_block(const ModelConfig& config, std::span<const double> table, const Use& use) {
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    if (!config.sparse.is_sparse(layer)) continue;
+    const int64_t block = config.sparse.sparse_before(layer);
+    use(layer, model::routing_counts(model::row_of_block(table, block, config.sparse.experts)));
+  }
+}
+
+std::vector<ExpertLoad> loads_of(const ModelConfig& config, std::span<const double> table) {
+  std::vector<ExpertLoad> blocks;
+  for_each_block(config, table, [&](int64_t layer, const RoutingCounts& counts) {
+    const double sum = std::reduce(counts.assignments.begin(), counts.assignments.end());
+    ExpertLoad load{layer, {}};
+    for (const double assignments : counts.assignments) {
+      load.of_experts.push_back(
+          sum == 0 ? 1 : assignments * static_cast<double>(counts.assignments.size()) / sum);
+    }
+    blocks.push_back(std::move(load));
+  });
+  return blocks;
+}
+
+// What would help, given what is on.
+std::string advice(const ModelConfig& config) {
+  if (config.sparse.router_bias_rate > 0) return "raise model.router_bias_rate";
+  return config.sparse.balance_loss > 0
+             ? "raise model.balance_loss or set model.router_bias_rate, such as to 1e-3"
+             : "set model.balance_loss, such as to 0.01, or model.router_bias_rate";
+}
+
+}  // namespace
+
+bool ExpertReport::concerns(const train::RunConfig& config) const {
+  return config_.interval > 0 && language_of(config).model.sparse.experts > 0;
+}
+
+void ExpertReport::on_step(train::RunView& run) {
+  const std::vector<double>& counts = run.metrics().counts;
+  const ModelConfig& config = language_of(run.config()).model;
+  if (window_.counts.empty()) {
+    window_ = {.first = run.step() - 1, .counts = std::vector<double>(counts.size())};
+  }
+  std::ranges::transform(counts, window_.counts, window_.counts.begin(), std::plus());
+  window_.last = run.step();
+  if (window_.last - window_.first >= config_.window) {
+    complete_ = std::exchange(window_, {});
+    warn(run);
+  }
+  if (run.step() % config_.interval != 0) return;
+  double worst = 0;
+  for_each_block(config, counts, [&](int64_t layer, const RoutingCounts& of_block) {
+    const auto add = [&](std::string_view name, double value) {
+      run.add_metric(concat(name, "/", layer), value);
+    };
+    const double violation = of_block.max_violation();
+    worst = std::max(worst, violation);
+    add("expert_max_violation", violation);
+    add("router_entropy", of_block.entropy / of_block.tokens);
+    if (config.sparse.capacity_factor > 0) {
+      add("dropped_share",
+          of_block.dropped /
+              (of_block.tokens * static_cast<double>(config.sparse.experts_per_token)));
+    }
+    if (config.sparse.balance_loss > 0)
+      add("balance_loss", of_block.balance_loss / of_block.tokens);
+    if (config.sparse.router_z_loss > 0) add("router_z_loss", of_block.z_loss / of_block.tokens);
+    run.add_list(concat("expert_tokens/", layer),
+                 {of_block.assignments.begin(), of_block.assignments.end()});
+  });
+  run.add_metric("expert_max_violation", worst);
+}
+
+// Of experts that starved in the last window and not in the one before.
+void ExpertReport::warn(train::RunView& run) {
+  const ModelConfig& config = language_of(run.config()).model;
+  std::set<std::pair<int64_t, int64_t>> now;
+  std::ostringstream found;
+  int64_t num_new = 0;
+  constexpr int64_t kMostNamed = 5;
+  for (const ExpertLoad& block : loads_of(config, complete_.counts)) {
+    for (int64_t e = 0; e < std::ssize(block.of_experts); ++e) {
+      const double load = block.of_experts[static_cast<size_t>(e)];
+      if (load >= config_.starving) continue;
+      now.emplace(block.layer, e);
+      if (starving_.contains({block.layer, e}) || ++num_new > kMostNamed) continue;
+      found << (num_new == 1 ? "" : ", ") << "layer " << block.layer << " expert " << e << " ("
+            << std::setprecision(2) << 100 * load << " % of an even share)";
+    }
+  }
+  starving_ = std::move(now);
+  if (num_new == 0) return;
+  if (num_new > kMostNamed) found << " and " << num_new - kMostNamed << " more";
+  run.tell(concat("starving experts in steps ", complete_.first + 1, " to ", complete_.last, ": ",
+                  found.str(), "; ", advice(config)));
+}
+
+void ExpertReport::draw(train::RunView& run) const {
+  const Window& shown = complete_.counts.empty() ? window_ : complete_;
+  if (run.world().rank() != 0 || shown.counts.empty()) return;
+  write_file_atomically(
+      run.folder() / "experts.svg",
+      draw_experts(loads_of(language_of(run.config()).model, shown.counts),
+                   concat("Tokens of each expert, steps ", shown.first + 1, " to ", shown.last)));
+}
+
+void ExpertReport::on_checkpoint(train::RunView& run, const std::filesystem::path& /*checkpoint*/) {
+  draw(run);
+}
+
+void ExpertReport::on_stop(train::RunView& run) { draw(run); }
+
+std::unique_ptr<train::Callback> make_expert_report() { return std::make_unique<ExpertReport>(); }
+
+}  // namespace trireme::tasks::inline internal
