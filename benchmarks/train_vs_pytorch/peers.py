@@ -11,6 +11,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, Shard
 
 from context_peer import ring
+from moe_peer import MOE_PEERS
 from optimize import CLIP, adamw, whole_step
 from pipeline_peer import pipelining
 from tensor_peer import dtensor
@@ -80,4 +81,4 @@ ON_SAME_SEQUENCES = {
 }
 PEERS = {"ddp": ddp, "ddp-compiled": ddp_compiled, "fsdp2-zero2": fsdp2_zero2,
          "fsdp2-zero3": fsdp2_zero3, "deepspeed-zero2": deepspeed(2), "deepspeed-zero3": deepspeed(3),
-         **ON_SAME_SEQUENCES}
+         **ON_SAME_SEQUENCES, **MOE_PEERS}

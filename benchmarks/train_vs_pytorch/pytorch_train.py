@@ -12,13 +12,30 @@ import time
 
 import torch
 
-from llama import Llama, T, load
+from llama import Llama, T, load, load_dense, read_safetensors
+from moe_peer import MOE_PEERS, Mixtral, load_experts, load_mixtral
 from peers import ON_SAME_SEQUENCES, PEERS
 
 
 def peak_rss_bytes():
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+
+
+def make_model(peer, weights, rank, ranks):
+    """With trireme's weights."""
+    if peer == "transformers":
+        model = Mixtral()
+        load_mixtral(model, read_safetensors(weights))
+        return model
+    model = Llama()
+    if peer in MOE_PEERS:
+        theirs = read_safetensors(weights)
+        load_dense(model, theirs)
+        load_experts(model, theirs, rank, ranks)
+    else:
+        load(model, weights)
+    return model
 
 
 def main():
@@ -35,8 +52,7 @@ def main():
     torch.set_num_threads(args.threads)
     if ranks > 1:
         torch.distributed.init_process_group("gloo")
-    model = Llama()
-    load(model, args.weights)
+    model = make_model(args.peer, args.weights, rank, ranks)
     train_step = PEERS[args.peer](model, ranks, args.batch)
     bin_path = args.data + ".bin"
     tokens = torch.from_file(bin_path, dtype=torch.uint16, size=os.path.getsize(bin_path) // 2)

@@ -7,7 +7,7 @@ sequences; under tensor, pipeline and context parallelism all ranks work on all 
 
 from dataclasses import dataclass, field, replace
 
-NAMES = ("ddp", "zero2", "zero3", "tensor", "pipeline", "context")
+NAMES = ("ddp", "zero2", "zero3", "tensor", "pipeline", "context", "expert")
 MEMORY_TARGET = 0.7
 
 
@@ -21,6 +21,8 @@ class Row:
     # Targets for tokens/s, by sequences per rank, and for peak memory.
     speed_targets: dict[int, float] = field(default_factory=dict)
     memory_target: float | None = None
+    # Options of trireme's model, the same for all rows that are measured together.
+    model: tuple[str, ...] = ()
 
 
 def microbatches(batch):
@@ -57,10 +59,29 @@ def model_rows(ranks, batch):
     ]
 
 
+# Eight experts, each as wide as the dense model's feed-forward, of which a token uses two.
+SPARSE = ("--model.family=mixtral", "--model.experts=8", "--model.experts_per_token=2", "--model.balance_loss=0")
+
+
+def expert_rows(ranks):
+    if ranks == 1:
+        return [Row("expert", ("transformers", "expert-loop"), {"expert 1": []}, {8: 1.5, 1: 1.5}, model=SPARSE)]
+    return [Row("expert", ("expert-loop",), {f"expert {ranks}": [f"--parallel.expert={ranks}"], "data": []},
+                {8: 2.0, 1: 3.0}, model=SPARSE)]
+
+
 def chosen(names, peers, ranks, batch):
-    """Rows by name, and of them only those with one of `peers` when given. Only data parallelism without
-    sharding has something to compare on one rank."""
-    for row in data_rows() + model_rows(ranks, batch):
+    """Rows by name, and of them only those with one of `peers` when given. On one rank only data
+    parallelism without sharding and experts have something to compare."""
+    for row in data_rows() + model_rows(ranks, batch) + expert_rows(ranks):
         kept = row.peers if peers is None else tuple(peer for peer in row.peers if peer in peers)
-        if row.name in names and kept and (ranks > 1 or row.name == "ddp"):
+        if row.name in names and kept and (ranks > 1 or row.name in ("ddp", "expert")):
             yield replace(row, peers=kept)
+
+
+def by_model(rows):
+    """Rows of the same model are measured together."""
+    groups = {}
+    for row in rows:
+        groups.setdefault(row.model, []).append(row)
+    return groups.items()

@@ -2,11 +2,12 @@
 
 Rows: PyTorch DDP, eager and compiled (ddp); FSDP2 and DeepSpeed (zero2, zero3); DTensor with and
 without sequence parallelism (tensor); torch.distributed.pipelining under 1F1B (pipeline); torch's
-ring attention (context). Prints, for 1 and 2 ranks and for 8 and 1 sequences per rank: tokens/s, peak
+ring attention (context); for a mixture of experts (expert) a loop over experts with all_to_all_single, and on one
+rank transformers' Mixtral. Prints, for 1 and 2 ranks and for 8 and 1 sequences per rank: tokens/s, peak
 resident memory of the largest rank, seconds from the launcher's start to the end of the first step, and
 the ratios of these to the fastest of trireme's layouts for the row. Also prints trireme's tokens/s
-relative to as many trireme processes that do not communicate, in the same rounds. Only ddp runs on one
-rank. In every row a step takes sequences per rank times ranks; under tensor, pipeline and context
+relative to as many trireme processes that do not communicate, in the same rounds. Only ddp and expert run
+on one rank. In every row a step takes sequences per rank times ranks; under tensor, pipeline and context
 parallelism all ranks work on all of them. A layout that this trireme does not have is reported in one
 line. Writes a dated note to benchmarks/results/.
 
@@ -85,7 +86,7 @@ def entries(row, batch, ranks, medians):
     layout, best = fastest(row.layouts, medians), fastest(row.peers, medians)
     for peer in row.peers:
         entry = {"row": row.name, "peer": peer, "layout": layout}
-        has_target = peer == best and ranks > 1
+        has_target = peer == best and (ranks > 1 or row.name == "expert")
         targets = {"tokens_per_second": row.speed_targets.get(batch), "peak_rss_bytes": row.memory_target}
         for metric in METRICS:
             theirs, ours = (medians.get(name, {}).get(metric) for name in (peer, layout))
@@ -96,7 +97,7 @@ def entries(row, batch, ranks, medians):
 
 def compare(args, folder, ranks, batch, rows):
     """Medians over the rounds, by peer and by trireme's layout."""
-    start = make_start(args.trireme, folder, batch * ranks)
+    start = make_start(args.trireme, folder, batch * ranks, rows[0].model)
     results, failed = measure(args, start, ranks, batch, rows)
     losses = check_losses(results, failed, rows)
     medians = {name: {metric: statistics.median(result[metric] for result in results[name])
@@ -160,9 +161,9 @@ def main():
         results = []
         for batch in args.batch:
             for ranks in args.ranks:
-                rows = list(table.chosen(args.rows, args.peers, ranks, batch))
-                if rows:
-                    results.append(compare(args, Path(folder) / f"{ranks}-{batch}", ranks, batch, rows))
+                for model, rows in table.by_model(table.chosen(args.rows, args.peers, ranks, batch)):
+                    place = Path(folder) / f"{ranks}-{batch}-{len(model)}"
+                    results.append(compare(args, place, ranks, batch, rows))
                     print(f"bench: {ranks} ranks, {batch} sequences per rank done", file=sys.stderr)
 
     print(json.dumps(results, indent=1) if args.json else report.tables(results))

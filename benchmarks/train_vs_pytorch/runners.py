@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 # The figures that are compared, and their names in the table.
 METRICS = {"tokens_per_second": "tokens/s", "peak_rss_bytes": "peak memory",
            "seconds_to_first_step": "start"}
@@ -34,6 +35,8 @@ def free_port():
 
 
 def peer_python(args, peer):
+    if peer == "transformers":
+        return Path(ROOT / "build/test-python").read_text().strip()
     if not peer.startswith("deepspeed"):
         return sys.executable
     if not Path(args.deepspeed_python).exists():
@@ -144,9 +147,10 @@ class Start:
 
     data: Path  # prefix of the tokens of one step: every step reads all of them, in whichever order
     weights: Path  # of trireme's checkpoint, a .safetensors
+    model: tuple[str, ...] = ()  # options of trireme's model
 
 
-def make_start(trireme, folder, sequences):
+def make_start(trireme, folder, sequences, model=()):
     """Random bytes for a step of `sequences` sequences, and the weights that trireme draws."""
     folder.mkdir()
     text, data = folder / "text", folder / "tokens"
@@ -154,8 +158,9 @@ def make_start(trireme, folder, sequences):
     checked([trireme, "data", "prepare", "--input", text, "--tokenizer", "bytes", "--validation-fraction", "0",
              "--output", data])
     (folder / "start.toml").write_text(config_text(1, data, 1, 1, str(folder / "run")))
-    checked([trireme, "train", folder / "start.toml", "--optimizer.learning_rate=0", "--checkpoint.interval=1"])
-    return Start(data, folder / "run/checkpoints/step-000001/rank-000-of-001.safetensors")
+    checked([trireme, "train", folder / "start.toml", "--optimizer.learning_rate=0", "--checkpoint.interval=1",
+             *model])
+    return Start(data, folder / "run/checkpoints/step-000001/rank-000-of-001.safetensors", tuple(model))
 
 
 def checked(command):
@@ -174,7 +179,7 @@ class Job:
         folder.mkdir()
         (folder / "bench.toml").write_text(config_text(args.steps, start.data, ranks, batch, str(folder / "run")))
         self.command = [args.trireme, "train", str(folder / "bench.toml"), "--ranks", str(ranks),
-                        "--threads", str(threads), *options]
+                        "--threads", str(threads), *start.model, *options]
         self.start = time.time()
         with self.log.open("w") as output:
             self.process = subprocess.Popen(self.command, stdout=output, stderr=subprocess.STDOUT)
