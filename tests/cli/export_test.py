@@ -27,8 +27,17 @@ GPT2 = ["--model.family=gpt2", "--model.kv_heads=4", "--model.norm_epsilon=1e-4"
         "--model.dropout=0.1"]
 MIXTRAL = ["--model.family=mixtral", "--model.experts=5", "--model.experts_per_token=3", "--model.expert_width=24",
            *LLAMA[1:]]
-FAMILIES = {"llama": LLAMA, "mixtral": MIXTRAL, "tied llama": [*LLAMA, "--model.tied_embedding=true"], "gpt2": GPT2}
+QWEN3 = [*LLAMA, "--model.qk_norm=true"]
+QWEN3_MOE = [*QWEN3, *MIXTRAL[1:4], "--model.router_normalise=false", "--model.layers=3", "--model.dense_layers=1"]
+DEEPSEEK = [*LLAMA, "--model.kv_heads=4", "--model.kv_lora_rank=12", "--model.q_lora_rank=20",
+            "--model.qk_nope_width=8", "--model.qk_rope_width=4", "--model.v_head_width=10", "--model.experts=8",
+            "--model.experts_per_token=3", "--model.expert_width=24", "--model.shared_experts=2",
+            "--model.dense_layers=1", "--model.expert_groups=4", "--model.groups_per_token=2",
+            "--model.router_score=sigmoid", "--model.router_scale=1.5", "--model.router_bias_rate=1e-3"]
+FAMILIES = {"llama": LLAMA, "mixtral": MIXTRAL, "qwen3": QWEN3, "qwen3 moe": QWEN3_MOE, "deepseek": DEEPSEEK, "tied llama": [*LLAMA, "--model.tied_embedding=true"], "gpt2": GPT2}
 CLASSES = {"llama": transformers.LlamaForCausalLM, "mixtral": transformers.MixtralForCausalLM,
+           "qwen3": transformers.Qwen3ForCausalLM, "qwen3 moe": transformers.Qwen3MoeForCausalLM,
+           "deepseek": transformers.DeepseekV3ForCausalLM,
            "tied llama": transformers.LlamaForCausalLM,
            "gpt2": transformers.GPT2LMHeadModel}
 SEQUENCES = 8  # of an evaluation
@@ -58,7 +67,8 @@ def as_hugging_face(tensors):
     result = {}
     for name, tensor in tensors.items():
         if ".mlp.gate.weight" in name or ".mlp.experts." in name:
-            result.update(as_mixtral(name, tensor))
+            is_mixtral = not any(".q_norm." in other or ".kv_a_" in other for other in tensors)
+            result.update(as_mixtral(name, tensor) if is_mixtral else each_expert(name, tensor))
             continue
         is_matrix = tensor.dim() == 2 and name.startswith("transformer.h.")
         if ".k_proj." in name or ".v_proj." in name:
@@ -78,6 +88,13 @@ def as_mixtral(name, tensor):
         return {f"{block}.block_sparse_moe.gate.weight": tensor}
     projection = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}[part.removeprefix("experts.")]
     return {f"{block}.block_sparse_moe.experts.{e}.{projection}.weight": tensor[e] for e in range(len(tensor))}
+
+
+def each_expert(name, tensor):
+    if name.endswith("gate.weight"):
+        return {name: tensor}
+    block, projection = name.split(".mlp.experts.")
+    return {f"{block}.mlp.experts.{e}.{projection}.weight": tensor[e] for e in range(len(tensor))}
 
 
 def mean_loss(model, sequences):
@@ -125,7 +142,8 @@ class Exports(ProgramTest):
 
     def test_every_layout_gives_transformers_the_loss_of_the_run(self):
         for family, model_options in FAMILIES.items():
-            layouts = ["tensor of three, pipeline"] if family == "tied llama" else LAYOUTS
+            few = family in ("tied llama", "qwen3", "qwen3 moe", "deepseek")
+            layouts = ["tensor of three, pipeline", "context, zero 3"] if few else LAYOUTS
             for layout in layouts:
                 ranks, overrides = LAYOUTS[layout]
                 with self.subTest(family=family, layout=layout):
@@ -143,6 +161,8 @@ class Exports(ProgramTest):
     def test_the_loss_would_show_a_wrong_config(self):
         # Each is well above the tolerance; gelu and gelu_new differ by little, so gpt2 is in fp64.
         wrong = {"mixtral": ("fp32", [{"num_experts_per_tok": 2}]),
+                 "qwen3 moe": ("fp32", [{"norm_topk_prob": True}, {"mlp_only_layers": [0], "num_experts_per_tok": 2}]),
+                 "deepseek": ("fp32", [{"routed_scaling_factor": 1.0}, {"topk_group": 1}, {"rope_interleave": True}]),
                  "llama": ("fp32", [{"rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}},
                                     {"rms_norm_eps": 1e-5}, {"hidden_act": "gelu"}]),
                  "gpt2": ("fp64", [{"layer_norm_epsilon": 1e-5}, {"activation_function": "gelu"}])}

@@ -16,6 +16,7 @@
 #include "tests/harness/ranks.h"
 #include "tests/harness/tensors.h"
 #include "tests/parity/gradient_scale.h"
+#include "tests/parity/step_batches.h"
 #include "tests/train/language_config.h"
 #include "trireme/base/error.h"
 #include "trireme/model/experts/routing_counts.h"
@@ -36,35 +37,6 @@ struct Outcome {
   std::map<std::string, at::Tensor> gradients;  // whole
   std::vector<double> counts;                   // of the routers
 };
-
-dataset::Batch batch_of(const RunConfig& config, int64_t first, int64_t size) {
-  const int64_t T = model_of(config).sequence_length, V = model_of(config).vocab_size;
-  const at::Tensor stream = at::arange(first * (T + 3), first * (T + 3) + size * T, at::kLong);
-  const at::Tensor tokens_BT = stream.mul(7).add(stream.square()).remainder(V).view({size, T});
-  at::Tensor targets_BT = stream.mul(11).add(3).remainder(V).view({size, T}).clone();
-  if (targets_BT.numel() > 2) targets_BT.view({-1})[2] = model::kIgnoredTarget;
-  dataset::Batch batch{.tensors = {{"tokens", tokens_BT}, {"targets", targets_BT}},
-                       .step = 3,
-                       .first_sample = first,
-                       .step_size = config.train.global_batch};
-  // Of 1 to 6 tokens; they do not end where sequences do.
-  if (data_of(config).separate_documents) {
-    batch.tensors.emplace_back("documents", stream.remainder(6).eq(0).cumsum(0).view({size, T}));
-  }
-  return batch;
-}
-
-// The step's microbatches of one data rank; the last ones may be smaller or empty.
-std::vector<dataset::Batch> batches_of(const RunConfig& config, int64_t data_rank) {
-  const int64_t M = config.microbatches_per_step(), B = config.train.micro_batch;
-  std::vector<dataset::Batch> batches;
-  for (int64_t i = 0; i < M; ++i) {
-    const int64_t first = (data_rank * M + i) * B;
-    const int64_t size = std::clamp<int64_t>(config.train.global_batch - first, 0, B);
-    batches.push_back(batch_of(config, first, size));
-  }
-  return batches;
-}
 
 at::Tensor view_box(const at::Tensor& whole, const mesh::Box& box) {
   at::Tensor view = whole;
@@ -423,7 +395,16 @@ std::pair<std::vector<Override>, int> random_layout(int seed) {
     set("model.family", "gpt2");
     set("model.kv_heads", "6");
   } else {
-    set("model.kv_heads", one_of({"1", "2", "3", "6"}));
+    const std::string attention = one_of({"plain", "plain", "norms", "latent"});
+    set("model.kv_heads", attention == "latent" ? "6" : one_of({"1", "2", "3", "6"}));
+    set("model.qk_norm", attention == "norms" ? "true" : "false");
+    if (attention == "latent") {
+      set("model.kv_lora_rank", one_of({"5", "8"}));
+      set("model.q_lora_rank", one_of({"0", "7"}));
+      set("model.qk_nope_width", one_of({"2", "3"}));
+      set("model.qk_rope_width", one_of({"2", "4"}));
+      set("model.v_head_width", one_of({"3", "8"}));
+    }
     if (random() % 2 == 0) {
       const int64_t experts = 4 + 2 * static_cast<int64_t>(random() % 3);
       std::vector<std::string> degrees;

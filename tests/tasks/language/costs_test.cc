@@ -62,7 +62,7 @@ double sum(const RunConfig& config, double parallel::LayerCost::*field) {
   return all;
 }
 
-// What the estimate leaves out: of each block and token two norms' mean and scale and each head's
+// What the estimate leaves out: of each block and token the norms' mean and scale and each head's
 // log-sum-exp; the last norm's, positions and angles; and of what is computed again the state of a
 // random generator, 5056 bytes, with its tensor.
 double uncounted_bytes(const RunConfig& config) {
@@ -71,7 +71,9 @@ double uncounted_bytes(const RunConfig& config) {
   const auto layers = static_cast<double>(model.layers),
              T = static_cast<double>(model.sequence_length);
   const double tokens = static_cast<double>(config.train.micro_batch) * T;
-  const double numbers = layers * (4 + static_cast<double>(model.heads)) + 2;
+  const int64_t of_heads =
+      model.heads + (model.attention.qk_norm ? model.heads + model.kv_heads : 0);
+  const double numbers = layers * (4 + static_cast<double>(of_heads)) + 2;
   const double generators = config.train.recompute == model::Recompute::kNone ? 0 : layers * 5200;
   return item * (tokens * numbers + T * static_cast<double>(model.head_width())) + 8 * T +
          generators;
@@ -91,7 +93,8 @@ TEST(StageCosts, ActivationsAreWhatAForwardKeeps) {
   const std::vector<Override> llama = {{"model.family", "llama"}};
   const std::vector<Override> grouped = {{"model.heads", "4"}, {"model.kv_heads", "2"}};
   const std::vector<Override> gpt2 = {{"model.family", "gpt2"}, {"model.kv_heads", "2"}};
-  for (const std::vector<Override>& model : {llama, grouped, gpt2}) {
+  const std::vector<Override> norms = {{"model.heads", "4"}, {"model.qk_norm", "true"}};
+  for (const std::vector<Override>& model : {llama, grouped, gpt2, norms}) {
     for (const std::string precision : {"fp32", "bf16"}) {
       for (const auto& [recompute, modules] :
            {std::pair<std::string, std::string>{"none", "attention_core"},

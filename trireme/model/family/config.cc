@@ -81,8 +81,13 @@ double flops_per_token(const ModelConfig& config) {
     if (num > 0)
       matmul_parameters += static_cast<double>(num) * family.matmul_parameters(config, sparse);
   }
-  // The scores and their product with v: 2 * 2 * T * D forward, twice that backward.
-  const double scores = 12 * layers * static_cast<double>(config.sequence_length) * D;
+  // The scores and their product with v: for each head 2 * T * (Q + V) forward, twice that
+  // backward.
+  const auto widths = static_cast<double>(
+      config.attention.is_latent()
+          ? config.heads * (config.attention.qk_width() + config.attention.v_head_width)
+          : 2 * config.width);
+  const double scores = 6 * layers * static_cast<double>(config.sequence_length) * widths;
   return 6 * matmul_parameters + scores;
 }
 

@@ -8,6 +8,7 @@
 
 #include "trireme/base/bounds.h"
 #include "trireme/base/key.h"
+#include "trireme/model/family/attention_config.h"
 #include "trireme/model/family/expert_config.h"
 
 namespace trireme::model {
@@ -43,10 +44,16 @@ struct ModelConfig {
               "share of elements dropped in training after embedding, attention and feed-forward",
               Range{.minimum = 0, .maximum = 1, .below_maximum = true})
   TRIREME_KEYS_END()
-  ExpertConfig sparse{};  // further keys of the section
+  // Further keys of the section.
+  AttentionConfig attention{};
+  ExpertConfig sparse{};
 
   int64_t head_width() const { return width / heads; }  // H
-  int64_t expert_width() const {                        // the width of an expert's feed-forward
+  // The width in which a head's queries meet its keys.
+  int64_t core_width() const {
+    return attention.is_latent() ? attention.core_width() : head_width();
+  }
+  int64_t expert_width() const {  // the width of an expert's feed-forward
     return sparse.expert_width > 0 ? sparse.expert_width : ffn_width;
   }
   // The width of the feed-forward that the shared experts are together.

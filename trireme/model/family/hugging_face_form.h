@@ -29,7 +29,8 @@ inline HuggingFaceTensor own_tensor(const ParameterPlan& parameter) {
   return {parameter.name, parameter.layout.whole_shape(), {parameter.name}};
 }
 
-using HuggingFaceValue = std::variant<std::nullptr_t, bool, int64_t, double, std::string>;
+using HuggingFaceValue =
+    std::variant<std::nullptr_t, bool, int64_t, double, std::string, std::vector<int64_t>>;
 
 struct HuggingFaceForm {
   std::string architecture;  // the transformers class that loads it

@@ -43,6 +43,11 @@ class Gpt2Family : public Family {
         config.kv_heads == config.heads, "model.kv_heads = ", config.kv_heads,
         "; expected model.heads = ", config.heads,
         " (gpt2 has no grouped queries): set them equal, or choose a family that has them");
+    TRIREME_CHECK(!config.attention.qk_norm && !config.attention.is_latent(), "model.qk_norm is ",
+                  config.attention.qk_norm, " and model.kv_lora_rank ",
+                  config.attention.kv_lora_rank,
+                  "; expected false and 0 (gpt2 has plain attention): set them so, or "
+                  "model.family to \"llama\"");
     TRIREME_CHECK(config.sparse.experts == 0, "model.experts = ", config.sparse.experts,
                   "; expected 0 (gpt2 has no sparse blocks): set it to 0, or model.family to "
                   "\"mixtral\"");

@@ -61,6 +61,13 @@ Attention::Attention(const ModelConfig& config, const ModelAxes& axes, at::Scala
   k_proj = linear(options.key, D, kv_width);
   v_proj = linear(options.value, D, kv_width);
   o_proj = linear(options.output, heads_ * head_width_, D);
+  if (!config.attention.qk_norm) return;
+  const auto norm = [&](const char* name) {
+    return register_module(
+        name, std::make_shared<SharedNorm>(head_width_, config.norm_epsilon, axis_, dtype));
+  };
+  q_norm = norm("q_norm");
+  k_norm = norm("k_norm");
 }
 
 // The rows of a key or value projection that this rank computes.
@@ -86,7 +93,8 @@ at::Tensor Attention::forward(const at::Tensor& x, const at::Tensor& residual,
                               const TokenBatch& batch) {
   const std::vector<at::Tensor> qkv = parallel::column_linear(
       x, {q_proj->weights(), kv_weights(*k_proj), kv_weights(*v_proj)}, batch.lead(), axis_);
-  at::Tensor q_BTD = qkv[0], k_BTG = qkv[1];
+  at::Tensor q_BTD = q_norm ? q_norm->forward(qkv[0]) : qkv[0];
+  at::Tensor k_BTG = k_norm ? k_norm->forward(qkv[1]) : qkv[1];
   if (batch.cos_TH.defined()) {
     q_BTD = apply_rotary(q_BTD, batch.cos_TH, batch.sin_TH);
     k_BTG = apply_rotary(k_BTG, batch.cos_TH, batch.sin_TH);

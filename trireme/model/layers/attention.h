@@ -6,12 +6,12 @@
 #include <memory>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
 
 #include "trireme/model/family/config.h"
 #include "trireme/model/family/plan.h"
-#include "trireme/model/layers/dropout.h"
 #include "trireme/model/layers/linear.h"
+#include "trireme/model/layers/rms_norm.h"
+#include "trireme/model/layers/transformer_block.h"
 
 namespace trireme::model::inline internal {
 
@@ -32,21 +32,19 @@ struct AttentionOptions {
 };
 
 // Each rank of the tensor axis holds some of the heads.
-class Attention : public torch::nn::Module {
+class Attention : public AttentionBranch {
  public:
   Attention(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
             const AttentionOptions& options = {});
-  // Adds the attention of x, after dropout, to the residual stream. Rotates q and k if the batch
-  // has rotary positions.
-  // Shapes: x, residual [B, T, D], or their rows as the tensor axis holds them -> the same
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& residual, const TokenBatch& batch);
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& residual,
+                     const TokenBatch& batch) override;
 
-  std::shared_ptr<Linear> q_proj;  // [n * H, D], n of N heads
-  std::shared_ptr<Linear> k_proj;  // [k * H, D], k of K heads, or all K
-  std::shared_ptr<Linear> v_proj;  // [k * H, D]
-  std::shared_ptr<Linear> o_proj;  // [D, n * H]
-  bool recompute_core = false;     // recompute softmax(q k^T) v in backward
-  Dropout dropout;                 // of o_proj's output
+  std::shared_ptr<Linear> q_proj;      // [n * H, D], n of N heads
+  std::shared_ptr<Linear> k_proj;      // [k * H, D], k of K heads, or all K
+  std::shared_ptr<Linear> v_proj;      // [k * H, D]
+  std::shared_ptr<Linear> o_proj;      // [D, n * H]
+  std::shared_ptr<SharedNorm> q_norm;  // [H], of each head; null without model.qk_norm
+  std::shared_ptr<SharedNorm> k_norm;  // [H]
 
  private:
   parallel::LinearWeight kv_weights(const Linear& projection) const;

@@ -162,4 +162,15 @@ std::pair<at::Tensor, at::Tensor> RmsNorm::branch(const at::Tensor& x) {
   return rms_norm_branch(x, parallel::weight_of_rows(weight_D, axis_), epsilon_);
 }
 
+SharedNorm::SharedNorm(int64_t width, double epsilon, const parallel::TensorAxis& axis,
+                       at::ScalarType dtype)
+    : epsilon_(epsilon), axis_(axis) {
+  weight_H = register_parameter("weight", at::ones({width}, dtype));
+}
+
+at::Tensor SharedNorm::forward(const at::Tensor& x) const {
+  const at::Tensor of_heads = x.unflatten(-1, {-1, weight_H.numel()});
+  return rms_norm(of_heads, parallel::replicated_weight(weight_H, axis_), epsilon_).view_as(x);
+}
+
 }  // namespace trireme::model::inline internal

@@ -34,4 +34,21 @@ class RmsNorm : public torch::nn::Module {
   parallel::TensorAxis axis_;
 };
 
+// A norm whose weight every rank of the tensor axis has and uses for its own heads: that of each
+// head's queries, or of a latent that all heads read. The weight's gradient is summed over the
+// ranks.
+class SharedNorm : public torch::nn::Module {
+ public:
+  SharedNorm(int64_t width, double epsilon, const parallel::TensorAxis& axis, at::ScalarType dtype);
+  // Each `width` consecutive elements are normed together.
+  // Shapes: x [..., n * width] -> the same
+  at::Tensor forward(const at::Tensor& x) const;
+
+  at::Tensor weight_H;
+
+ private:
+  double epsilon_;
+  parallel::TensorAxis axis_;
+};
+
 }  // namespace trireme::model::inline internal

@@ -2,13 +2,6 @@
 
 namespace trireme::model::inline internal {
 
-std::shared_ptr<Attention> TransformerBlock::register_attention(
-    std::string name, std::shared_ptr<Attention> attention) {
-  attention->dropout = Dropout(dropout_, concat("blocks.", layer_, ".attention"));
-  attention_ = register_module(std::move(name), std::move(attention));
-  return attention_;
-}
-
 void TransformerBlock::set_recompute(const RecomputePlan& plan) {
   plan_ = plan;
   attention_->recompute_core = plan.attention_core;

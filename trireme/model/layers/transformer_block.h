@@ -9,14 +9,27 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
 
 #include "trireme/base/error.h"
 #include "trireme/model/family/network.h"
-#include "trireme/model/layers/attention.h"
 #include "trireme/model/layers/dropout.h"
 #include "trireme/model/layers/recompute.h"
 
 namespace trireme::model::inline internal {
+
+// What a block knows of its attention, whatever its form.
+class AttentionBranch : public torch::nn::Module {
+ public:
+  // Adds the attention of x, after dropout, to the residual stream. Rotates queries and keys if the
+  // batch has rotary positions.
+  // Shapes: x, residual [B, T, D], or their rows as the tensor axis holds them -> the same
+  virtual at::Tensor forward(const at::Tensor& x, const at::Tensor& residual,
+                             const TokenBatch& batch) = 0;
+
+  bool recompute_core = false;  // recompute softmax(q k^T) v in backward
+  Dropout dropout;              // of the output projection
+};
 
 class TransformerBlock : public Block {
  public:
@@ -33,8 +46,8 @@ class TransformerBlock : public Block {
 
   // Each adds its branch of `normed`, after dropout, to the residual stream.
   // Shapes: normed, residual [B, T, D], or their rows as the tensor axis holds them -> the same
-  at::Tensor attend(Attention& attention, const at::Tensor& normed, const at::Tensor& residual,
-                    const TokenBatch& batch) const {
+  at::Tensor attend(AttentionBranch& attention, const at::Tensor& normed,
+                    const at::Tensor& residual, const TokenBatch& batch) const {
     return run_branch(plan_.attention, attention, normed, residual, batch);
   }
   template <typename FeedForward>
@@ -43,8 +56,13 @@ class TransformerBlock : public Block {
     return run_branch(plan_.feed_forward, mlp, normed, residual, batch);
   }
 
-  std::shared_ptr<Attention> register_attention(std::string name,
-                                                std::shared_ptr<Attention> attention);
+  template <typename AttentionType>
+  std::shared_ptr<AttentionType> register_attention(std::string name,
+                                                    std::shared_ptr<AttentionType> attention) {
+    attention->dropout = Dropout(dropout_, concat("blocks.", layer_, ".attention"));
+    attention_ = attention;
+    return register_module(std::move(name), std::move(attention));
+  }
   // An empty name registers the feed-forward's modules in the block itself.
   template <typename FeedForward>
   std::shared_ptr<FeedForward> register_feed_forward(std::string name,
@@ -69,7 +87,7 @@ class TransformerBlock : public Block {
   double dropout_;
   int64_t layer_;
   RecomputePlan plan_;
-  std::shared_ptr<Attention> attention_;
+  std::shared_ptr<AttentionBranch> attention_;
 };
 
 }  // namespace trireme::model::inline internal

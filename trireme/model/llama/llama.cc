@@ -1,15 +1,30 @@
 #include "trireme/model/llama/llama.h"
 
+#include "trireme/model/layers/attention.h"
+#include "trireme/model/layers/latent_attention.h"
 #include "trireme/model/layers/linear.h"
 
 namespace trireme::model::inline internal {
+namespace {
+
+std::shared_ptr<AttentionBranch> make_attention(const ModelConfig& config, const ModelAxes& axes,
+                                                at::ScalarType dtype) {
+  if (config.attention.is_latent()) return std::make_shared<LatentAttention>(config, axes, dtype);
+  return std::make_shared<Attention>(config, axes, dtype);
+}
+
+int64_t rotary_width(const ModelConfig& config) {
+  return config.attention.is_latent() ? config.attention.qk_rope_width : config.head_width();
+}
+
+}  // namespace
 
 LlamaBlock::LlamaBlock(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
                        int64_t layer)
     : TransformerBlock(config, layer) {
   input_layernorm_ =
       register_module("input_layernorm", std::make_shared<RmsNorm>(config, axes, dtype));
-  self_attn_ = register_attention("self_attn", std::make_shared<Attention>(config, axes, dtype));
+  self_attn_ = register_attention("self_attn", make_attention(config, axes, dtype));
   post_attention_layernorm_ =
       register_module("post_attention_layernorm", std::make_shared<RmsNorm>(config, axes, dtype));
   if (config.sparse.is_sparse(layer)) {
@@ -33,7 +48,7 @@ at::Tensor LlamaBlock::compute(const at::Tensor& x, const TokenBatch& batch) {
 Llama::Llama(const ModelConfig& config, const ModelAxes& axes, const ModelPart& part,
              at::ScalarType dtype)
     : Network(part),
-      rotary_(config.sequence_length, config.head_width(), config.rope_base, dtype),
+      rotary_(config.sequence_length, rotary_width(config), config.rope_base, dtype),
       dropout_(config.dropout, "embedding") {
   const auto model = register_module("model", std::make_shared<torch::nn::Module>());
   if (part.embeds) {

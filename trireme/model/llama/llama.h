@@ -8,7 +8,6 @@
 #include "trireme/model/experts/expert_feed_forward.h"
 #include "trireme/model/family/family.h"
 #include "trireme/model/family/network.h"
-#include "trireme/model/layers/attention.h"
 #include "trireme/model/layers/dropout.h"
 #include "trireme/model/layers/embedding.h"
 #include "trireme/model/layers/feed_forward.h"
@@ -28,7 +27,7 @@ class LlamaBlock : public TransformerBlock {
   at::Tensor compute(const at::Tensor& x, const TokenBatch& batch) override;
 
   std::shared_ptr<RmsNorm> input_layernorm_;
-  std::shared_ptr<Attention> self_attn_;
+  std::shared_ptr<AttentionBranch> self_attn_;
   std::shared_ptr<RmsNorm> post_attention_layernorm_;
   std::shared_ptr<FeedForward> mlp_;            // null: the block is sparse
   std::shared_ptr<ExpertFeedForward> experts_;  // null: it is dense

@@ -4,6 +4,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/model/llama/llama.h"
+#include "trireme/model/llama/llama_form.h"
 
 namespace trireme::model::inline internal {
 namespace {
@@ -17,6 +18,53 @@ void add_swiglu(ModelPlan& plan, const std::string& mlp, int64_t F,
   plan.add_split(mlp + "down_proj.weight", {D, F}, 1, cuts);
 }
 
+void add_attention(ModelPlan& plan, const std::string& attention) {
+  const ModelConfig& config = plan.config();
+  const TensorCuts& cuts = plan.cuts();
+  const int64_t D = config.width, H = config.head_width(), G = config.kv_heads * H;
+  plan.add_split(attention + "q_proj.weight", {D, D}, 0, cuts.heads, H);
+  plan.add_split(attention + "k_proj.weight", {G, D}, 0, cuts.kv_heads, H);
+  plan.add_split(attention + "v_proj.weight", {G, D}, 0, cuts.kv_heads, H);
+  plan.add_split(attention + "o_proj.weight", {D, D}, 1, cuts.heads, H);
+  if (!config.attention.qk_norm) return;
+  plan.add_whole(attention + "q_norm.weight", {H});
+  plan.add_whole(attention + "k_norm.weight", {H});
+}
+
+void add_latent_attention(ModelPlan& plan, const std::string& attention) {
+  const AttentionConfig& latent = plan.config().attention;
+  const std::vector<int64_t>& cuts = plan.cuts().heads;
+  const int64_t N = plan.config().heads, D = plan.config().width;
+  const int64_t Q = latent.qk_width(), V = latent.v_head_width;
+  const int64_t q_rank = latent.q_lora_rank, kv_rank = latent.kv_lora_rank;
+  if (q_rank == 0) {
+    plan.add_split(attention + "q_proj.weight", {N * Q, D}, 0, cuts, Q);
+  } else {
+    plan.add_whole(attention + "q_a_proj.weight", {q_rank, D});
+    plan.add_whole(attention + "q_a_layernorm.weight", {q_rank});
+    plan.add_split(attention + "q_b_proj.weight", {N * Q, q_rank}, 0, cuts, Q);
+  }
+  plan.add_whole(attention + "kv_a_proj_with_mqa.weight", {kv_rank + latent.qk_rope_width, D});
+  plan.add_whole(attention + "kv_a_layernorm.weight", {kv_rank});
+  const int64_t kv_width = latent.qk_nope_width + V;
+  plan.add_split(attention + "kv_b_proj.weight", {N * kv_width, kv_rank}, 0, cuts, kv_width);
+  plan.add_split(attention + "o_proj.weight", {D, N * V}, 1, cuts, V);
+}
+
+// The matrices' elements.
+double attention_parameters(const ModelConfig& config) {
+  const auto number = [](int64_t n) { return static_cast<double>(n); };
+  const double D = number(config.width);
+  const AttentionConfig& latent = config.attention;
+  if (!latent.is_latent()) return 2 * D * (D + number(config.kv_heads * config.head_width()));
+  const double N = number(config.heads), q_rank = number(latent.q_lora_rank),
+               kv_rank = number(latent.kv_lora_rank), Q = N * number(latent.qk_width()),
+               V = N * number(latent.v_head_width);
+  const double queries = q_rank == 0 ? D * Q : q_rank * (D + Q);
+  return queries + D * (kv_rank + number(latent.qk_rope_width)) +
+         kv_rank * (N * number(latent.qk_nope_width) + V) + D * V;
+}
+
 void add_experts(ModelPlan& plan, const std::string& mlp) {
   const ModelConfig& config = plan.config();
   const int64_t E = config.sparse.experts, D = config.width, F = config.expert_width();
@@ -28,54 +76,10 @@ void add_experts(ModelPlan& plan, const std::string& mlp) {
     add_swiglu(plan, mlp + "shared_experts.", config.shared_width(), plan.cuts().shared);
 }
 
-// Throws: ConfigError unless transformers' Mixtral computes the same as this sparse model
-void check_is_mixtral(const ModelConfig& config) {
-  const ExpertConfig& sparse = config.sparse;
-  const auto check = [](bool is_same, const char* key) {
-    TRIREME_CHECK(is_same,
-                  "transformers has no Llama with these experts: its Mixtral has another model.",
-                  key, "; the checkpoint goes on here, and has no form there");
-  };
-  check(sparse.shared_experts == 0, "shared_experts");
-  check(sparse.dense_layers == 0, "dense_layers");
-  check(sparse.expert_interval == 1, "expert_interval");
-  check(sparse.router_score == RouterScore::kSoftmax, "router_score");
-  check(sparse.router_normalise, "router_normalise");
-  check(sparse.router_scale == 1, "router_scale");
-  check(sparse.expert_groups == 1, "expert_groups");
-  check(sparse.router_bias_rate == 0, "router_bias_rate");
-}
-
-// Mixtral's files have a tensor for each expert and projection.
-void add_mixtral(HuggingFaceForm& form, const ParameterPlan& parameter) {
-  const std::string& name = parameter.name;
-  const size_t mlp = name.find(".mlp.");
-  if (mlp == name.npos) return form.tensors.push_back(own_tensor(parameter));
-  const std::string block = name.substr(0, mlp) + ".block_sparse_moe.";
-  HuggingFaceTensor tensor = own_tensor(parameter);
-  if (name.ends_with(".gate.weight")) {
-    tensor.name = block + "gate.weight";
-    return form.tensors.push_back(tensor);
-  }
-  const char* const projection = name.ends_with("gate_proj")   ? "w1"
-                                 : name.ends_with("down_proj") ? "w2"
-                                                               : "w3";
-  const int64_t num_experts = tensor.shape[0];
-  tensor.shape.erase(tensor.shape.begin());
-  for (int64_t e = 0; e < num_experts; ++e) {
-    tensor.name = concat(block, "experts.", e, ".", projection, ".weight");
-    tensor.slice = e;
-    form.tensors.push_back(tensor);
-  }
-}
-
 class LlamaFamily : public Family {
  public:
   void check(const ModelConfig& config) const override {
-    TRIREME_CHECK(config.head_width() % 2 == 0, "model.heads = ", config.heads,
-                  " makes heads of odd width ", config.head_width(),
-                  "; expected an even model.width / model.heads (rotary positions turn pairs): "
-                  "change one of them");
+    check_attention(config);
     check_experts(config);
     TRIREME_CHECK(config.rope_base > 1, "model.rope_base = ", config.rope_base,
                   "; expected more than 1, such as 10000");
@@ -87,15 +91,15 @@ class LlamaFamily : public Family {
     ModelPlan plan(config, sizes);
     const TensorCuts& cuts = plan.cuts();
     const int64_t D = config.width, F = config.ffn_width, V = config.vocab_size;
-    const int64_t H = config.head_width(), G = config.kv_heads * H;
     plan.add_split("model.embed_tokens.weight", {V, D}, 0, cuts.vocab);
     for (int64_t layer = 0; layer < config.layers; ++layer) {
       const std::string block = concat("model.layers.", layer, ".");
       plan.add_whole(block + "input_layernorm.weight", {D});
-      plan.add_split(block + "self_attn.q_proj.weight", {D, D}, 0, cuts.heads, H);
-      plan.add_split(block + "self_attn.k_proj.weight", {G, D}, 0, cuts.kv_heads, H);
-      plan.add_split(block + "self_attn.v_proj.weight", {G, D}, 0, cuts.kv_heads, H);
-      plan.add_split(block + "self_attn.o_proj.weight", {D, D}, 1, cuts.heads, H);
+      if (config.attention.is_latent()) {
+        add_latent_attention(plan, block + "self_attn.");
+      } else {
+        add_attention(plan, block + "self_attn.");
+      }
       plan.add_whole(block + "post_attention_layernorm.weight", {D});
       if (config.sparse.is_sparse(layer)) {
         add_experts(plan, block + "mlp.");
@@ -116,8 +120,7 @@ class LlamaFamily : public Family {
 
   double matmul_parameters(const ModelConfig& config, bool sparse) const override {
     const double D = static_cast<double>(config.width);
-    const double G = static_cast<double>(config.kv_heads * config.head_width());
-    const double attention = 2 * D * D + 2 * D * G;
+    const double attention = attention_parameters(config);
     if (!sparse) return attention + 3 * D * static_cast<double>(config.ffn_width);
     const auto used = static_cast<double>(config.sparse.experts_per_token * config.expert_width());
     const auto router = static_cast<double>(config.sparse.experts);
@@ -132,43 +135,7 @@ class LlamaFamily : public Family {
   }
 
   HuggingFaceForm hugging_face_form(const ModelPlan& plan) const override {
-    const ModelConfig& config = plan.config();
-    if (config.sparse.experts > 0) check_is_mixtral(config);
-    HuggingFaceForm form{.architecture = "LlamaForCausalLM",
-                         .config = {{"model_type", "llama"},
-                                    {"vocab_size", config.vocab_size},
-                                    {"hidden_size", config.width},
-                                    {"intermediate_size", config.ffn_width},
-                                    {"num_hidden_layers", config.layers},
-                                    {"num_attention_heads", config.heads},
-                                    {"num_key_value_heads", config.kv_heads},
-                                    {"head_dim", config.head_width()},
-                                    {"hidden_act", "silu"},
-                                    {"max_position_embeddings", config.sequence_length},
-                                    {"rms_norm_eps", config.norm_epsilon},
-                                    {"rope_theta", config.rope_base},
-                                    {"rope_scaling", nullptr},
-                                    {"attention_bias", false},
-                                    {"attention_dropout", 0.0},
-                                    {"mlp_bias", false}},
-                         .tensors = {}};
-    if (config.sparse.experts == 0) {
-      for (const ParameterPlan& parameter : plan.parameters()) {
-        form.tensors.push_back(own_tensor(parameter));
-      }
-      return form;
-    }
-    form.architecture = "MixtralForCausalLM";
-    form.config[0].second = std::string("mixtral");
-    form.config[3].second = config.expert_width();
-    form.config.insert(form.config.end(), {{"num_local_experts", config.sparse.experts},
-                                           {"num_experts_per_tok", config.sparse.experts_per_token},
-                                           {"router_aux_loss_coef", config.sparse.balance_loss},
-                                           {"router_jitter_noise", 0.0},
-                                           {"output_router_logits", false},
-                                           {"sliding_window", nullptr}});
-    for (const ParameterPlan& parameter : plan.parameters()) add_mixtral(form, parameter);
-    return form;
+    return llama_form(plan);
   }
 };
 

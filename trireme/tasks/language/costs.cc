@@ -56,6 +56,30 @@ double bytes_of_head(const train::RunConfig& config, const model::ModelConfig& m
          (comes_from_another_rank ? train::itemsize(config) * weight : 0);
 }
 
+// The numbers that attention keeps for a token: of all heads, which the tensor axis divides, and of
+// the latents, which it does not.
+struct AttentionKept {
+  double heads = 0;
+  double latents = 0;
+};
+// norm_input: how many numbers a norm keeps for each of its input.
+AttentionKept attention_kept(const train::RunConfig& config, const LanguageConfig& own,
+                             const model::RecomputePlan& again, double norm_input) {
+  const model::ModelConfig& model = own.model;
+  const model::AttentionConfig& latent = model.attention;
+  if (again.attention) return {};
+  if (latent.is_latent()) {
+    // q, k, v and the core's output, and that without its padding; a norm's in and out.
+    return {static_cast<double>(model.heads * (4 * latent.core_width() + latent.v_head_width)),
+            (1 + norm_input) * static_cast<double>(latent.q_lora_rank + latent.kv_lora_rank)};
+  }
+  const auto D = static_cast<double>(model.width);
+  const auto all_keys = static_cast<double>(model.kv_heads * model.head_width());
+  const double G = copies_keys(config, own, again) ? D : all_keys;
+  // q, its output, k and v; the norms' q and k.
+  return {2 * D + 2 * G + (latent.qk_norm ? norm_input * (D + all_keys) : 0), 0};
+}
+
 Kept count_kept(const train::RunConfig& config, const LanguageConfig& own) {
   const model::ModelConfig& model = own.model;
   const double item = train::itemsize(config);
@@ -68,9 +92,6 @@ Kept count_kept(const train::RunConfig& config, const LanguageConfig& own) {
   const double D = static_cast<double>(model.width), F = static_cast<double>(model.ffn_width);
   const model::RecomputePlan again =
       model::recompute_plan(config.train.recompute, config.train.recompute_modules);
-  const double G = copies_keys(config, own, again)
-                       ? D
-                       : static_cast<double>(model.kv_heads * model.head_width());
   const double norm_input = of_family.composes_norms ? 2 * 4 : item;
   Kept kept;
   kept.head = bytes_of_head(config, model, norm_input, rows);
@@ -78,7 +99,7 @@ Kept count_kept(const train::RunConfig& config, const LanguageConfig& own) {
     kept.dense_block = kept.sparse_block = item * D * rows;
     return kept;
   }
-  const double attention = again.attention ? 0 : 2 * D + 2 * G;  // q, its output, k and v
+  const AttentionKept attention = attention_kept(config, own, again, norm_input / item);
   const double branch = again.feed_forward ? 0 : of_family.feed_forward;
   // Each token's copies for its experts, their hidden layers, and their results.
   const auto k = static_cast<double>(model.sparse.experts_per_token);
@@ -90,8 +111,10 @@ Kept count_kept(const train::RunConfig& config, const LanguageConfig& own) {
   const int residuals = of_family.composes_norms ? again.attention + again.feed_forward : 0;
   // Two norms' in and out, and what is computed between them.
   const double norms = (2 * (norm_input + item) + residuals * item) * D * rows;
-  kept.dense_block = norms + item * (attention + branch * F) * tokens / tensor;
-  kept.sparse_block = norms + item * ((attention + experts) / tensor + copies) * tokens;
+  const double whole = attention.latents;
+  kept.dense_block = norms + item * ((attention.heads + branch * F) / tensor + whole) * tokens;
+  kept.sparse_block =
+      norms + item * ((attention.heads + experts) / tensor + whole + copies) * tokens;
   return kept;
 }
 

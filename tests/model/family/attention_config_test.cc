@@ -1,0 +1,44 @@
+#include "trireme/model/family/attention_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/harness/messages.h"
+#include "trireme/base/error.h"
+#include "trireme/model/family/config.h"
+
+namespace trireme::model {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string refusal(ModelConfig config) {
+  config.vocab_size = 11;
+  return harness::message_of<ConfigError>([&] { validate(config); });
+}
+
+TEST(AttentionConfig, SaysWhichKeysDoNotGoTogether) {
+  const AttentionConfig latent{.kv_lora_rank = 8};
+  EXPECT_EQ(refusal({.attention = latent}), "");
+  EXPECT_EQ(refusal({.attention = {.qk_norm = true}}), "");
+  EXPECT_THAT(refusal({.attention = {.q_lora_rank = 4}}), HasSubstr("set model.kv_lora_rank"));
+  EXPECT_THAT(refusal({.attention = {.qk_norm = true, .kv_lora_rank = 8}}),
+              AllOf(HasSubstr("model.qk_norm"), HasSubstr("false")));
+  EXPECT_THAT(refusal({.kv_heads = 2, .attention = latent}),
+              AllOf(HasSubstr("model.kv_heads is 2"), HasSubstr("set model.kv_heads to 4")));
+  EXPECT_THAT(refusal({.attention = {.kv_lora_rank = 8, .qk_rope_width = 3}}),
+              HasSubstr("model.qk_rope_width is 3"));
+  EXPECT_THAT(refusal({.family = "gpt2", .attention = latent}), HasSubstr("plain attention"));
+  EXPECT_THAT(refusal({.width = 12, .heads = 4}), HasSubstr("odd width 3"));
+}
+
+TEST(AttentionConfig, TheCoreHasTheWidestWidth) {
+  EXPECT_EQ(
+      (AttentionConfig{.qk_nope_width = 3, .qk_rope_width = 4, .v_head_width = 5}.core_width()), 7);
+  EXPECT_EQ(
+      (AttentionConfig{.qk_nope_width = 3, .qk_rope_width = 4, .v_head_width = 9}.core_width()), 9);
+}
+
+}  // namespace
+}  // namespace trireme::model

@@ -1,0 +1,14 @@
+// Llama and its relatives in Hugging Face's form.
+#pragma once
+
+#include "trireme/model/family/hugging_face_form.h"
+#include "trireme/model/family/plan.h"
+
+namespace trireme::model::inline internal {
+
+// The class of transformers that computes the same: Llama, with qk_norm Qwen3; with experts
+// Mixtral, with qk_norm Qwen3-MoE, with latent attention DeepSeek-V3.
+// Throws: ConfigError when there is none, with the key in its way
+HuggingFaceForm llama_form(const ModelPlan& plan);
+
+}  // namespace trireme::model::inline internal
