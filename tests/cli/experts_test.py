@@ -94,6 +94,51 @@ class Experts(ProgramTest):
             self.train(f"parts{ranks}", ranks, *layout, *learning, steps=12)
             self.assertEqual(self.curve(f"parts{ranks}"), whole)
 
+    def upcycle(self, run, output, *options):
+        return self.succeed("checkpoint", "upcycle", run, "--output", output, "--model.experts=4", *options)
+
+    def go_on(self, run, ranks, steps, *overrides):
+        self.succeed("train", f"{run}/config.toml", "--ranks", ranks, f"--train.steps={steps}", *overrides)
+        return self.curve(run)
+
+    def test_an_upcycled_model_begins_with_the_loss_of_the_dense_one(self):
+        for name, ranks, options in (("fp64", 2, ["--train.precision=fp64", "--parallel.zero=1"]),
+                                     ("masters", 1, ["--train.precision=bf16", "--average.decay=0.9"])):
+            with self.subTest(run=name):
+                common = [*options, "--optimizer.schedule=constant"]
+                self.succeed("train", "tiny.toml", "--ranks", ranks, "--train.steps=10", f"--output.folder={name}",
+                             *common)
+                out = self.upcycle(name, f"{name}-sparse", "--model.router_bias_rate=1e-3", "--model.dense_layers=1")
+                self.assertRegex(out, "1 blocks with 4 experts")
+                dense = self.go_on(name, ranks, 12, *common)
+                sparse = self.go_on(f"{name}-sparse", 2, 12, "--parallel.data=2", "--parallel.expert=2", *common)
+                first, other = float(dense[10][1]), float(sparse[0][1])
+                self.assertEqual(sparse[0][0], 11)
+                # fp64: a sum of two halves for one; bf16: one rounding of 2^-8 more in each block
+                self.assertLessEqual(abs(first - other), (1e-14 if name == "fp64" else 2 ** -7) * first)
+                self.assertNotEqual(dense[11][1], sparse[1][1])  # experts learn by themselves
+        self.upcycle("fp64/checkpoints/step-000010", "noisy", "--noise=0.1")
+        noisy = self.go_on("noisy", 2, 11)
+        self.assertGreater(abs(float(noisy[0][1]) - float(self.curve("fp64")[10][1])), 1e-6)
+
+    def test_what_cannot_be_upcycled_is_refused_in_one_line(self):
+        self.succeed("train", "tiny.toml", "--train.steps=2", "--output.folder=dense")
+        self.train("sparse", 1, steps=2)
+        self.succeed("train", "tiny.toml", "--train.steps=2", "--output.folder=gpt2", "--model.family=gpt2",
+                     "--model.kv_heads=4")
+        self.succeed("train", "tiny.toml", "--train.steps=2", "--output.folder=factored", "--optimizer.name=adafactor")
+        for words, run, options in ((["has 5 experts already"], "sparse", []), (["family gpt2"], "gpt2", []),
+                                    (["model.expert_width is 24"], "dense", ["--model.expert_width=24"]),
+                                    (["model.router_normalise is false"], "dense", ["--model.router_normalise=false"]),
+                                    (["model.shared_experts is 1"], "dense", ["--model.shared_experts=1"]),
+                                    (["model.width is 64", "leave it out"], "dense", ["--model.width=64"]),
+                                    (["model.experts 0"], "dense", ["--model.experts=0"]),
+                                    (["the optimizer keeps"], "factored", []),
+                                    (["model.exprts"], "dense", ["--model.exprts=2"])):
+            with self.subTest(run=run, options=options):
+                self.fail_with(2, words, "checkpoint", "upcycle", run, "--output", "new", "--model.experts=4", *options)
+                self.assertFalse((self.folder / "new").exists())
+
     def test_bad_experts_are_refused_in_one_line(self):
         for words, ranks, options in (
                 (["parallel.expert is 6", "model.experts 5", "at most 5"], 6,

@@ -20,6 +20,7 @@
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
 #include "trireme/cli/number_range.h"
+#include "trireme/cli/overrides.h"
 #include "trireme/cli/printable.h"
 #include "trireme/comm/c10d/nccl_group.h"
 #include "trireme/comm/device_group.h"
@@ -48,24 +49,6 @@ struct TrainArguments {
 
 std::atomic<bool> stop_requested = false;
 static_assert(std::atomic<bool>::is_always_lock_free);  // set from a signal handler
-
-// "--train.steps=10" and "--train.steps 10" -> {"train.steps", "10"}.
-std::vector<train::Override> parse_overrides(const std::vector<std::string>& words) {
-  std::vector<train::Override> overrides;
-  for (size_t i = 0; i < words.size(); ++i) {
-    TRIREME_CHECK(words[i].starts_with("--"), "unexpected argument \"", words[i],
-                  "\"; overrides are written --section.key=value");
-    const size_t equals = words[i].find('=');
-    const std::string key = words[i].substr(2, equals == std::string::npos ? equals : equals - 2);
-    if (equals != std::string::npos) {
-      overrides.emplace_back(key, words[i].substr(equals + 1));
-    } else {
-      TRIREME_CHECK(i + 1 < words.size(), "--", key, " has no value; write --", key, "=value");
-      overrides.emplace_back(key, words[++i]);
-    }
-  }
-  return overrides;
-}
 
 // An observer that publishes a rank's records in the run's folder as soon as the run owns it.
 template <typename Base>

@@ -9,7 +9,8 @@ namespace trireme::cli::inline internal {
 
 void add_data(CLI::App& app, int& exit_code);
 void add_generate(CLI::App& app, int& exit_code);
-// A subcommand of `checkpoint`, which must be there.
+// Subcommands of `checkpoint`, which must be there.
 void add_export(CLI::App& app, int& exit_code);
+void add_upcycle(CLI::App& app, int& exit_code);
 
 }  // namespace trireme::cli::inline internal

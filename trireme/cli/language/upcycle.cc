@@ -1,0 +1,72 @@
+// trireme checkpoint upcycle.
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "trireme/cli/commands.h"
+#include "trireme/cli/console.h"
+#include "trireme/cli/language/language_commands.h"
+#include "trireme/cli/overrides.h"
+#include "trireme/cli/printable.h"
+#include "trireme/tasks/language/upcycle.h"
+
+namespace trireme::cli::inline internal {
+namespace {
+
+struct UpcycleArguments {
+  std::string path;
+  std::string output;
+  double noise = 0;
+  std::vector<std::string> overrides;  // as typed
+};
+
+int upcycle_checkpoint(const UpcycleArguments& arguments) {
+  const std::vector<train::Override> overrides = parse_overrides(arguments.overrides);
+  const tasks::Upcycled done =
+      tasks::upcycle(arguments.path, arguments.output, {overrides, arguments.noise});
+  std::printf("read   %s: step %lld, %s parameters\n", printable(done.checkpoint.string()).c_str(),
+              static_cast<long long>(done.step),
+              human_count(static_cast<double>(done.dense_parameters)).c_str());
+  std::printf("wrote  %s: %lld blocks with %lld experts, %s parameters\n",
+              printable(arguments.output).c_str(), static_cast<long long>(done.sparse_blocks),
+              static_cast<long long>(done.experts),
+              human_count(static_cast<double>(done.parameters)).c_str());
+  std::printf("go on  trireme train %s/config.toml --train.steps=%lld\n",
+              printable(arguments.output).c_str(), static_cast<long long>(2 * done.step));
+  return kDone;
+}
+
+}  // namespace
+
+void add_upcycle(CLI::App& app, int& exit_code) {
+  auto arguments = std::make_shared<UpcycleArguments>();
+  CLI::App* command =
+      app.get_subcommand("checkpoint")
+          ->add_subcommand(
+              "upcycle",
+              "Make a sparse model out of a dense one: every expert begins as a copy of the\n"
+              "feed-forward, and training goes on from the dense model's loss.\n"
+              "  trireme checkpoint upcycle runs/demo --output runs/sparse --model.experts=8\n"
+              "  trireme train runs/sparse/config.toml --ranks 2 --train.steps=600\n"
+              "Keys of the new run are given as for `trireme train`. The dense run is not changed. "
+              "See docs/experts.md.\n");
+  command->add_option("path", arguments->path, "a run's folder, or one checkpoint of it")
+      ->required();
+  command->add_option("--output", arguments->output, "the new run's folder; new or empty")
+      ->required();
+  command
+      ->add_option("--noise", arguments->noise,
+                   "noise added to each expert's weights, as a part of their standard deviation,\n"
+                   "such as 0.01; with 0 the first loss is the dense model's")
+      ->check(CLI::Range(0.0, 1e3));
+  command->allow_extras();
+  command->callback([arguments, command, &exit_code] {
+    arguments->overrides = command->remaining();
+    exit_code = upcycle_checkpoint(*arguments);
+  });
+}
+
+}  // namespace trireme::cli::inline internal
