@@ -47,6 +47,7 @@ def main():
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--data", required=True, help="prefix of a .bin of 16-bit tokens, one more than a step takes")
     parser.add_argument("--weights", required=True, help="trireme's at the start: a .safetensors")
+    parser.add_argument("--compared-step", type=int, default=-1, help="the step whose loss is reported")
     args = parser.parse_args()
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.set_num_threads(args.threads)
@@ -66,9 +67,11 @@ def main():
         batch = torch.stack([tokens[s:s + T + 1] for s in starts]).long()
         loss = train_step(batch[:, :-1], batch[:, 1:])
         seconds.append(time.perf_counter() - begin)
+        if step == args.compared_step % args.steps:
+            compared = loss
         first = first or time.time() - float(os.environ["START_TIME"])
 
-    peak, mean_loss = torch.tensor([peak_rss_bytes()]), torch.tensor(loss) / ranks
+    peak, mean_loss = torch.tensor([peak_rss_bytes()]), torch.tensor(compared) / ranks
     if ranks > 1:
         torch.distributed.all_reduce(peak, torch.distributed.ReduceOp.MAX)
         torch.distributed.all_reduce(mean_loss)

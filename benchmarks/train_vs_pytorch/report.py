@@ -96,7 +96,7 @@ compile cache {cache}. Medians of {args.rounds} rounds of {args.steps} steps (th
 left out), alternating in one run. Ratio: trireme / peer, with the target where there is one; in rows of several
 variants, that of trireme's fastest layout, and the target stands beside the fastest peer. The global batch is
 sequences per rank times ranks in every row; under tensor, pipeline and context parallelism all ranks work on all of it.
-expert: 8 experts as wide as the ffn, two a token, no auxiliary loss; transformers: its Mixtral as it comes.
+expert: the loss of step 5 is compared; 8 experts as wide as the ffn, two a token, no auxiliary loss; transformers: its Mixtral as it comes.
 pipelining-2: microbatches of 2 sequences. ring-…: how keys and values travel; on CPU with the adaptation that
 context_peer.py describes.
 Start: from the launcher to the end of the first step. Peak memory: resident, of the largest rank.

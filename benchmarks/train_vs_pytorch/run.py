@@ -97,7 +97,7 @@ def entries(row, batch, ranks, medians):
 
 def compare(args, folder, ranks, batch, rows):
     """Medians over the rounds, by peer and by trireme's layout."""
-    start = make_start(args.trireme, folder, batch * ranks, rows[0].model)
+    start = make_start(args.trireme, folder, batch * ranks, args.steps, rows[0].model)
     results, failed = measure(args, start, ranks, batch, rows)
     losses = check_losses(results, failed, rows)
     medians = {name: {metric: statistics.median(result[metric] for result in results[name])

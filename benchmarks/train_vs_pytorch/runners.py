@@ -22,6 +22,7 @@ METRICS = {"tokens_per_second": "tokens/s", "peak_rss_bytes": "peak memory",
            "seconds_to_first_step": "start"}
 # trireme's exit code for what the user can fix: here a layout that this version does not have.
 REFUSED = 2
+SPARSE_STEP = 4
 
 
 class RunError(Exception):
@@ -92,7 +93,8 @@ def run_peer(args, start, ranks, batch, threads, peer):
         folder = Path(name)
         command = [peer_python(args, peer), str(HERE / "pytorch_train.py"), f"--peer={peer}",
                    f"--batch={batch}", f"--steps={args.steps}", f"--warmup={args.warmup}",
-                   f"--threads={threads}", f"--data={start.data}", f"--weights={start.weights}"]
+                   f"--threads={threads}", f"--data={start.data}", f"--weights={start.weights}",
+                   f"--compared-step={start.compared_step}"]
         logs = [folder / f"{rank}.log" for rank in range(ranks)]
         common = peer_environment(args, peer, ranks, threads, folder)
         processes = []
@@ -148,9 +150,12 @@ class Start:
     data: Path  # prefix of the tokens of one step: every step reads all of them, in whichever order
     weights: Path  # of trireme's checkpoint, a .safetensors
     model: tuple[str, ...] = ()  # options of trireme's model
+    # The step whose loss all must agree on; -1: the last. A router's choice turns over at a rounding, and the
+    # losses of a sparse model then part.
+    compared_step: int = -1
 
 
-def make_start(trireme, folder, sequences, model=()):
+def make_start(trireme, folder, sequences, steps, model=()):
     """Random bytes for a step of `sequences` sequences, and the weights that trireme draws."""
     folder.mkdir()
     text, data = folder / "text", folder / "tokens"
@@ -160,7 +165,8 @@ def make_start(trireme, folder, sequences, model=()):
     (folder / "start.toml").write_text(config_text(1, data, 1, 1, str(folder / "run")))
     checked([trireme, "train", folder / "start.toml", "--optimizer.learning_rate=0", "--checkpoint.interval=1",
              *model])
-    return Start(data, folder / "run/checkpoints/step-000001/rank-000-of-001.safetensors", tuple(model))
+    return Start(data, folder / "run/checkpoints/step-000001/rank-000-of-001.safetensors", tuple(model),
+                 min(SPARSE_STEP, steps - 1) if model else -1)
 
 
 def checked(command):
@@ -174,6 +180,7 @@ class Job:
 
     def __init__(self, args, start, ranks, batch, threads, options, folder):
         self.args, self.tokens_per_step, self.first = args, batch * ranks * 256, None
+        self.compared_step = start.compared_step
         self.metrics = folder / "run" / "metrics.jsonl"
         self.log = folder / "log"
         folder.mkdir()
@@ -198,7 +205,7 @@ class Job:
         seconds = statistics.median(step["step_seconds"] for step in steps[self.args.warmup:])
         return {"tokens_per_second": self.tokens_per_step / seconds,
                 "peak_rss_bytes": max(step["peak_rss_bytes"] for step in steps),
-                "seconds_to_first_step": self.first, "last_loss": steps[-1]["loss"]}
+                "seconds_to_first_step": self.first, "last_loss": steps[self.compared_step]["loss"]}
 
 
 def run_trireme(args, start, ranks, batch, threads, options=(), copies=1):
