@@ -3,6 +3,8 @@ import json
 import math
 import unittest
 
+from safetensors.torch import load_file
+
 from program import ProgramTest
 
 SPARSE = ["--model.family=mixtral", "--model.experts=5", "--model.expert_width=24", "--model.shared_experts=1",
@@ -13,6 +15,7 @@ LAYOUTS = {
     "replicas, zero 3": (4, [*EXPERT, "--parallel.zero=3"]),
     "four": (4, ["--parallel.expert=4", "--parallel.zero=1"]),
     "tensor": (4, [*EXPERT, "--parallel.tensor=2", "--parallel.sequence_parallel=true"]),
+    "chunks": (2, [*EXPERT, "--parallel.expert_chunk=10", "--train.recompute=full"]),
     "pipeline": (4, [*EXPERT, "--parallel.pipeline=2", "--parallel.schedule=zero-bubble"]),
     "over a context axis": (4, ["--parallel.expert=4", "--parallel.context=2", "--parallel.zero=2"]),
 }
@@ -57,6 +60,21 @@ class Experts(ProgramTest):
         for i, (ranks, overrides) in enumerate(layouts):
             self.train("parts", ranks, *common, *overrides, steps=4 * (i + 1))
         self.assert_close(whole, self.curve("parts"))
+
+    def test_a_checkpoint_has_every_ranks_experts(self):
+        # KempnerForge#202: it had those of one rank, under the names of all.
+        weights = []
+        for run, ranks, overrides in (("one", 1, []), ("four", 4, ["--parallel.expert=4"])):
+            self.train(run, ranks, "--train.precision=fp64", "--model.shared_experts=0", *overrides, steps=3)
+            self.succeed("checkpoint", "export", run, "--output", f"{run}-hf")
+            weights.append(load_file(self.folder / f"{run}-hf/model.safetensors"))
+        experts = {name: tensor for name, tensor in weights[0].items() if ".experts." in name}
+        self.assertEqual(len(experts), 2 * 5 * 3)
+        for name, expected in experts.items():
+            self.assertLess((weights[1][name] - expected).abs().max().item(), 1e-10, name)
+            other = name.replace(".experts.4.", ".experts.0.")
+            if other != name:
+                self.assertGreater((weights[1][other] - expected).abs().max().item(), 1e-3, name)
 
     def test_text_comes_out_of_a_checkpoint_of_any_layout(self):
         texts = []
@@ -145,6 +163,7 @@ class Experts(ProgramTest):
                  [*SPARSE, "--parallel.expert=6", "--train.uneven_batches=true"]),
                 (["parallel.expert is 3", "divisor of the 4 ranks"], 4, [*SPARSE, "--parallel.expert=3"]),
                 (["parallel.expert is 2", "model.experts 0"], 2, EXPERT),
+                (["parallel.expert_chunk is 8", "model.experts 0"], 1, ["--parallel.expert_chunk=8"]),
                 (["model.experts_per_token is 6", "model.experts 5"], 1, [*SPARSE, "--model.experts_per_token=6"]),
                 (["model.expert_groups = 2", "divide"], 1, [*SPARSE, "--model.expert_groups=2"]),
                 (["model.capacity_factor is 0.01", "at least 1"], 1, [*SPARSE, "--model.capacity_factor=0.01"]),

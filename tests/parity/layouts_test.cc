@@ -4,185 +4,15 @@
 //   TRIREME_LAYOUT_SEED=217 parity_test --gtest_filter='RandomLayout.*'
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <mutex>
+#include <cstdlib>
 #include <random>
-#include <span>
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "tests/harness/one_thread.h"
-#include "tests/harness/ranks.h"
-#include "tests/harness/tensors.h"
-#include "tests/parity/gradient_scale.h"
-#include "tests/parity/step_batches.h"
-#include "tests/train/language_config.h"
-#include "trireme/base/error.h"
-#include "trireme/model/experts/routing_counts.h"
-#include "trireme/model/model.h"
-#include "trireme/train/numerics/gradient_norm.h"
-#include "trireme/train/parallel/layout.h"
-#include "trireme/train/parallel/overlap_choice.h"
-#include "trireme/train/parallel/parallel_model.h"
+#include "tests/parity/layout_step.h"
 
 namespace trireme::train {
 namespace {
-
-// What a step computed, over all ranks.
-struct Outcome {
-  double loss = 0;
-  double norm = 0;
-  double evaluated = 0;
-  std::map<std::string, at::Tensor> gradients;  // whole
-  std::vector<double> counts;                   // of the routers
-};
-
-at::Tensor view_box(const at::Tensor& whole, const mesh::Box& box) {
-  at::Tensor view = whole;
-  for (size_t d = 0; d < box.size.size(); ++d)
-    view = view.narrow(static_cast<int64_t>(d), box.offset[d], box.size[d]);
-  return view;
-}
-
-// Puts each rank's parts into whole gradients; what several ranks hold must be the same bits.
-void collect(const ParallelModel& model, std::map<std::string, at::Tensor>& gradients,
-             std::map<std::string, at::Tensor>& seen) {
-  for (const parallel::Shard& shard : model.shards()) {
-    at::Tensor& whole = gradients[shard.name];
-    at::Tensor& known = seen[shard.name];
-    if (!whole.defined()) {
-      whole = at::zeros(shard.layout.whole_shape(), shard.gradient.options());
-      known = at::zeros(shard.layout.whole_shape(), at::kBool);
-    }
-    const mesh::Box box = shard.layout.whole_box(shard.rank);
-    const at::Tensor mine = view_box(whole, box), mine_known = view_box(known, box);
-    const at::Tensor differs = mine.ne(shard.gradient).logical_and(mine_known);
-    EXPECT_FALSE(differs.any().item<bool>()) << "replicas of " << shard.name << " differ";
-    mine.copy_(shard.gradient);
-    mine_known.fill_(true);
-  }
-}
-
-Outcome run(RunConfig config, int num_ranks) {
-  resolve(config, num_ranks);
-  check_layout(config);
-  Outcome outcome;
-  std::map<std::string, at::Tensor> seen;
-  std::mutex mutex;
-  harness::run_ranks(num_ranks, [&](comm::Communicator& world) {
-    const mesh::DeviceMesh mesh(world, mesh_axes(config.parallel));
-    OverlapChoice overlap(config.parallel.async_tensor, world,
-                          HiddenCommunication(nullptr, "tensor", mesh.size("tensor")));
-    ParallelModel model(config, mesh, nullptr, overlap.flag());
-    const int64_t data_rank =
-        mesh.coordinate("data") * mesh.size("shard") + mesh.coordinate("shard");
-    const auto batches = batches_of(config, data_rank);
-    const double evaluated = model.sum_over_batches(model.evaluate(batches));
-    // What routers learn of a step changes the next one.
-    if (config.task->num_counts() > 0) {
-      model.begin_step(batches);
-      model.forward_backward(batches, 1.0);
-      model.use_counts(model.sum_counts());
-      model.end_step();
-    }
-    const int64_t count = model.begin_step(batches);
-    const auto losses = model.forward_backward(batches, 1.0);
-    const double loss = model.sum_over_batches(losses) / static_cast<double>(count);
-    const double norm = gradient_norm(model.gradient_squares());
-    const std::vector<double> counts = model.sum_counts();
-    const std::lock_guard lock(mutex);
-    outcome.loss = loss;
-    outcome.norm = norm;
-    outcome.counts = counts;
-    outcome.evaluated = evaluated / static_cast<double>(count);
-    collect(model, outcome.gradients, seen);
-  });
-  for (const auto& [name, known] : seen) {
-    EXPECT_TRUE(known.all().item<bool>()) << "no rank has all of " << name;
-  }
-  return outcome;
-}
-
-RunConfig config_of(const std::vector<Override>& overrides) {
-  RunConfig config = parse_config(R"(
-[model]
-layers = 4
-width = 24
-heads = 6
-kv_heads = 2
-ffn_width = 25
-sequence_length = 13
-vocab_size = 37
-[train]
-global_batch = 8
-micro_batch = 1
-precision = "fp64"
-)",
-                                  "layouts_test", overrides);
-  return config;
-}
-
-// The same step on one rank.
-RunConfig on_one_rank(RunConfig config) {
-  config.parallel = {};
-  config.train.recompute = model::Recompute::kNone;
-  return config;
-}
-
-void expect_close(const Outcome& actual, const Outcome& expected, double relative) {
-  EXPECT_NEAR(actual.loss, expected.loss, relative * std::abs(expected.loss));
-  EXPECT_NEAR(actual.evaluated, expected.evaluated, relative * std::abs(expected.evaluated));
-  EXPECT_NEAR(actual.norm, expected.norm, relative * expected.norm);
-  ASSERT_EQ(actual.gradients.size(), expected.gradients.size());
-  const auto gradient_of = [&](const std::string& name) { return expected.gradients.at(name); };
-  for (const auto& [name, gradient] : expected.gradients) {
-    const double bound = relative * gradient_scale(name, gradient_of);
-    harness::assert_close(actual.gradients.at(name), gradient, 0, bound, name);
-  }
-}
-
-void expect_same_bits(const Outcome& actual, const Outcome& expected) {
-  EXPECT_EQ(actual.loss, expected.loss);
-  EXPECT_EQ(actual.norm, expected.norm);
-  for (const auto& [name, gradient] : expected.gradients) {
-    harness::assert_same_bits(actual.gradients.at(name), gradient, name);
-  }
-}
-
-std::string describe(const std::vector<Override>& overrides) {
-  std::string text;
-  for (const auto& [key, value] : overrides) text += key + "=" + value + " ";
-  return text;
-}
-
-class LayoutsTest : public ::testing::Test {
- protected:
-  void check(const std::vector<Override>& overrides, int num_ranks, double relative = 1e-10) {
-    SCOPED_TRACE(concat(num_ranks, " ranks: ", describe(overrides)));
-    const RunConfig config = config_of(overrides);
-    const Outcome actual = run(config, num_ranks), expected = run(on_one_rank(config), 1);
-    expect_close(actual, expected, relative);
-    // fp64's roundings change no routing: tokens of every expert and dropped ones are the same
-    // numbers.
-    if (config.train.precision != at::kDouble || expected.counts.empty()) return;
-    const int64_t E = model_of(config).sparse.experts;
-    for (int64_t block = 0; block < model::num_sparse_blocks(model_of(config)); ++block) {
-      const auto row = [&](const Outcome& outcome) {
-        return model::row_of_block(std::span<const double>(outcome.counts), block, E);
-      };
-      for (size_t i = 0; i < row(expected).size(); ++i) {
-        const bool is_whole = i < static_cast<size_t>(E) + 2;
-        EXPECT_NEAR(row(actual)[i], row(expected)[i],
-                    is_whole ? 0 : relative * std::abs(row(expected)[i]))
-            << "count " << i << " of sparse block " << block;
-      }
-    }
-  }
-
- private:
-  harness::OneThread one_thread_;
-};
 
 // A gradient is at the end of about 12 products and norms a layer, forward and backward, each a sum
 // of up to n terms taken in another order: sqrt(n) roundings of 2^-24 each, times 8.
@@ -428,6 +258,7 @@ std::pair<std::vector<Override>, int> random_layout(int seed) {
       set("model.router_jitter", one_of({"0", "0.1"}));
       set("model.capacity_factor", one_of({"0", "1.2", "2"}));
       set("model.drop_by", one_of({"position", "probability"}));
+      set("parallel.expert_chunk", one_of({"0", "0", "4", "100"}));
       set("model.router_z_loss", one_of({"0", "0.1"}));
     }
   }

@@ -1,8 +1,11 @@
 #include "trireme/model/experts/expert_feed_forward.h"
 
+#include <atomic>
+
 #include <gtest/gtest.h>
 
 #include "tests/harness/gradients.h"
+#include "tests/harness/live_bytes.h"
 #include "tests/harness/ranks.h"
 #include "tests/parallel/tensor/whole_and_part.h"
 #include "trireme/model/layers/recompute.h"
@@ -202,6 +205,74 @@ TEST(ExpertFeedForward, ATokensBitsDoNotDependOnTheOthers) {
                        all.narrow(1, 40 - tokens, tokens).contiguous(), "tokens");
     }
   }
+}
+
+// In chunks of any size, over ranks with different numbers of tokens, as all at once.
+TEST(ExpertFeedForward, ChunksChangeNoResultAndNoGradient) {
+  const ModelConfig config = some_config();
+  const std::map<std::string, at::Tensor> weights = some_weights(config);
+  for (const int world : {1, 2, 3}) {
+    for (const int64_t chunk : {1, 3, 4, 100}) {
+      SCOPED_TRACE(std::to_string(world) + " ranks, chunks of " + std::to_string(chunk));
+      run_ranks(world, [&](comm::Communicator& group) {
+        const parallel::ExpertAxis axis{.group = &group};
+        const int64_t B = group.rank();  // rank 0 has no token
+        const at::Tensor x = values({B, kLength, kD}, 0.37, group.rank() + 1);
+        const auto gradients = [&](int64_t chunk_tokens) {
+          parallel::ExpertAxis own = axis;
+          own.chunk_tokens = chunk_tokens;
+          ExpertFeedForward module(config, {.expert = own}, at::kDouble, 0);
+          const at::NoGradGuard no_grad;
+          for (auto& item : module.named_parameters()) {
+            const mesh::Range part = axis.experts_of(5, axis.rank());
+            const at::Tensor& whole = weights.at(item.key());
+            item.value().copy_(
+                item.key() == "gate.weight" ? whole : whole.narrow(0, part.offset, part.size));
+          }
+          const at::AutoGradMode records(true);
+          const at::Tensor leaf = x.clone().requires_grad_();
+          const TokenBatch batch{.B = B, .T = kLength, .training = kTraining};
+          const at::Tensor y = module.forward(leaf, at::zeros_like(leaf), batch);
+          (y * values(y.sizes(), 0.7)).sum().backward();
+          std::vector<at::Tensor> results{y.detach(), leaf.grad()};
+          for (const auto& item : module.named_parameters()) {
+            results.push_back(item.value().grad());
+          }
+          return results;
+        };
+        const auto expected = gradients(0), actual = gradients(chunk);
+        for (size_t i = 0; i < expected.size(); ++i) {
+          assert_close(actual[i], expected[i], kFp64, kFp64, "result " + std::to_string(i));
+        }
+      });
+    }
+  }
+}
+
+// All tokens go to two experts of one rank (megablocks#154). What grows with the tokens is what
+// every rank has of its own, a few copies of x and of its results, and not the experts' rows.
+TEST(ExpertFeedForward, ChunksBoundTheMemoryUnderAnySkew) {
+  constexpr int64_t kHidden = 300, kFew = 64, kMany = 512;
+  const ModelConfig config{.width = kD,
+                           .sequence_length = kMany,
+                           .sparse = {.experts = 4, .expert_width = kHidden, .balance_loss = 0}};
+  const auto peak_of = [&](int64_t tokens, int64_t chunk) {
+    std::atomic<int64_t> peak = 0;
+    run_ranks(2, [&](comm::Communicator& group) {
+      ExpertFeedForward module(config, {.expert = {.group = &group, .chunk_tokens = chunk}},
+                               at::kFloat, 0);  // the router's zeros: ties go to experts 0 and 1
+      const at::Tensor x = values({1, tokens, kD}, 0.37, 1, at::kFloat).requires_grad_();
+      const auto live = std::make_shared<LiveBytes>();
+      const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
+      const TokenBatch batch{.B = 1, .T = tokens, .training = kTraining};
+      module.forward(x, x.detach(), batch).sum().backward();
+      if (group.rank() == 0) peak = live->peak();
+    });
+    return peak.load();
+  };
+  constexpr int64_t kMore = kMany - kFew, kRows = 2 * 2 * kMore, kItem = 4;
+  EXPECT_GT(peak_of(kMany, 0) - peak_of(kFew, 0), kRows * 3 * kHidden * kItem);
+  EXPECT_LT(peak_of(kMany, 32) - peak_of(kFew, 32), 40 * kMore * kD * kItem + 60 * kMore * 8);
 }
 
 TEST(ExpertFeedForward, NoTokens) {

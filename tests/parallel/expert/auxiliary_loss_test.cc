@@ -48,6 +48,14 @@ TEST(BalanceLoss, IsTheSumOverSequencesOfTheirFormula) {
   }
 }
 
+// Megatron-LM#1545: added to the sum, 1e-20 let a sigmoid router lower the loss by tiny scores.
+TEST(BalanceLoss, TinyScoresDoNotLowerIt) {
+  const at::Tensor scores = values({2, 9, 4}, 0.7).exp(), tokens = values({2, 4}, 1.9, 5).abs();
+  const double expected = balance_loss(scores, tokens, 9, 2).item<double>();
+  ASSERT_NEAR(balance_loss(scores * 1e-30, tokens, 9, 2).item<double>(), expected, 1e-12);
+  ASSERT_EQ(balance_loss(scores * 0, tokens, 9, 2).item<double>(), 0);
+}
+
 TEST(BalanceLoss, IsOneForASequenceThatIsSpreadEvenly) {
   const at::Tensor scores = at::full({1, 4, 4}, 0.25, at::kDouble);
   const at::Tensor tokens = at::full({1, 4}, 2, at::kDouble);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
@@ -14,6 +15,7 @@
 #include "trireme/model/family/plan.h"
 #include "trireme/model/layers/dropout.h"
 #include "trireme/model/layers/feed_forward.h"
+#include "trireme/parallel/expert/grouped_linear.h"
 
 namespace trireme::model::inline internal {
 
@@ -38,8 +40,8 @@ class ExpertFeedForward : public torch::nn::Module {
   // Adds to the residual stream, after dropout, the sum over a token's experts of weight *
   // expert(x) in the router's order, and the shared experts' result.
   // Shapes:     x, residual [B, T, D], or their rows as the tensor axis holds them -> the same
-  // Comm:       that of open_branch(), close_branch(), Router and RowExchange; with shared experts
-  //             also that of a FeedForward
+  // Comm:       that of open_branch(), close_branch(), Router and RowExchange; in chunks RowExchange's
+  //             forward once more in backward; with shared experts also that of a FeedForward
   // Collective: every rank of the tensor and expert axes
   at::Tensor forward(const at::Tensor& x, const at::Tensor& residual, const TokenBatch& batch);
 
@@ -51,6 +53,14 @@ class ExpertFeedForward : public torch::nn::Module {
   void set_dropout(double probability, const std::string& place);
 
  private:
+  // The experts' results for some tokens, added with their weights.
+  // in: x_SD, weights_SK, gate_proj, up_proj, down_proj
+  at::Tensor run_experts(const std::vector<at::Tensor>& in, const at::Tensor& experts_SK,
+                         const parallel::DeferGradient& defer) const;
+  // The same for all tokens, ExpertAxis::chunk_tokens at a time. An expert's rank holds at most
+  // p * chunk * k rows of them at once, whichever experts they go to.
+  at::Tensor run_in_chunks(const at::Tensor& x_SD, const ChosenExperts& choice) const;
+
   parallel::TensorAxis axis_;
   parallel::ExpertAxis expert_axis_;
   int64_t num_experts_;

@@ -144,9 +144,8 @@ void Router::count(const Routing& routing, const at::Tensor& kept_SK,
                    const at::Tensor& balance_loss, const at::Tensor& z_loss) {
   const at::NoGradGuard no_grad;
   const int64_t E = config_.experts;
-  constexpr double kTiny = 1e-20;  // all sigmoids of a token may be zero
   const at::Tensor& scores_SE = routing.scores_SE;
-  const at::Tensor shares_SE = scores_SE / (scores_SE.sum(1, /*keepdim=*/true) + kTiny);
+  const at::Tensor shares_SE = parallel::shares_of(scores_SE);
   const auto options = scores_SE.options().dtype(at::kDouble);
   const auto number = [&](const at::Tensor& value) {
     return value.defined() ? value.detach().to(at::kDouble).view({1}) : at::zeros({1}, options);

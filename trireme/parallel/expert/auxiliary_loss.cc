@@ -1,5 +1,7 @@
 #include "trireme/parallel/expert/auxiliary_loss.h"
 
+#include <limits>
+
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -35,10 +37,14 @@ at::Tensor with_loss(const at::Tensor& x, const at::Tensor& loss, double scale) 
   return WithLossFunction::apply(x, loss, scale);
 }
 
+at::Tensor shares_of(const at::Tensor& scores) {
+  constexpr double kTiny = std::numeric_limits<float>::min();  // all sigmoids may be zero
+  return scores / scores.sum(-1, /*keepdim=*/true).clamp_min(kTiny);
+}
+
 at::Tensor balance_loss(const at::Tensor& scores_BtE, const at::Tensor& tokens_BE, int64_t T,
                         int64_t experts_per_token) {
-  constexpr double kTiny = 1e-20;  // all sigmoids of a token may be zero
-  const at::Tensor shares_BtE = scores_BtE / (scores_BtE.sum(-1, /*keepdim=*/true) + kTiny);
+  const at::Tensor shares_BtE = shares_of(scores_BtE);
   const double factor = static_cast<double>(scores_BtE.size(2)) /
                         static_cast<double>(experts_per_token * T) / static_cast<double>(T);
   return (tokens_BE * shares_BtE.sum(1)).sum() * factor;

@@ -9,10 +9,16 @@ namespace trireme::parallel {
 // joins whatever loss x leads to, without being passed on to it.
 at::Tensor with_loss(const at::Tensor& x, const at::Tensor& loss, double scale);
 
+// Each token's scores divided by their sum; zeros when all are zero.
+// Shapes: scores [..., E] -> [..., E]
+at::Tensor shares_of(const at::Tensor& scores);
+
 // How unevenly each sequence uses its experts, summed over the sequences:
 //   E / (k T) * sum over e of tokens_e * (mean over t of share_te),
 // where share is a token's score divided by the sum of its scores. It is 1 for a sequence whose
-// tokens are spread evenly and at most E / k. Gradients flow through the shares.
+// tokens are spread evenly and at most E / k. Gradients flow through the shares. A router cannot
+// lower it by making all of a token's scores tiny (Megatron-LM#1545): only a score of zero has no
+// share.
 // Shapes: scores_BtE [B, t, E], this rank's tokens of each sequence; tokens_BE [B, E], how many
 //         tokens of the whole sequence go to each expert; T tokens in a sequence -> scalar, the
 //         part of this rank's tokens

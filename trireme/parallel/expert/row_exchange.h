@@ -20,6 +20,9 @@ struct ExpertAxis {
   comm::Communicator* group = nullptr;  // null: only this rank
   // Adds up how long this rank waits for others; null: not measured.
   std::shared_ptr<std::chrono::nanoseconds> waiting{};
+  // How many of its tokens a rank sends to experts at once. Their ranks then keep nothing of them,
+  // and backward sends them once more. 0: all at once, and what backward needs is kept.
+  int64_t chunk_tokens = 0;
 
   int size() const { return group == nullptr ? 1 : group->size(); }
   int rank() const { return group == nullptr ? 0 : group->rank(); }

@@ -105,8 +105,9 @@ Kept count_kept(const train::RunConfig& config, const LanguageConfig& own) {
   const auto k = static_cast<double>(model.sparse.experts_per_token);
   const auto hidden = static_cast<double>(model.expert_width()),
              shared = static_cast<double>(model.shared_width());
-  const double experts = branch * (k * hidden + shared);
-  const double copies = again.feed_forward ? 0 : 2 * k * D;
+  const bool keeps_rows = config.parallel.expert_chunk == 0 && !again.feed_forward;
+  const double experts = branch * (keeps_rows ? k * hidden + shared : shared);
+  const double copies = keeps_rows ? 2 * k * D : 0;
   // Recomputation starts from the residual, which a composed norm does not keep.
   const int residuals = of_family.composes_norms ? again.attention + again.feed_forward : 0;
   // Two norms' in and out, and what is computed between them.

@@ -104,6 +104,9 @@ class LanguageTask : public train::Task {
                   config.parallel.expert,
                   " and model.experts 0, so that there are none to share out; set parallel.expert "
                   "to 1");
+    TRIREME_CHECK(config.parallel.expert_chunk == 0 || experts > 0, "parallel.expert_chunk is ",
+                  config.parallel.expert_chunk,
+                  " and model.experts 0, so that no token goes to experts; set it to 0");
     TRIREME_CHECK(config.parallel.expert == 1 || config.parallel.expert <= experts,
                   "parallel.expert is ", config.parallel.expert, " and model.experts ", experts,
                   ", so that a rank would have none; set parallel.expert to at most ", experts);

@@ -60,6 +60,10 @@ struct ParallelConfig {
               parallel::kContextForms)
   TRIREME_KEY(int64_t, expert, 1, kMayChange,
               "ranks, of data and context, that share out the experts", Range{1, kMaxRanks})
+  TRIREME_KEY(int64_t, expert_chunk, 0, kMayChange,
+              "tokens that a rank sends to experts at once, which keep nothing of them and compute "
+              "them again in backward; 0 = all at once",
+              Range{0, kMaxBatch* kMaxSequence})
   TRIREME_KEY(std::string, transport, "auto", kMayChange,
               "how ranks communicate (mpi: started by mpirun)", train_transports)
   TRIREME_KEY(int64_t, timeout_seconds, 300, kMayChange,

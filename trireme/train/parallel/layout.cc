@@ -125,7 +125,8 @@ model::ModelAxes model_axes(const RunConfig& config, const mesh::DeviceMesh& mes
           .context = mesh.size("context") > 1 ? &mesh.group("context") : nullptr,
           .context_form = config.parallel.context_form,
           .ring = {.overlap = config.train.overlap, .symmetric = config.train.symmetric_memory},
-          .batch = {.group = batch_group_of(config, mesh)}};
+          .batch = {.group = batch_group_of(config, mesh)},
+          .expert = {.chunk_tokens = config.parallel.expert_chunk}};
 }
 
 model::ModelPart PipelineLayout::part(int stage) const {

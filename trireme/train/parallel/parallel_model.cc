@@ -120,7 +120,8 @@ ParallelModel::ParallelModel(const RunConfig& config, const mesh::DeviceMesh& me
   axes.tensor.waiting = tensor_waiting_;
   axes.ring.waiting = context_waiting_;
   axes.batch.waiting = batch_waiting_;
-  if (expert_mesh_) axes.expert = {&expert_mesh_->group("expert"), expert_waiting_};
+  if (expert_mesh_) axes.expert.group = &expert_mesh_->group("expert");
+  axes.expert.waiting = expert_waiting_;
   for (int stage = 0; stage < layout_.num_stages(); ++stage) {
     if (layout_.rank_of_stage[static_cast<size_t>(stage)] != mesh_.coordinate("pipeline")) continue;
     add_stage(stage, axes, hook);
