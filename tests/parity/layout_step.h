@@ -1,5 +1,5 @@
-// One step of a layout, to compare with that of one rank with the same weights: loss, gradient norm,
-// every gradient, and what routers counted. Ranks are threads.
+// One step of a layout, to compare with that of one rank with the same weights: loss, gradient
+// norm, every gradient, and what routers counted. Ranks are threads.
 #pragma once
 
 #include <cmath>

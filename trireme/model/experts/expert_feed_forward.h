@@ -40,8 +40,9 @@ class ExpertFeedForward : public torch::nn::Module {
   // Adds to the residual stream, after dropout, the sum over a token's experts of weight *
   // expert(x) in the router's order, and the shared experts' result.
   // Shapes:     x, residual [B, T, D], or their rows as the tensor axis holds them -> the same
-  // Comm:       that of open_branch(), close_branch(), Router and RowExchange; in chunks RowExchange's
-  //             forward once more in backward; with shared experts also that of a FeedForward
+  // Comm:       that of open_branch(), close_branch(), Router and RowExchange; in chunks
+  //             RowExchange's forward once more in backward; with shared experts also that of a
+  //             FeedForward
   // Collective: every rank of the tensor and expert axes
   at::Tensor forward(const at::Tensor& x, const at::Tensor& residual, const TokenBatch& batch);
 

@@ -11,6 +11,7 @@
 #include <ATen/Parallel.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/machine/multiversion.h"
 #include "trireme/parallel/data/partition.h"
 #include "trireme/train/numerics/loss_sum.h"
 
@@ -21,7 +22,7 @@ constexpr int64_t kLanes = 16;  // independent sums per grain, for vectorisation
 constexpr int64_t kGrainsPerTask = 64;
 
 template <typename Scalar>
-double sum_of_squares(const Scalar* data, int64_t count) {
+TRIREME_INLINE double sum_lanes(const Scalar* data, int64_t count) {
   double lanes[kLanes] = {};
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
@@ -38,6 +39,16 @@ double sum_of_squares(const Scalar* data, int64_t count) {
   for (double lane : lanes) sum += lane;
   return sum;
 }
+
+// Each lane adds the same numbers in the same order, whatever the width of the vectors.
+TRIREME_MULTIVERSION double sum_of_squares(const float* data, int64_t count) {
+  return sum_lanes(data, count);
+}
+TRIREME_MULTIVERSION double sum_of_squares(const double* data, int64_t count) {
+  return sum_lanes(data, count);
+}
+double sum_of_squares(const at::Half* data, int64_t count) { return sum_lanes(data, count); }
+double sum_of_squares(const at::BFloat16* data, int64_t count) { return sum_lanes(data, count); }
 
 // The number of grains in the box of `rank` in the layout.
 int64_t num_grains(const mesh::Layout& layout, int rank) {
