@@ -1,5 +1,9 @@
 #include "trireme/parallel/expert/row_exchange.h"
 
+#include <algorithm>
+#include <mutex>
+#include <string>
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -40,6 +44,12 @@ at::Tensor rows_of(int rank, const std::vector<int64_t>& counts) {
   return at::tensor(values, at::kDouble).view({-1, kWidth});
 }
 
+// At once, or in two parts.
+at::Tensor to_experts(const RowExchange& exchange, const at::Tensor& rows, bool in_parts) {
+  return in_parts ? exchange.finish_to_experts(exchange.start_to_experts(rows))
+                  : exchange.to_experts(rows);
+}
+
 TEST(RowExchange, BringsEachExpertItsRowsInTheOrderOfRanksAndBack) {
   Draw draw(1);
   for (const int world : {1, 2, 3, 4, 5}) {
@@ -64,7 +74,7 @@ TEST(RowExchange, BringsEachExpertItsRowsInTheOrderOfRanksAndBack) {
           EXPECT_EQ(exchange.counts()[static_cast<size_t>(e - own.offset)], of_expert);
         }
         const at::Tensor rows = rows_of(group.rank(), mine).requires_grad_();
-        const at::Tensor there = exchange.to_experts(rows);
+        const at::Tensor there = to_experts(exchange, rows, round % 2 == 0);
         assert_same_bits(there.detach(), at::tensor(expected, at::kDouble).view({-1, kWidth}),
                          "rows of my experts");
         // Each expert multiplies by its number: the gradient comes back to where the row was.
@@ -78,6 +88,33 @@ TEST(RowExchange, BringsEachExpertItsRowsInTheOrderOfRanksAndBack) {
       });
     }
   }
+}
+
+// What is computed while rows travel also runs in backward while their gradients do: between the
+// start of one and the end of the other.
+TEST(RowExchange, BackwardComputesWhileGradientsTravel) {
+  run_ranks(2, [&](comm::Communicator& group) {
+    std::vector<std::string> order;
+    std::mutex mutex;
+    const RowExchange exchange(std::vector<int64_t>(kExperts, 2), {.group = &group});
+    const at::Tensor x = values({2 * kExperts, kWidth}, 0.3).requires_grad_();
+    const auto tell = [&](const at::Tensor& y, const char* name) {
+      y.register_hook([&order, &mutex, name](const at::Tensor& grad) {
+        const std::lock_guard lock(mutex);
+        order.emplace_back(name);
+        return grad;
+      });
+      return y;
+    };
+    const at::Tensor rows = tell(x * 2, "rows");
+    const RowExchange::Arriving arriving = exchange.start_to_experts(rows);
+    const at::Tensor meanwhile = tell(tell(x * 3, "meanwhile") + 1, "after it");
+    const at::Tensor there = tell(exchange.finish_to_experts(arriving), "there");
+    (exchange.from_experts(there) + meanwhile).sum().backward();
+    EXPECT_EQ(order.back(), "rows");
+    EXPECT_LT(std::ranges::find(order, "there"), std::ranges::find(order, "meanwhile"));
+    assert_close(x.grad(), at::full(x.sizes(), 5, at::kDouble), 0, 0, "gradient");
+  });
 }
 
 TEST(RowExchange, SendsTheBytesItStates) {
@@ -99,12 +136,14 @@ TEST(RowExchange, SendsTheBytesItStates) {
       if (!is_own) away += mine[static_cast<size_t>(e)];
     }
     const at::Tensor rows = rows_of(group.rank(), mine).requires_grad_();
-    const at::Tensor there = exchange.to_experts(rows);
-    EXPECT_EQ(take_bytes(), away * kWidth * 8);
-    // The gradient of the rows that came goes back.
-    const int64_t came = there.size(0) - (rows.size(0) - away);
-    torch::autograd::grad({there.sum()}, {rows});
-    EXPECT_EQ(take_bytes(), came * kWidth * 8);
+    for (const bool in_parts : {false, true}) {
+      const at::Tensor there = to_experts(exchange, rows, in_parts);
+      EXPECT_EQ(take_bytes(), away * kWidth * 8);
+      // The gradient of the rows that came goes back.
+      const int64_t came = there.size(0) - (rows.size(0) - away);
+      torch::autograd::grad({there.sum()}, {rows});
+      EXPECT_EQ(take_bytes(), came * kWidth * 8);
+    }
   });
 }
 

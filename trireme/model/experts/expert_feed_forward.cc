@@ -41,12 +41,20 @@ void ExpertFeedForward::set_dropout(double probability, const std::string& place
 
 at::Tensor ExpertFeedForward::run_experts(const std::vector<at::Tensor>& in,
                                           const at::Tensor& experts_SK,
-                                          const parallel::DeferGradient& defer) const {
+                                          const parallel::DeferGradient& defer,
+                                          const std::function<void()>& meanwhile) const {
   const parallel::ExpertOrder order = parallel::order_by_expert(experts_SK, num_experts_);
   const parallel::RowExchange exchange(order.counts, expert_axis_);
+  at::Tensor rows = parallel::tokens_to_rows(in[0], order);
+  if (meanwhile) {
+    const parallel::RowExchange::Arriving arriving = exchange.start_to_experts(rows);
+    meanwhile();
+    rows = exchange.finish_to_experts(arriving);
+  } else {
+    rows = exchange.to_experts(rows);
+  }
   const std::vector<at::Tensor> gate_up =
-      parallel::grouped_linear(exchange.to_experts(parallel::tokens_to_rows(in[0], order)),
-                               {in[2], in[3]}, exchange.counts(), defer);
+      parallel::grouped_linear(rows, {in[2], in[3]}, exchange.counts(), defer);
   const at::Tensor results = parallel::grouped_linear(swiglu(gate_up[0], gate_up[1]), {in[4]},
                                                       exchange.counts(), defer)[0];
   return parallel::rows_to_tokens(exchange.from_experts(results), in[1], order);
@@ -66,7 +74,7 @@ at::Tensor ExpertFeedForward::run_in_chunks(const at::Tensor& x_SD,
     const at::Tensor experts_SK = choice.experts_SK.narrow(0, first, size);
     outputs.push_back(recompute(
         [this, experts_SK](const std::vector<at::Tensor>& in) {
-          return run_experts(in, experts_SK, {});
+          return run_experts(in, experts_SK, {}, {});
         },
         {x_SD.narrow(0, first, size), choice.weights_SK.narrow(0, first, size), experts->gate_proj,
          experts->up_proj, experts->down_proj}));
@@ -76,10 +84,13 @@ at::Tensor ExpertFeedForward::run_in_chunks(const at::Tensor& x_SD,
 
 at::Tensor ExpertFeedForward::forward(const at::Tensor& x, const at::Tensor& residual,
                                       const TokenBatch& batch) {
-  const at::Tensor sum = shared_experts ? shared_experts->forward(x, residual, batch) : residual;
+  at::Tensor sum = residual;
+  std::function<void()> run_shared;
+  if (shared_experts) run_shared = [&] { sum = shared_experts->forward(x, residual, batch); };
   const at::Tensor x_SD = parallel::open_branch(x, batch.B * batch.T, axis_);
   const ChosenExperts choice = gate->forward(x_SD, batch);
   if (expert_axis_.chunk_tokens > 0) {
+    if (run_shared) run_shared();
     const at::Tensor y_SD = run_in_chunks(x_SD, choice);
     return dropout.add(parallel::close_branch(y_SD, x.sizes(), axis_), sum, batch);
   }
@@ -92,7 +103,7 @@ at::Tensor ExpertFeedForward::forward(const at::Tensor& x, const at::Tensor& res
   }
   const at::Tensor y_SD = run_experts(
       {x_SD, choice.weights_SK, experts->gate_proj, experts->up_proj, experts->down_proj},
-      choice.experts_SK, defer);
+      choice.experts_SK, defer, run_shared);
   return dropout.add(parallel::close_branch(y_SD, x.sizes(), axis_), sum, batch);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -56,8 +57,10 @@ class ExpertFeedForward : public torch::nn::Module {
  private:
   // The experts' results for some tokens, added with their weights.
   // in: x_SD, weights_SK, gate_proj, up_proj, down_proj
+  // meanwhile: runs while the tokens travel; empty: nothing does
   at::Tensor run_experts(const std::vector<at::Tensor>& in, const at::Tensor& experts_SK,
-                         const parallel::DeferGradient& defer) const;
+                         const parallel::DeferGradient& defer,
+                         const std::function<void()>& meanwhile) const;
   // The same for all tokens, ExpertAxis::chunk_tokens at a time. An expert's rank holds at most
   // p * chunk * k rows of them at once, whichever experts they go to.
   at::Tensor run_in_chunks(const at::Tensor& x_SD, const ChosenExperts& choice) const;

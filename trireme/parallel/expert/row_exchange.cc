@@ -68,6 +68,79 @@ at::Tensor run_exchange(const at::Tensor& rows, const std::shared_ptr<const Plan
   return ExchangeFunction::apply(rows.contiguous(), call);
 }
 
+}  // namespace
+
+// Rows on their way in the background, in forward and then in backward.
+struct RowTransfer {
+  std::shared_ptr<const Plan> plan;
+  at::Tensor sent{};  // must live until they have arrived
+  at::Tensor arriving{};
+  comm::WorkPtr work{};
+
+  // `received[r]` rows of each rank r will come.
+  void start(const at::Tensor& rows, const std::vector<int64_t>& counts,
+             const std::vector<int64_t>& received) {
+    arriving = at::empty({sum_of(received), rows.size(1)}, rows.options());
+    sent = rows;
+    work = plan->axis.group->all_to_all(arriving.split_with_sizes(received),
+                                        rows.split_with_sizes(counts), {.background = true});
+  }
+  // Waits, and returns them.
+  at::Tensor finish() {
+    const auto start = std::chrono::steady_clock::now();
+    work->wait();
+    if (plan->axis.waiting) *plan->axis.waiting += std::chrono::steady_clock::now() - start;
+    work.reset();
+    sent.reset();
+    return std::exchange(arriving, {});
+  }
+};
+
+namespace {
+
+struct TransferHolder : torch::CustomClassHolder {
+  explicit TransferHolder(std::shared_ptr<RowTransfer> transfer) : transfer(std::move(transfer)) {}
+  std::shared_ptr<RowTransfer> transfer;
+};
+
+RowTransfer& transfer_of(AutogradContext* ctx) {
+  return *c10::static_intrusive_pointer_cast<TransferHolder>(
+              ctx->saved_data["transfer"].toCapsule())
+              ->transfer;
+}
+
+class StartFunction : public torch::autograd::Function<StartFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& rows,
+                            const c10::intrusive_ptr<TransferHolder>& holder) {
+    ctx->saved_data["transfer"] = c10::IValue::make_capsule(holder);
+    RowTransfer& transfer = *holder->transfer;
+    transfer.start(rows, transfer.plan->sent, transfer.plan->received);
+    return transfer.arriving.view_as(transfer.arriving);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list /*grads*/) {
+    return {transfer_of(ctx).finish(), at::Tensor()};
+  }
+};
+
+class FinishFunction : public torch::autograd::Function<FinishFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& /*arriving*/,
+                            const c10::intrusive_ptr<TransferHolder>& holder) {
+    ctx->saved_data["transfer"] = c10::IValue::make_capsule(holder);
+    return holder->transfer->finish().index_select(0, holder->transfer->plan->order);
+  }
+  // StartFunction's waits for what this one starts. What it is handed has the right shape and no
+  // memory.
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    RowTransfer& transfer = transfer_of(ctx);
+    const Plan& plan = *transfer.plan;
+    const at::Tensor& grad = grads[0];
+    transfer.start(grad.contiguous().index_select(0, plan.reverse), plan.received, plan.sent);
+    return {at::zeros({1, 1}, grad.options()).expand_as(grad), at::Tensor()};
+  }
+};
+
 // received[r][i]: rows of rank r for this rank's expert i. They arrive rank by rank, each rank's by
 // expert.
 void order_received(const std::vector<std::vector<int64_t>>& received, Plan& plan) {
@@ -132,6 +205,19 @@ RowExchange::RowExchange(std::span<const int64_t> counts, const ExpertAxis& axis
 
 at::Tensor RowExchange::to_experts(const at::Tensor& rows_RD) const {
   return plan_->axis.size() == 1 ? rows_RD : run_exchange(rows_RD, plan_, /*to_experts=*/true);
+}
+
+RowExchange::Arriving RowExchange::start_to_experts(const at::Tensor& rows_RD) const {
+  if (plan_->axis.size() == 1) return {rows_RD, nullptr};
+  auto transfer = std::make_shared<RowTransfer>(RowTransfer{plan_});
+  return {StartFunction::apply(rows_RD.contiguous(), c10::make_intrusive<TransferHolder>(transfer)),
+          transfer};
+}
+
+at::Tensor RowExchange::finish_to_experts(const Arriving& arriving) const {
+  if (!arriving.transfer) return arriving.rows;
+  return FinishFunction::apply(arriving.rows,
+                               c10::make_intrusive<TransferHolder>(arriving.transfer));
 }
 
 at::Tensor RowExchange::from_experts(const at::Tensor& rows) const {

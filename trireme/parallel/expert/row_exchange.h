@@ -31,6 +31,8 @@ struct ExpertAxis {
   }
 };
 
+struct RowTransfer;
+
 // The traffic of one forward and its backward. On one rank nothing moves.
 class RowExchange {
  public:
@@ -46,6 +48,14 @@ class RowExchange {
   // Shapes: rows_RD [R, D], by expert -> [sum of counts(), D]
   // Comm:   D*itemsize bytes for each row whose expert is on another rank; the same in backward
   at::Tensor to_experts(const at::Tensor& rows_RD) const;
+  // The same in two parts: what is computed between them hides the exchange, and what backward
+  // computes for it hides that of the gradients. `arriving` is not to be read before the second.
+  struct Arriving {
+    at::Tensor rows;
+    std::shared_ptr<RowTransfer> transfer;  // null: they are there
+  };
+  Arriving start_to_experts(const at::Tensor& rows_RD) const;
+  at::Tensor finish_to_experts(const Arriving& arriving) const;
   // The reverse.
   // Shapes: [sum of counts(), D] -> [R, D]
   // Comm:   as to_experts()
