@@ -64,17 +64,18 @@ class ModelParallel(ProgramTest):
                                             f"--parallel.schedule={schedule}", steps=6), one)
 
     def test_layers_move_to_the_faster_stage_and_change_no_bit(self):
-        options = ["--model.layers=6", "--train.check_replicas_interval=1"]
+        options = ["--model.layers=12", "--train.check_replicas_interval=1"]
         expected = self.train("one", 2, *options, steps=9)
         output = self.succeed("train", "tiny.toml", "--ranks", 4, "--train.steps=9", "--output.folder=moved",
-                              *options, *PIPELINE, "--parallel.zero=2", "--parallel.stage_layers=5,1",
+                              *options, *PIPELINE, "--parallel.zero=2", "--parallel.stage_layers=11,1",
                               "--parallel.rebalance_interval=3")
-        self.assertRegex(output, r"layers of the stages 5,1 -> [34],[23]")
+        # Stages are measured, and neighbours on the machine blur that: any move to evener stages will do.
+        self.assertRegex(output, r"layers of the stages 11,1 -> ([4-9]|10),[2-8]")
         self.assertEqual(self.curve("moved"), expected)
         self.assertFalse((self.folder / "moved" / "rebalance").exists())
         # After the last step nothing is left to be faster.
         output = self.succeed("train", "tiny.toml", "--ranks", 2, "--train.steps=3", "--output.folder=over",
-                              *options, *PIPELINE, "--parallel.stage_layers=5,1", "--parallel.rebalance_interval=3")
+                              *options, *PIPELINE, "--parallel.stage_layers=11,1", "--parallel.rebalance_interval=3")
         self.assertNotIn("layers of the stages", output)
 
     def test_layers_move_between_many_stages_and_change_no_bit(self):
