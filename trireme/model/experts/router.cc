@@ -29,7 +29,7 @@ int64_t sequence_length(const TokenBatch& batch) {
 // The rows of whole sequences, of which each rank of the context axis has some.
 // Shapes: own_SK [B * t, k] -> [B, T, k]
 at::Tensor whole_sequences(const at::Tensor& own_SK, const TokenBatch& batch) {
-  const at::Tensor own_BtK = own_SK.view({batch.B, batch.T, own_SK.size(1)});
+  at::Tensor own_BtK = own_SK.view({batch.B, batch.T, own_SK.size(1)});
   if (!batch.context) return own_BtK;
   const int64_t T = batch.context->split.length();
   at::Tensor whole = at::zeros({batch.B, T, own_SK.size(1)}, own_SK.options());
