@@ -48,7 +48,8 @@ at::Tensor largest_indices(const at::Tensor& x_SE, int64_t k) {
   TRIREME_ASSERT(k >= 1 && k <= E, k, " largest of ", E);
   if (!x_SE.is_cpu()) {
     return std::get<1>(at::sort(x_SE, /*stable=*/true, /*dim=*/1, /*descending=*/true))
-        .narrow(1, 0, k);
+        .narrow(1, 0, k)
+        .contiguous();
   }
   const at::Tensor rows = x_SE.contiguous();
   const at::Tensor chosen_SK = at::empty({S, k}, at::kLong);
