@@ -1,55 +1,17 @@
-"""`trireme doctor` on a run over two hosts (transport hierarchical), which this one pretends to be.
-
-Each host has a /dev/shm of its own, by which hosts are told apart; both share a network namespace with an interface
-that is not the loopback, a folder, and this machine's processes. Label netns: root and `ip netns`.
-"""
+"""`trireme doctor` on a run over two hosts (transport hierarchical). Label netns."""
 import os
 import signal
-import subprocess
 import unittest
 
 from doctor_checks import DoctorTest
-from program import PROGRAM, TIMEOUT, end
-
-INTERFACE = "oar3"
-ADDRESS = "10.231.79.1"
+from program import TIMEOUT
+from two_hosts import TwoHostsTest
 
 
-class DoctorOfTwoHosts(DoctorTest):
-    def setUp(self):
-        super().setUp()
-        self.space = f"trireme-{os.getpid()}-doctor"
-        self.ip("netns", "add", self.space)
-        self.addCleanup(self.ip, "netns", "delete", self.space)
-        self.ip("-n", self.space, "link", "add", INTERFACE, "type", "veth", "peer", "name", f"{INTERFACE}b")
-        self.ip("-n", self.space, "address", "add", f"{ADDRESS}/24", "dev", INTERFACE)
-        for link in ("lo", INTERFACE, f"{INTERFACE}b"):
-            self.ip("-n", self.space, "link", "set", link, "up")
-
-    @staticmethod
-    def ip(*arguments):
-        subprocess.run(["ip", *arguments], check=True)
-
-    def start_host(self, host, ranks):
-        """`ranks` ranks in a mount namespace of their own; each is a child of the returned process."""
-        first = host * ranks
-        script = f"""mount -t tmpfs -o size=256m tmpfs /dev/shm
-        for local in $(seq 0 {ranks - 1}); do
-          RANK=$(({first} + local)) LOCAL_RANK=$local "$@" &
-        done
-        wait"""
-        environment = {**self.environment, "WORLD_SIZE": str(2 * ranks), "LOCAL_WORLD_SIZE": str(ranks),
-                       "MASTER_ADDR": ADDRESS, "MASTER_PORT": "29511", "TRIREME_TOKEN": "three banks of oars"}
-        process = subprocess.Popen(
-            ["ip", "netns", "exec", self.space, "unshare", "--mount", "sh", "-c", script, "sh", PROGRAM, "train",
-             "tiny.toml", "--train.steps=1000000"],
-            cwd=self.folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.addCleanup(end, process)
-        return process
-
+class DoctorOfTwoHosts(DoctorTest, TwoHostsTest):
     def start_training(self, ranks):
         """The processes of both hosts, and their ranks' process ids by rank; it has printed a step."""
-        hosts = [self.start_host(host, ranks) for host in range(2)]
+        hosts = [self.start_host(host, ranks, "--train.steps=1000000") for host in range(2)]
         while not hosts[0].stdout.readline().startswith("step"):
             self.assertIsNone(hosts[0].poll(), hosts[0].stderr.read() if hosts[0].poll() is not None else "")
         _, report = self.doctor()

@@ -5,6 +5,7 @@
 
 #include "tests/harness/draw.h"
 #include "tests/harness/gradients.h"
+#include "trireme/parallel/expert/row_exchange.h"
 
 namespace trireme::parallel {
 namespace {
@@ -19,7 +20,7 @@ ExpertOrder random_order(Draw& draw, int64_t S, int64_t k, int64_t E) {
   return order_by_expert(experts, E);
 }
 
-// The oracle writes rows_to_tokens() as a matrix [S, R] that has each weight at its row.
+// The oracle writes sum_of_rows() as a matrix [S, R] that has each weight at its row.
 at::Tensor matrix_of(const at::Tensor& weights_SK, const ExpertOrder& order) {
   const int64_t S = weights_SK.size(0), k = weights_SK.size(1);
   at::Tensor matrix = at::zeros({S, order.num_rows() + 1}, weights_SK.options());
@@ -30,6 +31,7 @@ at::Tensor matrix_of(const at::Tensor& weights_SK, const ExpertOrder& order) {
   return matrix.narrow(1, 0, order.num_rows());
 }
 
+// On one rank, where nothing travels.
 TEST(TokenRows, MoveAsTheirMatrixDoes) {
   Draw draw(1);
   for (int round = 0; round < 40; ++round) {
@@ -38,12 +40,13 @@ TEST(TokenRows, MoveAsTheirMatrixDoes) {
     const ExpertOrder order = random_order(draw, S, k, 4);
     const at::Tensor ones = at::ones({S, k}, at::kDouble);
     // Sums of at most 40 products.
-    assert_same_function([&](const Tensors& t) { return tokens_to_rows(t[0], order); },
+    assert_same_function([&](const Tensors& t) { return RowExchange(order, {}).to_experts(t[0]); },
                          [&](const Tensors& t) { return matrix_of(ones, order).t().mm(t[0]); },
                          {values({S, D}, 0.37)}, 1e-14);
-    assert_same_function([&](const Tensors& t) { return rows_to_tokens(t[0], t[1], order); },
-                         [&](const Tensors& t) { return matrix_of(t[1], order).mm(t[0]); },
-                         {values({order.num_rows(), D}, 0.37), values({S, k}, 0.9)}, 1e-14);
+    assert_same_function(
+        [&](const Tensors& t) { return RowExchange(order, {}).to_tokens(t[0], t[1]); },
+        [&](const Tensors& t) { return matrix_of(t[1], order).mm(t[0]); },
+        {values({order.num_rows(), D}, 0.37), values({S, k}, 0.9)}, 1e-14);
   }
 }
 
@@ -55,10 +58,10 @@ TEST(TokenRows, SumInTheOrderOfAssignments) {
   const at::Tensor terms = at::tensor({1.0, 0x1p-24, 0x1p-24}, at::kFloat).view({3, 1});
   rows.index_copy_(0, order.rows_SK.view({-1}), terms);
   const at::Tensor ones = at::ones({1, 3}, at::kFloat);
-  ASSERT_EQ(rows_to_tokens(rows, ones, order).item<float>(), 1.0F);
+  ASSERT_EQ(sum_of_rows(rows, ones, order).item<float>(), 1.0F);
   const ExpertOrder other = order_by_expert(at::tensor({0, 1, 2}, at::kLong).view({1, 3}), 3);
   const at::Tensor reversed = terms.flip(0).contiguous();
-  ASSERT_EQ(rows_to_tokens(reversed, ones, other).item<float>(), 1.0F + 0x1p-23F);
+  ASSERT_EQ(sum_of_rows(reversed, ones, other).item<float>(), 1.0F + 0x1p-23F);
 }
 
 // Terms are multiplied and added in fp32 and rounded once.
@@ -68,8 +71,8 @@ TEST(TokenRows, HalfPrecisionIsRoundedOnce) {
     const ExpertOrder order = random_order(draw, 7, 3, 4);
     const at::Tensor rows = values({order.num_rows(), 33}, 0.37).to(dtype);
     const at::Tensor weights = values({7, 3}, 0.9, 1, at::kFloat);
-    assert_same_bits(rows_to_tokens(rows, weights, order),
-                     rows_to_tokens(rows.to(at::kFloat), weights, order).to(dtype), "sum");
+    assert_same_bits(sum_of_rows(rows, weights, order),
+                     sum_of_rows(rows.to(at::kFloat), weights, order).to(dtype), "sum");
   }
 }
 

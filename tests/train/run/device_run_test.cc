@@ -66,6 +66,15 @@ TEST_P(DeviceRun, ComputesWhatTheHostComputes) {
   expect_same("device", "host", 1e-10, {"loss", "grad_norm", "validation_loss"});
 }
 
+std::vector<Override> with_experts(std::vector<Override> overrides) {
+  overrides.insert(overrides.begin(), {{"model.family", "mixtral"},
+                                       {"model.experts", "5"},
+                                       {"model.shared_experts", "1"},
+                                       {"model.capacity_factor", "1.25"},
+                                       {"model.router_z_loss", "0.01"}});
+  return overrides;
+}
+
 std::vector<Layout> layouts() {
   return {
       {"one", 1, {}},
@@ -80,6 +89,23 @@ std::vector<Layout> layouts() {
        {{"parallel.context", "2"},
         {"parallel.context_form", "all-to-all"},
         {"model.kv_heads", "2"}}},
+      {"experts", 3, with_experts({{"parallel.expert", "3"}, {"train.global_batch", "6"}})},
+      {"expert_chunks", 4,
+       with_experts({{"parallel.expert", "2"},
+                     {"parallel.expert_chunk", "5"},
+                     {"parallel.tensor", "2"},
+                     {"parallel.zero", "2"}})},
+      {"expert_biases", 2,
+       with_experts({{"parallel.expert", "2"},
+                     {"parallel.context", "2"},
+                     {"model.experts", "6"},
+                     {"model.router_score", "sigmoid"},
+                     {"model.router_bias_rate", "0.01"},
+                     {"model.expert_groups", "3"},
+                     {"model.groups_per_token", "2"},
+                     {"model.router_jitter", "0.05"},
+                     {"model.balance_over", "batch"},
+                     {"model.drop_by", "probability"}})},
       {"pipeline", 2, {{"parallel.pipeline", "2"}}},
       {"zero_bubble", 2, {{"parallel.pipeline", "2"}, {"parallel.schedule", "zero-bubble"}}},
       {"all", 8, {{"parallel.pipeline", "2"}, {"parallel.tensor", "2"}, {"parallel.zero", "2"}}}};

@@ -2,13 +2,15 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include "trireme/model/layers/recompute.h"
+#include "trireme/parallel/expert/expert_order.h"
 #include "trireme/parallel/expert/grouped_linear.h"
-#include "trireme/parallel/expert/token_rows.h"
 #include "trireme/parallel/tensor/branch_rows.h"
 
 namespace trireme::model::inline internal {
@@ -39,44 +41,80 @@ void ExpertFeedForward::set_dropout(double probability, const std::string& place
   if (shared_experts) shared_experts->dropout = Dropout(probability, place + ".shared_experts");
 }
 
-at::Tensor ExpertFeedForward::run_experts(const std::vector<at::Tensor>& in,
-                                          const at::Tensor& experts_SK,
+at::Tensor ExpertFeedForward::run_experts(parallel::RowExchange& exchange,
+                                          const std::vector<at::Tensor>& in,
                                           const parallel::DeferGradient& defer,
-                                          const std::function<void()>& meanwhile) const {
-  const parallel::ExpertOrder order = parallel::order_by_expert(experts_SK, num_experts_);
-  const parallel::RowExchange exchange(order.counts, expert_axis_);
-  at::Tensor rows = parallel::tokens_to_rows(in[0], order);
-  if (meanwhile) {
-    const parallel::RowExchange::Arriving arriving = exchange.start_to_experts(rows);
-    meanwhile();
-    rows = exchange.finish_to_experts(arriving);
+                                          const std::function<void()>& while_tokens_travel,
+                                          const std::function<void()>& before_products) const {
+  at::Tensor rows;
+  if (while_tokens_travel) {
+    const at::Tensor started = exchange.start_to_experts(in[0]);
+    while_tokens_travel();
+    rows = exchange.finish_to_experts(started);
   } else {
-    rows = exchange.to_experts(rows);
+    rows = exchange.to_experts(in[0]);
   }
+  if (before_products) before_products();
+  const std::vector<int64_t> counts = exchange.counts();
   const std::vector<at::Tensor> gate_up =
-      parallel::grouped_linear(rows, {in[2], in[3]}, exchange.counts(), defer);
-  const at::Tensor results = parallel::grouped_linear(swiglu(gate_up[0], gate_up[1]), {in[4]},
-                                                      exchange.counts(), defer)[0];
-  return parallel::rows_to_tokens(exchange.from_experts(results), in[1], order);
+      parallel::grouped_linear(rows, {in[2], in[3]}, counts, defer);
+  const at::Tensor results =
+      parallel::grouped_linear(swiglu(gate_up[0], gate_up[1]), {in[4]}, counts, defer)[0];
+  return exchange.to_tokens(results, in[1]);
 }
+
+namespace {
+
+// Tokens in chunks. Forward takes them in order and backward in the reverse, each sending the next
+// chunk ahead.
+struct Chunks {
+  at::Tensor x_SD;
+  at::Tensor experts_SK;
+  int64_t size;
+  int64_t count;  // on the rank that has most; others' last ones may be empty
+  int64_t num_experts;
+  parallel::ExpertAxis axis;
+  std::map<int64_t, parallel::RowExchange> ahead{};
+
+  at::Tensor of(const at::Tensor& x, int64_t chunk) const {
+    const int64_t first = std::min(chunk * size, x.size(0));
+    return x.narrow(0, first, std::min(size, x.size(0) - first));
+  }
+  parallel::RowExchange exchange_of(int64_t chunk) const {
+    return {parallel::order_by_expert(of(experts_SK, chunk), num_experts), axis};
+  }
+  parallel::RowExchange take(int64_t chunk) {
+    auto node = ahead.extract(chunk);
+    return node.empty() ? exchange_of(chunk) : std::move(node.mapped());
+  }
+  void send_ahead(int64_t chunk) {
+    if (chunk < 0 || chunk >= count) return;
+    ahead.emplace(chunk, exchange_of(chunk)).first->second.send_ahead(of(x_SD, chunk));
+  }
+};
+
+}  // namespace
 
 at::Tensor ExpertFeedForward::run_in_chunks(const at::Tensor& x_SD,
                                             const ChosenExperts& choice) const {
-  const int64_t S = x_SD.size(0), chunk = expert_axis_.chunk_tokens;
   // Ranks may have different numbers of tokens, and each chunk is an exchange of all.
-  const at::Tensor most = at::full({1}, S, at::kLong);
+  const int64_t size = expert_axis_.chunk_tokens;
+  const at::Tensor most = at::full({1}, (x_SD.size(0) + size - 1) / size, at::kLong);
   if (expert_axis_.size() > 1) {
     expert_axis_.group->all_reduce(most, {.operation = comm::ReduceOp::kMax})->wait();
   }
+  const auto chunks = std::make_shared<Chunks>(Chunks{x_SD.detach(), choice.experts_SK, size,
+                                                      std::max<int64_t>(1, most.item<int64_t>()),
+                                                      num_experts_, expert_axis_});
   std::vector<at::Tensor> outputs;
-  for (int64_t begin = 0; begin == 0 || begin < most.item<int64_t>(); begin += chunk) {
-    const int64_t first = std::min(begin, S), size = std::min(chunk, S - first);
-    const at::Tensor experts_SK = choice.experts_SK.narrow(0, first, size);
+  for (int64_t chunk = 0; chunk < chunks->count; ++chunk) {
     outputs.push_back(recompute(
-        [this, experts_SK](const std::vector<at::Tensor>& in) {
-          return run_experts(in, experts_SK, {}, {});
+        [this, chunks, chunk](const std::vector<at::Tensor>& in) {
+          parallel::RowExchange exchange = chunks->take(chunk);
+          const int64_t next = at::GradMode::is_enabled() ? chunk - 1 : chunk + 1;
+          return run_experts(exchange, in, {}, {}, [&] { chunks->send_ahead(next); });
         },
-        {x_SD.narrow(0, first, size), choice.weights_SK.narrow(0, first, size), experts->gate_proj,
+        {chunks->of(x_SD, chunk), chunks->of(choice.weights_SK, chunk), experts->gate_proj,
          experts->up_proj, experts->down_proj}));
   }
   return at::cat(outputs);
@@ -101,9 +139,11 @@ at::Tensor ExpertFeedForward::forward(const at::Tensor& x, const at::Tensor& res
       return later->defer(leaf, std::move(gradient));
     };
   }
+  parallel::RowExchange exchange(parallel::order_by_expert(choice.experts_SK, num_experts_),
+                                 expert_axis_);
   const at::Tensor y_SD = run_experts(
-      {x_SD, choice.weights_SK, experts->gate_proj, experts->up_proj, experts->down_proj},
-      choice.experts_SK, defer, run_shared);
+      exchange, {x_SD, choice.weights_SK, experts->gate_proj, experts->up_proj, experts->down_proj},
+      defer, run_shared, {});
   return dropout.add(parallel::close_branch(y_SD, x.sizes(), axis_), sum, batch);
 }
 

@@ -17,6 +17,7 @@
 #include "trireme/model/layers/dropout.h"
 #include "trireme/model/layers/feed_forward.h"
 #include "trireme/parallel/expert/grouped_linear.h"
+#include "trireme/parallel/expert/row_exchange.h"
 
 namespace trireme::model::inline internal {
 
@@ -57,12 +58,14 @@ class ExpertFeedForward : public torch::nn::Module {
  private:
   // The experts' results for some tokens, added with their weights.
   // in: x_SD, weights_SK, gate_proj, up_proj, down_proj
-  // meanwhile: runs while the tokens travel; empty: nothing does
-  at::Tensor run_experts(const std::vector<at::Tensor>& in, const at::Tensor& experts_SK,
+  // while_tokens_travel, before_products: run then; empty: nothing does
+  at::Tensor run_experts(parallel::RowExchange& exchange, const std::vector<at::Tensor>& in,
                          const parallel::DeferGradient& defer,
-                         const std::function<void()>& meanwhile) const;
-  // The same for all tokens, ExpertAxis::chunk_tokens at a time. An expert's rank holds at most
-  // p * chunk * k rows of them at once, whichever experts they go to.
+                         const std::function<void()>& while_tokens_travel,
+                         const std::function<void()>& before_products) const;
+  // The same for all tokens, ExpertAxis::chunk_tokens at a time; the next ones travel while the
+  // experts compute. An expert's rank holds at most p * chunk * k rows of them at once, whichever
+  // experts they go to.
   at::Tensor run_in_chunks(const at::Tensor& x_SD, const ChosenExperts& choice) const;
 
   parallel::TensorAxis axis_;

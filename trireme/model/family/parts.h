@@ -10,7 +10,7 @@
 #include "trireme/model/family/batch_axis.h"
 #include "trireme/parallel/context/context_form.h"
 #include "trireme/parallel/context/ring_pass.h"
-#include "trireme/parallel/expert/row_exchange.h"
+#include "trireme/parallel/expert/expert_axis.h"
 #include "trireme/parallel/tensor/tensor_axis.h"
 
 namespace trireme::model {

@@ -8,220 +8,205 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
+#include "trireme/parallel/expert/expert_hop.h"
+#include "trireme/parallel/expert/token_rows.h"
 
 namespace trireme::parallel {
-namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-using Plan = RowExchange::Plan;
 
-int64_t sum_of(const std::vector<int64_t>& counts) {
-  return std::reduce(counts.begin(), counts.end());
-}
+// The hops of the rows: none on one rank, one straight to each rank, or two: to a rank on each
+// host, and from there to the others of that host.
+struct RowExchange::State {
+  ExpertOrder order;
+  ExpertAxis axis;
+  bool background = false;        // the first tokens of forward and the last rows of backward
+  bool is_ahead = false;          // those tokens were sent before they were asked for
+  std::vector<ExpertHop> hops{};  // each is made when the rows before it are there
+  at::Tensor tokens{};            // on one rank, those in transit
 
-// Sends `sent[r]` of the rows to rank r, and returns the `received[r]` rows of each rank r.
-at::Tensor exchange(const at::Tensor& rows, const std::vector<int64_t>& sent,
-                    const std::vector<int64_t>& received, const ExpertAxis& axis) {
-  const at::Tensor result = at::empty({sum_of(received), rows.size(1)}, rows.options());
-  const auto start = std::chrono::steady_clock::now();
-  axis.group->all_to_all(result.split_with_sizes(received), rows.split_with_sizes(sent))->wait();
-  if (axis.waiting) *axis.waiting += std::chrono::steady_clock::now() - start;
-  return result;
-}
-
-at::Tensor gather_for_experts(const at::Tensor& rows, const Plan& plan) {
-  return exchange(rows, plan.sent, plan.received, plan.axis).index_select(0, plan.order);
-}
-
-at::Tensor send_back(const at::Tensor& rows, const Plan& plan) {
-  return exchange(rows.index_select(0, plan.reverse), plan.received, plan.sent, plan.axis);
-}
-
-struct ExchangeCall : torch::CustomClassHolder {
-  std::shared_ptr<const Plan> plan;
-  bool to_experts = true;
-};
-
-class ExchangeFunction : public torch::autograd::Function<ExchangeFunction> {
- public:
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& rows,
-                            const c10::intrusive_ptr<ExchangeCall>& call) {
-    ctx->saved_data["call"] = c10::IValue::make_capsule(call);
-    return call->to_experts ? gather_for_experts(rows, *call->plan) : send_back(rows, *call->plan);
+  bool has_two() const { return axis.between_hosts != nullptr; }
+  HopAxis hop_axis(bool is_first) const {
+    const auto num_experts = std::ssize(order.counts);
+    const auto first_of = [&](int rank) {
+      return rank == axis.size() ? num_experts : axis.experts_of(num_experts, rank).offset;
+    };
+    comm::Communicator* const group =
+        has_two() ? (is_first ? axis.between_hosts : axis.within_host) : axis.group;
+    // The first of two hops counts in hosts. The second has only the experts of one of them.
+    const int stride = has_two() && is_first ? axis.within_host->size() : 1;
+    const int begin =
+        has_two() && !is_first ? axis.between_hosts->rank() * axis.within_host->size() : 0;
+    HopAxis hop{.group = group, .first = {}, .waiting = axis.waiting, .symmetric = axis.symmetric};
+    for (int r = 0; r <= group->size(); ++r) {
+      hop.first.push_back(first_of(begin + r * stride) - first_of(begin));
+    }
+    return hop;
   }
 
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const auto call =
-        c10::static_intrusive_pointer_cast<ExchangeCall>(ctx->saved_data["call"].toCapsule());
-    const at::Tensor grad = grads[0].contiguous();
-    return {call->to_experts ? send_back(grad, *call->plan) : gather_for_experts(grad, *call->plan),
-            at::Tensor()};
+  void start_tokens(const at::Tensor& table, const at::Tensor& values, bool in_background) {
+    tokens = table;
+    if (axis.size() == 1) return;
+    if (hops.empty()) {
+      hops.emplace_back(hop_axis(/*is_first=*/true), RowList{order.tokens_R, order.counts});
+    }
+    hops[0].start_tokens(table, values, in_background);
   }
-};
-
-at::Tensor run_exchange(const at::Tensor& rows, const std::shared_ptr<const Plan>& plan,
-                        bool to_experts) {
-  auto call = c10::make_intrusive<ExchangeCall>();
-  call->plan = plan;
-  call->to_experts = to_experts;
-  return ExchangeFunction::apply(rows.contiguous(), call);
-}
-
-}  // namespace
-
-// Rows on their way in the background, in forward and then in backward.
-struct RowTransfer {
-  std::shared_ptr<const Plan> plan;
-  at::Tensor sent{};  // must live until they have arrived
-  at::Tensor arriving{};
-  comm::WorkPtr work{};
-
-  // `received[r]` rows of each rank r will come.
-  void start(const at::Tensor& rows, const std::vector<int64_t>& counts,
-             const std::vector<int64_t>& received) {
-    arriving = at::empty({sum_of(received), rows.size(1)}, rows.options());
-    sent = rows;
-    work = plan->axis.group->all_to_all(arriving.split_with_sizes(received),
-                                        rows.split_with_sizes(counts), {.background = true});
+  // The table of the experts' tokens, and the values of their rows.
+  ExpertHop::Tokens finish_tokens(const at::Tensor& values) {
+    if (axis.size() == 1) return {std::exchange(tokens, {}), values};
+    tokens.reset();
+    ExpertHop::Tokens arrived = hops[0].finish_tokens();
+    if (!has_two()) return arrived;
+    if (hops.size() == 1) hops.emplace_back(hop_axis(/*is_first=*/false), hops[0].arrived());
+    hops[1].start_tokens(arrived.table, arrived.values, /*background=*/false);
+    return hops[1].finish_tokens();
   }
-  // Waits, and returns them.
-  at::Tensor finish() {
-    const auto start = std::chrono::steady_clock::now();
-    work->wait();
-    if (plan->axis.waiting) *plan->axis.waiting += std::chrono::steady_clock::now() - start;
-    work.reset();
-    sent.reset();
-    return std::exchange(arriving, {});
+  // The rows of that table that the experts read.
+  const at::Tensor& token_of_row() const {
+    return hops.empty() ? order.tokens_R : hops.back().arrived().tokens;
+  }
+
+  // For one rank finish_rows() gets what start_rows() returns.
+  at::Tensor start_rows(at::Tensor rows, bool in_background) {
+    if (axis.size() == 1) return rows;
+    if (has_two()) {
+      hops[1].start_rows(rows, /*background=*/false);
+      rows = hops[1].finish_rows();
+    }
+    hops[0].start_rows(rows, in_background);
+    return {};
+  }
+  at::Tensor finish_rows(const at::Tensor& rows) {
+    return axis.size() == 1 ? rows : hops[0].finish_rows();
   }
 };
 
 namespace {
 
-struct TransferHolder : torch::CustomClassHolder {
-  explicit TransferHolder(std::shared_ptr<RowTransfer> transfer) : transfer(std::move(transfer)) {}
-  std::shared_ptr<RowTransfer> transfer;
-};
+using State = RowExchange::State;
 
-RowTransfer& transfer_of(AutogradContext* ctx) {
-  return *c10::static_intrusive_pointer_cast<TransferHolder>(
-              ctx->saved_data["transfer"].toCapsule())
-              ->transfer;
+struct StateHolder : torch::CustomClassHolder {
+  explicit StateHolder(std::shared_ptr<State> state) : state(std::move(state)) {}
+  std::shared_ptr<State> state;
+};
+using HolderPtr = c10::intrusive_ptr<StateHolder>;
+
+void save(AutogradContext* ctx, const HolderPtr& holder) {
+  ctx->saved_data["state"] = c10::IValue::make_capsule(holder);
+}
+State& state_of(AutogradContext* ctx) {
+  return *c10::static_intrusive_pointer_cast<StateHolder>(ctx->saved_data["state"].toCapsule())
+              ->state;
 }
 
+// Between the two parts the tokens are in `state`. What stands for them in the graph has no
+// elements.
 class StartFunction : public torch::autograd::Function<StartFunction> {
  public:
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& rows,
-                            const c10::intrusive_ptr<TransferHolder>& holder) {
-    ctx->saved_data["transfer"] = c10::IValue::make_capsule(holder);
-    RowTransfer& transfer = *holder->transfer;
-    transfer.start(rows, transfer.plan->sent, transfer.plan->received);
-    return transfer.arriving.view_as(transfer.arriving);
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x_SD, const HolderPtr& holder) {
+    save(ctx, holder);
+    State& state = *holder->state;
+    if (!std::exchange(state.is_ahead, false)) state.start_tokens(x_SD, {}, state.background);
+    return at::empty({0}, x_SD.options());
   }
   static variable_list backward(AutogradContext* ctx, variable_list /*grads*/) {
-    return {transfer_of(ctx).finish(), at::Tensor()};
+    State& state = state_of(ctx);
+    const at::Tensor rows = state.finish_rows(std::exchange(state.tokens, {}));
+    return {sum_of_rows(rows, {}, state.order), at::Tensor()};
   }
 };
 
 class FinishFunction : public torch::autograd::Function<FinishFunction> {
  public:
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& /*arriving*/,
-                            const c10::intrusive_ptr<TransferHolder>& holder) {
-    ctx->saved_data["transfer"] = c10::IValue::make_capsule(holder);
-    return holder->transfer->finish().index_select(0, holder->transfer->plan->order);
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& /*started*/,
+                            const HolderPtr& holder) {
+    save(ctx, holder);
+    State& state = *holder->state;
+    const at::Tensor table = state.finish_tokens({}).table;
+    return table.index_select(0, state.token_of_row());
   }
-  // StartFunction's waits for what this one starts. What it is handed has the right shape and no
-  // memory.
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    RowTransfer& transfer = transfer_of(ctx);
-    const Plan& plan = *transfer.plan;
-    const at::Tensor& grad = grads[0];
-    transfer.start(grad.contiguous().index_select(0, plan.reverse), plan.received, plan.sent);
-    return {at::zeros({1, 1}, grad.options()).expand_as(grad), at::Tensor()};
+    State& state = state_of(ctx);
+    state.tokens = state.start_rows(grads[0].contiguous(), state.background);
+    return {at::empty({0}, grads[0].options()), at::Tensor()};
   }
 };
 
-// received[r][i]: rows of rank r for this rank's expert i. They arrive rank by rank, each rank's by
-// expert.
-void order_received(const std::vector<std::vector<int64_t>>& received, Plan& plan) {
-  std::vector<std::vector<int64_t>> first(received.size());
-  int64_t place = 0;
-  for (size_t r = 0; r < received.size(); ++r) {
-    for (const int64_t count : received[r]) {
-      first[r].push_back(place);
-      place += count;
-    }
+class ToTokensFunction : public torch::autograd::Function<ToTokensFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& results,
+                            const at::Tensor& weights_SK, const HolderPtr& holder) {
+    save(ctx, holder);
+    State& state = *holder->state;
+    const at::Tensor rows_RD =
+        state.finish_rows(state.start_rows(results, /*in_background=*/false));
+    ctx->save_for_backward({rows_RD, weights_SK});
+    return sum_of_rows(rows_RD, weights_SK, state.order);
   }
-  plan.order = at::empty({place}, at::kLong);
-  plan.reverse = at::empty({place}, at::kLong);
-  auto* const order = plan.order.mutable_data_ptr<int64_t>();
-  auto* const reverse = plan.reverse.mutable_data_ptr<int64_t>();
-  int64_t row = 0;
-  for (size_t i = 0; i < plan.counts.size(); ++i) {
-    for (size_t r = 0; r < received.size(); ++r) {
-      for (int64_t j = 0; j < received[r][i]; ++j, ++row) {
-        order[row] = first[r][i] + j;
-        reverse[first[r][i] + j] = row;
-      }
-    }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    State& state = state_of(ctx);
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor grad_SD = grads[0].contiguous();
+    const at::Tensor weights_R = weights_of_rows(saved[1], state.order);
+    state.start_tokens(grad_SD, weights_R, /*in_background=*/true);
+    const at::Tensor grad_weights = gradient_of_weights(grad_SD, saved[0], state.order);
+    const ExpertHop::Tokens arrived = state.finish_tokens(weights_R);
+    return {weighted_rows(arrived.table, state.token_of_row(), arrived.values), grad_weights,
+            at::Tensor()};
   }
-}
+};
 
 }  // namespace
 
-RowExchange::RowExchange(std::span<const int64_t> counts, const ExpertAxis& axis) {
-  auto plan = std::make_shared<Plan>();
-  plan->axis = axis;
-  const auto num_experts = static_cast<int64_t>(counts.size());
-  const auto p = static_cast<size_t>(axis.size());
-  if (p == 1) {
-    plan->counts.assign(counts.begin(), counts.end());
-    plan_ = std::move(plan);
-    return;
+RowExchange::RowExchange(ExpertOrder order, ExpertAxis axis)
+    : state_(std::make_shared<State>(State{std::move(order), std::move(axis)})) {}
+RowExchange::~RowExchange() = default;
+
+std::vector<int64_t> RowExchange::counts() const {
+  if (state_->axis.size() == 1) return state_->order.counts;
+  const RowList& rows = state_->hops.back().arrived();
+  std::vector<int64_t> counts;
+  for (auto first = rows.counts.begin(); first != rows.counts.end(); first += rows.origins) {
+    counts.push_back(std::reduce(first, first + rows.origins));
   }
-  const at::Tensor mine = at::tensor(at::IntArrayRef(counts.data(), counts.size()), at::kLong);
-  const int64_t num_own = axis.experts_of(num_experts, axis.rank()).size;
-  const at::Tensor theirs = at::empty({axis.size(), num_own}, at::kLong);
-  std::vector<at::Tensor> inputs;
-  for (int r = 0; r < axis.size(); ++r) {
-    const mesh::Range experts = axis.experts_of(num_experts, r);
-    inputs.push_back(mine.narrow(0, experts.offset, experts.size));
-    plan->sent.push_back(inputs.back().sum().item<int64_t>());
-  }
-  const auto start = std::chrono::steady_clock::now();
-  axis.group->all_to_all(theirs.unbind(0), inputs)->wait();
-  if (axis.waiting) *axis.waiting += std::chrono::steady_clock::now() - start;
-  std::vector<std::vector<int64_t>> received(p);
-  plan->counts.assign(static_cast<size_t>(num_own), 0);
-  for (size_t r = 0; r < p; ++r) {
-    const auto* const row = theirs.const_data_ptr<int64_t>() + static_cast<int64_t>(r) * num_own;
-    received[r].assign(row, row + num_own);
-    plan->received.push_back(sum_of(received[r]));
-    for (size_t i = 0; i < received[r].size(); ++i) plan->counts[i] += received[r][i];
-  }
-  order_received(received, *plan);
-  plan_ = std::move(plan);
+  return counts;
 }
 
-at::Tensor RowExchange::to_experts(const at::Tensor& rows_RD) const {
-  return plan_->axis.size() == 1 ? rows_RD : run_exchange(rows_RD, plan_, /*to_experts=*/true);
+at::Tensor RowExchange::start(const at::Tensor& x_SD, bool background) {
+  TRIREME_ASSERT(x_SD.dim() == 2 && x_SD.size(0) == state_->order.rows_SK.size(0),
+                 "tokens of shape ", x_SD.sizes(), " and an order of ",
+                 state_->order.rows_SK.size(0));
+  state_->background = background;
+  return StartFunction::apply(x_SD.contiguous(), c10::make_intrusive<StateHolder>(state_));
 }
 
-RowExchange::Arriving RowExchange::start_to_experts(const at::Tensor& rows_RD) const {
-  if (plan_->axis.size() == 1) return {rows_RD, nullptr};
-  auto transfer = std::make_shared<RowTransfer>(RowTransfer{plan_});
-  return {StartFunction::apply(rows_RD.contiguous(), c10::make_intrusive<TransferHolder>(transfer)),
-          transfer};
+at::Tensor RowExchange::start_to_experts(const at::Tensor& x_SD) {
+  return start(x_SD, /*background=*/true);
 }
 
-at::Tensor RowExchange::finish_to_experts(const Arriving& arriving) const {
-  if (!arriving.transfer) return arriving.rows;
-  return FinishFunction::apply(arriving.rows,
-                               c10::make_intrusive<TransferHolder>(arriving.transfer));
+at::Tensor RowExchange::finish_to_experts(const at::Tensor& started) {
+  return FinishFunction::apply(started, c10::make_intrusive<StateHolder>(state_));
 }
 
-at::Tensor RowExchange::from_experts(const at::Tensor& rows) const {
-  return plan_->axis.size() == 1 ? rows : run_exchange(rows, plan_, /*to_experts=*/false);
+void RowExchange::send_ahead(const at::Tensor& x_SD) {
+  state_->start_tokens(x_SD.detach().contiguous(), {}, /*in_background=*/true);
+  state_->is_ahead = true;
+}
+
+at::Tensor RowExchange::to_experts(const at::Tensor& x_SD) {
+  return finish_to_experts(start(x_SD, /*background=*/false));
+}
+
+at::Tensor RowExchange::to_tokens(const at::Tensor& results, const at::Tensor& weights_SK) {
+  const State& state = *state_;
+  TRIREME_ASSERT(results.dim() == 2 && weights_SK.sizes() == state.order.rows_SK.sizes(),
+                 "results of shape ", results.sizes(), " and weights of shape ", weights_SK.sizes(),
+                 " for assignments of shape ", state.order.rows_SK.sizes());
+  const at::Tensor weights = weights_SK.to(sum_type(results.scalar_type())).contiguous();
+  return ToTokensFunction::apply(results.contiguous(), weights,
+                                 c10::make_intrusive<StateHolder>(state_));
 }
 
 }  // namespace trireme::parallel

@@ -9,9 +9,6 @@
 namespace trireme::train {
 namespace {
 
-// Features of later versions are refused here rather than ignored.
-void check_supported(const RunConfig& config) {}
-
 void check_precision(const TrainConfig& train) {
   const bool needs_masters = train.precision == c10::kHalf;
   TRIREME_CHECK(

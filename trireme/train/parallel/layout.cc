@@ -126,7 +126,8 @@ model::ModelAxes model_axes(const RunConfig& config, const mesh::DeviceMesh& mes
           .context_form = config.parallel.context_form,
           .ring = {.overlap = config.train.overlap, .symmetric = config.train.symmetric_memory},
           .batch = {.group = batch_group_of(config, mesh)},
-          .expert = {.chunk_tokens = config.parallel.expert_chunk}};
+          .expert = {.chunk_tokens = config.parallel.expert_chunk,
+                     .symmetric = config.train.symmetric_memory}};
 }
 
 model::ModelPart PipelineLayout::part(int stage) const {

@@ -11,6 +11,7 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
+#include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/comm/objects.h"
 #include "trireme/model/layers/batch_norm.h"
 #include "trireme/parallel/pipeline/schedule/schedule.h"
@@ -120,7 +121,12 @@ ParallelModel::ParallelModel(const RunConfig& config, const mesh::DeviceMesh& me
   axes.tensor.waiting = tensor_waiting_;
   axes.ring.waiting = context_waiting_;
   axes.batch.waiting = batch_waiting_;
-  if (expert_mesh_) axes.expert.group = &expert_mesh_->group("expert");
+  if (expert_mesh_) {
+    axes.expert.group = &expert_mesh_->group("expert");
+    expert_hosts_ = comm::split_by_host(*axes.expert.group, comm::host_identity());
+  }
+  axes.expert.within_host = expert_hosts_.within.get();
+  axes.expert.between_hosts = expert_hosts_.between.get();
   axes.expert.waiting = expert_waiting_;
   for (int stage = 0; stage < layout_.num_stages(); ++stage) {
     if (layout_.rank_of_stage[static_cast<size_t>(stage)] != mesh_.coordinate("pipeline")) continue;
@@ -167,11 +173,10 @@ bool ParallelModel::counts(const parallel::Shard& shard) const {
   const mesh::Layout& layout = shard.layout;
   // Experts are on every rank of both axes, with other ones on each.
   if (is_expert(shard.name)) return layout.num_ranks() > 1 || expert_mesh_->coordinate("data") == 0;
-  const bool is_first_replica = mesh_.coordinate("data") == 0;
   const bool is_first_holder = layout.num_ranks() > 1 || shard_group_of(mesh_).rank() == 0;
-  const bool is_first_tensor =
-      layout.shape() != layout.whole_shape() || mesh_.coordinate("tensor") == 0;
-  return is_first_replica && is_first_holder && is_first_tensor;
+  const bool is_split = layout.shape() != layout.whole_shape();
+  const bool is_first_tensor = is_split || mesh_.coordinate("tensor") == 0;
+  return mesh_.coordinate("data") == 0 && is_first_holder && is_first_tensor;
 }
 
 void ParallelModel::add_stage(int number, const model::ModelAxes& axes,

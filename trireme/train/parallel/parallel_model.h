@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/comm/hierarchical/host_groups.h"
 #include "trireme/dataset/batch_loader.h"
 #include "trireme/mesh/device_mesh.h"
 #include "trireme/parallel/pipeline/run/executor.h"
@@ -125,6 +126,7 @@ class ParallelModel {
 
   const mesh::DeviceMesh& mesh_;
   std::unique_ptr<mesh::DeviceMesh> expert_mesh_;
+  comm::HostGroups expert_hosts_;  // of the expert axis
   const RunConfig& config_;
   std::map<std::string, mesh::Layout> parameter_layouts_;  // of the whole model
   size_t num_sums_ = 1;                                    // of a microbatch
