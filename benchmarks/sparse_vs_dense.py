@@ -1,7 +1,7 @@
 """Trains a mixture of experts and a dense model with as many multiplications a token, from several seeds.
 
-examples/moe.toml has eight experts of which a token uses two; together they are as wide as the feed-forward of
-examples/demo.toml. Both train on the same sequences with the same settings. Draws their validation losses, and
+examples/moe.toml has eight experts of which a token uses two, and a shared one; these three are together as wide as the
+feed-forward of examples/demo.toml. Both train on the same sequences with the same settings. Draws their validation losses, and
 exits with 1 when the sparse model does not end lower with every seed.
 
     benchmarks/sparse_vs_dense.py --svg docs/images/sparse_vs_dense.svg     # 15 minutes on two cores
@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "benchmarks/train_vs_pytorch"))
 from report import machine  # noqa: E402
 from svg_plot import COLOURS, Curve, draw  # noqa: E402
 
-MODELS = {"dense": "examples/demo.toml", "8 experts, 2 a token": "examples/moe.toml"}
+MODELS = {"dense": "examples/demo.toml", "8 experts, 2 a token, and 1 shared": "examples/moe.toml"}
 
 
 def validation(steps):
@@ -79,7 +79,7 @@ def main():
     if not args.no_note:
         write_note(f"{datetime.date.today().isoformat()}-sparse-vs-dense.md", note(args, curves, medians))
     print(json.dumps(last) if args.json else
-          "\n".join(f"{name:22} {' '.join(f'{loss:.4f}' for loss in losses)}" for name, losses in last.items()))
+          "\n".join(f"{name:34} {' '.join(f'{loss:.4f}' for loss in losses)}" for name, losses in last.items()))
     return 0 if all(s < d for s, d in zip(sparse, dense, strict=True)) else 1
 
 

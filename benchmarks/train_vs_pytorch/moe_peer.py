@@ -69,6 +69,39 @@ class MixtureOfExperts(nn.Module):
         return all_to_all_single_autograd(back, sent, received, group)
 
 
+class DeepSpeedExperts(nn.Module):
+    """DeepSpeed's own layer: its gate, its exchange, and a module for each expert of this rank. It drops no tokens."""
+
+    def __init__(self, ranks):
+        super().__init__()
+        from deepspeed.moe.layer import MoE  # Lives in an environment of its own.
+
+        self.moe = MoE(WIDTH, FeedForward(), EXPERTS, ep_size=ranks, k=PER_TOKEN, drop_tokens=False,
+                       top2_2nd_expert_sampling=False)
+        self.moe.set_deepspeed_parallelism()
+
+    def forward(self, x):
+        return self.moe(x)[0]
+
+    def load(self, theirs, name, own):
+        layer = self.moe.deepspeed_moe
+        layer.gate.wg.weight.copy_(theirs[name + "gate.weight"])
+        for number, expert in enumerate(layer.experts.deepspeed_experts):
+            for part in ("gate", "up", "down"):
+                getattr(expert, part).weight.copy_(theirs[f"{name}experts.{part}_proj"][own][number])
+
+
+def load_deepspeed_experts(model, theirs, rank, ranks):
+    import deepspeed
+
+    deepspeed.init_distributed("gloo")
+    own = slice(rank * EXPERTS // ranks, (rank + 1) * EXPERTS // ranks)
+    for layer, block in enumerate(model.blocks):
+        block.ffn = DeepSpeedExperts(ranks)
+        with torch.no_grad():
+            block.ffn.load(theirs, f"model.layers.{layer}.mlp.", own)
+
+
 def load_experts(model, theirs, rank, ranks):
     """Gives sparse blocks the weights of trireme's checkpoint."""
     own = slice(rank * EXPERTS // ranks, (rank + 1) * EXPERTS // ranks)
@@ -85,7 +118,7 @@ def load_experts(model, theirs, rank, ranks):
 def expert_loop(model, ranks, batch):
     if ranks == 1:
         return whole_step(model, model)
-    names = [name for name, _ in model.named_parameters() if ".experts." in name]
+    names = [name for name, _ in model.named_parameters() if ".experts." in name]  # DeepSpeed's too
     nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, names)
     step_model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     experts = [parameter for name, parameter in model.named_parameters() if name in names]
@@ -136,4 +169,4 @@ def transformers_mixtral(model, ranks, batch):
     return whole_step(model, model)
 
 
-MOE_PEERS = {"expert-loop": expert_loop, "transformers": transformers_mixtral}
+MOE_PEERS = {"expert-loop": expert_loop, "deepspeed-moe": expert_loop, "transformers": transformers_mixtral}

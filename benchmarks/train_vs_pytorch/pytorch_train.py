@@ -13,7 +13,7 @@ import time
 import torch
 
 from llama import Llama, T, load, load_dense, read_safetensors
-from moe_peer import MOE_PEERS, Mixtral, load_experts, load_mixtral
+from moe_peer import MOE_PEERS, Mixtral, load_deepspeed_experts, load_experts, load_mixtral
 from peers import ON_SAME_SEQUENCES, PEERS
 
 
@@ -32,7 +32,7 @@ def make_model(peer, weights, rank, ranks):
     if peer in MOE_PEERS:
         theirs = read_safetensors(weights)
         load_dense(model, theirs)
-        load_experts(model, theirs, rank, ranks)
+        (load_deepspeed_experts if peer == "deepspeed-moe" else load_experts)(model, theirs, rank, ranks)
     else:
         load(model, weights)
     return model

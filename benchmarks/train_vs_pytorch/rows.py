@@ -66,8 +66,8 @@ SPARSE = ("--model.family=mixtral", "--model.experts=8", "--model.experts_per_to
 def expert_rows(ranks):
     if ranks == 1:
         return [Row("expert", ("transformers", "expert-loop"), {"expert 1": []}, {8: 1.5, 1: 1.5}, model=SPARSE)]
-    return [Row("expert", ("expert-loop",), {f"expert {ranks}": [f"--parallel.expert={ranks}"], "data": []},
-                {8: 2.0, 1: 3.0}, model=SPARSE)]
+    layouts = {f"expert {ranks}": [f"--parallel.expert={ranks}"], "data": []}
+    return [Row("expert", (peer,), layouts, {8: 2.0, 1: 3.0}, model=SPARSE) for peer in ("expert-loop", "deepspeed-moe")]
 
 
 def chosen(names, peers, ranks, batch):
