@@ -23,6 +23,7 @@ EXEMPT = {
     "trireme/comm/message/message_channel.h": "pure interface; message_exchange_test runs over gloo's",
     "trireme/comm/hierarchical/hierarchical_collectives.h": "hierarchical_communicator_test and transports_test run each",
     "trireme/parallel/expert/expert_axis.h": "one struct; row_exchange_test uses each field",
+    "trireme/parallel/expert/sum_in_order.h": "expert_replicas_test sums each dtype over ranks, grouped_linear_test over rows",
     "trireme/parallel/expert/expert_hop.h": "row_exchange_test sends rows over one and two, and counts their bytes",
     "trireme/checkpoint/fail.h": "one expression; manifest_test and safetensors_test read its message",
     "trireme/train/task/callback_kind.h": "one struct; config_test makes callbacks of tables of it",

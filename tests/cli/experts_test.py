@@ -16,6 +16,7 @@ LAYOUTS = {
     "four": (4, ["--parallel.expert=4", "--parallel.zero=1"]),
     "tensor": (4, [*EXPERT, "--parallel.tensor=2", "--parallel.sequence_parallel=true"]),
     "chunks": (2, [*EXPERT, "--parallel.expert_chunk=10", "--train.recompute=full"]),
+    "copies": (3, ["--parallel.expert=3", "--parallel.expert_replicas=2", "--train.uneven_batches=true"]),
     "pipeline": (4, [*EXPERT, "--parallel.pipeline=2", "--parallel.schedule=zero-bubble"]),
     "over a context axis": (4, ["--parallel.expert=4", "--parallel.context=2", "--parallel.zero=2"]),
 }
@@ -50,6 +51,23 @@ class Experts(ProgramTest):
                                          ["--train.recompute=selective", "--train.recompute_modules=feed_forward"])):
                 with self.subTest(expert=expert, options=options):
                     self.assertEqual(self.train(f"other{len(expert)}{i}", 4, *expert, *options, steps=6), expected)
+
+    def test_copies_of_experts_change_no_bit_and_keep_tokens_at_home(self):
+        options = [*EXPERT, "--model.capacity_factor=1.5", "--parallel.zero=2", "--optimizer.schedule=constant"]
+        expected = self.train("plain", 4, *options)
+        for copies in (2, 5):
+            self.train(f"copies{copies}", 4, *options, f"--parallel.expert_replicas={copies}", steps=5)
+            found = self.train(f"copies{copies}", 4, *options, f"--parallel.expert_replicas={copies}")  # it resumes
+            self.assertEqual(found, expected)
+            lines = [json.loads(line) for line in (self.folder / f"copies{copies}/metrics.jsonl").read_text().splitlines()]
+            shares = [line["copied_share/1"] for line in lines]
+            # The first step, and the first of the resumed run, know no step before.
+            self.assertEqual([i for i, share in enumerate(shares) if share == 0], [0, 5])
+            kept = 1 - lines[3]["dropped_share/1"]
+            if copies == 5:
+                self.assertAlmostEqual(shares[3], kept, places=12)
+            else:
+                self.assertGreater(shares[3], 2 / 5 * kept)  # the busiest two
 
     def test_a_checkpoint_goes_on_at_any_other_expert_degree(self):
         common = ["--train.precision=fp64", "--optimizer.schedule=constant"]
@@ -164,6 +182,9 @@ class Experts(ProgramTest):
                 (["parallel.expert is 3", "divisor of the 4 ranks"], 4, [*SPARSE, "--parallel.expert=3"]),
                 (["parallel.expert is 2", "model.experts 0"], 2, EXPERT),
                 (["parallel.expert_chunk is 8", "model.experts 0"], 1, ["--parallel.expert_chunk=8"]),
+                (["parallel.expert_replicas is 2", "parallel.expert 1"], 2, [*SPARSE, "--parallel.expert_replicas=2"]),
+                (["parallel.expert_replicas is 6", "model.experts 5", "at most 5"], 2,
+                 [*SPARSE, *EXPERT, "--parallel.expert_replicas=6"]),
                 (["model.experts_per_token is 6", "model.experts 5"], 1, [*SPARSE, "--model.experts_per_token=6"]),
                 (["model.expert_groups = 2", "divide"], 1, [*SPARSE, "--model.expert_groups=2"]),
                 (["model.capacity_factor is 0.01", "at least 1"], 1, [*SPARSE, "--model.capacity_factor=0.01"]),

@@ -172,7 +172,8 @@ class LayoutsTest : public ::testing::Test {
       const auto row = [&](const Outcome& outcome) {
         return model::row_of_block(std::span<const double>(outcome.counts), block, E);
       };
-      for (size_t i = 0; i < row(expected).size(); ++i) {
+      // The last one tells of the layout: what went to copies of experts.
+      for (size_t i = 0; i + 1 < row(expected).size(); ++i) {
         const bool is_whole = i < static_cast<size_t>(E) + 2;
         EXPECT_NEAR(row(actual)[i], row(expected)[i],
                     is_whole ? 0 : relative * std::abs(row(expected)[i]))

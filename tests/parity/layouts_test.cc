@@ -242,7 +242,8 @@ std::pair<std::vector<Override>, int> random_layout(int seed) {
         if (data * context % n == 0) degrees.push_back(std::to_string(n));
       }
       set("model.experts", std::to_string(experts));
-      set("parallel.expert", one_of(degrees));
+      const std::string degree = one_of(degrees);
+      set("parallel.expert", degree);
       const std::string per_token = one_of({"1", "2"});
       set("model.experts_per_token", per_token);
       set("model.expert_width", std::to_string(9 + random() % 9));
@@ -260,6 +261,7 @@ std::pair<std::vector<Override>, int> random_layout(int seed) {
       set("model.drop_by", one_of({"position", "probability"}));
       set("parallel.expert_chunk", one_of({"0", "0", "4", "100"}));
       set("model.router_z_loss", one_of({"0", "0.1"}));
+      if (degree != "1") set("parallel.expert_replicas", one_of({"0", "1", "2", "4"}));
     }
   }
   set("data.separate_documents", one_of({"false", "true"}));

@@ -15,12 +15,13 @@ TEST(RoutingCounts, ReadTheRowsOfATable) {
   const RoutingCounts counts =
       routing_counts(row_of_block(std::span<const double>(table), 1, kExperts));
   EXPECT_EQ(std::vector<double>(counts.assignments.begin(), counts.assignments.end()),
-            (std::vector<double>{8, 9, 10}));
-  EXPECT_EQ(counts.tokens, 11);
-  EXPECT_EQ(counts.dropped, 12);
-  EXPECT_EQ(counts.entropy, 13);
-  EXPECT_EQ(counts.balance_loss, 14);
-  EXPECT_EQ(counts.z_loss, 15);
+            (std::vector<double>{9, 10, 11}));
+  EXPECT_EQ(counts.tokens, 12);
+  EXPECT_EQ(counts.dropped, 13);
+  EXPECT_EQ(counts.entropy, 14);
+  EXPECT_EQ(counts.balance_loss, 15);
+  EXPECT_EQ(counts.z_loss, 16);
+  EXPECT_EQ(counts.copied, 17);
 }
 
 TEST(RoutingCounts, MaxViolationIsTheLargestOverTheMeanMinusOne) {

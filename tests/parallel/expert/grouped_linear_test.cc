@@ -30,7 +30,7 @@ TEST(GroupedLinear, EqualsALinearLayerForEachExpert) {
     // Sums of at most 200 products.
     assert_same_function(
         [&](const Tensors& t) {
-          return at::cat(grouped_linear(t[0], {t[1], t[2]}, counts), 1);
+          return at::cat(grouped_linear(t[0], {t[1], t[2]}, ExpertRows{counts}), 1);
         },
         [&](const Tensors& t) {
           return at::cat(
@@ -44,7 +44,7 @@ TEST(GroupedLinear, AnOutputNobodyUsesCostsNoGradient) {
   const Counts counts = {2, 3};
   assert_same_function(
       [&](const Tensors& t) {
-        return grouped_linear(t[0], {t[1], t[1]}, counts).at(1);
+        return grouped_linear(t[0], {t[1], t[1]}, ExpertRows{counts}).at(1);
       },
       [&](const Tensors& t) { return expert_by_expert(t[0], t[1], counts); },
       {values({5, 6}, 0.37), values({2, 7, 6}, 0.3)}, 1e-14);
@@ -60,7 +60,7 @@ TEST(GroupedLinear, ARowsBitsDoNotDependOnTheOtherRows) {
       const at::Tensor x = values({most, D}, 0.37, 1, dtype), w = values({1, F, D}, 0.3, 1, dtype);
       const auto both = [&](int64_t first, int64_t rows) {
         const at::Tensor leaf = x.narrow(0, first, rows).clone().requires_grad_();
-        const at::Tensor y = grouped_linear(leaf, {w}, Counts{rows})[0];
+        const at::Tensor y = grouped_linear(leaf, {w}, ExpertRows{{rows}})[0];
         const at::Tensor grad = values({most, F}, 0.7, 1, dtype).narrow(0, first, rows);
         return std::pair(y.detach(), torch::autograd::grad({y}, {leaf}, {grad})[0]);
       };
@@ -77,20 +77,51 @@ TEST(GroupedLinear, ARowsBitsDoNotDependOnTheOtherRows) {
   }
 }
 
+// What each rank's rows give by themselves, added in the order of ranks.
+TEST(GroupedLinear, AWeightsGradientAddsRanksInTheirOrder) {
+  const OneThread one_thread;
+  const ExpertRows rows{.counts = {3, 0, 40, 0, 0, 0, 0, 7, 1}, .origins = 3};
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+    const at::Tensor x = values({51, 33}, 0.37, 1, dtype), grad = values({51, 17}, 0.7, 1, dtype);
+    const at::Tensor w = values({3, 17, 33}, 0.3, 1, dtype).requires_grad_();
+    const auto gradient = [&](const at::Tensor& x_RD, const at::Tensor& grad_RF,
+                              const ExpertRows& of) {
+      const at::Tensor y = grouped_linear(x_RD, {w}, of)[0];
+      return torch::autograd::grad({y}, {w}, {grad_RF})[0];
+    };
+    at::Tensor expected = at::zeros(w.sizes(), dtype);
+    for (size_t origin = 0; origin < 3; ++origin) {
+      std::vector<int64_t> places;
+      ExpertRows own;
+      int64_t row = 0;
+      for (size_t i = 0; i < rows.counts.size(); ++i) {
+        for (int64_t j = 0; j < rows.counts[i]; ++j, ++row) {
+          if (i % 3 == origin) places.push_back(row);
+        }
+        if (i % 3 == origin) own.counts.push_back(rows.counts[i]);
+      }
+      const at::Tensor index = at::tensor(places, at::kLong);
+      expected += gradient(x.index_select(0, index), grad.index_select(0, index), own);
+    }
+    assert_same_bits(gradient(x, grad, rows), expected, "gradient");
+  }
+}
+
 TEST(GroupedLinear, GradientsOfWeightsCanWait) {
   const Counts counts = {2, 3};
   const at::Tensor x = values({5, 6}, 0.37).requires_grad_();
   const at::Tensor w = values({2, 7, 6}, 0.3).requires_grad_();
   const at::Tensor expected =
-      torch::autograd::grad({grouped_linear(x, {w}, counts)[0].sum()}, {w})[0];
+      torch::autograd::grad({grouped_linear(x, {w}, ExpertRows{counts})[0].sum()}, {w})[0];
   std::vector<std::function<at::Tensor()>> deferred;
   const DeferGradient defer = [&](const at::Tensor& leaf, std::function<at::Tensor()> gradient) {
     EXPECT_TRUE(leaf.is_same(w));
     deferred.push_back(std::move(gradient));
     return true;
   };
-  const auto grads = torch::autograd::grad({grouped_linear(x, {w}, counts, defer)[0].sum()}, {x, w},
-                                           {}, std::nullopt, false, /*allow_unused=*/true);
+  const auto grads =
+      torch::autograd::grad({grouped_linear(x, {w}, ExpertRows{counts}, {.defer = defer})[0].sum()},
+                            {x, w}, {}, std::nullopt, false, /*allow_unused=*/true);
   EXPECT_FALSE(grads[1].defined());
   ASSERT_EQ(deferred.size(), 1U);
   assert_same_bits(deferred[0](), expected, "gradient");

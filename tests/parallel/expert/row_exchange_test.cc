@@ -93,7 +93,7 @@ void check_exchange(const std::vector<at::Tensor>& choices, const ExpertAxis& ax
   RowExchange exchange(order_by_expert(experts_SK, kExperts), axis);
   const at::Tensor x = tokens_of(axis.rank(), S, dtype).requires_grad_();
   const at::Tensor rows = to_experts(exchange, x, in_parts);
-  EXPECT_EQ(exchange.counts(), expected.counts);
+  EXPECT_EQ(exchange.rows().of_experts(), expected.counts);
   assert_same_bits(rows.detach(), expected.rows, "rows of my experts");
 
   const at::ScalarType wide = at::promote_types(dtype, at::kFloat);

@@ -37,7 +37,7 @@ class ExpertReportTest : public testing::Test {
     for (const auto& of_block : assignments) {
       std::vector<double>& counts = run_.metrics_.counts;
       counts.insert(counts.end(), of_block.begin(), of_block.end());
-      for (const double rest : {10, 4, 5, 12, 0}) counts.push_back(rest);
+      for (const double rest : {10, 4, 5, 12, 0, 8}) counts.push_back(rest);
     }
     report_.on_step(run_);
   }
@@ -69,6 +69,14 @@ TEST_F(ExpertReportTest, AddsMeansOverTokensOfEachSparseBlock) {
   EXPECT_THAT(run_.metrics_.lists,
               ElementsAre(testing::Pair("expert_tokens/1", ElementsAre(10, 5, 5)),
                           testing::Pair("expert_tokens/3", ElementsAre(0, 20, 0))));
+}
+
+TEST_F(ExpertReportTest, TellsHowManyTokensStayedWithCopies) {
+  step({{10, 5, 5}, {0, 20, 0}});
+  EXPECT_FALSE(train::find_metric(run_.metrics_, "copied_share/1"));
+  run_.config_.parallel.expert_replicas = 1;
+  step({{10, 5, 5}, {0, 20, 0}});
+  EXPECT_EQ(metric("copied_share/1"), 8.0 / 20);
 }
 
 TEST_F(ExpertReportTest, IntervalLeavesStepsOut) {

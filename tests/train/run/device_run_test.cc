@@ -106,6 +106,8 @@ std::vector<Layout> layouts() {
                      {"model.router_jitter", "0.05"},
                      {"model.balance_over", "batch"},
                      {"model.drop_by", "probability"}})},
+      {"expert_replicas", 2,
+       with_experts({{"parallel.expert", "2"}, {"parallel.expert_replicas", "2"}})},
       {"pipeline", 2, {{"parallel.pipeline", "2"}}},
       {"zero_bubble", 2, {{"parallel.pipeline", "2"}, {"parallel.schedule", "zero-bubble"}}},
       {"all", 8, {{"parallel.pipeline", "2"}, {"parallel.tensor", "2"}, {"parallel.zero", "2"}}}};

@@ -10,6 +10,7 @@
 
 #include "trireme/model/layers/recompute.h"
 #include "trireme/parallel/expert/expert_order.h"
+#include "trireme/parallel/expert/expert_replicas.h"
 #include "trireme/parallel/expert/grouped_linear.h"
 #include "trireme/parallel/tensor/branch_rows.h"
 
@@ -43,7 +44,7 @@ void ExpertFeedForward::set_dropout(double probability, const std::string& place
 
 at::Tensor ExpertFeedForward::run_experts(parallel::RowExchange& exchange,
                                           const std::vector<at::Tensor>& in,
-                                          const parallel::DeferGradient& defer,
+                                          const parallel::GroupedOptions& options,
                                           const std::function<void()>& while_tokens_travel,
                                           const std::function<void()>& before_products) const {
   at::Tensor rows;
@@ -55,11 +56,16 @@ at::Tensor ExpertFeedForward::run_experts(parallel::RowExchange& exchange,
     rows = exchange.to_experts(in[0]);
   }
   if (before_products) before_products();
-  const std::vector<int64_t> counts = exchange.counts();
+  const parallel::ExpertRows counts = exchange.rows();
+  parallel::GroupedOptions of_inputs = options, of_results = options;
+  if (!options.copies.empty()) {
+    of_inputs.copies = {options.copies[0], options.copies[1]};
+    of_results.copies = {options.copies[2]};
+  }
   const std::vector<at::Tensor> gate_up =
-      parallel::grouped_linear(rows, {in[2], in[3]}, counts, defer);
+      parallel::grouped_linear(rows, {in[2], in[3]}, counts, of_inputs);
   const at::Tensor results =
-      parallel::grouped_linear(swiglu(gate_up[0], gate_up[1]), {in[4]}, counts, defer)[0];
+      parallel::grouped_linear(swiglu(gate_up[0], gate_up[1]), {in[4]}, counts, of_results)[0];
   return exchange.to_tokens(results, in[1]);
 }
 
@@ -72,7 +78,7 @@ struct Chunks {
   at::Tensor experts_SK;
   int64_t size;
   int64_t count;  // on the rank that has most; others' last ones may be empty
-  int64_t num_experts;
+  std::shared_ptr<const parallel::ExpertReplicas> replicas;
   parallel::ExpertAxis axis;
   std::map<int64_t, parallel::RowExchange> ahead{};
 
@@ -81,7 +87,8 @@ struct Chunks {
     return x.narrow(0, first, std::min(size, x.size(0) - first));
   }
   parallel::RowExchange exchange_of(int64_t chunk) const {
-    return {parallel::order_by_expert(of(experts_SK, chunk), num_experts), axis};
+    return {parallel::order_by_expert(of(experts_SK, chunk), replicas->first().back()), axis,
+            replicas->first()};
   }
   parallel::RowExchange take(int64_t chunk) {
     auto node = ahead.extract(chunk);
@@ -95,29 +102,41 @@ struct Chunks {
 
 }  // namespace
 
-at::Tensor ExpertFeedForward::run_in_chunks(const at::Tensor& x_SD,
-                                            const ChosenExperts& choice) const {
+at::Tensor ExpertFeedForward::run_in_chunks(const at::Tensor& x_SD, const at::Tensor& experts_SK,
+                                            const at::Tensor& weights_SK,
+                                            const parallel::GroupedOptions& options) const {
   // Ranks may have different numbers of tokens, and each chunk is an exchange of all.
   const int64_t size = expert_axis_.chunk_tokens;
   const at::Tensor most = at::full({1}, (x_SD.size(0) + size - 1) / size, at::kLong);
   if (expert_axis_.size() > 1) {
     expert_axis_.group->all_reduce(most, {.operation = comm::ReduceOp::kMax})->wait();
   }
-  const auto chunks = std::make_shared<Chunks>(Chunks{x_SD.detach(), choice.experts_SK, size,
+  const auto chunks = std::make_shared<Chunks>(Chunks{x_SD.detach(), experts_SK, size,
                                                       std::max<int64_t>(1, most.item<int64_t>()),
-                                                      num_experts_, expert_axis_});
+                                                      options.replicas, expert_axis_});
   std::vector<at::Tensor> outputs;
   for (int64_t chunk = 0; chunk < chunks->count; ++chunk) {
     outputs.push_back(recompute(
-        [this, chunks, chunk](const std::vector<at::Tensor>& in) {
+        [this, chunks, chunk, options](const std::vector<at::Tensor>& in) {
           parallel::RowExchange exchange = chunks->take(chunk);
           const int64_t next = at::GradMode::is_enabled() ? chunk - 1 : chunk + 1;
-          return run_experts(exchange, in, {}, {}, [&] { chunks->send_ahead(next); });
+          return run_experts(exchange, in, options, {}, [&] { chunks->send_ahead(next); });
         },
-        {chunks->of(x_SD, chunk), chunks->of(choice.weights_SK, chunk), experts->gate_proj,
+        {chunks->of(x_SD, chunk), chunks->of(weights_SK, chunk), experts->gate_proj,
          experts->up_proj, experts->down_proj}));
   }
   return at::cat(outputs);
+}
+
+parallel::GroupedOptions ExpertFeedForward::copied_experts(const TokenBatch& batch) const {
+  const auto replicas = std::make_shared<parallel::ExpertReplicas>(
+      batch.training ? gate->busiest() : std::vector<int64_t>{}, num_experts_, expert_axis_);
+  parallel::GroupedOptions options{.replicas = replicas};
+  if (replicas->num_copied() == 0) return options;
+  for (const at::Tensor& stack : {experts->gate_proj, experts->up_proj, experts->down_proj}) {
+    options.copies.push_back(replicas->copies_of(stack));
+  }
+  return options;
 }
 
 at::Tensor ExpertFeedForward::forward(const at::Tensor& x, const at::Tensor& residual,
@@ -127,23 +146,25 @@ at::Tensor ExpertFeedForward::forward(const at::Tensor& x, const at::Tensor& res
   if (shared_experts) run_shared = [&] { sum = shared_experts->forward(x, residual, batch); };
   const at::Tensor x_SD = parallel::open_branch(x, batch.B * batch.T, axis_);
   const ChosenExperts choice = gate->forward(x_SD, batch);
+  parallel::GroupedOptions options = copied_experts(batch);
+  const at::Tensor experts_SK = options.replicas->renumber(choice.experts_SK);
   if (expert_axis_.chunk_tokens > 0) {
     if (run_shared) run_shared();
-    const at::Tensor y_SD = run_in_chunks(x_SD, choice);
+    const at::Tensor y_SD = run_in_chunks(x_SD, experts_SK, choice.weights_SK, options);
     return dropout.add(parallel::close_branch(y_SD, x.sizes(), axis_), sum, batch);
   }
-  parallel::DeferGradient defer;
   if (axis_.weight_gradients != nullptr) {
-    defer = [later = axis_.weight_gradients](const at::Tensor& leaf,
-                                             std::function<at::Tensor()> gradient) {
+    options.defer = [later = axis_.weight_gradients](const at::Tensor& leaf,
+                                                     std::function<at::Tensor()> gradient) {
       return later->defer(leaf, std::move(gradient));
     };
   }
-  parallel::RowExchange exchange(parallel::order_by_expert(choice.experts_SK, num_experts_),
-                                 expert_axis_);
+  const std::vector<int64_t>& first = options.replicas->first();
+  parallel::RowExchange exchange(parallel::order_by_expert(experts_SK, first.back()), expert_axis_,
+                                 first);
   const at::Tensor y_SD = run_experts(
       exchange, {x_SD, choice.weights_SK, experts->gate_proj, experts->up_proj, experts->down_proj},
-      defer, run_shared, {});
+      options, run_shared, {});
   return dropout.add(parallel::close_branch(y_SD, x.sizes(), axis_), sum, batch);
 }
 

@@ -44,7 +44,8 @@ class ExpertFeedForward : public torch::nn::Module {
   // Shapes:     x, residual [B, T, D], or their rows as the tensor axis holds them -> the same
   // Comm:       that of open_branch(), close_branch(), Router and RowExchange; in chunks
   //             RowExchange's forward once more in backward; with shared experts also that of a
-  //             FeedForward
+  //             FeedForward; with replicas ExpertReplicas::copies_of() of each stack, and
+  //             sum_gradients() in backward, of every chunk
   // Collective: every rank of the tensor and expert axes
   at::Tensor forward(const at::Tensor& x, const at::Tensor& residual, const TokenBatch& batch);
 
@@ -56,17 +57,23 @@ class ExpertFeedForward : public torch::nn::Module {
   void set_dropout(double probability, const std::string& place);
 
  private:
+  // Copies of the busiest experts, while it trains.
+  parallel::GroupedOptions copied_experts(const TokenBatch& batch) const;
   // The experts' results for some tokens, added with their weights.
   // in: x_SD, weights_SK, gate_proj, up_proj, down_proj
+  // options: with the copies of each of these stacks, if there are replicas
   // while_tokens_travel, before_products: run then; empty: nothing does
   at::Tensor run_experts(parallel::RowExchange& exchange, const std::vector<at::Tensor>& in,
-                         const parallel::DeferGradient& defer,
+                         const parallel::GroupedOptions& options,
                          const std::function<void()>& while_tokens_travel,
                          const std::function<void()>& before_products) const;
   // The same for all tokens, ExpertAxis::chunk_tokens at a time; the next ones travel while the
   // experts compute. An expert's rank holds at most p * chunk * k rows of them at once, whichever
   // experts they go to.
-  at::Tensor run_in_chunks(const at::Tensor& x_SD, const ChosenExperts& choice) const;
+  // experts_SK: the choice as options.replicas count it
+  at::Tensor run_in_chunks(const at::Tensor& x_SD, const at::Tensor& experts_SK,
+                           const at::Tensor& weights_SK,
+                           const parallel::GroupedOptions& options) const;
 
   parallel::TensorAxis axis_;
   parallel::ExpertAxis expert_axis_;

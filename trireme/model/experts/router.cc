@@ -9,6 +9,7 @@
 #include "trireme/model/layers/recompute.h"
 #include "trireme/parallel/expert/auxiliary_loss.h"
 #include "trireme/parallel/expert/capacity.h"
+#include "trireme/parallel/expert/expert_replicas.h"
 #include "trireme/parallel/expert/grouped_linear.h"
 #include "trireme/parallel/tensor/replicated_weight.h"
 
@@ -42,7 +43,10 @@ at::Tensor whole_sequences(const at::Tensor& own_SK, const TokenBatch& batch) {
 
 Router::Router(const ModelConfig& config, const ModelAxes& axes, at::ScalarType dtype,
                int64_t layer)
-    : config_(config.sparse), axis_(axes.tensor), block_(config.sparse.sparse_before(layer)) {
+    : config_(config.sparse),
+      axis_(axes.tensor),
+      block_(config.sparse.sparse_before(layer)),
+      num_busiest_(axes.expert.replicas) {
   weight = register_parameter("weight", at::zeros({config_.experts, config.width}, dtype));
   if (config_.router_bias_rate > 0) {
     e_score_correction_bias =
@@ -104,8 +108,7 @@ at::Tensor Router::logits(const at::Tensor& x_SD, const TokenBatch& batch) const
   }
   // As a product of one expert, so that a token's logits do not depend on the number of tokens.
   const at::Tensor weight_1ED = parallel::replicated_weight(weight, axis_).to(wide).unsqueeze(0);
-  const int64_t counts[] = {x_SD.size(0)};
-  return parallel::grouped_linear(input_SD, {weight_1ED}, counts)[0];
+  return parallel::grouped_linear(input_SD, {weight_1ED}, {.counts = {x_SD.size(0)}})[0];
 }
 
 at::Tensor Router::balance_loss(const Routing& routing, const TokenBatch& batch) const {
@@ -153,7 +156,8 @@ void Router::count(const Routing& routing, const at::Tensor& kept_SK,
   const at::Tensor row = at::cat(
       {parallel::tokens_of_experts(routing.experts_SK, 1, E, at::kDouble).view({E}),
        at::full({1}, static_cast<double>(scores_SE.size(0)), options), number(kept_SK.lt(0).sum()),
-       number(-at::xlogy(shares_SE, shares_SE).sum()), number(balance_loss), number(z_loss)});
+       number(-at::xlogy(shares_SE, shares_SE).sum()), number(balance_loss), number(z_loss),
+       number(at::isin(kept_SK, at::tensor(busiest_, kept_SK.options())).sum())});
   counted_ = counted_.defined() ? counted_ + row : row;
 }
 
@@ -170,6 +174,7 @@ void Router::use_counts(std::span<const double> table) {
   const RoutingCounts counts = routing_counts(row_of_block(table, block_, config_.experts));
   const at::Tensor now = at::tensor(at::ArrayRef<double>(counts.assignments), at::kDouble);
   if (assignments.defined()) assignments.copy_(now);
+  busiest_ = parallel::busiest_experts(counts.assignments, num_busiest_);
   if (e_score_correction_bias.defined()) {
     const at::Tensor direction = (now.mean() - now).sign().to(e_score_correction_bias.options());
     e_score_correction_bias.add_(direction, config_.router_bias_rate);

@@ -43,6 +43,10 @@ class Router : public torch::nn::Module {
   // Learns the table of a step whose weights have changed, summed over all ranks.
   void use_counts(std::span<const double> table);
 
+  // The experts with the most tokens in the step before, ExpertAxis::replicas of them. None before
+  // the first step of a run or of one that continues.
+  const std::vector<int64_t>& busiest() const { return busiest_; }
+
   at::Tensor weight;  // [E, D]
   // [E] fp32: added to the scores for the choice alone; undefined without router_bias_rate.
   // Source: Wang et al. 2024, arXiv:2408.15664
@@ -62,7 +66,9 @@ class Router : public torch::nn::Module {
 
   ExpertConfig config_;
   parallel::TensorAxis axis_;
-  int64_t block_;       // number among the sparse ones
+  int64_t block_;  // number among the sparse ones
+  int64_t num_busiest_;
+  std::vector<int64_t> busiest_;
   at::Tensor counted_;  // its row, on the device of the last batch
   struct Chosen {
     at::Tensor experts_SK;

@@ -22,7 +22,8 @@ RoutingCounts routing_counts(std::span<const double> row) {
           .dropped = row[E + 1],
           .entropy = row[E + 2],
           .balance_loss = row[E + 3],
-          .z_loss = row[E + 4]};
+          .z_loss = row[E + 4],
+          .copied = row[E + 5]};
 }
 
 }  // namespace trireme::model

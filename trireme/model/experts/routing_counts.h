@@ -15,13 +15,14 @@ struct RoutingCounts {
   double entropy = 0;       // of the token's scores divided by their sum, in nats
   double balance_loss = 0;  // before its factor, of the token's sequence or batch
   double z_loss = 0;        // before its factor
+  double copied = 0;        // assignments to experts of which the token's rank had copies
 
   // The largest number of assignments over the mean, minus 1. 0: all experts have as many.
   // Source: Wang et al. 2024, arXiv:2408.15664, section 4.1 (MaxVio)
   double max_violation() const;
 };
 
-inline int64_t num_routing_counts(int64_t num_experts) { return num_experts + 5; }
+inline int64_t num_routing_counts(int64_t num_experts) { return num_experts + 6; }
 // The row must outlive the result.
 RoutingCounts routing_counts(std::span<const double> row);
 // The part of the table that belongs to the block with this number among the sparse ones.

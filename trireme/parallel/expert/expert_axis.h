@@ -23,6 +23,8 @@ struct ExpertAxis {
   // How many of its tokens a rank sends to experts at once. Their ranks then keep nothing of them,
   // and backward sends them once more. 0: all at once, and what backward needs is kept.
   int64_t chunk_tokens = 0;
+  // How many of a block's busiest experts every rank copies in a training step.
+  int64_t replicas = 0;
   // Rows in transit lie in the group's symmetric memory. Set to false on a host with too little
   // shared memory.
   bool symmetric = true;

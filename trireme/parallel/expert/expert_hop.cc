@@ -31,10 +31,11 @@ at::Tensor on_device_of(const at::Tensor& x, const at::Tensor& index) {
 
 }  // namespace
 
-ExpertHop::ExpertHop(HopAxis axis, RowList rows) : axis_(std::move(axis)) {
+ExpertHop::ExpertHop(HopAxis axis, const RowList& list) : axis_(std::move(axis)) {
+  const ExpertRows& rows = list.rows;
   const auto p = static_cast<size_t>(axis_.group->size());
   const auto self = static_cast<size_t>(axis_.group->rank());
-  list_tokens(rows);
+  list_tokens(list);
   // To each owner: the rows for each of its experts, by origin, and the number of tokens.
   const int64_t num_own = (axis_.first[self + 1] - axis_.first[self]) * rows.origins;
   std::vector<at::Tensor> mine, theirs;
@@ -59,13 +60,14 @@ ExpertHop::ExpertHop(HopAxis axis, RowList rows) : axis_(std::move(axis)) {
                  .received = token_blocks_.sent_values,
                  .sent_values = std::vector<int64_t>(p),
                  .received_values = std::vector<int64_t>(p)};
-  arrived_.origins = rows.origins * static_cast<int64_t>(p);
+  arrived_.rows.origins = rows.origins * static_cast<int64_t>(p);
   order_arrived(counts);
 }
 
 // The tokens of a rank lie in the order of their first rows there.
-void ExpertHop::list_tokens(const RowList& rows) {
-  const at::Tensor tokens_R = rows.tokens.cpu();
+void ExpertHop::list_tokens(const RowList& list) {
+  const ExpertRows& rows = list.rows;
+  const at::Tensor tokens_R = list.tokens.cpu();
   const int64_t R = tokens_R.size(0);
   const auto* const token_of = tokens_R.const_data_ptr<int64_t>();
   const int64_t num_tokens = R == 0 ? 0 : tokens_R.max().item<int64_t>() + 1;
@@ -108,7 +110,7 @@ void ExpertHop::order_arrived(const std::vector<std::vector<int64_t>>& counts) {
   int64_t row = 0;
   for (size_t i = 0; i < counts[0].size(); ++i) {
     for (size_t r = 0; r < counts.size(); ++r) {
-      arrived_.counts.push_back(counts[r][i]);
+      arrived_.rows.counts.push_back(counts[r][i]);
       for (int64_t j = 0; j < counts[r][i]; ++j, ++row) {
         order[row] = next[r];
         reverse[next[r]++] = row;

@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/parallel/expert/expert_order.h"
 
 namespace trireme::parallel::inline internal {
 
@@ -23,9 +24,8 @@ struct HopAxis {
 
 // Rows in the order in which experts read them: by expert, within one by the rank they came from.
 struct RowList {
-  at::Tensor tokens;            // [R] int64: the row of a table that each row is a copy of
-  std::vector<int64_t> counts;  // [experts * origins]
-  int64_t origins = 1;          // from how many ranks
+  at::Tensor tokens;  // [R] int64: the row of a table that each row is a copy of
+  ExpertRows rows;
 };
 
 // What a rank sends to each rank of a hop and gets from it.
@@ -38,10 +38,10 @@ struct HopBlocks {
 
 class ExpertHop {
  public:
-  // rows: what this rank has for the experts of all ranks.
+  // list: what this rank has for the experts of all ranks.
   // Comm:       8 (origins * e + 1) bytes to the owner of e experts
   // Collective: every rank of the hop, as are the starts and finishes below, in the same order
-  ExpertHop(HopAxis axis, RowList rows);
+  ExpertHop(HopAxis axis, const RowList& list);
 
   // The rows that experts of this rank get, as the next hop or the experts take them. `tokens` are
   // known after finish_tokens() of the first tokens.
@@ -61,13 +61,13 @@ class ExpertHop {
   Tokens finish_tokens();
 
   // Sends the experts' rows back to where they came from.
-  // Shapes: rows [sum of arrived().counts, D] -> finish_rows(): [R, D]
+  // Shapes: rows [arrived() rows, D] -> finish_rows(): [R, D]
   // Comm:   D*itemsize bytes for each row that came from another rank
   void start_rows(const at::Tensor& rows, bool background);
   at::Tensor finish_rows();
 
  private:
-  void list_tokens(const RowList& rows);
+  void list_tokens(const RowList& list);
   void order_arrived(const std::vector<std::vector<int64_t>>& counts);
   void start(const at::Tensor& source, const at::Tensor& index, const at::Tensor& values,
              const HopBlocks& blocks, bool background);

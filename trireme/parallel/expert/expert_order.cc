@@ -1,10 +1,20 @@
 #include "trireme/parallel/expert/expert_order.h"
 
+#include <numeric>
+
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
 
 namespace trireme::parallel {
+
+std::vector<int64_t> ExpertRows::of_experts() const {
+  std::vector<int64_t> sums;
+  for (auto first = counts.begin(); first != counts.end(); first += origins) {
+    sums.push_back(std::reduce(first, first + origins));
+  }
+  return sums;
+}
 
 // A counting sort: 8 bytes per assignment and pass, so the host does it for any device.
 ExpertOrder order_by_expert(const at::Tensor& experts_SK, int64_t num_experts) {

@@ -9,6 +9,14 @@
 
 namespace trireme::parallel {
 
+// How many rows each expert reads, and from which ranks.
+struct ExpertRows {
+  std::vector<int64_t> counts;  // [experts * origins]: by expert, within one by origin
+  int64_t origins = 1;          // from how many ranks
+
+  std::vector<int64_t> of_experts() const;  // [experts]: summed over the origins
+};
+
 struct ExpertOrder {
   at::Tensor rows_SK;           // [S, k] int64: the row of each assignment; -1: dropped
   at::Tensor tokens_R;          // [R] int64: the token of each row

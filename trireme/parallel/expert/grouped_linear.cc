@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
+#include "trireme/parallel/expert/sum_in_order.h"
 
 namespace trireme::parallel {
 namespace {
@@ -16,8 +17,16 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 struct GroupedCall : torch::CustomClassHolder {
-  std::vector<int64_t> counts;
-  DeferGradient defer;
+  ExpertRows rows;
+  std::vector<int64_t> counts;  // of experts
+  GroupedOptions options;
+
+  int64_t num_copies() const { return options.copies.empty() ? 0 : options.copies[0].size(0); }
+  // The weight of an expert: of a copy, or of stack i.
+  at::Tensor weight(const at::Tensor& stack, size_t i, int64_t expert) const {
+    const int64_t own = expert - num_copies();
+    return own < 0 ? options.copies[i].select(0, expert) : stack.select(0, own);
+  }
 };
 
 // Calls use(expert, first row, number of rows) for each expert that has rows.
@@ -52,15 +61,28 @@ void multiply(at::Tensor out, const at::Tensor& x, const at::Tensor& w, bool add
 
 // The gradient of a stack of weights.
 at::Tensor weight_gradient(const at::Tensor& weight_EFD, const at::Tensor& grad_RF,
-                           const at::Tensor& x_RD, std::span<const int64_t> counts) {
+                           const at::Tensor& x_RD, const GroupedCall& call) {
+  const int64_t num_copies = call.num_copies(), origins = call.rows.origins;
   const at::Tensor result = at::empty_like(weight_EFD);
-  for (size_t e = 0; e < counts.size(); ++e) {
-    if (counts[e] == 0) result.select(0, static_cast<int64_t>(e)).zero_();
+  const at::Tensor of_copies =
+      at::empty({num_copies, weight_EFD.size(1), weight_EFD.size(2)}, weight_EFD.options());
+  at::Tensor scratch;
+  int64_t row = 0;
+  for (int64_t e = 0; e < std::ssize(call.counts); ++e) {
+    std::vector<mesh::Range> parts;  // rows from each rank that sent some
+    for (int64_t origin = 0; origin < origins; ++origin) {
+      const int64_t num = call.rows.counts[static_cast<size_t>(e * origins + origin)];
+      if (num > 0) parts.push_back({row, num});
+      row += num;
+    }
+    sum_in_order(e < num_copies ? of_copies.select(0, e) : result.select(0, e - num_copies),
+                 std::ssize(parts), scratch, [&](int64_t i, at::Tensor buffer) {
+                   const auto [first, num] = parts[static_cast<size_t>(i)];
+                   return at::mm_out(buffer, grad_RF.narrow(0, first, num).t(),
+                                     x_RD.narrow(0, first, num));
+                 });
   }
-  for_each_expert(counts, [&](int64_t e, int64_t first, int64_t num) {
-    at::Tensor own = result.select(0, e);
-    at::mm_out(own, grad_RF.narrow(0, first, num).t(), x_RD.narrow(0, first, num));
-  });
+  if (num_copies > 0) call.options.replicas->sum_gradients(of_copies, result);
   return result;
 }
 
@@ -71,11 +93,12 @@ class GroupedLinearFunction : public torch::autograd::Function<GroupedLinearFunc
                                at::TensorList tensors) {
     const at::Tensor& x_RD = tensors[0];
     variable_list outputs;
-    for (const at::Tensor& weight_EFD : tensors.slice(1)) {
+    for (size_t i = 0; i + 1 < tensors.size(); ++i) {
+      const at::Tensor& weight_EFD = tensors[i + 1];
       outputs.push_back(at::empty({x_RD.size(0), weight_EFD.size(1)}, x_RD.options()));
       for_each_expert(call->counts, [&](int64_t e, int64_t first, int64_t num) {
         multiply(outputs.back().narrow(0, first, num), x_RD.narrow(0, first, num),
-                 weight_EFD.select(0, e).t(), /*adds=*/false);
+                 call->weight(weight_EFD, i, e).t(), /*adds=*/false);
       });
     }
     ctx->saved_data["call"] = c10::IValue::make_capsule(call);
@@ -100,9 +123,10 @@ class GroupedLinearFunction : public torch::autograd::Function<GroupedLinearFunc
       result.emplace_back();
       if (!grad.defined() || !ctx->needs_input_grad(i + 1)) continue;
       const auto compute = [like = weight.detach(), grad, x = x_RD.detach(), call] {
-        return weight_gradient(like, grad, x, call->counts);
+        return weight_gradient(like, grad, x, *call);
       };
-      if (!call->defer || !call->defer(weight, compute)) result.back() = compute();
+      const DeferGradient& defer = call->options.defer;
+      if (!defer || !defer(weight, compute)) result.back() = compute();
     }
     return result;
   }
@@ -116,7 +140,7 @@ class GroupedLinearFunction : public torch::autograd::Function<GroupedLinearFunc
       if (!grads[i].defined()) continue;
       for_each_expert(call.counts, [&](int64_t e, int64_t first, int64_t num) {
         multiply(grad_x.narrow(0, first, num), grads[i].narrow(0, first, num),
-                 saved[i + 1].select(0, e), adds);
+                 call.weight(saved[i + 1], i, e), adds);
       });
       adds = true;
     }
@@ -130,13 +154,16 @@ int64_t min_rows_of_product(at::ScalarType dtype) { return dtype == at::kDouble 
 
 std::vector<at::Tensor> grouped_linear(const at::Tensor& x_RD,
                                        const std::vector<at::Tensor>& weights,
-                                       std::span<const int64_t> counts,
-                                       const DeferGradient& defer) {
-  TRIREME_ASSERT(std::reduce(counts.begin(), counts.end()) == x_RD.size(0), "rows of shape ",
-                 x_RD.sizes(), " for counts ", at::IntArrayRef(counts.data(), counts.size()));
+                                       const ExpertRows& rows, const GroupedOptions& options) {
   auto call = c10::make_intrusive<GroupedCall>();
-  call->counts.assign(counts.begin(), counts.end());
-  call->defer = defer;
+  call->rows = rows;
+  call->counts = rows.of_experts();
+  call->options = options;
+  TRIREME_ASSERT(std::reduce(rows.counts.begin(), rows.counts.end()) == x_RD.size(0) &&
+                     std::ssize(call->counts) == call->num_copies() + weights.at(0).size(0),
+                 "rows of shape ", x_RD.sizes(), " of ", call->num_copies(),
+                 " copies and weights of shape ", weights.at(0).sizes(), " for counts ",
+                 at::IntArrayRef(call->counts));
   std::vector<at::Tensor> tensors{x_RD.contiguous()};
   tensors.insert(tensors.end(), weights.begin(), weights.end());
   return GroupedLinearFunction::apply(call, at::TensorList(tensors));

@@ -3,10 +3,13 @@
 
 #include <cstdint>
 #include <functional>
-#include <span>
+#include <memory>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+
+#include "trireme/parallel/expert/expert_order.h"
+#include "trireme/parallel/expert/expert_replicas.h"
 
 namespace trireme::parallel {
 
@@ -20,14 +23,23 @@ using DeferGradient =
 // same bits however many rows its expert has; grouped_linear_test holds this machine to it.
 int64_t min_rows_of_product(at::ScalarType dtype);
 
+struct GroupedOptions {
+  DeferGradient defer{};
+  // The first n experts are copies, whose gradients go to the stacks they were copied from. Null:
+  // there are none.
+  std::shared_ptr<const ExpertReplicas> replicas{};
+  std::vector<at::Tensor> copies{};  // [n, F_i, D] for each stack
+};
+
 // y_i = x W_i^T for each stack of weights, expert by expert. x's gradient is summed over the stacks
-// inside the products. A weight's gradient adds its rows in their order; that of an expert without
-// rows is zero.
-// Shapes: x_RD [R, D], the rows of expert 0 first; W_i [E, F_i, D]; counts [E], the sum being R
-//         -> y_i [R, F_i]
+// inside the products. A weight's gradient has a product for each rank that rows came from; these
+// are added in the order of ranks, as data parallelism adds them. That of an expert without rows is
+// zero.
+// Shapes:     x_RD [R, D], the rows of expert 0 first; W_i [e, F_i, D] -> y_i [R, F_i]
+// Comm:       with replicas, in the weights' gradients: ExpertReplicas::sum_gradients()
+// Collective: then every rank of their axis
 std::vector<at::Tensor> grouped_linear(const at::Tensor& x_RD,
                                        const std::vector<at::Tensor>& weights,
-                                       std::span<const int64_t> counts,
-                                       const DeferGradient& defer = {});
+                                       const ExpertRows& rows, const GroupedOptions& options = {});
 
 }  // namespace trireme::parallel

@@ -1,6 +1,5 @@
 #include "trireme/parallel/expert/row_exchange.h"
 
-#include <numeric>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -21,6 +20,7 @@ using torch::autograd::variable_list;
 struct RowExchange::State {
   ExpertOrder order;
   ExpertAxis axis;
+  std::vector<int64_t> first;     // [p + 1] rank r computes the experts [first[r], first[r + 1])
   bool background = false;        // the first tokens of forward and the last rows of backward
   bool is_ahead = false;          // those tokens were sent before they were asked for
   std::vector<ExpertHop> hops{};  // each is made when the rows before it are there
@@ -28,10 +28,7 @@ struct RowExchange::State {
 
   bool has_two() const { return axis.between_hosts != nullptr; }
   HopAxis hop_axis(bool is_first) const {
-    const auto num_experts = std::ssize(order.counts);
-    const auto first_of = [&](int rank) {
-      return rank == axis.size() ? num_experts : axis.experts_of(num_experts, rank).offset;
-    };
+    const auto first_of = [&](int rank) { return first[static_cast<size_t>(rank)]; };
     comm::Communicator* const group =
         has_two() ? (is_first ? axis.between_hosts : axis.within_host) : axis.group;
     // The first of two hops counts in hosts. The second has only the experts of one of them.
@@ -49,7 +46,7 @@ struct RowExchange::State {
     tokens = table;
     if (axis.size() == 1) return;
     if (hops.empty()) {
-      hops.emplace_back(hop_axis(/*is_first=*/true), RowList{order.tokens_R, order.counts});
+      hops.emplace_back(hop_axis(/*is_first=*/true), RowList{order.tokens_R, {order.counts}});
     }
     hops[0].start_tokens(table, values, in_background);
   }
@@ -160,18 +157,24 @@ class ToTokensFunction : public torch::autograd::Function<ToTokensFunction> {
 
 }  // namespace
 
-RowExchange::RowExchange(ExpertOrder order, ExpertAxis axis)
-    : state_(std::make_shared<State>(State{std::move(order), std::move(axis)})) {}
+RowExchange::RowExchange(ExpertOrder order, ExpertAxis axis, std::vector<int64_t> first) {
+  const auto num_experts = std::ssize(order.counts);
+  if (first.empty()) {
+    for (int rank = 0; rank < axis.size(); ++rank) {
+      first.push_back(axis.experts_of(num_experts, rank).offset);
+    }
+    first.push_back(num_experts);
+  }
+  TRIREME_ASSERT(std::ssize(first) == axis.size() + 1 && first.back() == num_experts,
+                 "experts up to ", first.back(), " of ", num_experts, " on ", axis.size(),
+                 " ranks");
+  state_ = std::make_shared<State>(State{std::move(order), std::move(axis), std::move(first)});
+}
 RowExchange::~RowExchange() = default;
 
-std::vector<int64_t> RowExchange::counts() const {
-  if (state_->axis.size() == 1) return state_->order.counts;
-  const RowList& rows = state_->hops.back().arrived();
-  std::vector<int64_t> counts;
-  for (auto first = rows.counts.begin(); first != rows.counts.end(); first += rows.origins) {
-    counts.push_back(std::reduce(first, first + rows.origins));
-  }
-  return counts;
+ExpertRows RowExchange::rows() const {
+  if (state_->axis.size() == 1) return {state_->order.counts};
+  return state_->hops.back().arrived().rows;
 }
 
 at::Tensor RowExchange::start(const at::Tensor& x_SD, bool background) {

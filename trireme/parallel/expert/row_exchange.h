@@ -21,16 +21,18 @@ namespace trireme::parallel {
 class RowExchange {
  public:
   // Collective: every rank of the axis calls the functions below, in forward and in backward
-  RowExchange(ExpertOrder order, ExpertAxis axis);
+  // first: rank r computes the experts [first[r], first[r + 1]) of the order; empty: those of
+  //        ExpertAxis::experts_of()
+  RowExchange(ExpertOrder order, ExpertAxis axis, std::vector<int64_t> first = {});
   ~RowExchange();
   RowExchange(RowExchange&&) = default;
   RowExchange& operator=(RowExchange&&) = default;
 
   // The rows of each of this rank's experts, from all ranks. Known after to_experts().
-  std::vector<int64_t> counts() const;
+  ExpertRows rows() const;
   // The rows of all ranks for this rank's experts: by expert, within one by sending rank, and then
   // in the order of its tokens. Backward adds a token's gradients in the order of its assignments.
-  // Shapes: x_SD [S, D] -> [sum of counts(), D]
+  // Shapes: x_SD [S, D] -> [number of rows(), D]
   // Comm:   8 (e + 1) bytes to each owner of e experts. For each pair of a token and another rank
   //         that has experts for it D*itemsize bytes; for each row there 4 bytes (fp64: 8), for
   //         each rank filled up to whole rows. Backward D*itemsize bytes for each row.
@@ -43,7 +45,7 @@ class RowExchange {
   void send_ahead(const at::Tensor& x_SD);
   // Each token's sum of its experts' results times their weights, in the order of its assignments
   // and at least in fp32. A dropped assignment adds nothing, and its weight has gradient zero.
-  // Shapes: results [sum of counts(), D], weights_SK [S, k] -> [S, D] of the results' dtype
+  // Shapes: results [number of rows(), D], weights_SK [S, k] -> [S, D] of the results' dtype
   // Comm:   D*itemsize bytes for each row; backward as to_experts(), without its first term
   at::Tensor to_tokens(const at::Tensor& results, const at::Tensor& weights_SK);
 

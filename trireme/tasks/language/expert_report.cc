@@ -17,6 +17,10 @@ namespace {
 using model::ModelConfig;
 using model::RoutingCounts;
 
+double assignments_of(const RoutingCounts& counts) {
+  return std::reduce(counts.assignments.begin(), counts.assignments.end());
+}
+
 // Calls use(layer, counts) for each sparse block.
 template <typename Use>
 void for_each_block(const ModelConfig& config, std::span<const double> table, const Use& use) {
@@ -30,7 +34,7 @@ void for_each_block(const ModelConfig& config, std::span<const double> table, co
 std::vector<ExpertLoad> loads_of(const ModelConfig& config, std::span<const double> table) {
   std::vector<ExpertLoad> blocks;
   for_each_block(config, table, [&](int64_t layer, const RoutingCounts& counts) {
-    const double sum = std::reduce(counts.assignments.begin(), counts.assignments.end());
+    const double sum = assignments_of(counts);
     ExpertLoad load{layer, {}};
     for (const double assignments : counts.assignments) {
       load.of_experts.push_back(
@@ -58,6 +62,7 @@ bool ExpertReport::concerns(const train::RunConfig& config) const {
 void ExpertReport::on_step(train::RunView& run) {
   const std::vector<double>& counts = run.metrics().counts;
   const ModelConfig& config = language_of(run.config()).model;
+  const bool has_copies = run.config().parallel.expert_replicas > 0;
   if (window_.counts.empty()) {
     window_ = {.first = run.step() - 1, .counts = std::vector<double>(counts.size())};
   }
@@ -85,6 +90,9 @@ void ExpertReport::on_step(train::RunView& run) {
     if (config.sparse.balance_loss > 0)
       add("balance_loss", of_block.balance_loss / of_block.tokens);
     if (config.sparse.router_z_loss > 0) add("router_z_loss", of_block.z_loss / of_block.tokens);
+    if (has_copies) {
+      add("copied_share", of_block.copied / std::max(1.0, assignments_of(of_block)));
+    }
     run.add_list(concat("expert_tokens/", layer),
                  {of_block.assignments.begin(), of_block.assignments.end()});
   });

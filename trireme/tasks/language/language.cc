@@ -110,6 +110,14 @@ class LanguageTask : public train::Task {
     TRIREME_CHECK(config.parallel.expert == 1 || config.parallel.expert <= experts,
                   "parallel.expert is ", config.parallel.expert, " and model.experts ", experts,
                   ", so that a rank would have none; set parallel.expert to at most ", experts);
+    const int64_t replicas = config.parallel.expert_replicas;
+    TRIREME_CHECK(replicas == 0 || config.parallel.expert > 1, "parallel.expert_replicas is ",
+                  replicas,
+                  " and parallel.expert 1, so that every rank has all experts; set "
+                  "parallel.expert_replicas to 0");
+    TRIREME_CHECK(replicas <= experts, "parallel.expert_replicas is ", replicas,
+                  " and model.experts ", experts, "; set parallel.expert_replicas to at most ",
+                  experts);
     model::check_axes(config_.model,
                       {.tensor = config.parallel.tensor,
                        .context = config.parallel.context,

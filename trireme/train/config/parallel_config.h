@@ -64,6 +64,11 @@ struct ParallelConfig {
               "tokens that a rank sends to experts at once, which keep nothing of them and compute "
               "them again in backward; 0 = all at once",
               Range{0, kMaxBatch* kMaxSequence})
+  TRIREME_KEY(
+      int64_t, expert_replicas, 0, kMayChange,
+      "copy so many of the step before's busiest experts of each block to every rank, where "
+      "their tokens then stay; 0 = none",
+      Range{0, kMaxExperts})
   TRIREME_KEY(std::string, transport, "auto", kMayChange,
               "how ranks communicate (mpi: started by mpirun)", train_transports)
   TRIREME_KEY(int64_t, timeout_seconds, 300, kMayChange,

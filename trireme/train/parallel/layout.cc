@@ -127,6 +127,7 @@ model::ModelAxes model_axes(const RunConfig& config, const mesh::DeviceMesh& mes
           .ring = {.overlap = config.train.overlap, .symmetric = config.train.symmetric_memory},
           .batch = {.group = batch_group_of(config, mesh)},
           .expert = {.chunk_tokens = config.parallel.expert_chunk,
+                     .replicas = config.parallel.expert_replicas,
                      .symmetric = config.train.symmetric_memory}};
 }
 
