@@ -11,10 +11,12 @@
 
 #include "tests/harness/live_bytes.h"
 #include "tests/harness/messages.h"
+#include "tests/harness/ranks.h"
 #include "tests/train/language_config.h"
 #include "trireme/base/error.h"
 #include "trireme/model/model.h"
 #include "trireme/train/parallel/layout.h"
+#include "trireme/train/parallel/parallel_model.h"
 #include "trireme/train/parallel/stage_costs.h"
 
 namespace trireme::train {
@@ -188,6 +190,50 @@ TEST(StageCosts, EveryParameterIsCountedOnce) {
     const RunConfig config = config_of({{"model.tied_embedding", tied}});
     EXPECT_DOUBLE_EQ(sum(config, &parallel::LayerCost::memory),
                      16.0 * static_cast<double>(model::num_parameters(model_of(config))));
+  }
+}
+
+// The estimate of a rank's states beside the parameters that it holds, and those whose states are
+// its own. The first rank has most experts.
+TEST(StageCosts, ExpertsAreCountedWhereTheyAre) {
+  struct Case {
+    int ranks;
+    std::vector<Override> overrides;
+  };
+  const std::vector<Case> cases = {{1, {}},
+                                   {2, {{"parallel.expert", "2"}}},
+                                   {3, {{"parallel.expert", "3"}}},
+                                   {4, {{"parallel.expert", "2"}, {"parallel.zero", "1"}}},
+                                   {4, {{"parallel.expert", "4"}, {"parallel.zero", "1"}}},
+                                   {4, {{"parallel.expert", "2"}, {"parallel.zero", "3"}}}};
+  for (const auto& [ranks, more] : cases) {
+    std::vector<Override> overrides = {
+        {"model.family", "mixtral"}, {"model.experts", "7"},          {"model.expert_width", "48"},
+        {"model.dense_layers", "1"}, {"model.shared_experts", "1"},   {"train.global_batch", "12"},
+        {"train.micro_batch", "1"},  {"train.uneven_batches", "true"}};
+    overrides.insert(overrides.end(), more.begin(), more.end());
+    const RunConfig config = config_of(overrides, ranks);
+    std::vector<Override> of_whole = overrides;
+    of_whole.emplace_back("parallel.zero", "0");
+    double held = 0, own = 0;  // parameters of rank 0
+    harness::run_ranks(ranks, [&](comm::Communicator& world) {
+      for (const bool is_whole : {true, false}) {
+        const RunConfig run = is_whole ? config_of(of_whole, ranks) : config;
+        const mesh::DeviceMesh mesh(world, mesh_axes(run.parallel));
+        const ParallelModel model(run, mesh, nullptr, nullptr);
+        double count = 0;
+        for (const parallel::Shard& shard : model.shards()) {
+          count += static_cast<double>(shard.weights.numel());
+        }
+        if (world.rank() == 0) (is_whole ? held : own) = count;
+      }
+    });
+    const bool shares_weights = config.parallel.zero == 3;
+    const double expected = 4 * (shares_weights ? own : held) + 4 * held + 8 * own;
+    // Every rank of a group has as much to within a row of each parameter.
+    EXPECT_NEAR(sum(config, &parallel::LayerCost::memory), expected,
+                config.parallel.zero == 0 ? 1e-6 : 0.02 * expected)
+        << ranks;
   }
 }
 

@@ -25,6 +25,23 @@ Parameters count_parameters(const model::ModelConfig& config) {
   return count;
 }
 
+int64_t expert_parameters(const model::ModelConfig& config) {
+  return 3 * config.width * config.expert_width();
+}
+
+// The states of a sparse block on the rank that has most experts.
+double states_of_sparse_block(const train::RunConfig& config, const model::ModelConfig& model) {
+  const int64_t E = model.sparse.experts, of_expert = expert_parameters(model);
+  const int64_t most = (E + config.parallel.expert - 1) / config.parallel.expert;
+  const int64_t rest = block_parameters(model, /*sparse=*/true) - E * of_expert;
+  const double bytes = train::state_bytes_per_parameter(config, model.width);
+  const double bytes_of_experts = train::state_bytes_per_parameter(
+      config, model.width, train::ranks_sharing_experts(config.parallel));
+  return (static_cast<double>(rest) * bytes +
+          static_cast<double>(most * of_expert) * bytes_of_experts) /
+         static_cast<double>(config.parallel.tensor);
+}
+
 // Bytes that one microbatch's forward keeps.
 struct Kept {
   double dense_block = 0;
@@ -115,7 +132,9 @@ Kept count_kept(const train::RunConfig& config, const LanguageConfig& own) {
   const double whole = attention.latents;
   kept.dense_block = norms + item * ((attention.heads + branch * F) / tensor + whole) * tokens;
   kept.sparse_block =
-      norms + item * ((attention.heads + experts) / tensor + whole + copies) * tokens;
+      norms + item * ((attention.heads + experts) / tensor + whole + copies) * tokens +
+      item / tensor *
+          static_cast<double>(config.parallel.expert_replicas * expert_parameters(model));
   return kept;
 }
 
@@ -136,7 +155,8 @@ std::vector<parallel::LayerCost> layer_costs(const train::RunConfig& config,
     one.sparse.expert_interval = 1;
     return parallel::LayerCost{
         .time = model::flops_per_token(one),
-        .memory = static_cast<double>(block_parameters(model, sparse)) * per_parameter,
+        .memory = sparse ? states_of_sparse_block(config, model)
+                         : static_cast<double>(block_parameters(model, false)) * per_parameter,
         .activations = sparse ? kept.sparse_block : kept.dense_block};
   };
   const parallel::LayerCost dense = cost_of(false);

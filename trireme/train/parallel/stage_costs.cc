@@ -32,7 +32,14 @@ double itemsize(const RunConfig& config) {
 
 double wide_itemsize(const RunConfig& config) { return std::max(itemsize(config), 4.0); }
 
-double state_bytes_per_parameter(const RunConfig& config, int64_t width) {
+int64_t sharing_ranks(const ParallelConfig& parallel) { return parallel.shard * parallel.context; }
+
+int64_t ranks_sharing_experts(const ParallelConfig& parallel) {
+  return parallel.expert == 1 ? sharing_ranks(parallel)
+                              : parallel.data * parallel.context / parallel.expert;
+}
+
+double state_bytes_per_parameter(const RunConfig& config, int64_t width, int64_t ranks_of_zero) {
   const double item = itemsize(config);
   const bool has_masters = item < 4 && config.train.master_weights;
   const double states = config.offload.optimizer == OffloadPlace::kDisk
@@ -40,8 +47,7 @@ double state_bytes_per_parameter(const RunConfig& config, int64_t width) {
                             : wide_itemsize(config) * (elements_kept_per_parameter(config, width) +
                                                        (has_masters ? 1 : 0));
   const int64_t zero = config.parallel.zero;
-  const double ranks =
-      zero == 0 ? 1 : static_cast<double>(config.parallel.shard * config.parallel.context);
+  const double ranks = zero == 0 ? 1 : static_cast<double>(ranks_of_zero);
   const double whole = static_cast<double>(c10::elementSize(config.gradient_dtype()));
   const double gradients = std::max(zero >= 2 ? whole / ranks : whole,
                                     whole * static_cast<double>(config.held_gradients()));
