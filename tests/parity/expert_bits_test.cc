@@ -82,5 +82,39 @@ TEST_F(ExpertBits, ExpertsOnAllRanksAreThoseOfDataParallelism) {
   }
 }
 
+// What is compressed has the bits of the same rule without the axis; experts that one rank alone
+// has are not sent, and so not rounded.
+TEST_F(ExpertBits, CompressionIsThatOfDataParallelism) {
+  const auto with = [&](const char* rule, const char* degree) {
+    return run(sparse({{"train.precision", "fp32"},
+                       {"train.global_batch", "4"},
+                       {"train.compression", rule},
+                       {"parallel.expert", degree}}),
+               4);
+  };
+  for (const char* rule : {"bf16", "fp16", "int8"}) {
+    const Outcome whole = with(rule, "1"), exact = with("none", "1");
+    for (const char* degree : {"2", "4"}) {
+      SCOPED_TRACE(concat(rule, ", expert = ", degree));
+      const Outcome split = with(rule, degree);
+      EXPECT_NE(split.norm, exact.norm);
+      for (const auto& [name, gradient] : whole.gradients) {
+        const bool is_expert = name.find(".experts.") != std::string::npos;
+        if (!is_expert) {
+          harness::assert_same_bits(split.gradients.at(name), gradient, name);
+        } else if (std::string(degree) == "4") {
+          harness::assert_same_bits(split.gradients.at(name), exact.gradients.at(name), name);
+        } else {
+          // Each of two addends and their sum is rounded to 8 bits: of a block's largest element.
+          const double largest = exact.gradients.at(name).abs().max().item<double>();
+          harness::assert_close(split.gradients.at(name), exact.gradients.at(name), 0,
+                                8 * 0x1p-8 * largest, name);
+          EXPECT_FALSE(split.gradients.at(name).equal(exact.gradients.at(name)));
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace trireme::train

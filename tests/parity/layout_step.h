@@ -21,6 +21,7 @@
 #include "trireme/base/error.h"
 #include "trireme/model/experts/routing_counts.h"
 #include "trireme/train/numerics/gradient_norm.h"
+#include "trireme/train/parallel/gradient_compression.h"
 #include "trireme/train/parallel/layout.h"
 #include "trireme/train/parallel/overlap_choice.h"
 #include "trireme/train/parallel/parallel_model.h"
@@ -74,7 +75,7 @@ inline Outcome run(RunConfig config, int num_ranks,
     const mesh::DeviceMesh mesh(world, mesh_axes(config.parallel));
     OverlapChoice overlap(config.parallel.async_tensor, world,
                           HiddenCommunication(nullptr, "tensor", mesh.size("tensor")));
-    ParallelModel model(config, mesh, nullptr, overlap.flag());
+    ParallelModel model(config, mesh, make_gradient_hook(config.train), overlap.flag());
     if (prepare) prepare(model);
     const int64_t data_rank =
         mesh.coordinate("data") * mesh.size("shard") + mesh.coordinate("shard");

@@ -33,34 +33,6 @@ TEST(MuonRule, MatricesOfHiddenLayersHaveAMomentumAndAllElseAdamWsStates) {
   }
 }
 
-// A parameter of three experts, and the same matrices as three parameters.
-TEST(MuonRule, ExpertsAreMatricesOfTheirOwn) {
-  const MuonRule rule({.momentum = 0.9});
-  const std::vector<int64_t> shape = {3, 6, 4};
-  const mesh::Layout stack(shape, {{"expert", 1}, {"tensor", 1}},
-                           {mesh::Placement::sharded(0), mesh::Placement::sharded(1)});
-  parallel::Shard shard{.name = "experts.up_proj",
-                        .weights = harness::values(shape, 0.3),
-                        .gradient = harness::values(shape, 0.7),
-                        .layout = mesh::Layout(shape, {{"shard", 1}}).inside(stack, 0)};
-  const std::vector<StateSpec> states = rule.state_of(shard);
-  ASSERT_EQ(states.size(), 1U);
-  EXPECT_EQ(states[0].name, "momentum_buffer");
-  const at::Tensor buffer = at::zeros(shape, at::kDouble), before = shard.weights.clone();
-  const auto step = [&](const at::Tensor& weights, const at::Tensor& gradient,
-                        const at::Tensor& momentum) {
-    const UpdateItem item{weights, gradient, {momentum}, 0.1};
-    rule.update(std::span(&item, 1), 1e-2, 1);
-  };
-  step(shard.weights, shard.gradient, buffer);
-  for (int64_t e = 0; e < 3; ++e) {
-    const at::Tensor weights = before[e].clone(), momentum = at::zeros({6, 4}, at::kDouble);
-    step(weights, shard.gradient[e], momentum);
-    harness::assert_same_bits(shard.weights[e].contiguous(), weights, "weights");
-    harness::assert_same_bits(buffer[e].contiguous(), momentum, "momentum");
-  }
-}
-
 TEST(Orthogonalize, KeepsSingularVectorsAndBringsSingularValuesNearOne) {
   at::manual_seed(1);
   for (const auto& [rows, columns] : {std::pair(20, 50), std::pair(50, 20), std::pair(16, 16)}) {

@@ -59,6 +59,39 @@ TEST_P(EveryOptimizer, AShardWithoutGradientStaysWithItsStates) {
   }
 }
 
+// The two last experts of five, on the second of two ranks, and their matrices as parameters.
+TEST_P(EveryOptimizer, ExpertsAreMatricesOfTheirOwn) {
+  const std::vector<int64_t> shape = {5, 6, 4};
+  const mesh::Layout stack(shape, {{"expert", 2}, {"tensor", 1}},
+                           {mesh::Placement::sharded(0), mesh::Placement::sharded(1)});
+  const at::Tensor all = harness::values(shape, 0.3);
+  std::vector<parallel::Shard> experts = {
+      {.name = "experts.up_proj",
+       .weights = all.narrow(0, 3, 2).clone(),
+       .layout = mesh::Layout({2, 6, 4}, {{"shard", 1}}).inside(stack, 1)}};
+  std::vector<parallel::Shard> matrices;
+  for (int64_t e = 3; e < 5; ++e) {
+    matrices.push_back({.name = concat("expert", e),
+                        .weights = all[e].clone(),
+                        .layout = mesh::Layout({6, 4}, {{"shard", 1}})});
+  }
+  Optimizer first(experts, config_), second(matrices, config_);
+  for (int step = 1; step <= 3; ++step) {
+    experts[0].gradient = harness::values({2, 6, 4}, 0.7 * step);
+    for (int64_t e = 0; e < 2; ++e) matrices[e].gradient = experts[0].gradient[e].contiguous();
+    first.step(0.1);
+    second.step(0.1);
+  }
+  for (int64_t e = 0; e < 2; ++e) {
+    harness::assert_same_bits(experts[0].weights[e].contiguous(), matrices[e].weights, "weights");
+  }
+  for (const checkpoint::Entry& entry : first.state()) {
+    EXPECT_EQ(entry.layout.whole_shape()[0], 5) << entry.name;
+    EXPECT_EQ(entry.layout.whole_box(entry.rank).offset[0], 3) << entry.name;
+    EXPECT_EQ(entry.layout.whole_box(entry.rank).size, entry.local.sizes().vec()) << entry.name;
+  }
+}
+
 TEST_P(EveryOptimizer, AGradientMayBeAViewThatIsNotContiguous) {
   std::vector<parallel::Shard> plain = make_shards(at::kFloat);
   std::vector<parallel::Shard> strided = make_shards(at::kFloat);
@@ -101,6 +134,27 @@ TEST_P(EveryOptimizer, AStateSavedByItsOwnerLoadsReplicated) {
       harness::assert_same_bits(entries[i].local, saved[i].local, entries[i].name);
     }
   });
+}
+
+// Each element's rounding is drawn for its place in the whole stack.
+TEST(Optimizer, AnExpertIsRoundedAlikeOnAnyRank) {
+  const std::vector<int64_t> shape = {5, 6, 4};
+  const at::Tensor all = harness::values(shape, 0.3).to(at::kBFloat16);
+  const auto updated = [&](int ranks, int rank) {
+    const mesh::Layout stack(shape, {{"expert", ranks}, {"tensor", 1}},
+                             {mesh::Placement::sharded(0), mesh::Placement::sharded(1)});
+    const mesh::Range own = mesh::split_range(5, ranks, rank);
+    std::vector<parallel::Shard> experts = {
+        {.name = "experts.up_proj",
+         .weights = all.narrow(0, own.offset, own.size).clone(),
+         .gradient = harness::values(shape, 0.7).narrow(0, own.offset, own.size),
+         .layout = mesh::Layout({own.size, 6, 4}, {{"shard", 1}}).inside(stack, rank)}};
+    Optimizer optimizer(experts, {.name = "lion"},
+                        {.master_weights = false, .stochastic_rounding = true, .seed = 3});
+    optimizer.step(1e-3);
+    return experts[0].weights;
+  };
+  harness::assert_same_bits(at::cat({updated(2, 0), updated(2, 1)}), updated(1, 0), "weights");
 }
 
 // Buffers so small that every matrix of the shards below is cut where it may be.

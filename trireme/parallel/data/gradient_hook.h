@@ -44,8 +44,8 @@ struct HookState {
   bool same_on_ranks = false;
 };
 
-// Thread safety: called from one thread, the one that computes. A hook serves one
-// DistributedDataParallel, which shares its ownership.
+// Thread safety: called from one thread, the one that computes. A hook with state serves one
+// DistributedDataParallel, which shares its ownership. One without may serve several.
 class GradientHook {
  public:
   virtual ~GradientHook() = default;

@@ -11,10 +11,10 @@
 namespace trireme::tasks::inline internal {
 
 // The cost of every layer. The embedding counts with the first layer and the head with the last.
-// Time is that of the matrix products, in any unit. Memory is that of one rank, the one with
-// most experts: weights, gradients and optimizer states as the axes and ZeRO divide them, and the
-// tensors that one microbatch's forward keeps for its backward, if experts have as many tokens. Excludes what is temporary (buckets, gathered
-// weights) and libtorch itself.
+// Time is that of the matrix products, in any unit. Memory is that of one rank, the one with most
+// experts: weights, gradients and optimizer states as the axes and ZeRO divide them, and the
+// tensors that one microbatch's forward keeps for its backward, if all experts have as many tokens.
+// Excludes what is temporary (buckets, gathered weights) and libtorch itself.
 // Source: activations as counted in Korthikanti et al. 2022, arXiv:2205.05198, section 4, for these
 //         layers (docs/models.md says what each keeps)
 std::vector<parallel::LayerCost> layer_costs(const train::RunConfig& config,

@@ -1,5 +1,6 @@
 #include "trireme/train/optimizer/adafactor.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -16,23 +17,31 @@ constexpr double kDecayPower = -0.8;         // beta2 = 1 - step^kDecayPower
 constexpr double kSmallestWeightRms = 1e-3;  // epsilon_2: a step for weights that are zero
 constexpr double kLargestUpdateRms = 1.0;    // d
 
-// A factor has the parameter's shape except for one dimension of length 1. If the parameter lies
-// whole at one coordinate and is empty at the others, so does the factor.
-StateSpec factor_of(const parallel::Shard& shard, const std::string& name, int64_t reduced_dim) {
-  std::vector<int64_t> shape = shard.layout.shape();
-  shape[reduced_dim] = 1;
-  std::vector<int64_t> local_shape = shape;
-  std::vector<mesh::Placement> placements = shard.layout.placements();
+// The layout with the length 1 in one dimension. If the tensor lies whole at one coordinate and is
+// empty at the others, so does the result.
+mesh::Layout reduced(const mesh::Layout& layout, int64_t dim) {
+  std::vector<int64_t> shape = layout.shape();
+  shape[dim] = 1;
+  std::vector<mesh::Placement> placements = layout.placements();
   for (mesh::Placement& placement : placements) {
-    if (placement.kind != mesh::Placement::Kind::kSharded) continue;
-    const int64_t whole = shard.layout.shape()[placement.dim];
+    if (placement.kind != mesh::Placement::Kind::kSharded || placement.dim != dim) continue;
+    const int64_t whole = layout.shape()[dim];
     for (int64_t& at : placement.cuts) {
-      TRIREME_ASSERT(at == 0 || at == whole, shard.name, " is cut at ", at, " of ", whole);
-      at = at == 0 ? 0 : shape[placement.dim];
+      TRIREME_ASSERT(at == 0 || at == whole, "a matrix is cut at ", at, " of ", whole);
+      at = at == 0 ? 0 : 1;
     }
-    if (shard.weights.size(placement.dim) == 0) local_shape[placement.dim] = 0;
   }
-  return {name, local_shape, mesh::Layout(shape, shard.layout.axes(), placements)};
+  const mesh::Layout result(shape, layout.axes(), placements);
+  return layout.outer() == nullptr
+             ? result
+             : result.inside(reduced(*layout.outer(), dim), layout.outer_rank());
+}
+
+// A factor has the parameter's shape except for one dimension of length 1.
+StateSpec factor_of(const parallel::Shard& shard, const std::string& name, int64_t reduced_dim) {
+  std::vector<int64_t> local_shape = shard.weights.sizes().vec();
+  local_shape[reduced_dim] = std::min<int64_t>(local_shape[reduced_dim], 1);
+  return {name, local_shape, reduced(shard.layout, reduced_dim)};
 }
 
 bool is_factored(const std::vector<int64_t>& global_shape) {
@@ -86,7 +95,13 @@ void update_one(const UpdateItem& item, double learning_rate, double decay) {
 std::vector<StateSpec> AdafactorRule::state_of(const parallel::Shard& shard) const {
   const auto num_dims = std::ssize(shard.layout.shape());
   if (!is_factored(shard.layout.shape())) return {state_like(shard, "variance")};
-  TRIREME_ASSERT(shard.is_whole() || shard.weights.numel() == 0, "a part of ", shard.name);
+  const at::IntArrayRef sizes = shard.weights.sizes();
+  const bool has_whole_matrices =
+      sizes.slice(sizes.size() - 2) ==
+      at::IntArrayRef(shard.layout.whole_shape()).slice(sizes.size() - 2);
+  TRIREME_ASSERT(shard.is_whole() || shard.weights.numel() == 0 ||
+                     (is_expert_stack(shard.layout) && has_whole_matrices),
+                 "a part of ", shard.name);
   return {factor_of(shard, "row_var", num_dims - 1), factor_of(shard, "col_var", num_dims - 2)};
 }
 

@@ -17,12 +17,6 @@ constexpr int kIterations = 5;
 constexpr double kSmallestNorm = 1e-7;
 constexpr double kAdamWRms = 0.2;  // root mean square of a typical AdamW step
 
-// Whether the parameter has a matrix for each expert of a model.
-bool is_stack(const mesh::Layout& layout) {
-  const mesh::Layout& outermost = layout.outer() != nullptr ? *layout.outer() : layout;
-  return !outermost.axes().empty() && outermost.axes().front().name == "expert";
-}
-
 void update_matrix(const UpdateItem& item, const MuonOptions& options, double rate) {
   const at::Tensor weights = item.weights.detach();
   const at::Tensor gradient = converted_gradient(item);
@@ -35,17 +29,6 @@ void update_matrix(const UpdateItem& item, const MuonOptions& options, double ra
   if (item.weight_decay != 0) weights.mul_(1 - rate * item.weight_decay);
   const auto longer = static_cast<double>(std::max(weights.size(0), weights.size(1)));
   weights.sub_(at::mul(step, rate * kAdamWRms * std::sqrt(longer)));
-}
-
-// Each expert's matrix by itself.
-void update_stack(const UpdateItem& item, const MuonOptions& options, double rate) {
-  for (int64_t e = 0; e < item.weights.size(0); ++e) {
-    UpdateItem of_expert = item;
-    of_expert.weights = item.weights.select(0, e);
-    of_expert.gradient = item.gradient.select(0, e);
-    of_expert.state = {item.state[0].select(0, e)};
-    update_matrix(of_expert, options, rate);
-  }
 }
 
 }  // namespace
@@ -68,7 +51,7 @@ MuonRule::MuonRule(const MuonOptions& options)
 
 std::vector<StateSpec> MuonRule::state_of(const parallel::Shard& shard) const {
   const auto names_it = [&](const std::string& pattern) { return matches(pattern, shard.name); };
-  const bool has_matrices = shard.layout.shape().size() == 2 || is_stack(shard.layout);
+  const bool has_matrices = shard.layout.shape().size() == 2 || is_expert_stack(shard.layout);
   if (!has_matrices || std::ranges::any_of(options_.adamw_patterns, names_it)) {
     return adamw_.state_of(shard);
   }
@@ -83,9 +66,7 @@ void MuonRule::update(std::span<const UpdateItem> items, double learning_rate, i
     if (item.state.size() != 1) {
       others.push_back(item);
     } else if (item.weights.numel() > 0) {
-      const double rate = learning_rate * item.rate_scale;
-      item.weights.dim() == 3 ? update_stack(item, options_, rate)
-                              : update_matrix(item, options_, rate);
+      update_matrix(item, options_, learning_rate * item.rate_scale);
     }
   }
   adamw_.update(others, learning_rate, step);

@@ -48,6 +48,11 @@ class UpdateRule {
   virtual bool needs_whole_parameters() const = 0;
 };
 
+// Whether the parameter is a stack of experts' matrices [e, F, D]. Rules that need whole parameters
+// get each of them, with its part of the states, as an item of its own: an expert's update is the
+// same on whatever rank it is.
+bool is_expert_stack(const mesh::Layout& layout);
+
 // A state with the parameter's shape and layout.
 StateSpec state_like(const parallel::Shard& shard, const std::string& name);
 

@@ -191,10 +191,10 @@ bool tensor_crosses_hosts(std::span<const std::string> hosts, int tensor_ranks) 
 std::vector<LayoutRule> layout_rules() {
   using Axes = std::vector<std::string>;
   return {
-      {concat("optimizer.name = ", whole_matrix_optimizers()), Axes{"tensor", "expert"},
+      {concat("optimizer.name = ", whole_matrix_optimizers()), Axes{"tensor"},
        [](const RunConfig& c) { return needs_whole_parameters(c.optimizer); },
        "they work on whole matrices, and each rank has a part", "use adamw, sgd or lion"},
-      {"train.stochastic_rounding", Axes{"tensor", "expert"},
+      {"train.stochastic_rounding", Axes{"tensor"},
        [](const RunConfig& c) { return c.train.stochastic_rounding; },
        "its random numbers are drawn for whole rows", "keep master weights"},
       {"train.reproducible", Axes{"context", "expert"},
@@ -204,12 +204,9 @@ std::vector<LayoutRule> layout_rules() {
        [](const RunConfig& c) { return c.train.measure_noise; },
        "it compares gradients of whole models", "measure it with data parallelism only"},
       {"train.compression with state (powersgd, topk, or any with a warm-up)",
-       Axes{"tensor", "pipeline"},
+       Axes{"tensor", "expert", "pipeline"},
        [](const RunConfig& c) { return keeps_compression_state(c.train); },
        "its state covers whole models", "use bf16, fp16 or int8 without warm-up"},
-      {"train.compression", Axes{"expert"},
-       [](const RunConfig& c) { return c.train.compression != parallel::Compression::kNone; },
-       "experts are summed over other ranks than the rest", "set it to \"none\""},
   };
 }
 

@@ -20,6 +20,8 @@ StageDdp::StageDdp(torch::nn::Module& module, parallel::DataGroups groups,
   of_others.selects = [is_expert](const std::string& name) { return !is_expert(name); };
   others_ = std::make_unique<DistributedDataParallel>(module, groups, std::move(of_others));
   options.selects = is_expert;
+  // Nothing travels, so nothing is compressed.
+  if (experts->size() == 1) options.hook = nullptr;
   experts_ = std::make_unique<DistributedDataParallel>(module, *experts, std::move(options));
 
   std::map<std::string, const parallel::Shard*> by_name;
