@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/harness/fake_device.h"
 #include "tests/harness/gradients.h"
 #include "tests/harness/one_thread.h"
 
@@ -104,6 +105,32 @@ TEST(GroupedLinear, AWeightsGradientAddsRanksInTheirOrder) {
       expected += gradient(x.index_select(0, index), grad.index_select(0, index), own);
     }
     assert_same_bits(gradient(x, grad, rows), expected, "gradient");
+  }
+}
+
+// Sums of at most 40 products of numbers below 1, in fp32; and what is not aligned, in a loop.
+TEST(GroupedLinear, ADeviceComputesWhatTheHostComputes) {
+  const ExpertRows rows{.counts = {5, 0, 30, 4}};
+  for (const auto& [D, F] : {std::pair<int64_t, int64_t>{16, 24}, {15, 8}}) {
+    const ExpertAxis one;
+    const auto replicas = std::make_shared<ExpertReplicas>(std::vector<int64_t>{2}, 3, one);
+    const auto run = [&, D = D, F = F](at::Device device) {
+      const at::Tensor x = values({39, D}, 0.37, 1, at::kFloat).to(device).requires_grad_();
+      const at::Tensor w = values({3, F, D}, 0.3, 1, at::kFloat).to(device).requires_grad_();
+      const at::Tensor v = values({3, F, D}, 0.5, 1, at::kFloat).to(device).requires_grad_();
+      const GroupedOptions options{.replicas = replicas,
+                                   .copies = {replicas->copies_of(w), replicas->copies_of(v)}};
+      const auto y = grouped_linear(x, {w, v}, rows, options);
+      const at::Tensor seed = values({39, F}, 0.7, 1, at::kFloat).to(device);
+      Tensors all = torch::autograd::grad({y[0], y[1]}, {x, w, v}, {seed, seed * 0.5});
+      all.push_back(y[0].detach());
+      for (at::Tensor& each : all) each = each.cpu();
+      return all;
+    };
+    const Tensors host = run(at::kCPU), device = run(fake_device(0));
+    for (size_t i = 0; i < host.size(); ++i) {
+      assert_close(device[i], host[i], 0, 100 * 40 * 0x1p-24, std::to_string(i));
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 #include "trireme/parallel/expert/grouped_linear.h"
 
+#include <array>
 #include <numeric>
 #include <utility>
 
@@ -27,7 +28,60 @@ struct GroupedCall : torch::CustomClassHolder {
     const int64_t own = expert - num_copies();
     return own < 0 ? options.copies[i].select(0, expert) : stack.select(0, own);
   }
+  // The rows of the copies, and those of the stacks.
+  std::array<mesh::Range, 2> row_ranges() const {
+    const auto end = counts.begin() + num_copies();
+    const int64_t of_copies = std::reduce(counts.begin(), end);
+    return {{{0, of_copies}, {of_copies, std::reduce(end, counts.end())}}};
+  }
+  // Where the rows of each copy end, or those of each expert of the stacks, in its range.
+  at::Tensor ends(bool of_copies, at::Device device) const {
+    const auto middle = counts.begin() + num_copies();
+    std::vector<int32_t> ends;
+    int64_t row = 0;
+    for (auto count = of_copies ? counts.begin() : middle;
+         count != (of_copies ? middle : counts.end()); ++count) {
+      ends.push_back(static_cast<int32_t>(row += *count));
+    }
+    return at::tensor(ends, at::kInt).to(device);
+  }
 };
+
+// Whether libtorch's grouped product takes the rows of a device and a stack of weights: not in
+// fp64, and only rows of whole 16 bytes. On a host it is a loop like ours.
+bool has_grouped_product(const at::Tensor& x_RD, const at::Tensor& weight_EFD) {
+  const auto is_aligned = [&](int64_t length) { return length * x_RD.element_size() % 16 == 0; };
+  return !x_RD.is_cpu() && x_RD.scalar_type() != at::kDouble && is_aligned(weight_EFD.size(1)) &&
+         is_aligned(weight_EFD.size(2));
+}
+
+// The rows times W^T of their experts, or times W, in one call for the copies and one for the rest.
+at::Tensor grouped_products(const GroupedCall& call, const at::Tensor& rows,
+                            const at::Tensor& weight_EFD, size_t i, bool transposes) {
+  std::vector<at::Tensor> parts;
+  const std::array<mesh::Range, 2> ranges = call.row_ranges();
+  for (const bool of_copies : {true, false}) {
+    if (of_copies && call.num_copies() == 0) continue;
+    const mesh::Range& range = ranges[of_copies ? 0 : 1];
+    const at::Tensor& stack = of_copies ? call.options.copies[i] : weight_EFD;
+    parts.push_back(at::_grouped_mm(rows.narrow(0, range.offset, range.size),
+                                    transposes ? stack.transpose(1, 2) : stack,
+                                    call.ends(of_copies, rows.device())));
+  }
+  return parts.size() == 1 ? parts[0] : at::cat(parts);
+}
+
+// The gradient of the copies or of the stack.
+at::Tensor grouped_gradient(const GroupedCall& call, const at::Tensor& grad_RF,
+                            const at::Tensor& x_RD, bool of_copies) {
+  const mesh::Range range = call.row_ranges()[of_copies ? 0 : 1];
+  const at::Tensor ends = call.ends(of_copies, x_RD.device());
+  at::Tensor gradient = at::_grouped_mm(grad_RF.narrow(0, range.offset, range.size).t(),
+                                        x_RD.narrow(0, range.offset, range.size), ends);
+  // What is written for an expert without rows depends on the kernel.
+  const at::Tensor has_rows = at::diff(ends, 1, 0, at::zeros({1}, ends.options())).gt(0);
+  return at::where(has_rows.view({-1, 1, 1}), gradient, 0);
+}
 
 // Calls use(expert, first row, number of rows) for each expert that has rows.
 template <typename Use>
@@ -63,6 +117,13 @@ void multiply(at::Tensor out, const at::Tensor& x, const at::Tensor& w, bool add
 at::Tensor weight_gradient(const at::Tensor& weight_EFD, const at::Tensor& grad_RF,
                            const at::Tensor& x_RD, const GroupedCall& call) {
   const int64_t num_copies = call.num_copies(), origins = call.rows.origins;
+  if (has_grouped_product(x_RD, weight_EFD)) {
+    const at::Tensor gradient = grouped_gradient(call, grad_RF, x_RD, /*of_copies=*/false);
+    if (num_copies > 0) {
+      call.options.replicas->sum_gradients(grouped_gradient(call, grad_RF, x_RD, true), gradient);
+    }
+    return gradient;
+  }
   const at::Tensor result = at::empty_like(weight_EFD);
   const at::Tensor of_copies =
       at::empty({num_copies, weight_EFD.size(1), weight_EFD.size(2)}, weight_EFD.options());
@@ -95,6 +156,10 @@ class GroupedLinearFunction : public torch::autograd::Function<GroupedLinearFunc
     variable_list outputs;
     for (size_t i = 0; i + 1 < tensors.size(); ++i) {
       const at::Tensor& weight_EFD = tensors[i + 1];
+      if (has_grouped_product(x_RD, weight_EFD)) {
+        outputs.push_back(grouped_products(*call, x_RD, weight_EFD, i, /*transposes=*/true));
+        continue;
+      }
       outputs.push_back(at::empty({x_RD.size(0), weight_EFD.size(1)}, x_RD.options()));
       for_each_expert(call->counts, [&](int64_t e, int64_t first, int64_t num) {
         multiply(outputs.back().narrow(0, first, num), x_RD.narrow(0, first, num),
@@ -138,6 +203,12 @@ class GroupedLinearFunction : public torch::autograd::Function<GroupedLinearFunc
     bool adds = false;
     for (size_t i = 0; i < grads.size(); ++i) {
       if (!grads[i].defined()) continue;
+      if (has_grouped_product(saved[0], saved[i + 1])) {
+        const at::Tensor term = grouped_products(call, grads[i], saved[i + 1], i, false);
+        grad_x = adds ? grad_x.add_(term) : term;
+        adds = true;
+        continue;
+      }
       for_each_expert(call.counts, [&](int64_t e, int64_t first, int64_t num) {
         multiply(grad_x.narrow(0, first, num), grads[i].narrow(0, first, num),
                  call.weight(saved[i + 1], i, e), adds);

@@ -34,7 +34,8 @@ struct GroupedOptions {
 // y_i = x W_i^T for each stack of weights, expert by expert. x's gradient is summed over the stacks
 // inside the products. A weight's gradient has a product for each rank that rows came from; these
 // are added in the order of ranks, as data parallelism adds them. That of an expert without rows is
-// zero.
+// zero. On a GPU libtorch's grouped product takes all experts at once: its sums are in an order of
+// its own.
 // Shapes:     x_RD [R, D], the rows of expert 0 first; W_i [e, F_i, D] -> y_i [R, F_i]
 // Comm:       with replicas, in the weights' gradients: ExpertReplicas::sum_gradients()
 // Collective: then every rank of their axis
