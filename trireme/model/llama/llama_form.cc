@@ -78,8 +78,8 @@ Keys keys_of_qwen3_moe(const ModelConfig& config) {
 Keys keys_of_deepseek(const ModelConfig& config) {
   const ExpertConfig& sparse = config.sparse;
   const AttentionConfig& latent = config.attention;
-  const HuggingFaceValue q_rank =
-      latent.q_lora_rank == 0 ? HuggingFaceValue(nullptr) : HuggingFaceValue(latent.q_lora_rank);
+  HuggingFaceValue q_rank = nullptr;
+  if (latent.q_lora_rank > 0) q_rank = latent.q_lora_rank;
   return {{"n_routed_experts", sparse.experts},
           {"n_shared_experts", sparse.shared_experts},
           {"num_experts_per_tok", sparse.experts_per_token},
