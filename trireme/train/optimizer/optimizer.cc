@@ -30,16 +30,18 @@ at::Tensor view_piece(const at::Tensor& tensor, const UpdatePiece& piece) {
   return tensor.view(-1).narrow(0, piece.first, piece.count);
 }
 
-// The items of the experts in a stack.
-std::vector<UpdateItem> items_of_experts(const UpdateItem& stack) {
-  std::vector<UpdateItem> items;
-  for (int64_t e = 0; e < stack.weights.size(0); ++e) {
-    UpdateItem& item = items.emplace_back(stack);
-    item.weights = stack.weights.select(0, e);
-    item.gradient = stack.gradient.select(0, e);
-    for (at::Tensor& state : item.state) state = state.select(0, e);
+// Adds the item, or one for each expert of a stack.
+void add_matrices(const UpdateItem& item, bool is_stack, std::vector<UpdateItem>& matrices) {
+  if (!is_stack) {
+    matrices.push_back(item);
+    return;
   }
-  return items;
+  for (int64_t e = 0; e < item.weights.size(0); ++e) {
+    UpdateItem& matrix = matrices.emplace_back(item);
+    matrix.weights = item.weights.select(0, e);
+    matrix.gradient = item.gradient.select(0, e);
+    for (at::Tensor& state : matrix.state) state = state.select(0, e);
+  }
 }
 
 using RulePtr = std::unique_ptr<const UpdateRule>;
@@ -227,14 +229,11 @@ void Optimizer::step(double learning_rate, double gradient_factor) {
       items.push_back(make_item(piece, states, gradient_factor));
       pieces.push_back(piece);
     }
-    std::vector<UpdateItem> updated;
-    for (size_t k = 0; k < items.size(); ++k) {
-      const bool is_split =
-          rule_->needs_whole_parameters() && is_expert_stack(shards_[pieces[k].shard].layout);
-      std::ranges::copy(is_split ? items_of_experts(items[k]) : std::vector{items[k]},
-                        std::back_inserter(updated));
+    std::vector<UpdateItem> matrices;  // of the rules that need whole parameters
+    for (size_t k = 0; rule_->needs_whole_parameters() && k < items.size(); ++k) {
+      add_matrices(items[k], is_expert_stack(shards_[pieces[k].shard].layout), matrices);
     }
-    rule_->update(updated, learning_rate, num_steps_);
+    rule_->update(rule_->needs_whole_parameters() ? matrices : items, learning_rate, num_steps_);
     for (size_t k = 0; k < items.size(); ++k) store(pieces[k], items[k]);
   });
 }
