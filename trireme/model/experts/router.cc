@@ -153,11 +153,15 @@ void Router::count(const Routing& routing, const at::Tensor& kept_SK,
   const auto number = [&](const at::Tensor& value) {
     return value.defined() ? value.detach().to(at::kDouble).view({1}) : at::zeros({1}, options);
   };
-  const at::Tensor row = at::cat(
-      {parallel::tokens_of_experts(routing.experts_SK, 1, E, at::kDouble).view({E}),
-       at::full({1}, static_cast<double>(scores_SE.size(0)), options), number(kept_SK.lt(0).sum()),
-       number(-at::xlogy(shares_SE, shares_SE).sum()), number(balance_loss), number(z_loss),
-       number(at::isin(kept_SK, at::tensor(busiest_, kept_SK.options())).sum())});
+  at::Tensor copied;
+  if (!busiest_.empty()) {
+    copied = at::isin(kept_SK, at::tensor(busiest_, kept_SK.options())).sum();
+  }
+  const at::Tensor row =
+      at::cat({parallel::tokens_of_experts(routing.experts_SK, 1, E, at::kDouble).view({E}),
+               at::full({1}, static_cast<double>(scores_SE.size(0)), options),
+               number(kept_SK.lt(0).sum()), number(-at::xlogy(shares_SE, shares_SE).sum()),
+               number(balance_loss), number(z_loss), number(copied)});
   counted_ = counted_.defined() ? counted_ + row : row;
 }
 

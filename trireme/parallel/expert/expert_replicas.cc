@@ -46,36 +46,33 @@ at::Tensor ExpertReplicas::renumber(const at::Tensor& experts_SK) const {
   return numbers_E_.to(experts_SK.device()).index_select(0, place).view(experts_SK.sizes());
 }
 
-std::vector<int64_t> ExpertReplicas::blocks() const {
-  std::vector<int64_t> sizes;
-  for (int rank = 0; rank < axis_.size(); ++rank) {
-    const mesh::Range own = axis_.experts_of(num_experts_, rank);
-    sizes.push_back(std::ranges::count_if(
-        copied_, [&](int64_t e) { return e >= own.offset && e < own.offset + own.size; }));
-  }
-  return sizes;
-}
-
-at::Tensor ExpertReplicas::own_copied() const {
-  const mesh::Range own = axis_.experts_of(num_experts_, axis_.rank());
+std::vector<int64_t> ExpertReplicas::copied_of(int rank) const {
+  const mesh::Range own = axis_.experts_of(num_experts_, rank);
   std::vector<int64_t> numbers;
   for (const int64_t e : copied_) {
     if (e >= own.offset && e < own.offset + own.size) numbers.push_back(e - own.offset);
   }
-  return at::tensor(numbers, at::kLong);
+  return numbers;
+}
+
+std::vector<int64_t> ExpertReplicas::blocks() const {
+  std::vector<int64_t> sizes;
+  for (int rank = 0; rank < axis_.size(); ++rank) sizes.push_back(std::ssize(copied_of(rank)));
+  return sizes;
 }
 
 at::Tensor ExpertReplicas::copies_of(const at::Tensor& stack) const {
   at::Tensor copies = at::empty({num_copied(), stack.size(1), stack.size(2)}, stack.options());
-  const at::Tensor mine = stack.detach().index_select(0, own_copied().to(stack.device()));
+  const at::Tensor mine = stack.detach().index_select(
+      0, at::tensor(copied_of(axis_.rank()), at::kLong).to(stack.device()));
   if (axis_.size() == 1) return mine;
   axis_.group->all_gather(copies.split_with_sizes(blocks()), mine)->wait();
   return copies;
 }
 
 void ExpertReplicas::sum_gradients(const at::Tensor& of_copies, const at::Tensor& stack) const {
-  const at::Tensor mine = own_copied();
-  const int64_t num_own = mine.size(0);
+  const std::vector<int64_t> mine = copied_of(axis_.rank());
+  const int64_t num_own = std::ssize(mine);
   at::Tensor parts =
       at::empty({axis_.size(), num_own, stack.size(1), stack.size(2)}, stack.options());
   if (axis_.size() == 1) {
@@ -85,7 +82,7 @@ void ExpertReplicas::sum_gradients(const at::Tensor& of_copies, const at::Tensor
   }
   at::Tensor scratch;
   for (int64_t i = 0; i < num_own; ++i) {
-    sum_in_order(stack.select(0, mine[i].item<int64_t>()), axis_.size(), scratch,
+    sum_in_order(stack.select(0, mine[static_cast<size_t>(i)]), axis_.size(), scratch,
                  [&](int64_t rank, const at::Tensor& /*buffer*/) { return parts[rank][i]; });
   }
 }

@@ -43,8 +43,9 @@ class ExpertReplicas {
   void sum_gradients(const at::Tensor& of_copies, const at::Tensor& stack) const;
 
  private:
-  std::vector<int64_t> blocks() const;  // [p] of the copied ones, how many each rank owns
-  at::Tensor own_copied() const;        // their numbers in this rank's stack
+  std::vector<int64_t> copied_of(
+      int rank) const;                  // the numbers of a rank's copied ones in its stack
+  std::vector<int64_t> blocks() const;  // [p] how many these are
 
   std::vector<int64_t> copied_;
   ExpertAxis axis_;

@@ -21,6 +21,7 @@ struct GroupedCall : torch::CustomClassHolder {
   ExpertRows rows;
   std::vector<int64_t> counts;  // of experts
   GroupedOptions options;
+  std::array<at::Tensor, 2> ends{};  // ends_on() the device; undefined on a host
 
   int64_t num_copies() const { return options.copies.empty() ? 0 : options.copies[0].size(0); }
   // The weight of an expert: of a copy, or of stack i.
@@ -34,18 +35,19 @@ struct GroupedCall : torch::CustomClassHolder {
     const int64_t of_copies = std::reduce(counts.begin(), end);
     return {{{0, of_copies}, {of_copies, std::reduce(end, counts.end())}}};
   }
-  // Where the rows of each copy end, or those of each expert of the stacks, in its range.
-  at::Tensor ends(bool of_copies, at::Device device) const {
-    const auto middle = counts.begin() + num_copies();
+};
+
+// Where the rows of each copy end, and those of each expert of the stacks, in their ranges.
+std::array<at::Tensor, 2> ends_on(const GroupedCall& call, at::Device device) {
+  const auto ends_of = [&](auto count, auto last) {
     std::vector<int32_t> ends;
     int64_t row = 0;
-    for (auto count = of_copies ? counts.begin() : middle;
-         count != (of_copies ? middle : counts.end()); ++count) {
-      ends.push_back(static_cast<int32_t>(row += *count));
-    }
+    for (; count != last; ++count) ends.push_back(static_cast<int32_t>(row += *count));
     return at::tensor(ends, at::kInt).to(device);
-  }
-};
+  };
+  const auto middle = call.counts.begin() + call.num_copies();
+  return {ends_of(call.counts.begin(), middle), ends_of(middle, call.counts.end())};
+}
 
 // Whether libtorch's grouped product takes the rows of a device and a stack of weights: not in
 // fp64, and only rows of whole 16 bytes. On a host it is a loop like ours.
@@ -66,7 +68,7 @@ at::Tensor grouped_products(const GroupedCall& call, const at::Tensor& rows,
     const at::Tensor& stack = of_copies ? call.options.copies[i] : weight_EFD;
     parts.push_back(at::_grouped_mm(rows.narrow(0, range.offset, range.size),
                                     transposes ? stack.transpose(1, 2) : stack,
-                                    call.ends(of_copies, rows.device())));
+                                    call.ends[of_copies ? 0 : 1]));
   }
   return parts.size() == 1 ? parts[0] : at::cat(parts);
 }
@@ -74,8 +76,9 @@ at::Tensor grouped_products(const GroupedCall& call, const at::Tensor& rows,
 // The gradient of the copies or of the stack.
 at::Tensor grouped_gradient(const GroupedCall& call, const at::Tensor& grad_RF,
                             const at::Tensor& x_RD, bool of_copies) {
-  const mesh::Range range = call.row_ranges()[of_copies ? 0 : 1];
-  const at::Tensor ends = call.ends(of_copies, x_RD.device());
+  const size_t part = of_copies ? 0 : 1;
+  const mesh::Range range = call.row_ranges()[part];
+  const at::Tensor& ends = call.ends[part];
   at::Tensor gradient = at::_grouped_mm(grad_RF.narrow(0, range.offset, range.size).t(),
                                         x_RD.narrow(0, range.offset, range.size), ends);
   // What is written for an expert without rows depends on the kernel.
@@ -235,6 +238,7 @@ std::vector<at::Tensor> grouped_linear(const at::Tensor& x_RD,
                  "rows of shape ", x_RD.sizes(), " of ", call->num_copies(),
                  " copies and weights of shape ", weights.at(0).sizes(), " for counts ",
                  at::IntArrayRef(call->counts));
+  if (!x_RD.is_cpu()) call->ends = ends_on(*call, x_RD.device());
   std::vector<at::Tensor> tensors{x_RD.contiguous()};
   tensors.insert(tensors.end(), weights.begin(), weights.end());
   return GroupedLinearFunction::apply(call, at::TensorList(tensors));

@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/parallel/expert/expert_hop.h"
+#include "trireme/parallel/expert/expert_replicas.h"
 #include "trireme/parallel/expert/token_rows.h"
 
 namespace trireme::parallel {
@@ -159,12 +160,7 @@ class ToTokensFunction : public torch::autograd::Function<ToTokensFunction> {
 
 RowExchange::RowExchange(ExpertOrder order, ExpertAxis axis, std::vector<int64_t> first) {
   const auto num_experts = std::ssize(order.counts);
-  if (first.empty()) {
-    for (int rank = 0; rank < axis.size(); ++rank) {
-      first.push_back(axis.experts_of(num_experts, rank).offset);
-    }
-    first.push_back(num_experts);
-  }
+  if (first.empty()) first = ExpertReplicas({}, num_experts, axis).first();
   TRIREME_ASSERT(std::ssize(first) == axis.size() + 1 && first.back() == num_experts,
                  "experts up to ", first.back(), " of ", num_experts, " on ", axis.size(),
                  " ranks");
