@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/train/offload/async_io.h"
+#include "trireme/base/io/async_io.h"
 #include "trireme/train/offload/scratch_file.h"
 #include "trireme/train/offload/state_store.h"
 

@@ -1,9 +1,7 @@
 #include "trireme/train/offload/scratch_file.h"
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
 
 #include <fcntl.h>
 #include <sys/statvfs.h>
@@ -53,19 +51,6 @@ void preallocate(int fd, const fs::path& folder, uint64_t num_bytes) {
   if (code != 0) fail_full(folder, num_bytes, std::strerror(code));
 }
 
-// Some file systems accept the flag and then refuse the requests.
-bool make_direct(int fd, uint64_t num_bytes) {
-  const int flags = ::fcntl(fd, F_GETFL);
-  if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_DIRECT) != 0) return false;
-  if (num_bytes < kIoAlignment) return true;
-  const std::unique_ptr<void, decltype(&std::free)> block(
-      std::aligned_alloc(kIoAlignment, kIoAlignment), &std::free);
-  const bool works = block && ::pread(fd, block.get(), kIoAlignment, 0) == ssize_t{kIoAlignment} &&
-                     ::pwrite(fd, block.get(), kIoAlignment, 0) == ssize_t{kIoAlignment};
-  if (!works) ::fcntl(fd, F_SETFL, flags);
-  return works;
-}
-
 }  // namespace
 
 ScratchFile::ScratchFile(const fs::path& folder, uint64_t num_bytes) {
@@ -77,7 +62,10 @@ ScratchFile::ScratchFile(const fs::path& folder, uint64_t num_bytes) {
   preallocate(file_.get(), folder, num_bytes);
   io_ = {.descriptor = file_.get(),
          .path = (folder / "(unnamed file)").string(),
-         .is_direct = make_direct(file_.get(), num_bytes)};
+         .is_direct = make_direct(file_.get(), num_bytes),
+         .advice =
+             "; the last checkpoint is intact: free space or replace the disk (or set "
+             "offload.folder to another), then the same command resumes"};
 }
 
 }  // namespace trireme::train::inline internal

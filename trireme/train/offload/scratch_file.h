@@ -6,12 +6,9 @@
 #include <filesystem>
 
 #include "trireme/base/file/descriptor.h"
-#include "trireme/train/offload/async_io.h"
+#include "trireme/base/io/async_io.h"
 
 namespace trireme::train::inline internal {
-
-// Offsets, lengths and memory of requests to a direct file must be multiples of this.
-constexpr size_t kIoAlignment = 4096;
 
 class ScratchFile {
  public:

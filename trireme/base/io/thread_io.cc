@@ -1,4 +1,4 @@
-#include "trireme/train/offload/thread_io.h"
+#include "trireme/base/io/thread_io.h"
 
 #include <cerrno>
 #include <utility>
@@ -6,7 +6,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-namespace trireme::train::inline internal {
+namespace trireme::inline internal {
 
 ThreadIo::ThreadIo(IoFile file) : file_(std::move(file)) {
   for (std::thread& thread : threads_) thread = std::thread([this] { work(); });
@@ -87,4 +87,4 @@ ThreadIo::Outcome ThreadIo::transfer(const IoRequest& request) const {
   return {.is_done = true, .kind = request.kind};
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::inline internal

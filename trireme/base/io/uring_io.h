@@ -3,12 +3,12 @@
 
 #include <memory>
 
-#include "trireme/train/offload/async_io.h"
+#include "trireme/base/io/async_io.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::inline internal {
 
 // Null if this program was built without liburing, or if the kernel is older than 5.6 or refuses,
 // as it often does in containers.
 std::unique_ptr<AsyncIo> make_uring_io(const IoFile& file);
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::inline internal

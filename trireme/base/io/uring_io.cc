@@ -1,4 +1,4 @@
-#include "trireme/train/offload/uring_io.h"
+#include "trireme/base/io/uring_io.h"
 
 #ifdef TRIREME_HAVE_URING
 
@@ -9,7 +9,7 @@
 
 #include <liburing.h>
 
-namespace trireme::train::inline internal {
+namespace trireme::inline internal {
 namespace {
 
 constexpr unsigned kQueueLength = 16;
@@ -129,14 +129,14 @@ std::unique_ptr<AsyncIo> make_uring_io(const IoFile& file) {
   return std::make_unique<UringIo>(file, ring);
 }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::inline internal
 
 #else
 
-namespace trireme::train::inline internal {
+namespace trireme::inline internal {
 
 std::unique_ptr<AsyncIo> make_uring_io(const IoFile&) { return nullptr; }
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::inline internal
 
 #endif

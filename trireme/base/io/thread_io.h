@@ -8,9 +8,9 @@
 #include <mutex>
 #include <thread>
 
-#include "trireme/train/offload/async_io.h"
+#include "trireme/base/io/async_io.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::inline internal {
 
 class ThreadIo : public AsyncIo {
  public:
@@ -42,4 +42,4 @@ class ThreadIo : public AsyncIo {
   std::array<std::thread, 2> threads_;  // one reads ahead while the other writes back
 };
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::inline internal

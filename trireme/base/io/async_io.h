@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-namespace trireme::train::inline internal {
+namespace trireme::inline internal {
 
 enum class IoKind { kRead, kWrite };
 
@@ -36,13 +36,22 @@ class AsyncIo {
   virtual std::string name() const = 0;
 };
 
-// The file for requests. `path` appears in errors.
+// Offsets, lengths and memory of requests to a direct file must be multiples of this.
+inline constexpr size_t kIoAlignment = 4096;
+
+// The file for requests. `path` and `advice` appear in errors.
 struct IoFile {
   int descriptor = -1;
   std::string path;
   // false: requests pass through the kernel's page cache, which is then cleared of their pages.
   bool is_direct = false;
+  std::string advice{};  // "; what to do", or empty
 };
+
+// Makes requests to the file bypass the page cache if its file system can. The first kIoAlignment
+// bytes of a file of `num_bytes` are read and written back to find out, as some file systems accept
+// the flag and then refuse the requests.
+bool make_direct(int descriptor, uint64_t num_bytes);
 
 // Uses io_uring if the kernel, the container and the build support it and the file is direct; for
 // other files io_uring would only use threads of its own. Otherwise, or on request, uses threads.
@@ -51,4 +60,4 @@ std::unique_ptr<AsyncIo> make_async_io(const IoFile& file, bool use_uring = true
 // Throws the Error of a request that failed with `code` at `offset`.
 [[noreturn]] void throw_io_error(const IoFile& file, IoKind kind, uint64_t offset, int code);
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::inline internal

@@ -1,8 +1,9 @@
-#include "trireme/train/offload/async_io.h"
+#include "trireme/base/io/async_io.h"
 
 #include <csignal>
 #include <cstddef>
 #include <cstring>
+#include <filesystem>
 #include <vector>
 
 #include <fcntl.h>
@@ -17,11 +18,12 @@
 #include "tests/harness/ranks.h"
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
-#include "trireme/train/offload/scratch_file.h"
-#include "trireme/train/offload/thread_io.h"
-#include "trireme/train/offload/uring_io.h"
+#include "trireme/base/file/descriptor.h"
+#include "trireme/base/file/file.h"
+#include "trireme/base/io/thread_io.h"
+#include "trireme/base/io/uring_io.h"
 
-namespace trireme::train {
+namespace trireme {
 namespace {
 
 // Memory that direct requests may use.
@@ -44,6 +46,25 @@ class Block {
  private:
   std::byte* data_;
   size_t num_bytes_;
+};
+
+// A file of zeros, direct where the file system can.
+class TestFile {
+ public:
+  TestFile(const std::filesystem::path& folder, uint64_t num_bytes)
+      : path_(folder / "blocks"),
+        file_(::open(path_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)) {
+    EXPECT_EQ(reserve_space(file_.get(), 0, static_cast<int64_t>(num_bytes)), 0);
+    io_ = {.descriptor = file_.get(),
+           .path = path_.string(),
+           .is_direct = make_direct(file_.get(), num_bytes)};
+  }
+  const IoFile& io() const { return io_; }
+
+ private:
+  std::filesystem::path path_;
+  Descriptor file_;
+  IoFile io_;
 };
 
 constexpr size_t kBlock = 64 << 10;
@@ -104,14 +125,14 @@ void refuse_uring(int code) {
 
 TEST(AsyncIo, ReadsWhatItWroteWithManyRequestsInFlight) {
   const harness::TemporaryFolder folder;
-  const ScratchFile file(folder.path(), kNumBlocks * kBlock);
+  const TestFile file(folder.path(), kNumBlocks * kBlock);
   for (const auto& io : all_kinds(file.io())) expect_round_trip(*io);
   expect_round_trip(*make_async_io(file.io()));
 }
 
 TEST(AsyncIo, AFileBehindThePageCacheIsWorkedOnByThreads) {
   const harness::TemporaryFolder folder;
-  const ScratchFile file(folder.path(), kNumBlocks * kBlock);
+  const TestFile file(folder.path(), kNumBlocks * kBlock);
   IoFile buffered = file.io();
   ASSERT_EQ(::fcntl(buffered.descriptor, F_SETFL, O_RDWR), 0);
   buffered.is_direct = false;
@@ -125,7 +146,7 @@ TEST(AsyncIo, ThreadsStandInWhereIoUringIsRefused) {
     const auto exits = harness::fork_processes(1, [&](int) {
       refuse_uring(code);
       const harness::TemporaryFolder folder;
-      const ScratchFile file(folder.path(), kNumBlocks * kBlock);
+      const TestFile file(folder.path(), kNumBlocks * kBlock);
       EXPECT_EQ(make_uring_io(file.io()), nullptr);
       const auto io = make_async_io(file.io());
       EXPECT_EQ(io->name(), "threads");
@@ -139,10 +160,12 @@ TEST(AsyncIo, AFullDiskIsAnErrorWithPathOffsetReasonAndWayOut) {
   const int fd = ::open("/dev/full", O_RDWR | O_CLOEXEC);
   ASSERT_GE(fd, 0);
   Block block(kBlock);
-  for (const auto& io : all_kinds({.descriptor = fd, .path = "/dev/full", .is_direct = true})) {
+  const IoFile full{
+      .descriptor = fd, .path = "/dev/full", .is_direct = true, .advice = "; free space"};
+  for (const auto& io : all_kinds(full)) {
     const std::string error = error_of(*io, {IoKind::kWrite, 12288, block.data(), kBlock});
-    for (const char* part : {"cannot write /dev/full", "12288", "No space left on device",
-                             "last checkpoint is intact", "same command resumes"}) {
+    for (const char* part :
+         {"cannot write /dev/full", "12288", "No space left on device", "; free space"}) {
       EXPECT_NE(error.find(part), std::string::npos) << io->name() << ": " << error;
     }
     EXPECT_NE(error_of(*io, {IoKind::kWrite, 0, block.data(), kBlock}), "") << "a second one";
@@ -153,7 +176,7 @@ TEST(AsyncIo, AFullDiskIsAnErrorWithPathOffsetReasonAndWayOut) {
 TEST(AsyncIo, AWriteThatStopsHalfwayNamesTheByteItStoppedAt) {
   const auto exits = harness::fork_processes(1, [](int) {
     const harness::TemporaryFolder folder;
-    const ScratchFile file(folder.path(), kNumBlocks * kBlock);
+    const TestFile file(folder.path(), kNumBlocks * kBlock);
     Block block(kBlock);
     block.fill(0);
     std::signal(SIGXFSZ, SIG_IGN);
@@ -170,7 +193,7 @@ TEST(AsyncIo, AWriteThatStopsHalfwayNamesTheByteItStoppedAt) {
 
 TEST(AsyncIo, AReadBeyondTheFilesEndIsAnError) {
   const harness::TemporaryFolder folder;
-  const ScratchFile file(folder.path(), kBlock);
+  const TestFile file(folder.path(), kBlock);
   Block block(2 * kBlock);
   for (const auto& io : all_kinds(file.io())) {
     const std::string error = error_of(*io, {IoKind::kRead, 0, block.data(), 2 * kBlock});
@@ -181,7 +204,7 @@ TEST(AsyncIo, AReadBeyondTheFilesEndIsAnError) {
 
 TEST(AsyncIo, GoesOnceTheRequestsInFlightHaveEnded) {
   const harness::TemporaryFolder folder;
-  const ScratchFile file(folder.path(), kNumBlocks * kBlock);
+  const TestFile file(folder.path(), kNumBlocks * kBlock);
   for (size_t kind = 0; kind < all_kinds(file.io()).size(); ++kind) {
     std::vector<std::unique_ptr<Block>> written, read;
     const auto start_all = [&](AsyncIo& io, IoKind what,
@@ -201,4 +224,4 @@ TEST(AsyncIo, GoesOnceTheRequestsInFlightHaveEnded) {
 }
 
 }  // namespace
-}  // namespace trireme::train
+}  // namespace trireme
