@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "tests/checkpoint/signed_manifest.h"
+#include "tests/checkpoint/version_1.h"
 #include "tests/harness/draw.h"
 #include "tests/harness/ranks.h"
 #include "tests/harness/temporary_folder.h"
@@ -56,6 +57,7 @@ class Hostile : public ::testing::Test {
     harness::run_ranks(kRanks, [&](comm::Communicator& world) {
       save(root_.path(), 10, entries_of(world.rank()), R"({"seed":1})", world, {.fsync = false});
     });
+    to_version_1(folder_);
     original_ = read_file(folder_ / kManifestName);
   }
   void restore() { overwrite(folder_ / kManifestName, original_); }

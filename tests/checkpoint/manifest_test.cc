@@ -22,8 +22,17 @@ Manifest example() {
       .shape = {3, 4},
       .axes = {{"data", 1}, {"tensor", 2}},
       .placements = {mesh::Placement::replicated(), mesh::Placement::sharded(0)},
-      .pieces = {{"a.safetensors", {{0, 0}, {2, 4}}, "0123456789abcdef"},
-                 {"b.safetensors", {{2, 0}, {1, 4}}, "fedcba9876543210"}}};
+      .pieces = {{.box = {{0, 0}, {2, 4}},
+                  .chunks = {{.file = 0, .stored_bytes = 8, .num_bytes = 8, .digest = {1, 2}},
+                             {.file = 1,
+                              .begin = 4,
+                              .stored_bytes = 5,
+                              .num_bytes = 8,
+                              .codec = Codec::kZstd,
+                              .digest = {3, 4},
+                              .stored_checksum = "0123456789abcdef"}}},
+                 {.box = {{2, 0}, {1, 4}},
+                  .chunks = {{.file = 1, .stored_bytes = 8, .num_bytes = 8, .digest = {5, 6}}}}}};
   manifest.tensors["empty"] = {.dtype = at::kFloat, .shape = {0}};
   manifest.files = {{"a.safetensors", 100, "0000000000000001"},
                     {"b.safetensors", 80, "0000000000000002"}};
@@ -66,8 +75,12 @@ TEST(Manifest, ThePiecesOfAllTensorsAreBoundedTogether) {
     mesh::Box box{std::vector<int64_t>(kDims, 0), record.shape};
     for (int d = 0; d < i; ++d) box.size[d] = box.offset[d] = 1;
     if (i < kDims) box.size[i] = 1;
-    record.pieces.push_back({file, box, "0123456789abcdef"});
-    manifest.files.push_back({file, 1, "0123456789abcdef"});
+    const auto num_bytes = static_cast<uint64_t>(box.numel());
+    record.pieces.push_back(
+        {.box = box,
+         .chunks = {
+             {.file = static_cast<size_t>(i), .stored_bytes = num_bytes, .num_bytes = num_bytes}}});
+    manifest.files.push_back({file, 1 << kDims, "0123456789abcdef"});
   }
   manifest.tensors["0"] = record;
   EXPECT_EQ(checkpoint_error([&] { check_pieces(manifest, "here"); }), "");
@@ -77,7 +90,7 @@ TEST(Manifest, ThePiecesOfAllTensorsAreBoundedTogether) {
 
 TEST(Manifest, IsValidJsonThatEveryToolReads) {
   const auto body = nlohmann::json::parse(to_text(example()));
-  EXPECT_EQ(body["format_version"], 1);
+  EXPECT_EQ(body["format_version"], 2);
   EXPECT_EQ(body["tensors"]["block.0.w"]["pieces"][1]["offset"][0], 2);
 }
 
@@ -94,9 +107,9 @@ TEST(Manifest, AnyTruncationIsNoticed) {
 }
 
 TEST(Manifest, ANewerFormatIsRefusedNamingBothVersions) {
-  EXPECT_THAT(error_of(edited([](auto& body) { body["format_version"] = 2; })),
-              AllOf(HasSubstr("some/manifest.json"), HasSubstr("checkpoint format 2"),
-                    HasSubstr("formats up to 1")));
+  EXPECT_THAT(error_of(edited([](auto& body) { body["format_version"] = 3; })),
+              AllOf(HasSubstr("some/manifest.json"), HasSubstr("checkpoint format 3"),
+                    HasSubstr("formats up to 2")));
 }
 
 TEST(Manifest, MissingKeysAndWrongTypesAreErrors) {
@@ -119,9 +132,49 @@ TEST(Manifest, PiecesMustMakeUpTheWholeTensor) {
               HasSubstr("tensor \"block.0.w\": element [2, 0] lies in 0 pieces, expected 1"));
   EXPECT_THAT(error([](Manifest& m) { m.tensors["block.0.w"].pieces[1].box.offset[0] = 3; }),
               HasSubstr("reaches outside the shape [3, 4]"));
-  EXPECT_THAT(error([](Manifest& m) { m.files.pop_back(); }), HasSubstr("not listed"));
+  EXPECT_THAT(error([](Manifest& m) { m.files.pop_back(); }), HasSubstr("in file 1 of 1"));
   EXPECT_THAT(error([](Manifest& m) { m.files[0].name = "../a"; }),
               HasSubstr("the file name \"../a\" is not one"));
+}
+
+TEST(Manifest, ChunksMustMakeUpTheirPieceAndLieInTheirFiles) {
+  const auto error = [](const std::function<void(Chunk&)>& edit) {
+    Manifest manifest = example();
+    edit(manifest.tensors["block.0.w"].pieces[0].chunks[1]);
+    return checkpoint_error([&] { check_pieces(manifest, "here"); });
+  };
+  constexpr uint64_t kMost = ~uint64_t{0};
+  EXPECT_THAT(error([](Chunk& chunk) { chunk.file = 2; }), HasSubstr("in file 2 of 2"));
+  EXPECT_THAT(error([](Chunk& chunk) { chunk.begin = 76; }),
+              HasSubstr("has 5 bytes at 76 of \"b.safetensors\", which has 80"));
+  for (const uint64_t huge : {kMost, kMost - 4, uint64_t{1} << 63}) {
+    EXPECT_THAT(error([&](Chunk& chunk) { chunk.begin = huge; }), HasSubstr("which has 80"));
+    EXPECT_THAT(error([&](Chunk& chunk) { chunk.stored_bytes = huge; }), HasSubstr("which has 80"));
+    EXPECT_THAT(error([&](Chunk& chunk) { chunk.num_bytes = huge; }),
+                HasSubstr("expected 1 to 1048576"));
+  }
+  EXPECT_THAT(error([](Chunk& chunk) { chunk.num_bytes = 0; }), HasSubstr("expected 1 to"));
+  EXPECT_THAT(error([](Chunk& chunk) { chunk.codec = Codec::kRaw; }),
+              HasSubstr("8 bytes stored in 5 without compression"));
+  EXPECT_THAT(error([](Chunk& chunk) { chunk.num_bytes = 9; }), HasSubstr("more bytes in chunks"));
+  EXPECT_THAT(error([](Chunk& chunk) { chunk.num_bytes = 7; }),
+              HasSubstr("lacks chunks for the last 1 of its bytes"));
+}
+
+TEST(Manifest, AChunkOfAnotherFormIsRefused) {
+  for (const char* chunk : {"", "0 0 8 8 raw", "0 0 8 8 lz4 00000000000000010000000000000002",
+                            "-1 0 8 8 raw 00000000000000010000000000000002",
+                            "0 0 8 99999999999999999999 raw 00000000000000010000000000000002",
+                            "0 0 8 8 raw 00000000000000010000000000000002 ",
+                            "0 0 8 8 raw 00000000000000010000000000000002 0123456789abcdef",
+                            "0 0 8 8 zstd 00000000000000010000000000000002",
+                            "0 0 8 8 zstd 00000000000000010000000000000002 0123456789abcde"}) {
+    EXPECT_THAT(error_of(edited([&](auto& body) {
+                  body["tensors"]["block.0.w"]["pieces"][0]["chunks"][0] = chunk;
+                })),
+                HasSubstr("expected \"FILE BEGIN STORED BYTES CODEC DIGEST\""))
+        << chunk;
+  }
 }
 
 TEST(Manifest, AStateThatIsNotJsonIsRefused) {

@@ -22,7 +22,10 @@ struct Saved {
     SafetensorsWriter writer(folder / kFile, {{.name = "w", .dtype = at::kInt, .shape = {2, 4}}});
     const std::string sum = writer.write(global.narrow(0, 1, 2));
     writer.finish(false);
-    record = {.dtype = at::kInt, .shape = {3, 4}, .pieces = {{kFile, {{1, 0}, {2, 4}}, sum}}};
+    record = {.dtype = at::kInt,
+              .shape = {3, 4},
+              .pieces = {{.box = {{1, 0}, {2, 4}}, .file = kFile, .checksum = sum}}};
+    manifest.format_version = 1;
     manifest.tensors["w"] = record;
     manifest.files = {{kFile, writer.num_bytes(), writer.header_checksum()}};
   }

@@ -6,11 +6,13 @@
 #include <ATen/ops/arange.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/checkpoint/version_1.h"
 #include "tests/hostile/format.h"
 #include "tests/train/language_config.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/checkpoint/checkpoint.h"
+#include "trireme/checkpoint/chunk/chunk.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/comm/shared/thread_group.h"
 #include "trireme/train/config/config.h"
@@ -90,7 +92,8 @@ class Safetensors : public Format {
 
 class Checkpoint : public Format {
  public:
-  explicit Checkpoint(const std::filesystem::path& folder) : folder_(folder / "step-000007") {
+  Checkpoint(const std::filesystem::path& folder, int version)
+      : folder_(folder / "step-000007"), version_(version) {
     const train::RunState state{.step = 7,
                                 .next_sample = 112,
                                 .optimizer_steps = 7,
@@ -105,6 +108,7 @@ class Checkpoint : public Format {
           {.name = name, .local = tensor, .layout = mesh::Layout(tensor.sizes().vec(), {}, {})});
     }
     checkpoint::save(folder, 7, entries, train::to_json(state), *world.front(), {.fsync = false});
+    if (version_ == 1) checkpoint::to_version_1(folder_);
     for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
       files_[entry.path().filename().string()] = get_file(entry.path());
     }
@@ -113,7 +117,7 @@ class Checkpoint : public Format {
     manifest_ = ordered_json::parse(manifest);
     manifest_.erase("checksum");
   }
-  std::string name() const override { return "checkpoint"; }
+  std::string name() const override { return "checkpoint-" + std::to_string(version_); }
 
   void write(Random& random) override {
     ordered_json manifest = manifest_;
@@ -166,13 +170,23 @@ class Checkpoint : public Format {
       }
       const auto first = offsets[0].get<uint64_t>(), last = offsets[1].get<uint64_t>();
       if (first > last || last > file.data.size()) continue;
+      const auto bytes = std::string_view(file.data).substr(first, last - first);
       for (ordered_json& piece : record["pieces"]) {
-        piece["checksum"] = checksum_of(std::string_view(file.data).substr(first, last - first));
+        if (!piece.contains("chunks")) {
+          piece["checksum"] = checksum_of(bytes);
+          continue;
+        }
+        checkpoint::Chunk chunk{.begin = first,
+                                .stored_bytes = bytes.size(),
+                                .num_bytes = bytes.size(),
+                                .digest = digest_of(std::as_bytes(std::span(bytes)))};
+        piece["chunks"] = {checkpoint::to_text(chunk)};
       }
     }
   }
 
   std::filesystem::path folder_;
+  int version_;
   std::map<std::string, std::string> files_;  // without the manifest
   ordered_json manifest_;
 };
@@ -181,7 +195,10 @@ class Checkpoint : public Format {
 
 void add_checkpoint_formats(Formats& formats, const std::filesystem::path& folder) {
   formats.push_back(std::make_unique<Safetensors>(folder / "safetensors"));
-  formats.push_back(std::make_unique<Checkpoint>(folder / "checkpoint"));
+  for (const int version : {1, 2}) {
+    formats.push_back(
+        std::make_unique<Checkpoint>(folder / ("checkpoint-" + std::to_string(version)), version));
+  }
 }
 
 }  // namespace trireme::hostile

@@ -16,6 +16,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/checkpoint/agreement.h"
+#include "trireme/checkpoint/chunk/codec.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/mesh/layout.h"
 
@@ -58,6 +59,16 @@ struct SaveOptions {
   int keep = 3;
   // false is for tests: a power failure may then lose or damage the checkpoint.
   bool fsync = true;
+  // Chunks that the newest checkpoint of the folder has are not written again: the files that have
+  // them are linked. false: every checkpoint has its own bytes.
+  bool incremental = true;
+  Compression compression = Compression::kNone;
+  // Refuses to save tensors of which the ranks that hold the same box have different bits. Tensors
+  // that are offloaded are not compared.
+  bool compare_replicas = true;
+  // false: refuses to save NaN and infinite values, but for those of offloaded tensors that are
+  // written without a copy.
+  bool allow_nonfinite = true;
   // Called while ranks wait for others' disks.
   OnWait on_wait{};
 };
@@ -66,12 +77,13 @@ struct SaveOptions {
 // moment leaves the earlier checkpoints as they were. Replaces a checkpoint of the same step.
 // entries: this rank's tensors; they may differ between ranks. state: JSON text; rank 0's is kept.
 // Ranks wait for each other's disks however slow they are (agreement.h).
-// Comm:       names, boxes and checksums; no tensor data
+// Comm:       names, boxes and digests; no tensor data
 // Collective: every rank of `world`, all seeing `root` as the same folder
 // Throws:     on all ranks the failing rank's error: ConfigError when permission or room is
 //             missing, with the room needed and the room free; Error when it cannot be written for
-//             another reason, such as a bad disk; CheckpointError when the entries do not form a
-//             checkpoint; CommError when a peer is lost
+//             another reason, such as a bad disk, or when replicas differ, with the rank;
+//             CheckpointError when the entries do not form a checkpoint; CommError when a peer is
+//             lost
 void save(const std::filesystem::path& root, int64_t step, std::span<const Entry> entries,
           const std::string& state, comm::Communicator& world, const SaveOptions& options = {});
 

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <optional>
 #include <set>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include <c10/util/ArrayRef.h>
 #include <nlohmann/json.hpp>
@@ -47,10 +49,10 @@ json to_json(const TensorRecord& record) {
     placements.push_back(mesh::to_string(placement));
   json pieces = json::array();
   for (const Piece& piece : record.pieces) {
-    pieces.push_back({{"file", piece.file},
-                      {"offset", piece.box.offset},
-                      {"size", piece.box.size},
-                      {"checksum", piece.checksum}});
+    json chunks = json::array();
+    for (const Chunk& chunk : piece.chunks) chunks.push_back(to_text(chunk));
+    pieces.push_back(
+        {{"offset", piece.box.offset}, {"size", piece.box.size}, {"chunks", std::move(chunks)}});
   }
   return {{"dtype", dtype_name(record.dtype)},
           {"shape", record.shape},
@@ -68,7 +70,22 @@ std::string digits(const JsonView& value) {
   return text;
 }
 
-TensorRecord parse_record(const JsonView& value) {
+Piece parse_piece(const JsonView& value, int64_t version) {
+  Piece piece{.box = {value.at("offset").integers(0), value.at("size").integers(0)}};
+  if (version == 1) {
+    piece.file = value.at("file").word();
+    piece.checksum = digits(value.at("checksum"));
+    return piece;
+  }
+  for (const JsonView& text : value.at("chunks").elements()) {
+    const std::optional<Chunk> chunk = parse_chunk(text.text());
+    if (!chunk) text.fail("\"FILE BEGIN STORED BYTES CODEC DIGEST\"");
+    piece.chunks.push_back(*chunk);
+  }
+  return piece;
+}
+
+TensorRecord parse_record(const JsonView& value, int64_t version) {
   TensorRecord record;
   record.dtype = parse_dtype(value.at("dtype").word());
   record.shape = value.at("shape").integers(0);
@@ -78,21 +95,18 @@ TensorRecord parse_record(const JsonView& value) {
   }
   for (const JsonView& placement : value.at("placements").elements())
     record.placements.push_back(mesh::parse_placement(placement.word(kMaxPlacementBytes)));
-  for (const JsonView& piece : value.at("pieces").elements()) {
-    record.pieces.push_back({.file = piece.at("file").word(),
-                             .box = {piece.at("offset").integers(0), piece.at("size").integers(0)},
-                             .checksum = digits(piece.at("checksum"))});
-  }
+  for (const JsonView& piece : value.at("pieces").elements())
+    record.pieces.push_back(parse_piece(piece, version));
   return record;
 }
 
-Manifest parse_body(const JsonView& body) {
-  Manifest manifest;
+Manifest parse_body(const JsonView& body, int64_t version) {
+  Manifest manifest{.format_version = version};
   manifest.step = body.at("step").integer(0, kMaxStep);
   manifest.world_size = static_cast<int>(body.at("world_size").integer(1, kMaxWorldSize));
   manifest.state = body.at("state").value().dump();
   for (const auto& [name, value] : body.at("tensors").members())
-    manifest.tensors.emplace(name, parse_record(value));
+    manifest.tensors.emplace(name, parse_record(value, version));
   for (const JsonView& file : body.at("files").elements()) {
     manifest.files.push_back({.name = file.at("name").word(),
                               .num_bytes = static_cast<uint64_t>(file.at("bytes").integer(0)),
@@ -133,7 +147,51 @@ std::vector<mesh::Box> boxes_of(const TensorRecord& record) {
   return boxes;
 }
 
-void check_record(const std::string& name, const TensorRecord& record,
+// Format 1: a box is the entry of one file.
+void check_entries(const std::string& title, const TensorRecord& record,
+                   const std::set<std::string>& files, const std::filesystem::path& where) {
+  std::set<std::string> used;
+  for (const Piece& piece : record.pieces) {
+    if (!files.contains(piece.file))
+      fail(where, "a piece of ", title, " is in ", in_quotes(piece.file), ", which is not listed");
+    // A file has one entry per name, so two pieces in it would be the same bytes.
+    if (!used.insert(piece.file).second)
+      fail(where, title, " has two pieces in the file ", in_quotes(piece.file));
+  }
+}
+
+void check_chunk(const std::string& title, const Chunk& chunk, const Manifest& manifest,
+                 const std::filesystem::path& where) {
+  if (chunk.file >= manifest.files.size())
+    fail(where, "a chunk of ", title, " is in file ", chunk.file, " of ", manifest.files.size());
+  const FileRecord& file = manifest.files[chunk.file];
+  if (chunk.stored_bytes > file.num_bytes || chunk.begin > file.num_bytes - chunk.stored_bytes)
+    fail(where, "a chunk of ", title, " has ", chunk.stored_bytes, " bytes at ", chunk.begin,
+         " of ", in_quotes(file.name), ", which has ", file.num_bytes);
+  if (chunk.num_bytes == 0 || chunk.num_bytes > kChunkBytes)
+    fail(where, "a chunk of ", title, " has ", chunk.num_bytes, " bytes, expected 1 to ",
+         kChunkBytes);
+  if (chunk.codec == Codec::kRaw && chunk.stored_bytes != chunk.num_bytes)
+    fail(where, "a chunk of ", title, " has ", chunk.num_bytes, " bytes stored in ",
+         chunk.stored_bytes, " without compression");
+}
+
+void check_chunks(const std::string& title, const TensorRecord& record, const Manifest& manifest,
+                  const std::filesystem::path& where) {
+  for (const Piece& piece : record.pieces) {
+    uint64_t left = static_cast<uint64_t>(piece.box.numel()) * c10::elementSize(record.dtype);
+    for (const Chunk& chunk : piece.chunks) {
+      check_chunk(title, chunk, manifest, where);
+      if (chunk.num_bytes > left)
+        fail(where, "a piece of ", title, " has more bytes in chunks than elements for them");
+      left -= chunk.num_bytes;
+    }
+    if (left > 0)
+      fail(where, "a piece of ", title, " lacks chunks for the last ", left, " of its bytes");
+  }
+}
+
+void check_record(const std::string& name, const TensorRecord& record, const Manifest& manifest,
                   const std::set<std::string>& files, const std::filesystem::path& where) {
   const std::string title = "tensor " + in_quotes(name);
   if (!is_printable(name)) fail(where, title, ": its name is too long or has control characters");
@@ -144,16 +202,13 @@ void check_record(const std::string& name, const TensorRecord& record,
   if (record.axes.size() != record.placements.size())
     fail(where, title, " has ", record.axes.size(), " axes and ", record.placements.size(),
          " placements, expected one for each");
-  std::set<std::string> used;
-  for (const Piece& piece : record.pieces) {
-    if (!files.contains(piece.file))
-      fail(where, "a piece of ", title, " is in ", in_quotes(piece.file), ", which is not listed");
-    // A file has one entry per name, so two pieces in it would be the same bytes.
-    if (!used.insert(piece.file).second)
-      fail(where, title, " has two pieces in the file ", in_quotes(piece.file));
-  }
   if (const std::string error = cover_error(record.shape, boxes_of(record)); !error.empty())
     fail(where, title, ": ", error);
+  if (manifest.format_version == 1) {
+    check_entries(title, record, files, where);
+  } else {
+    check_chunks(title, record, manifest, where);
+  }
 }
 
 // A renamed folder would be resumed as another step.
@@ -236,7 +291,7 @@ Manifest parse_manifest(const std::string& text, const std::filesystem::path& wh
     if (version > kFormatVersion)
       fail(where, "written in checkpoint format ", version, "; this program reads formats up to ",
            kFormatVersion, ": use a newer trireme");
-    return parse_body(body);
+    return parse_body(body, version);
   } catch (const ConfigError& error) {
     throw CheckpointError(error.what());
   }
@@ -250,7 +305,8 @@ void check_pieces(const Manifest& manifest, const std::filesystem::path& where) 
     if (corners > kMaxAllCorners)
       fail(where, "its tensors are cut into pieces with more than ", kMaxAllCorners, " corners");
   }
-  for (const auto& [name, record] : manifest.tensors) check_record(name, record, files, where);
+  for (const auto& [name, record] : manifest.tensors)
+    check_record(name, record, manifest, files, where);
 }
 
 Manifest parse_and_check_manifest(const std::string& text, const std::filesystem::path& where) {

@@ -11,12 +11,13 @@
 
 #include <c10/core/ScalarType.h>
 
+#include "trireme/checkpoint/chunk/chunk.h"
 #include "trireme/mesh/layout.h"
 
 namespace trireme::checkpoint::inline internal {
 
 // Increase it whenever an older program could misread a newer checkpoint.
-inline constexpr int64_t kFormatVersion = 1;
+inline constexpr int64_t kFormatVersion = 2;
 inline constexpr const char* kManifestName = "manifest.json";
 // Larger steps are refused: 31 years at a thousand steps a second.
 inline constexpr int64_t kMaxStep = 1'000'000'000'000;
@@ -25,11 +26,14 @@ inline constexpr int64_t kMaxStep = 1'000'000'000'000;
 std::string folder_name(int64_t step);
 int64_t step_of(const std::string& name);
 
-// One box of a tensor, stored under the tensor's name in one file.
+// One box of a tensor, stored as chunks.
 struct Piece {
-  std::string file{};
   mesh::Box box{};
-  std::string checksum{};  // of the box's bytes
+  std::vector<Chunk> chunks{};  // of the box's bytes, in order; empty in format 1
+  // In format 1 the file that has the whole box under the tensor's name, and the checksum of the
+  // box's bytes. In a plan, the file of the rank that writes the box.
+  std::string file{};
+  std::string checksum{};
 
   bool operator==(const Piece&) const = default;
 };
@@ -40,8 +44,8 @@ struct TensorRecord {
   // The layout at which it was saved. For information only; the pieces say where everything is.
   std::vector<mesh::Axis> axes{};
   std::vector<mesh::Placement> placements{};
-  // Each element lies in exactly one piece. Each file has at most one piece; empty ones are left
-  // out.
+  // Each element lies in exactly one piece; empty ones are left out. In format 1 each file has at
+  // most one piece.
   std::vector<Piece> pieces{};
 
   int64_t num_elements() const;
@@ -58,6 +62,7 @@ struct FileRecord {
 };
 
 struct Manifest {
+  int64_t format_version = kFormatVersion;  // that it was written in; to_text() writes the newest
   int64_t step = 0;
   int world_size = 1;        // ranks that saved
   std::string state = "{}";  // JSON text from the caller

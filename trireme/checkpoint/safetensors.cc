@@ -11,6 +11,7 @@
 
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
+#include "trireme/base/round_up.h"
 #include "trireme/base/shown.h"
 #include "trireme/checkpoint/exact_cover.h"
 #include "trireme/checkpoint/fail.h"
@@ -81,8 +82,11 @@ void check_offsets(std::span<const TensorInfo> tensors, uint64_t data_bytes,
     fail(path, "the tensors end at byte ", at, " of ", data_bytes, ": surplus bytes behind them");
 }
 
-std::string make_header(std::span<const TensorInfo> tensors,
-                        const std::map<std::string, std::string>& metadata) {
+}  // namespace
+
+std::string safetensors_header(std::span<const TensorInfo> tensors,
+                               const std::map<std::string, std::string>& metadata,
+                               const std::filesystem::path& path, size_t alignment) {
   nlohmann::json header = nlohmann::json::object();
   if (!metadata.empty()) header[kMetadataKey] = metadata;
   for (const TensorInfo& info : tensors) {
@@ -90,15 +94,20 @@ std::string make_header(std::span<const TensorInfo> tensors,
                          {"shape", info.shape},
                          {"data_offsets", {info.begin, info.end}}};
   }
-  std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (const nlohmann::json::exception&) {
+    fail(path, "a tensor's name or the metadata is not UTF-8");
+  }
+  text.resize(round_up(kLengthBytes + text.size(), alignment) - kLengthBytes, ' ');
+  if (text.size() > kMaxHeaderBytes)
+    fail(path, "header of ", text.size(), " bytes, at most ", kMaxHeaderBytes, " allowed");
   const uint64_t length = text.size();
   std::string result(kLengthBytes, '\0');
   std::memcpy(result.data(), &length, kLengthBytes);
   return result + text;
 }
-
-}  // namespace
 
 std::string dtype_name(at::ScalarType dtype) {
   for (const auto& [type, name] : kDtypes) {
@@ -187,15 +196,33 @@ std::span<const std::byte> SafetensorsReader::bytes(const std::string& name) con
   return file_->bytes().subspan(data_begin_ + info->begin, info->end - info->begin);
 }
 
+std::span<const std::byte> SafetensorsReader::data() const {
+  return file_->bytes().subspan(data_begin_);
+}
+
 at::Tensor SafetensorsReader::view(const std::string& name) const {
-  const auto data = bytes(name);
+  bytes(name);  // or throws
   const TensorInfo& info = *find(name);
-  if (data.empty() || reinterpret_cast<uintptr_t>(data.data()) % c10::elementSize(info.dtype) != 0)
-    return read(name);
-  // from_blob takes no const pointer, but the mapping itself forbids writes.
-  return at::from_blob(
-      const_cast<std::byte*>(data.data()), info.shape, [file = file_](void*) {},
-      at::TensorOptions().dtype(info.dtype));
+  return view(info.begin, info.dtype, info.shape);
+}
+
+at::Tensor SafetensorsReader::view(uint64_t begin, at::ScalarType dtype,
+                                   at::IntArrayRef shape) const {
+  const auto num_bytes = num_bytes_of(shape, c10::elementSize(dtype));
+  TRIREME_ASSERT(num_bytes && begin <= data().size() &&
+                     static_cast<uint64_t>(*num_bytes) <= data().size() - begin,
+                 path_.string(), " has no tensor of shape ", shape, " at byte ", begin);
+  const auto found = data().subspan(begin, static_cast<size_t>(*num_bytes));
+  const auto options = at::TensorOptions().dtype(dtype);
+  const bool is_aligned = reinterpret_cast<uintptr_t>(found.data()) % c10::elementSize(dtype) == 0;
+  if (is_aligned && !found.empty()) {
+    // from_blob takes no const pointer, but the mapping itself forbids writes.
+    return at::from_blob(
+        const_cast<std::byte*>(found.data()), shape, [file = file_](void*) {}, options);
+  }
+  at::Tensor copy = at::empty(shape, options);
+  if (!found.empty()) std::memcpy(copy.mutable_data_ptr(), found.data(), found.size());
+  return copy;
 }
 
 at::Tensor SafetensorsReader::read(const std::string& name) const {
@@ -221,14 +248,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
     info.end = at + size_in_bytes(info, path);
     at = info.end;
   }
-  std::string header;
-  try {
-    header = make_header(tensors_, metadata);
-  } catch (const nlohmann::json::exception&) {
-    fail(path, "a tensor's name or the metadata is not UTF-8");
-  }
-  if (header.size() - kLengthBytes > kMaxHeaderBytes)
-    fail(path, "header of ", header.size(), " bytes, at most ", kMaxHeaderBytes, " allowed");
+  const std::string header = safetensors_header(tensors_, metadata, path);
   header_checksum_ = checksum(std::as_bytes(std::span(header)));
   num_bytes_ = header.size() + at;
   file_.write(header);

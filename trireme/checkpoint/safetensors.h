@@ -53,13 +53,16 @@ class SafetensorsReader {
   const TensorInfo* find(const std::string& name) const;
   uint64_t num_bytes() const { return file_->bytes().size(); }
 
-  // The 8-byte length and the JSON after it.
+  // The 8-byte length and the JSON after it; and all bytes after that.
   std::span<const std::byte> header() const;
+  std::span<const std::byte> data() const;
   // Throws: CheckpointError when the file has no such tensor; so do view() and read()
   std::span<const std::byte> bytes(const std::string& name) const;
   // The mapped bytes themselves. They are read-only (a write is a segmentation fault) and stay
   // alive without the reader. A tensor that the file does not align to its element size is copied.
   at::Tensor view(const std::string& name) const;
+  // The same for any tensor whose bytes lie from data()[begin] on.
+  at::Tensor view(uint64_t begin, at::ScalarType dtype, at::IntArrayRef shape) const;
   // A copy.
   at::Tensor read(const std::string& name) const;
 
@@ -74,6 +77,13 @@ class SafetensorsReader {
   std::map<std::string, size_t> index_;  // name -> position in tensors_
   std::map<std::string, std::string> metadata_;
 };
+
+// The header of a file with these tensors, whose ranges are set: its length in 8 bytes, and JSON
+// that is padded so that both are a multiple of `alignment` bytes.
+// Throws: CheckpointError when a name is not UTF-8, or the header is longer than the format allows
+std::string safetensors_header(std::span<const TensorInfo> tensors,
+                               const std::map<std::string, std::string>& metadata,
+                               const std::filesystem::path& path, size_t alignment = 8);
 
 // Writes a file from front to back, with one tensor in memory at a time.
 class SafetensorsWriter {

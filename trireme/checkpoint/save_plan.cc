@@ -37,13 +37,15 @@ std::map<std::string, TensorRecord> merge(
   return merged;
 }
 
+// The boxes that ranks would save, or with `of_replicas` all that they hold.
 std::vector<Candidate> distinct_boxes(std::span<const std::map<std::string, TensorRecord>> held_by,
-                                      const std::map<std::string, TensorRecord>& merged) {
+                                      const std::map<std::string, TensorRecord>& merged,
+                                      bool of_replicas) {
   using Key = std::tuple<std::string, std::vector<int64_t>, std::vector<int64_t>>;
   std::map<Key, Candidate> boxes;
   for (size_t rank = 0; rank < held_by.size(); ++rank) {
     for (const auto& [name, held] : held_by[rank]) {
-      const mesh::Box& box = held.pieces.at(0).box;
+      const mesh::Box& box = of_replicas ? held.pieces.back().box : held.pieces.at(0).box;
       if (box.numel() == 0) continue;
       Candidate& candidate = boxes[Key(name, box.offset, box.size)];
       candidate.name = &merged.find(name)->first;
@@ -68,7 +70,7 @@ std::string shard_name(int rank, int world_size) {
 std::map<std::string, TensorRecord> plan_save(
     std::span<const std::map<std::string, TensorRecord>> held_by) {
   std::map<std::string, TensorRecord> plan = merge(held_by);
-  std::vector<Candidate> boxes = distinct_boxes(held_by, plan);
+  std::vector<Candidate> boxes = distinct_boxes(held_by, plan, /*of_replicas=*/false);
   // First the boxes with only one holder, then the largest; the small ones even out the rest.
   std::stable_sort(boxes.begin(), boxes.end(), [](const Candidate& a, const Candidate& b) {
     const bool a_free = a.holders.size() > 1, b_free = b.holders.size() > 1;
@@ -81,7 +83,7 @@ std::map<std::string, TensorRecord> plan_save(
       return load_bytes[a] < load_bytes[b];
     });
     load_bytes[writer] += box.num_bytes;
-    plan.at(*box.name).pieces.push_back({.file = shard_name(writer, world_size), .box = box.box});
+    plan.at(*box.name).pieces.push_back({.box = box.box, .file = shard_name(writer, world_size)});
   }
   for (auto& [name, record] : plan) {
     std::vector<mesh::Box> held;
@@ -94,6 +96,17 @@ std::map<std::string, TensorRecord> plan_save(
               [](const Piece& a, const Piece& b) { return a.box.offset < b.box.offset; });
   }
   return plan;
+}
+
+std::vector<ReplicatedBox> replicated_boxes(
+    std::span<const std::map<std::string, TensorRecord>> held_by) {
+  const std::map<std::string, TensorRecord> merged = merge(held_by);
+  std::vector<ReplicatedBox> result;
+  for (Candidate& candidate : distinct_boxes(held_by, merged, /*of_replicas=*/true)) {
+    if (candidate.holders.size() > 1)
+      result.push_back({*candidate.name, std::move(candidate.box), std::move(candidate.holders)});
+  }
+  return result;
 }
 
 }  // namespace trireme::checkpoint::inline internal

@@ -2,9 +2,11 @@
 // checksums have been compared with the manifest.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 
 #include <ATen/core/Tensor.h>
@@ -24,8 +26,13 @@ class Shards {
   // Throws: CheckpointError when the file is missing, truncated or damaged; so do the others
   const SafetensorsReader& open(const std::string& file);
 
-  // Reads the piece's bytes and compares their checksum.
-  void check(const std::string& name, const TensorRecord& record, const Piece& piece);
+  // Reads the chunks of the piece that meet `part`, a box inside the piece's, and compares their
+  // digests. Format 1 has one checksum for the whole piece.
+  void check(const std::string& name, const TensorRecord& record, const Piece& piece,
+             const mesh::Box& part);
+  void check(const std::string& name, const TensorRecord& record, const Piece& piece) {
+    check(name, record, piece, piece.box);
+  }
 
   // Copies the part of `record` that lies in `box` into `target`, whose shape is box.size. Reads
   // only the pieces that meet the box; check() them before.
@@ -36,6 +43,13 @@ class Shards {
   at::Tensor read(const std::string& name, const TensorRecord& record);
 
  private:
+  std::span<const std::byte> stored(const Chunk& chunk);
+  void check_entry(const std::string& name, const TensorRecord& record, const Piece& piece);
+  // The piece's tensor; at least the chunks that meet `part` are filled in.
+  at::Tensor view_piece(const std::string& name, const TensorRecord& record, const Piece& piece,
+                        const mesh::Box& part);
+  bool decode_into(const Chunk& chunk, const TensorRecord& record, std::span<std::byte> out);
+
   std::filesystem::path folder_;
   const Manifest& manifest_;
   std::map<std::string, std::unique_ptr<SafetensorsReader>> readers_;

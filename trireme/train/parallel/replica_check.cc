@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
 #include <string_view>
 #include <vector>
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
+#include "trireme/checkpoint/replicas.h"
 #include "trireme/comm/objects.h"
 #include "trireme/train/parallel/parallel_model.h"
 
@@ -17,20 +17,6 @@ namespace {
 std::string digest(const at::Tensor& tensor) {
   const at::Tensor host = tensor.detach().contiguous().cpu();
   return checksum({static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()});
-}
-
-// The ranks whose digest of one tensor is not the most frequent one; on a tie, the lowest digest
-// wins.
-std::vector<int> minority(const std::vector<std::string_view>& digests) {
-  std::map<std::string_view, int> votes;
-  for (const std::string_view each : digests) ++votes[each];
-  const auto most =
-      std::ranges::max_element(votes, {}, [](const auto& vote) { return vote.second; });
-  std::vector<int> ranks;
-  for (size_t rank = 0; rank < digests.size(); ++rank) {
-    if (digests[rank] != most->first) ranks.push_back(static_cast<int>(rank));
-  }
-  return ranks;
 }
 
 }  // namespace
@@ -52,17 +38,12 @@ void check_replicas(std::span<const NamedTensor> tensors, comm::Communicator& gr
     for (const std::string& rank : all) {
       digests.push_back(std::string_view(rank).substr(i * length, length));
     }
-    const std::vector<int> differing = minority(digests);
-    if (differing.empty()) continue;
-    std::string ranks;
-    for (const int rank : differing) {
-      ranks += concat(ranks.empty() ? "" : ", ",
-                      all[static_cast<size_t>(rank)].substr(tensors.size() * length));
+    std::vector<int> differing;
+    for (const size_t rank : checkpoint::minority(digests)) {
+      differing.push_back(std::stoi(all[rank].substr(tensors.size() * length)));
     }
-    const bool tells_which = 2 * differing.size() < digests.size();
-    throw Error(concat("replicas differ: \"", tensors[i].first, "\" has different bits on rank ",
-                       ranks, tells_which ? "" : " (or on the others: there is no majority)",
-                       "; check that host's memory and resume from the last checkpoint"));
+    if (differing.empty()) continue;
+    throw Error(checkpoint::replicas_differ(tensors[i].first, differing, digests.size()));
   }
 }
 

@@ -1,0 +1,64 @@
+#include "trireme/checkpoint/chunk/chunk_index.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace trireme::checkpoint {
+namespace {
+
+using ::testing::ElementsAre;
+
+Chunk chunk_of(size_t file, uint64_t begin, uint64_t num_bytes, uint64_t digest) {
+  return {.file = file,
+          .begin = begin,
+          .stored_bytes = num_bytes,
+          .num_bytes = num_bytes,
+          .digest = {digest, 0}};
+}
+
+Manifest with_chunks(std::vector<Chunk> chunks, size_t num_files) {
+  Manifest manifest;
+  manifest.tensors["w"].pieces = {{.chunks = std::move(chunks)}};
+  for (size_t i = 0; i < num_files; ++i)
+    manifest.files.push_back({std::to_string(i), 20'000, std::string(16, 'a')});
+  return manifest;
+}
+
+TEST(ChunkIndex, FindsAChunkByItsDigestAndSize) {
+  ChunkIndex index;
+  index.add(chunk_of(0, 0, 5000, 1));
+  index.add(chunk_of(0, 5000, 4095, 2));
+  ASSERT_NE(index.find({1, 0}, 5000), nullptr);
+  EXPECT_EQ(*index.find({1, 0}, 5000), chunk_of(0, 0, 5000, 1));
+  EXPECT_EQ(index.find({1, 0}, 5001), nullptr);
+  EXPECT_EQ(index.find({3, 0}, 5000), nullptr);
+  EXPECT_EQ(index.find({2, 0}, 4095), nullptr) << "too small to keep a file for";
+}
+
+TEST(ChunkIndex, AFileIsSharedWhenAtLeastHalfOfItIsUsed) {
+  EXPECT_THAT(shared_files(with_chunks({chunk_of(0, 0, 10'000, 1), chunk_of(1, 0, 9'999, 2)}, 2)),
+              ElementsAre(0));
+  // A chunk that is used twice counts once.
+  EXPECT_THAT(shared_files(with_chunks({chunk_of(0, 0, 6'000, 1), chunk_of(0, 0, 6'000, 1)}, 1)),
+              ElementsAre());
+  EXPECT_THAT(
+      shared_files(with_chunks({chunk_of(0, 0, 6'000, 1), chunk_of(0, 8'000, 6'000, 2)}, 2)),
+      ElementsAre(0));
+}
+
+TEST(ChunkIndex, CountsTheFilesThatAreShared) {
+  const Manifest manifest =
+      with_chunks({chunk_of(0, 0, 5000, 1), chunk_of(1, 0, 5000, 2), chunk_of(2, 0, 5000, 3)}, 3);
+  const ChunkIndex index = index_of(manifest, {2, 0});
+  EXPECT_EQ(index.find({1, 0}, 5000)->file, 1u);
+  EXPECT_EQ(index.find({2, 0}, 5000), nullptr);
+  EXPECT_EQ(index.find({3, 0}, 5000)->file, 0u);
+}
+
+TEST(ChunkIndex, ASharedFilesNameTellsItsHeader) {
+  EXPECT_EQ(shared_name({"rank-000-of-002.safetensors", 10, "0123456789abcdef"}),
+            "shared-0123456789abcdef.safetensors");
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint

@@ -1,0 +1,44 @@
+// Which chunks are stored already, and where. Thread safety: as a standard container.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "trireme/base/file/digest.h"
+#include "trireme/checkpoint/chunk/chunk.h"
+#include "trireme/checkpoint/manifest.h"
+
+namespace trireme::checkpoint::inline internal {
+
+class ChunkIndex {
+ public:
+  // Smaller ones are always stored again, so that no file stays for the sake of a few bytes.
+  static constexpr uint64_t kLeastBytes = 4096;
+
+  void add(const Chunk& chunk);
+  // The stored chunk with these bytes; null: none.
+  const Chunk* find(const Digest& digest, uint64_t num_bytes) const;
+
+ private:
+  struct Hash {
+    size_t operator()(const Digest& digest) const { return digest.low; }
+  };
+  std::unordered_map<Digest, Chunk, Hash> chunks_;
+};
+
+// The files of a checkpoint from which another may take chunks: those of whose data it uses at
+// least half itself. Otherwise old files would stay for ever smaller parts of them.
+std::vector<size_t> shared_files(const Manifest& manifest);
+
+// The name under which a later checkpoint has the file.
+std::string shared_name(const FileRecord& file);
+
+// The chunks of `manifest` in `files`, as they are found where files[i] is file number i.
+ChunkIndex index_of(const Manifest& manifest, const std::vector<size_t>& files);
+
+}  // namespace trireme::checkpoint::inline internal

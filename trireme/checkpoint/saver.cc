@@ -1,0 +1,119 @@
+#include "trireme/checkpoint/saver.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "trireme/base/error.h"
+#include "trireme/checkpoint/agreement.h"
+#include "trireme/checkpoint/save_job.h"
+#include "trireme/checkpoint/snapshot.h"
+#include "trireme/comm/objects.h"
+
+namespace trireme::checkpoint {
+
+using Clock = std::chrono::steady_clock;
+
+// A save and its end.
+struct Saver::Task {
+  Task(const std::filesystem::path& root, int64_t step, std::span<const Entry> entries,
+       const std::string& state, comm::Communicator& world, const SaveOptions& options,
+       SnapshotMemory* memory)
+      : job(root, step, entries, state, world, options, memory) {}
+
+  void run(comm::Communicator& with) {
+    std::exception_ptr failure;
+    try {
+      job.finish(with);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    const std::lock_guard lock(mutex);
+    error = failure;
+    took = Clock::now() - start;
+    is_done = true;
+    changed.notify_all();
+  }
+  bool wait_for(std::chrono::milliseconds time) {
+    std::unique_lock lock(mutex);
+    return changed.wait_for(lock, time, [this] { return is_done; });
+  }
+
+  const Clock::time_point start = Clock::now();
+  SaveJob job;
+  std::chrono::nanoseconds stall{0};
+  std::thread thread;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool is_done = false;
+  std::exception_ptr error;
+  std::chrono::nanoseconds took{0};
+};
+
+Saver::Saver(comm::Communicator& world) : world_(world) {}
+
+Saver::~Saver() {
+  if (!task_ || !task_->thread.joinable()) return;
+  group_->abort("the run ended during a save");
+  if (task_->wait_for(std::chrono::seconds(5))) {
+    task_->thread.join();
+  } else {
+    task_->thread.detach();  // its disk does not answer
+  }
+}
+
+bool Saver::is_busy() const { return task_ != nullptr; }
+
+void Saver::start(const std::filesystem::path& root, int64_t step, std::span<const Entry> entries,
+                  const std::string& state, const SaveOptions& options, bool in_background) {
+  TRIREME_ASSERT(!is_busy(), "a save of step ", step, " before the end of the one before");
+  on_wait_ = options.on_wait;
+  if (!in_background) {
+    task_ = std::make_shared<Task>(root, step, entries, state, world_, options, nullptr);
+    task_->run(world_);
+    task_->stall = task_->took;
+    return;
+  }
+  if (!group_) {
+    group_ = world_.split(0, world_.rank(), "checkpoint");
+    memory_ = std::make_shared<SnapshotMemory>();
+  }
+  auto task = std::make_shared<Task>(root, step, entries, state, world_, options, memory_.get());
+  task->job.be_quiet();  // the caller tells of waits, in finish()
+  task->stall = Clock::now() - task->start;
+  task->thread = std::thread([task, group = group_, memory = memory_] { task->run(*group); });
+  task_ = std::move(task);
+}
+
+std::optional<Saved> Saver::finish(bool waits) {
+  if (!task_) return std::nullopt;
+  const bool is_background = task_->thread.joinable();
+  if (is_background && !waits) {
+    const int64_t is_done = task_->wait_for(std::chrono::milliseconds(0)) ? 1 : 0;
+    if (std::ranges::count(comm::all_gather_numbers(world_, is_done), 0) > 0) return std::nullopt;
+  }
+  const std::shared_ptr<Task> task = task_;
+  const auto wait = [&](const Peers& peers) {
+    while (!task->wait_for(std::chrono::milliseconds(50))) peers.check();
+    if (task->thread.joinable()) task->thread.join();
+    if (task->error) std::rethrow_exception(task->error);
+  };
+  if (!is_background) {
+    task_.reset();
+    if (task->error) std::rethrow_exception(task->error);
+  } else {
+    try {
+      run_or_throw(world_, wait, on_wait_);
+    } catch (...) {
+      if (!task->thread.joinable()) task_.reset();
+      throw;
+    }
+    task_.reset();
+  }
+  return Saved{task->job.folder(), task->job.step(), task->stall, task->took};
+}
+
+}  // namespace trireme::checkpoint

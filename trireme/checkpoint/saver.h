@@ -1,0 +1,68 @@
+// Saves that go on while training does: the caller waits for a copy in memory, and the writing
+// happens in a thread of its own.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "trireme/checkpoint/checkpoint.h"
+#include "trireme/comm/communicator.h"
+
+namespace trireme::checkpoint {
+
+inline namespace internal {
+class SnapshotMemory;
+}
+
+// A save that has ended.
+struct Saved {
+  std::filesystem::path folder;
+  int64_t step = 0;
+  std::chrono::nanoseconds stall{0};  // of the caller
+  std::chrono::nanoseconds took{0};   // in all
+};
+
+// One save at a time. Not thread safe. Every function is collective: all ranks of the world call
+// the same ones in the same order. The destructor gives up what is under way: the folder keeps its
+// earlier checkpoints. It waits at most a few seconds for a disk that does not answer.
+class Saver {
+ public:
+  explicit Saver(comm::Communicator& world);
+  ~Saver();
+  Saver(const Saver&) = delete;
+  Saver& operator=(const Saver&) = delete;
+
+  // As save(), but returns when this rank's part is copied, or with `in_background` false at the
+  // end. Ask for the end of an earlier save before.
+  // Comm:   also a split of `world`, the first time, so that the saves' operations never meet its
+  // Memory: the bytes that this rank writes, kept for the next save
+  // Throws: as save(), but for what happens after the copy
+  void start(const std::filesystem::path& root, int64_t step, std::span<const Entry> entries,
+             const std::string& state, const SaveOptions& options, bool in_background);
+
+  // Whether a save was started whose end nobody has asked for.
+  bool is_busy() const;
+
+  // The save, once it has ended on every rank; nothing while it goes on. `waits`: waits for the
+  // end. Nothing when none was started.
+  // Comm:   8 bytes per rank, when one was started in the background
+  // Throws: the error of the save, on all ranks
+  std::optional<Saved> finish(bool waits);
+
+ private:
+  struct Task;
+
+  comm::Communicator& world_;
+  // Shared with a task that does not end in time.
+  std::shared_ptr<comm::Communicator> group_;  // null before the first save in the background
+  std::shared_ptr<internal::SnapshotMemory> memory_;
+  std::shared_ptr<Task> task_;  // null: idle
+  OnWait on_wait_;
+};
+
+}  // namespace trireme::checkpoint

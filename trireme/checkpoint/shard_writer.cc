@@ -1,0 +1,167 @@
+#include "trireme/checkpoint/shard_writer.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "trireme/base/error.h"
+#include "trireme/base/file/file.h"
+#include "trireme/base/io/async_io.h"
+#include "trireme/checkpoint/chunk/data_file.h"
+#include "trireme/checkpoint/safetensors.h"
+
+namespace trireme::checkpoint::inline internal {
+namespace {
+
+constexpr const char* kChunksSuffix = "@chunks";
+constexpr const char* kDigestKey = "digest";
+
+const Chunk* find_stored(const OwnPiece& piece, size_t i, const ChunkIndex& chunks) {
+  return i < piece.digests.size() ? chunks.find(piece.digests[i], piece.chunk_bytes[i]) : nullptr;
+}
+
+// The bytes that will be written if none is compressed, at most.
+uint64_t new_bytes(const std::vector<OwnPiece>& pieces, const ChunkIndex& stored) {
+  uint64_t total = 0;
+  for (const OwnPiece& piece : pieces) {
+    for (size_t i = 0; i < piece.chunk_bytes.size(); ++i) {
+      if (find_stored(piece, i, stored) == nullptr) total += piece.chunk_bytes[i];
+    }
+  }
+  return total;
+}
+
+// Larger elements first, so that every tensor is aligned.
+std::vector<const OwnPiece*> in_file_order(const std::vector<OwnPiece>& pieces) {
+  std::vector<const OwnPiece*> order;
+  for (const OwnPiece& piece : pieces) order.push_back(&piece);
+  std::ranges::stable_sort(order, std::greater(),
+                           [](const OwnPiece* piece) { return c10::elementSize(piece->dtype); });
+  return order;
+}
+
+class ShardWriter {
+ public:
+  ShardWriter(const std::filesystem::path& path, const std::vector<OwnPiece>& pieces,
+              const SharedFiles& shared, const ShardOptions& options)
+      : path_(path), stored_(shared.chunks), options_(options), own_file_(shared.files.size()) {
+    for (const OwnPiece& piece : pieces) names_.insert(piece.name);
+    written_.files = shared.files;
+    const uint64_t num_new = new_bytes(pieces, stored_);
+    if (num_new == 0) return;
+    head_bytes_ = head_bytes_for(pieces);
+    const bool knows_size = options.compression == Compression::kNone;
+    file_.emplace(path, head_bytes_, knows_size ? std::optional(num_new) : std::nullopt);
+  }
+
+  void write(const OwnPiece& piece) {
+    const HostBytes host = piece.bytes();
+    std::vector<Chunk> chunks;
+    const uint64_t begin = file_ ? end_ : 0;
+    for (size_t i = 0, at = 0; i < piece.chunk_bytes.size(); at += piece.chunk_bytes[i++])
+      chunks.push_back(place(piece, i, host.bytes.subspan(at, piece.chunk_bytes[i])));
+    for (const Chunk& chunk : chunks) digests_.push_back(chunk.digest);
+    if (file_ && end_ > begin) add_entry(piece, chunks, begin);
+    TensorRecord record{.dtype = piece.dtype, .shape = piece.box.size};
+    record.pieces.push_back({.box = piece.box, .chunks = std::move(chunks)});
+    written_.tensors.emplace(piece.name, std::move(record));
+  }
+
+  Manifest finish() {
+    if (!file_) return std::move(written_);
+    const std::string head =
+        safetensors_header(entries_, {{"format", "pt"}, {kDigestKey, to_text(digest_of(digests_))}},
+                           path_, head_bytes_);
+    file_->finish(head, options_.fsync);
+    written_.files.push_back({.name = path_.filename().string(),
+                              .num_bytes = file_->num_bytes(),
+                              .header_checksum = checksum(std::as_bytes(std::span(head)))});
+    return std::move(written_);
+  }
+
+ private:
+  // Room for the header, whose numbers are known last.
+  uint64_t head_bytes_for(const std::vector<OwnPiece>& pieces) const {
+    constexpr uint64_t kLongest = ~uint64_t{0};
+    std::vector<TensorInfo> infos;
+    for (const OwnPiece& piece : pieces) {
+      infos.push_back({piece.name, piece.dtype, piece.box.size, kLongest, kLongest});
+      infos.push_back(
+          {chunks_name(piece.name), at::kByte, {std::int64_t{1} << 62}, kLongest, kLongest});
+    }
+    return safetensors_header(infos, {{"format", "pt"}, {kDigestKey, to_text(Digest())}}, path_,
+                              kIoAlignment)
+        .size();
+  }
+
+  // No tensor has this name.
+  std::string chunks_name(const std::string& name) const {
+    std::string result = name + kChunksSuffix;
+    while (names_.contains(result)) result += '@';
+    return result;
+  }
+
+  // Where the chunk is stored, or stores it.
+  Chunk place(const OwnPiece& piece, size_t i, std::span<const std::byte> bytes) {
+    const Digest digest = i < piece.digests.size() ? piece.digests[i] : digest_of(bytes);
+    if (const Chunk* found = stored_.find(digest, bytes.size())) return *found;
+    Encoded encoded;
+    if (options_.compression == Compression::kZstd)
+      encoded = compress(bytes, c10::elementSize(piece.dtype));
+    if (encoded.codec != Codec::kRaw) bytes = encoded.bytes;
+    Chunk chunk{.file = own_file_,
+                .begin = file_->append(bytes),
+                .stored_bytes = bytes.size(),
+                .num_bytes = piece.chunk_bytes[i],
+                .codec = encoded.codec,
+                .digest = digest,
+                .stored_checksum = encoded.codec == Codec::kRaw ? "" : checksum(bytes)};
+    end_ = chunk.begin + chunk.stored_bytes;
+    stored_.add(chunk);
+    return chunk;
+  }
+
+  // The file's entry for what `piece` has stored there from `begin` on.
+  void add_entry(const OwnPiece& piece, std::span<const Chunk> chunks, uint64_t begin) {
+    const auto is_own = [&](const Chunk& chunk) {
+      return chunk.file == own_file_ && chunk.codec == Codec::kRaw && chunk.begin >= begin;
+    };
+    uint64_t num_bytes = 0;
+    for (const uint64_t each : piece.chunk_bytes) num_bytes += each;
+    if (end_ - begin == num_bytes && std::ranges::all_of(chunks, is_own)) {
+      entries_.push_back({piece.name, piece.dtype, piece.box.size, begin, end_});
+    } else {
+      entries_.push_back(
+          {chunks_name(piece.name), at::kByte, {static_cast<int64_t>(end_ - begin)}, begin, end_});
+    }
+  }
+
+  std::filesystem::path path_;
+  ChunkIndex stored_;
+  ShardOptions options_;
+  size_t own_file_;
+  std::set<std::string> names_;
+  uint64_t head_bytes_ = 0;
+  uint64_t end_ = 0;              // of what was appended
+  std::optional<DataFile> file_;  // none: all is stored
+  std::vector<TensorInfo> entries_;
+  std::vector<Digest> digests_;
+  Manifest written_;
+};
+
+}  // namespace
+
+Manifest write_shard(const std::filesystem::path& path, const std::vector<OwnPiece>& pieces,
+                     const SharedFiles& shared, const ShardOptions& options, const Peers& peers) {
+  ShardWriter writer(path, pieces, shared, options);
+  for (const OwnPiece* piece : in_file_order(pieces)) {
+    peers.check();
+    writer.write(*piece);
+  }
+  return writer.finish();
+}
+
+}  // namespace trireme::checkpoint::inline internal

@@ -1,0 +1,37 @@
+// Writes the boxes of one rank into its file, but for the chunks that are stored already.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "trireme/checkpoint/agreement.h"
+#include "trireme/checkpoint/chunk/chunk_index.h"
+#include "trireme/checkpoint/chunk/codec.h"
+#include "trireme/checkpoint/manifest.h"
+#include "trireme/checkpoint/snapshot.h"
+
+namespace trireme::checkpoint::inline internal {
+
+// Files that a checkpoint has from an earlier one, and the chunks in them; Chunk::file counts these
+// files.
+struct SharedFiles {
+  std::vector<FileRecord> files{};
+  ChunkIndex chunks{};
+};
+
+struct ShardOptions {
+  Compression compression = Compression::kNone;
+  bool fsync = true;
+};
+
+// Returns the chunks of the pieces. In the result's files come `shared` first, then the new file,
+// unless nothing had to be written.
+// A box whose chunks are all new and raw is an entry of the safetensors file under its own name;
+// any other one's new chunks are bytes under NAME@chunks.
+// Threads: this one and those of AsyncIo
+// Throws: Error when the file cannot be written; CommError from peers.check()
+Manifest write_shard(const std::filesystem::path& path, const std::vector<OwnPiece>& pieces,
+                     const SharedFiles& shared, const ShardOptions& options, const Peers& peers);
+
+}  // namespace trireme::checkpoint::inline internal

@@ -1,0 +1,130 @@
+#include "trireme/checkpoint/snapshot.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/io/async_io.h"
+#include "trireme/base/round_up.h"
+
+namespace trireme::checkpoint::inline internal {
+namespace {
+
+HostBytes host_bytes(const at::Tensor& tensor) {
+  HostBytes host{.owner = tensor.detach().cpu().contiguous()};
+  host.bytes = {static_cast<const std::byte*>(host.owner.const_data_ptr()), host.owner.nbytes()};
+  return host;
+}
+
+// Calls use(i, begin) for each chunk, on the compute threads.
+template <typename Use>
+void for_each_chunk(const OwnPiece& piece, const Use& use) {
+  std::vector<uint64_t> begins;
+  uint64_t begin = 0;
+  for (const uint64_t num_bytes : piece.chunk_bytes) {
+    begins.push_back(begin);
+    begin += num_bytes;
+  }
+  at::parallel_for(0, std::ssize(begins), 1, [&](int64_t first, int64_t end) {
+    for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(end); ++i) use(i, begins[i]);
+  });
+}
+
+template <typename Bits>
+int64_t count_all_ones(std::span<const std::byte> bytes, Bits exponent) {
+  int64_t count = 0;
+  const size_t num = bytes.size() / sizeof(Bits);
+  for (size_t i = 0; i < num; ++i) {
+    Bits bits;
+    std::memcpy(&bits, bytes.data() + i * sizeof(Bits), sizeof(Bits));
+    count += (bits & exponent) == exponent ? 1 : 0;
+  }
+  return count;
+}
+
+}  // namespace
+
+HostBytes OwnPiece::bytes() const {
+  return copy ? *copy : host_bytes(offloaded ? offloaded->read() : local);
+}
+
+std::span<std::byte> SnapshotMemory::take(uint64_t num_bytes, bool pinned) {
+  const uint64_t with_alignment = num_bytes + kIoAlignment;
+  if (!memory_.defined() || memory_.nbytes() < with_alignment || memory_.is_pinned() != pinned) {
+    memory_.reset();
+    memory_ = at::empty({static_cast<int64_t>(with_alignment)},
+                        at::TensorOptions().dtype(at::kByte).pinned_memory(pinned));
+  }
+  auto* const data = static_cast<std::byte*>(memory_.mutable_data_ptr());
+  const size_t skipped =
+      round_up(reinterpret_cast<uintptr_t>(data), kIoAlignment) - reinterpret_cast<uintptr_t>(data);
+  return {data + skipped, num_bytes};
+}
+
+void copy_pieces(std::vector<OwnPiece>& pieces, SnapshotMemory& memory) {
+  uint64_t total = 0;
+  for (const OwnPiece& piece : pieces) {
+    for (const uint64_t num_bytes : piece.chunk_bytes) total += num_bytes;
+  }
+  const bool from_device =
+      std::ranges::any_of(pieces, [](const OwnPiece& piece) { return piece.local.is_cuda(); });
+  std::span<std::byte> left = memory.take(total, from_device);
+  for (OwnPiece& piece : pieces) {
+    const HostBytes source = piece.bytes();
+    const std::span<std::byte> target = left.first(source.bytes.size());
+    left = left.subspan(source.bytes.size());
+    piece.digests.resize(piece.chunk_bytes.size());
+    for_each_chunk(piece, [&](size_t i, uint64_t begin) {
+      const auto to = target.subspan(begin, piece.chunk_bytes[i]);
+      std::memcpy(to.data(), source.bytes.data() + begin, to.size());
+      piece.digests[i] = digest_of(to);
+    });
+    piece.copy = HostBytes{.owner = memory.owner(), .bytes = target};
+    piece.local.reset();
+    piece.offloaded.reset();
+  }
+}
+
+void digest_pieces(std::vector<OwnPiece>& pieces) {
+  for (OwnPiece& piece : pieces) {
+    if (piece.offloaded) continue;
+    const HostBytes source = piece.bytes();
+    piece.digests.resize(piece.chunk_bytes.size());
+    for_each_chunk(piece, [&](size_t i, uint64_t begin) {
+      piece.digests[i] = digest_of(source.bytes.subspan(begin, piece.chunk_bytes[i]));
+    });
+  }
+}
+
+int64_t count_nonfinite(std::span<const std::byte> bytes, at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kDouble: return count_all_ones<uint64_t>(bytes, 0x7ff0000000000000);
+    case at::kFloat: return count_all_ones<uint32_t>(bytes, 0x7f800000);
+    case at::kBFloat16: return count_all_ones<uint16_t>(bytes, 0x7f80);
+    case at::kHalf: return count_all_ones<uint16_t>(bytes, 0x7c00);
+    default: return 0;
+  }
+}
+
+void require_finite_pieces(const std::vector<OwnPiece>& pieces) {
+  for (const OwnPiece& piece : pieces) {
+    if (!at::isFloatingType(piece.dtype)) continue;
+    const HostBytes source = piece.bytes();
+    std::atomic<int64_t> found = 0;
+    for_each_chunk(piece, [&](size_t i, uint64_t begin) {
+      found += count_nonfinite(source.bytes.subspan(begin, piece.chunk_bytes[i]), piece.dtype);
+    });
+    TRIREME_CHECK(found == 0, "the checkpoint is refused: ", found, " of the ", piece.box.numel(),
+                  " values of \"", piece.name,
+                  "\" that this rank has are NaN or infinite, as training has diverged; resume "
+                  "from the last checkpoint with a lower optimizer.learning_rate or "
+                  "train.skip_bad_steps, or save them with checkpoint.allow_nonfinite = true");
+  }
+}
+
+}  // namespace trireme::checkpoint::inline internal

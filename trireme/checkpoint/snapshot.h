@@ -1,0 +1,67 @@
+// What a rank stores, as it was when the save began: its boxes, their digests, and for a save that
+// goes on behind the training a copy of their bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "trireme/base/file/digest.h"
+#include "trireme/checkpoint/checkpoint.h"
+#include "trireme/mesh/layout.h"
+
+namespace trireme::checkpoint::inline internal {
+
+// Bytes in the host's memory, and the tensor that keeps them.
+struct HostBytes {
+  at::Tensor owner{};
+  std::span<const std::byte> bytes{};
+};
+
+// A box that this rank stores.
+struct OwnPiece {
+  std::string name;
+  at::ScalarType dtype = at::kFloat;
+  mesh::Box box{};
+  std::vector<uint64_t> chunk_bytes{};  // see cut_into_chunks()
+  std::vector<Digest> digests{};        // of each chunk; empty: not known before it is read
+  at::Tensor local{};
+  std::shared_ptr<OffloadedTensor> offloaded{};
+  std::optional<HostBytes> copy{};
+
+  // Its bytes, row-major. Reads an offloaded tensor, and copies one of a device.
+  HostBytes bytes() const;
+};
+
+// Memory for the copies of a save. It is kept for the next one, which needs the same.
+class SnapshotMemory {
+ public:
+  // At least num_bytes, aligned to kIoAlignment. Those given out before are invalid.
+  // pinned: for copies from a device
+  std::span<std::byte> take(uint64_t num_bytes, bool pinned);
+  const at::Tensor& owner() const { return memory_; }
+
+ private:
+  at::Tensor memory_;  // bytes
+};
+
+// Copies the pieces, all offloaded ones too. Their digests are known then.
+// Threads: this process's compute threads
+void copy_pieces(std::vector<OwnPiece>& pieces, SnapshotMemory& memory);
+
+// Fills in the digests of pieces that are not offloaded.
+void digest_pieces(std::vector<OwnPiece>& pieces);
+
+// Values that are NaN or infinite among elements of that dtype.
+int64_t count_nonfinite(std::span<const std::byte> bytes, at::ScalarType dtype);
+
+// Throws: ConfigError with the first of them that has NaN or infinite values
+void require_finite_pieces(const std::vector<OwnPiece>& pieces);
+
+}  // namespace trireme::checkpoint::inline internal
