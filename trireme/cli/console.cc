@@ -177,8 +177,11 @@ void Console::on_wait(std::span<const int> ranks, double seconds) {
   print_line(line);
 }
 
-void Console::on_checkpoint(const std::filesystem::path& path, double seconds) {
-  print_line(format("saved   %s (%.1fs)", path.c_str(), seconds));
+void Console::on_checkpoint(const std::filesystem::path& path, double seconds,
+                            double stall_seconds) {
+  const std::string stall =
+      stall_seconds < seconds ? format(", training waited %.2fs", stall_seconds) : "";
+  print_line(format("saved   %s (%.1fs%s)", path.c_str(), seconds, stall.c_str()));
 }
 
 void Console::on_profile(const train::ProfileReport& report) {

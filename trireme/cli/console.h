@@ -21,7 +21,8 @@ class Console : public train::TrainObserver {
   void on_step(const train::StepMetrics& metrics) override;
   void on_finding(const std::string& line) override;
   void on_wait(std::span<const int> ranks, double seconds) override;
-  void on_checkpoint(const std::filesystem::path& path, double seconds) override;
+  void on_checkpoint(const std::filesystem::path& path, double seconds,
+                     double stall_seconds) override;
   void on_profile(const train::ProfileReport& report) override;
   void on_end(train::Outcome outcome);
 

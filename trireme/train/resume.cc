@@ -137,6 +137,41 @@ ResumePoint begin_anew(const RunConfig& config) {
   return point;
 }
 
+// The newest checkpoint whose manifest can be read and that is not known to be damaged; no path
+// when there is no checkpoint at all.
+struct Newest {
+  fs::path path;
+  checkpoint::Summary summary;
+  std::vector<std::string> notes;  // on those that are newer
+};
+Newest newest_whole(const fs::path& root, DamagedCheckpoints damaged) {
+  Newest found;
+  std::vector<fs::path> folders = checkpoint::list(root);
+  std::string newest_problem;
+  for (; !folders.empty(); folders.pop_back()) {
+    const fs::path& folder = folders.back();
+    std::string problem;
+    if (const auto known = damaged.find(folder); known != damaged.end()) {
+      problem = known->second;
+    } else {
+      try {
+        found.summary = checkpoint::inspect(folder);
+        found.path = folder;
+        return found;
+      } catch (const CheckpointError& error) {
+        problem = error.what();
+      }
+    }
+    found.notes.push_back(
+        concat("DAMAGED: ", problem, "; an earlier checkpoint is used, and this one is left out"));
+    if (newest_problem.empty()) newest_problem = problem;
+  }
+  if (newest_problem.empty()) return found;
+  throw CheckpointError(concat(newest_problem, found.notes.size() > 1
+                                                   ? "; all earlier checkpoints are damaged too"
+                                                   : "; there is no earlier checkpoint"));
+}
+
 }  // namespace
 
 std::vector<Change> changes(const RunConfig& before, const RunConfig& after) {
@@ -153,14 +188,15 @@ std::vector<Change> changes(const RunConfig& before, const RunConfig& after) {
 }
 
 ResumePoint find_resume_point(const RunConfig& config, const DataIdentity& data,
-                              const DataIdentity& validation) {
+                              const DataIdentity& validation, const DamagedCheckpoints& damaged) {
   const fs::path folder = config.output.folder;
   const fs::path root = folder / "checkpoints";
-  const auto newest = checkpoint::latest(root);
-  if (!newest) return begin_anew(config);
+  const Newest found = newest_whole(root, damaged);
+  if (found.path.empty()) return begin_anew(config);
 
-  const std::string where = newest->string();
-  const checkpoint::Summary summary = checkpoint::inspect(*newest);
+  const fs::path& newest = found.path;
+  const std::string where = newest.string();
+  const checkpoint::Summary& summary = found.summary;
   const RunState state = parse_state(summary.state, where, summary.step);
   const std::string task = saved_task_name(state.config, where);
   TRIREME_CHECK(task.empty() || task == config.task_choice.name, where,
@@ -180,7 +216,7 @@ ResumePoint find_resume_point(const RunConfig& config, const DataIdentity& data,
                 "with --resume.allow=",
                 keys_of(refused));
 
-  ResumePoint point{.checkpoint = *newest};
+  ResumePoint point{.checkpoint = newest, .notes = found.notes};
   if (!free.empty()) point.notes.push_back("changed since then: " + to_text(free));
   if (!taken.empty()) point.notes.push_back("resume.allow lets change: " + to_text(taken));
   for (const std::string& name : incomplete(root)) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -28,13 +29,18 @@ struct ResumePoint {
   std::vector<std::string> notes{};    // for the user, one line each
 };
 
-// Looks into config.output.folder. `config` must be resolved. `data` is what it trains on and
+// Checkpoints that are not whole, each with what is wrong.
+using DamagedCheckpoints = std::map<std::filesystem::path, std::string>;
+
+// Looks into config.output.folder for the newest checkpoint that is not `damaged`, and adds those
+// whose manifest is damaged to the notes too. `config` must be resolved. `data` is what it trains on and
 // `validation` what it evaluates on, if anything. Data is compared by content: data.path may change
 // to a copy, but must stay if the checkpoint does not identify its data.
 // Throws: ConfigError when a key that must stay has changed and resume.allow does not name it;
-//         CheckpointError when a checkpoint that existed is missing
+//         CheckpointError when a checkpoint that existed is missing, or none is whole
 ResumePoint find_resume_point(const RunConfig& config, const DataIdentity& data,
-                              const DataIdentity& validation = {});
+                              const DataIdentity& validation = {},
+                              const DamagedCheckpoints& damaged = {});
 
 // Notes in the run's folder that it has had a checkpoint, the first one at `step`.
 void note_checkpoint(const std::filesystem::path& folder, int64_t step);

@@ -13,7 +13,6 @@
 #include "trireme/base/seconds.h"
 #include "trireme/checkpoint/agreement.h"
 #include "trireme/checkpoint/checkpoint.h"
-#include "trireme/checkpoint/manifest.h"
 #include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/comm/objects.h"
 #include "trireme/dataset/batch_reader.h"
@@ -24,12 +23,14 @@
 #include "trireme/train/parallel/replica_check.h"
 #include "trireme/train/parallel/stage_balance.h"
 #include "trireme/train/resume.h"
+#include "trireme/train/resumption.h"
 #include "trireme/train/run/batches.h"
 #include "trireme/train/run/device.h"
 #include "trireme/train/run/inputs.h"
 #include "trireme/train/run/out_of_memory.h"
 #include "trireme/train/run/peak_flops.h"
 #include "trireme/train/run/run_folder.h"
+#include "trireme/train/saves.h"
 #include "trireme/train/step.h"
 #include "trireme/train/step_reports.h"
 #include "trireme/train/training_state.h"
@@ -63,7 +64,6 @@ class Trainer::Impl {
   void build_model();
   std::string from_root(const std::function<std::string()>& produce);
   void on_root(const std::function<void()>& work);
-  fs::path find_checkpoint();
   bool is_due(int64_t interval) const { return interval > 0 && step_ % interval == 0; }
   Leave leave() const;
   Leave ask_again(Leave so_far);
@@ -75,7 +75,8 @@ class Trainer::Impl {
   void rebalance();
   void start_output();
   void save();
-  void write_checkpoint(const fs::path& root);
+  void finish_save(bool waits);
+  RunState position() const;
   [[noreturn]] void leave_lost_folder();
   void profile_pipeline();
   bool finish_profile(bool run_ends);
@@ -86,13 +87,12 @@ class Trainer::Impl {
   TrainObserver& observer_;
   mesh::DeviceMesh mesh_;
   std::optional<RunFolder> output_;  // rank 0
-  DataIdentity data_;
-  DataIdentity validation_;  // unknown without evaluation
   std::optional<dataset::BatchReader> batches_;
   Callbacks callbacks_;
   CallbackRequests requests_;
   OverlapChoice overlap_;
   TrainingState state_;
+  Saves saves_;
   std::optional<StageBalance> balance_;  // if layers may move
   std::optional<dataset::BatchReader> validation_batches_;
   StepMetrics metrics_;  // of the last step
@@ -100,7 +100,8 @@ class Trainer::Impl {
   std::optional<Profiler> profiler_;
   int64_t step_ = 0;                         // finished steps
   const std::atomic<bool>* stop_ = nullptr;  // while run() runs
-  std::vector<std::string> resume_notes_;    // rank 0
+  std::optional<Resumption> resumption_;
+  std::vector<std::string> resume_notes_;  // rank 0
   StepReports reports_;
   bool tensor_crosses_hosts_ = false;
   bool told_evaluation_ = false;  // of its first bad sample
@@ -143,6 +144,7 @@ class Trainer::Impl::View final : public RunView {
   void tell(const std::string& line) override {
     if (run_.is_root()) run_.observer_.on_finding(line);
   }
+  double longest_save_seconds() const override { return in_seconds(run_.saves_.longest()); }
   void request_checkpoint() override { run_.requests_.checkpoint = true; }
   void stop(std::string reason, bool for_good) override {
     run_.requests_.stop = {std::move(reason), for_good};
@@ -165,6 +167,7 @@ Trainer::Impl::Impl(RunConfig config, comm::Communicator& world, TrainObserver& 
                {config_.device.is_cpu() ? profile.recorder : nullptr, "tensor",
                 static_cast<int>(config_.parallel.tensor)}),
       state_(config_, mesh_, world, callbacks_, overlap_.flag(), tell(observer)),
+      saves_(config_, state_, world),
       reports_(observer) {
   on_root([this] {
     output_.emplace(folder(), lock_output_folder(config_),
@@ -172,11 +175,11 @@ Trainer::Impl::Impl(RunConfig config, comm::Communicator& world, TrainObserver& 
   });
   // Rank 0 owns the folder now. Before that it may have belonged to another run.
   observer_.on_folder();
-  const fs::path checkpoint = find_checkpoint();
+  resumption_.emplace(config_, world, tell(observer));
   if (mesh_.size("tensor") > 1) check_threads(at::get_num_threads(), mesh_.group("tensor"));
   if (config_.train.reproducible) check_sum_order(mesh_.group("tensor"));
   build_model();
-  const RunState state = checkpoint.empty() ? RunState{} : state_.load(checkpoint);
+  const RunState state = resumption_->load(state_);
   step_ = state.step;
   batches_.emplace(config_.task->training(),
                    training_batches(config_, mesh_, {state.step, state.next_sample}),
@@ -213,29 +216,12 @@ void Trainer::Impl::on_root(const std::function<void()>& work) {
   });
 }
 
-// Found once, so that all ranks load the same one. Empty: none.
-fs::path Trainer::Impl::find_checkpoint() {
-  const auto look = [this](const checkpoint::Peers&) {
-    const Task& task = *config_.task;
-    data_ = task.identify(task.training());
-    if (task.validation() != nullptr) validation_ = task.identify(*task.validation());
-  };
-  checkpoint::run_or_throw(world_, look, tell(observer_));
-  const std::string name = config_.task->data_name();
-  require_same_data(data_, name, world_);
-  if (validation_.is_known()) require_same_data(validation_, name + " (validation)", world_);
-  return from_root([this] {
-    ResumePoint point = find_resume_point(config_, data_, validation_);
-    resume_notes_ = std::move(point.notes);
-    return point.checkpoint.string();
-  });
-}
-
 void Trainer::Impl::start_output() {
   if (mesh_.size("tensor") > 1) {
     const std::vector<std::string> hosts = comm::all_gather_strings(world_, comm::host_identity());
     tensor_crosses_hosts_ = tensor_crosses_hosts(hosts, mesh_.size("tensor"));
   }
+  resume_notes_ = resumption_->notes();
   on_root([this] {
     output_->start(to_toml(config_), step_);
     if (step_ > 0) note_checkpoint(folder(), step_);
@@ -267,12 +253,13 @@ RunSummary Trainer::Impl::summary() const {
 // Moves layers between stages, with their weights and optimizer states, through a separate
 // checkpoint, which works for any two layouts. No bit of the computation changes.
 void Trainer::Impl::rebalance() {
+  finish_save(/*waits=*/true);
   const auto layers = balance_->better_layers(config_.parallel.rebalance_threshold);
   if (!layers || ask_again(Leave::kNo) != Leave::kNo) return;
   const fs::path root = folder() / "rebalance";
   const std::string before = to_text(state_.model().layout().layers);
   on_root([&] { fs::remove_all(root); });  // left by a run that was interrupted here
-  write_checkpoint(root);
+  state_.save(root, position());
   config_.parallel.stage_layers = to_text(*layers);
   build_model();
   const RunState state =
@@ -288,43 +275,56 @@ void Trainer::Impl::rebalance() {
                               config_.parallel.stage_layers, ", to even out their times"));
 }
 
+// Begins a checkpoint of this step, and with checkpoint.mode = "sync" ends it too.
 void Trainer::Impl::save() {
-  const auto start = Clock::now();
-  const fs::path root = folder() / "checkpoints";
+  finish_save(/*waits=*/true);
   if (ask_again(Leave::kNo) == Leave::kFolderLost) leave_lost_folder();
   // A checkpoint must never claim a step whose line is missing, even after a power failure.
   on_root([this] { output_->metrics().sync(); });
+  saves_.start(folder() / "checkpoints", position());
+  if (config_.checkpoint.mode == CheckpointMode::kSync) finish_save(/*waits=*/true);
+}
+
+// Tells of a checkpoint that has ended, if one has.
+void Trainer::Impl::finish_save(bool waits) {
+  std::optional<checkpoint::Saved> saved;
   try {
-    write_checkpoint(root);
+    saved = saves_.finish(waits);
   } catch (const CommError&) {
     throw;  // nothing can be asked any more
   } catch (const Error&) {
     if (ask_again(Leave::kNo) == Leave::kFolderLost) leave_lost_folder();
     throw;
   }
-  on_root([this] { note_checkpoint(folder(), step_); });
-  const fs::path path = root / checkpoint::folder_name(step_);
-  if (is_root()) observer_.on_checkpoint(path, seconds_since(start));
-  call(Event::kCheckpoint, path);
+  if (const auto warning = saves_.take_warning(); warning && is_root()) {
+    observer_.on_finding(*warning);
+  }
+  if (!saved) return;
+  on_root([&] { note_checkpoint(folder(), saved->step); });
+  if (is_root()) {
+    observer_.on_checkpoint(saved->folder, in_seconds(saved->took), in_seconds(saved->stall));
+  }
+  call(Event::kCheckpoint, saved->folder);
 }
 
 // The run's folder is not in its place. Saves a checkpoint where it can, and ends the run with an
 // explanation.
 void Trainer::Impl::leave_lost_folder() {
+  saves_.abandon();
   const std::string found = from_root([this] {
     const RunFolder::Loss loss = output_->recover(metrics_);
     return loss.refuge.string() + '\0' + loss.message;
   });
   const size_t end = found.find('\0');
-  if (end > 0) write_checkpoint(fs::path(found.substr(0, end)) / "checkpoints");
+  if (end > 0) state_.save(fs::path(found.substr(0, end)) / "checkpoints", position());
   throw ConfigError(found.substr(end + 1));
 }
 
-void Trainer::Impl::write_checkpoint(const fs::path& root) {
-  state_.save(root, {.step = step_,
-                     .next_sample = batches_->loader().step_sample(step_),
-                     .data = data_,
-                     .validation = validation_});
+RunState Trainer::Impl::position() const {
+  return {.step = step_,
+          .next_sample = batches_->loader().step_sample(step_),
+          .data = resumption_->data(),
+          .validation = resumption_->validation()};
 }
 
 void Trainer::Impl::call(Event event, const fs::path& checkpoint) {
@@ -379,6 +379,7 @@ Leave Trainer::Impl::train_step() {
   overlap_.begin_step();
   StepResult result = run_step(context, step_ + 1, [this] { return leave(); });
   metrics_ = result.metrics;
+  saves_.add_metrics(metrics_);
   Leave leave = result.leave;
   profile_pipeline();
   const std::optional<std::string> finding =
@@ -442,6 +443,7 @@ Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
   if (requests_.stop && step_ < config_.train.steps) return end(Outcome::kStopped);
   while (step_ < config_.train.steps) {
     Leave leave = train_step();
+    if (saves_.is_busy()) finish_save(/*waits=*/false);
     const bool is_last = step_ == config_.train.steps;
     const bool is_requested = std::exchange(requests_.checkpoint, false);
     const bool saves = is_due(config_.checkpoint.interval) || is_last || is_requested;
@@ -458,10 +460,12 @@ Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
     if (leave == Leave::kFolderLost) leave_lost_folder();
     if (leave == Leave::kAsked) {
       if (!saves) save();
+      finish_save(/*waits=*/true);
       finish_profile(/*run_ends=*/true);
       return end(Outcome::kStopped);
     }
   }
+  finish_save(/*waits=*/true);
   return end(Outcome::kFinished);
 }
 

@@ -50,7 +50,9 @@ class TrainObserver {
   // After a few seconds of waiting, called about every second: all ranks wait for these to read or
   // write their files. Called from another thread while the trainer's own works or waits.
   virtual void on_wait(std::span<const int> ranks, double seconds) {}
-  virtual void on_checkpoint(const std::filesystem::path& path, double seconds) {}
+  // A checkpoint is on the disk. It took so long in all; training waited for `stall_seconds`.
+  virtual void on_checkpoint(const std::filesystem::path& path, double seconds,
+                             double stall_seconds) {}
   virtual void on_profile(const ProfileReport& report) {}
 };
 

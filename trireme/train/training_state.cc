@@ -110,7 +110,7 @@ RunState TrainingState::load(const fs::path& path) {
   return state;
 }
 
-void TrainingState::save(const fs::path& root, RunState position) {
+void TrainingState::fill_in(RunState& position) const {
   position.optimizer_steps = optimizer_->num_steps();
   position.config = to_toml(config_);
   position.loss_scale = loss_scale_.scale();
@@ -119,11 +119,34 @@ void TrainingState::save(const fs::path& root, RunState position) {
   position.noise = noise_.state();
   position.bad_samples = bad_samples_.saved_count();
   position.callbacks = callbacks_.states();
+}
+
+std::vector<checkpoint::Entry> TrainingState::entries() const {
   auto entries = weight_entries();
   std::ranges::move(compression_entries(), std::back_inserter(entries));
   std::ranges::move(callbacks_.entries(), std::back_inserter(entries));
-  checkpoint::save(root, position.step, entries, to_json(position), world_,
-                   {.keep = static_cast<int>(config_.checkpoint.keep), .on_wait = on_wait_});
+  return entries;
+}
+
+checkpoint::SaveOptions TrainingState::save_options() const {
+  const CheckpointConfig& config = config_.checkpoint;
+  return {.keep = static_cast<int>(config.keep),
+          .incremental = config.incremental,
+          .compression = config.compression,
+          .compare_replicas = config.compare_replicas,
+          .allow_nonfinite = config.allow_nonfinite,
+          .on_wait = on_wait_};
+}
+
+void TrainingState::save(const fs::path& root, RunState position) {
+  fill_in(position);
+  checkpoint::save(root, position.step, entries(), to_json(position), world_, save_options());
+}
+
+void TrainingState::start_save(checkpoint::Saver& saver, const fs::path& root, RunState position,
+                               bool in_background) {
+  fill_in(position);
+  saver.start(root, position.step, entries(), to_json(position), save_options(), in_background);
 }
 
 int64_t TrainingState::compression_bytes() const {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trireme/checkpoint/checkpoint.h"
+#include "trireme/checkpoint/saver.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/mesh/device_mesh.h"
 #include "trireme/parallel/data/gradient_hook.h"
@@ -44,6 +45,9 @@ class TrainingState {
   // Writes `root`/step-…. position: its fields for what this object holds are filled in.
   // Throws: as checkpoint::save()
   void save(const std::filesystem::path& root, RunState position);
+  // The same with `saver`, which may go on after the call: see checkpoint::Saver::start().
+  void start_save(checkpoint::Saver& saver, const std::filesystem::path& root, RunState position,
+                  bool in_background);
 
   ParallelModel& model() { return *model_; }
   const ParallelModel& model() const { return *model_; }
@@ -62,6 +66,10 @@ class TrainingState {
   // Weights, optimizer states and the modules' buffers.
   std::vector<checkpoint::Entry> weight_entries() const;
   std::vector<checkpoint::Entry> compression_entries() const;
+  // All that is saved.
+  std::vector<checkpoint::Entry> entries() const;
+  void fill_in(RunState& position) const;
+  checkpoint::SaveOptions save_options() const;
 
   const RunConfig& config_;
   const mesh::DeviceMesh& mesh_;

@@ -41,6 +41,7 @@ class FakeRun final : public RunView {
     metrics_.lists.emplace_back(std::move(name), std::move(values));
   }
   void tell(const std::string& line) override { lines_.push_back(line); }
+  double longest_save_seconds() const override { return save_seconds_; }
   void request_checkpoint() override { ++num_requested_; }
   void stop(std::string reason, bool for_good) override {
     stop_reason_ = std::move(reason);
@@ -55,6 +56,7 @@ class FakeRun final : public RunView {
   std::vector<parallel::Shard> shards_;
   std::vector<std::string> names_;  // of the parameters
   double gradient_factor_ = 1;
+  double save_seconds_ = 0;
   std::vector<NamedHistogram> histograms_;
   std::vector<std::string> lines_;
   int num_requested_ = 0;

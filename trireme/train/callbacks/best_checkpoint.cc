@@ -4,6 +4,7 @@
 #include "trireme/base/file/file.h"
 #include "trireme/base/file/new_folder.h"
 #include "trireme/checkpoint/agreement.h"
+#include "trireme/checkpoint/manifest.h"
 #include "trireme/train/callbacks/callback_state.h"
 
 namespace trireme::train::inline internal {
@@ -62,7 +63,10 @@ void BestCheckpoint::on_evaluate(RunView& run) {
 }
 
 void BestCheckpoint::on_checkpoint(RunView& run, const fs::path& checkpoint) {
-  if (best_step_ == run.step()) keep_on_root(run, checkpoint, /*replaces=*/true);
+  // It may have been written behind later steps.
+  if (checkpoint.filename() == checkpoint::folder_name(best_step_)) {
+    keep_on_root(run, checkpoint, /*replaces=*/true);
+  }
 }
 
 std::string BestCheckpoint::state() const {

@@ -55,6 +55,8 @@ class RunView {
   virtual void add_histograms(std::span<const NamedHistogram> histograms) = 0;
   // Tells the user, in one line; shown on rank 0.
   virtual void tell(const std::string& line) = 0;
+  // Of this start's longest checkpoint so far, from its beginning until it was on the disk.
+  virtual double longest_save_seconds() const = 0;
   // Saves a checkpoint after this step.
   virtual void request_checkpoint() = 0;
   // Ends the run after this step, with a checkpoint, when any rank asks. `reason` is for the user.

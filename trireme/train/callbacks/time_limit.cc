@@ -19,9 +19,12 @@ void TimeLimit::on_step(RunView& run) {
            /*for_good=*/false);
 }
 
-void TimeLimit::on_checkpoint(RunView& /*run*/, const std::filesystem::path& /*checkpoint*/) {
+void TimeLimit::on_checkpoint(RunView& run, const std::filesystem::path& /*checkpoint*/) {
   const Clock::time_point now = now_();
-  longest_checkpoint_ = std::max(longest_checkpoint_, now - last_);
+  // A checkpoint that was written behind the training took longer than the run has noticed.
+  const std::chrono::duration<double> written(run.longest_save_seconds());
+  longest_checkpoint_ = std::max(
+      {longest_checkpoint_, now - last_, std::chrono::duration_cast<Clock::duration>(written)});
   last_ = now;
 }
 

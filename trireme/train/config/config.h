@@ -16,8 +16,10 @@
 #include <c10/core/ScalarType.h>
 
 #include "trireme/base/bounds.h"
+#include "trireme/base/choice.h"
 #include "trireme/base/error.h"
 #include "trireme/base/key.h"
+#include "trireme/checkpoint/chunk/codec.h"
 #include "trireme/train/callbacks/callback.h"
 #include "trireme/train/callbacks/named_callback.h"
 #include "trireme/train/config/parallel_config.h"
@@ -56,11 +58,39 @@ struct DataConfig {
   TRIREME_KEYS_END()
 };
 
+// Whether training waits until a checkpoint is on the disk.
+enum class CheckpointMode { kAsync, kSync };
+inline constexpr Choice<CheckpointMode> kCheckpointModes[] = {{"async", CheckpointMode::kAsync},
+                                                              {"sync", CheckpointMode::kSync}};
+
+// What a run does when its disk refuses a checkpoint.
+enum class CheckpointOnError { kStop, kWarn };
+inline constexpr Choice<CheckpointOnError> kCheckpointOnErrors[] = {
+    {"stop", CheckpointOnError::kStop}, {"warn", CheckpointOnError::kWarn}};
+
+inline constexpr Choice<checkpoint::Compression> kCompressions[] = {
+    {"none", checkpoint::Compression::kNone}, {"zstd", checkpoint::Compression::kZstd}};
+
 struct CheckpointConfig {
   TRIREME_KEYS_BEGIN(CheckpointConfig)
   TRIREME_KEY(int64_t, interval, 50, kMayChange, "save every N steps; 0 = only at the end",
               Range{0, kMaxSteps})
   TRIREME_KEY(int64_t, keep, 3, kMayChange, "newest checkpoints that stay", Range{1, 1e6})
+  TRIREME_KEY(CheckpointMode, mode, CheckpointMode::kAsync, kMayChange,
+              "async = training goes on while a copy in memory is written; sync = it waits for the "
+              "disk",
+              kCheckpointModes)
+  TRIREME_KEY(CheckpointOnError, on_error, CheckpointOnError::kStop, kMayChange,
+              "when a checkpoint cannot be written: stop = end the run, warn = go on without it",
+              kCheckpointOnErrors)
+  TRIREME_KEY(bool, incremental, true, kMayChange,
+              "do not write again what the checkpoint before has; its files are linked")
+  TRIREME_KEY(checkpoint::Compression, compression, checkpoint::Compression::kNone, kMayChange,
+              "how the bytes of tensors are stored", kCompressions)
+  TRIREME_KEY(bool, compare_replicas, true, kMayChange,
+              "refuse to save when ranks that should have the same tensor differ")
+  TRIREME_KEY(bool, allow_nonfinite, false, kMayChange,
+              "save weights and optimizer states that are NaN or infinite")
   TRIREME_KEYS_END()
 };
 

@@ -1,0 +1,62 @@
+#include "trireme/train/saves.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "trireme/base/error.h"
+#include "trireme/base/seconds.h"
+
+namespace trireme::train::inline internal {
+
+Saves::Saves(const RunConfig& config, TrainingState& state, comm::Communicator& world)
+    : config_(config), state_(state), saver_(world) {}
+
+void Saves::start(const std::filesystem::path& root, const RunState& position) {
+  state_.start_save(saver_, root, position,
+                    /*in_background=*/config_.checkpoint.mode == CheckpointMode::kAsync);
+}
+
+std::optional<checkpoint::Saved> Saves::finish(bool waits) {
+  try {
+    auto saved = saver_.finish(waits);
+    if (saved) {
+      longest_ = std::max(longest_, saved->took);
+      stall_seconds_ = in_seconds(saved->stall);
+    }
+    return saved;
+  } catch (const CommError&) {
+    throw;
+  } catch (const InternalError&) {
+    throw;
+  } catch (const Error& error) {
+    if (config_.checkpoint.on_error == CheckpointOnError::kStop) throw;
+    ++num_failed_;
+    warning_ = concat("CHECKPOINT NOT SAVED: ", error.what(),
+                      "; the run goes on, as checkpoint.on_error is \"warn\"");
+    return std::nullopt;
+  }
+}
+
+std::optional<std::string> Saves::take_warning() { return std::exchange(warning_, std::nullopt); }
+
+void Saves::abandon() {
+  try {
+    saver_.finish(/*waits=*/true);
+  } catch (const CommError&) {
+    throw;
+  } catch (const Error&) {
+  }
+}
+
+void Saves::add_metrics(StepMetrics& metrics) {
+  if (stall_seconds_) {
+    metrics.others.emplace_back("checkpoint_stall_seconds", *stall_seconds_);
+    stall_seconds_.reset();
+  }
+  if (num_failed_ > 0) {
+    metrics.others.emplace_back("failed_checkpoints", static_cast<double>(num_failed_));
+  }
+}
+
+}  // namespace trireme::train::inline internal

@@ -1,0 +1,57 @@
+// The checkpoints of a run while it goes on: begins them, and tells when they have ended.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+#include "trireme/checkpoint/saver.h"
+#include "trireme/comm/communicator.h"
+#include "trireme/train/config/config.h"
+#include "trireme/train/metrics/metrics.h"
+#include "trireme/train/state.h"
+#include "trireme/train/training_state.h"
+
+namespace trireme::train::inline internal {
+
+// Every function is collective, but for those that are const. One save at a time.
+class Saves {
+ public:
+  Saves(const RunConfig& config, TrainingState& state, comm::Communicator& world);
+
+  // Begins to write `root`/step-…, of the run at `position`. Ask for the end of an earlier save
+  // before.
+  // Throws: as TrainingState::save()
+  void start(const std::filesystem::path& root, const RunState& position);
+
+  bool is_busy() const { return saver_.is_busy(); }
+
+  // The checkpoint, once it has ended; nothing while it goes on, or when there is none. `waits`:
+  // waits for it.
+  // Throws: the save's error; CommError. With checkpoint.on_error = "warn" an error of the disk is
+  //         a warning, and there is no checkpoint.
+  std::optional<checkpoint::Saved> finish(bool waits);
+
+  // Tells of the last warning once, for the user.
+  std::optional<std::string> take_warning();
+
+  // Waits for a save whose folder is lost, whatever its end.
+  void abandon();
+
+  // Of the longest save so far, from its beginning to its end.
+  std::chrono::nanoseconds longest() const { return longest_; }
+  // What the step's line says of the saves that began or failed since the line before.
+  void add_metrics(StepMetrics& metrics);
+
+ private:
+  const RunConfig& config_;
+  TrainingState& state_;
+  checkpoint::Saver saver_;
+  std::chrono::nanoseconds longest_{0};
+  std::optional<double> stall_seconds_;  // of a save since the last line
+  int64_t num_failed_ = 0;
+  std::optional<std::string> warning_;
+};
+
+}  // namespace trireme::train::inline internal
