@@ -29,6 +29,7 @@ void add_train(CLI::App& app, int& exit_code, const train::Offer& offer, bool ne
 void add_checkpoint(CLI::App& app, int& exit_code, const train::Offer& offer);
 // Subcommands of `checkpoint`.
 void add_checkpoint_diff(CLI::App& group, int& exit_code, const train::Offer& offer);
+void add_checkpoint_reshard(CLI::App& group, int& exit_code, const train::Offer& offer);
 void add_doctor(CLI::App& app, int& exit_code);
 
 // The path with which the program can start itself again.
