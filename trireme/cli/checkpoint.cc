@@ -94,6 +94,7 @@ void add_checkpoint(CLI::App& app, int& exit_code, const train::Offer& offer) {
   add("inspect", "List the tensors of a checkpoint with their shapes and layouts", inspect);
   add("verify", "Read a checkpoint whole and compare every checksum", verify);
   add_checkpoint_diff(*group, exit_code, offer);
+  add_checkpoint_average(*group, exit_code, offer);
   add_checkpoint_reshard(*group, exit_code, offer);
 }
 

@@ -28,6 +28,7 @@ enum ExitCode {
 void add_train(CLI::App& app, int& exit_code, const train::Offer& offer, bool needs_config);
 void add_checkpoint(CLI::App& app, int& exit_code, const train::Offer& offer);
 // Subcommands of `checkpoint`.
+void add_checkpoint_average(CLI::App& group, int& exit_code, const train::Offer& offer);
 void add_checkpoint_diff(CLI::App& group, int& exit_code, const train::Offer& offer);
 void add_checkpoint_reshard(CLI::App& group, int& exit_code, const train::Offer& offer);
 void add_doctor(CLI::App& app, int& exit_code);
