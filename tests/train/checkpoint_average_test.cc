@@ -50,7 +50,7 @@ class CheckpointAverageTest : public ::testing::Test {
       checkpoint::save(root, step, entries, to_json({.step = step, .config = to_toml(config_)}),
                        world, {.keep = 0, .fsync = false});
     });
-    return *checkpoint::latest(root);
+    return root / concat("step-00000", step);
   }
 
   Tensors average(const std::vector<fs::path>& paths, double decay = 1) {

@@ -65,9 +65,9 @@ TEST(DerivedRun, ConfigIsTheSavedOneButForItsFolderAndDataRanks) {
   resolve(config, 4);
   EXPECT_EQ(config.parallel.data, 2);
   RunConfig derived = derived_config(to_toml(config), "where", tasks::all_tasks(), "runs/new");
-  resolve(derived, 6);
-  EXPECT_EQ(derived.parallel.data, 3);
-  EXPECT_EQ(derived.parallel.shard, 3);
+  resolve(derived, 8);
+  EXPECT_EQ(derived.parallel.data, 4);
+  EXPECT_EQ(derived.parallel.shard, 4);
   EXPECT_EQ(derived.output.folder, "runs/new");
   EXPECT_EQ(derived.train.steps, 77);
   EXPECT_THAT(harness::message_of<ConfigError>([&] {
