@@ -88,6 +88,19 @@ class Offline(ProgramTest):
         self.assertEqual((up["shape_a"], up["shape_b"]), ([64, 32], [32, 32]))
         self.assertIn("only A   model.layers.1.mlp.up_proj.weight\n", self.diff("one", "other", code=DIFFERS))
 
+    def test_diff_reads_what_other_programs_wrote(self):
+        run = self.train("run", 2, 2, "--parallel.zero=1")
+        self.succeed("checkpoint", "export", "run", "--output", "exported")
+        tensors = checkpoint_tensors(run)
+        report = self.diff_json(run, "exported", "--tensors", "model.*,lm_head.*")
+        self.assertTrue(report["same"])
+        self.assertEqual(report["compared"], sum(name.startswith(("model.", "lm_head.")) for name in tensors))
+        self.assertEqual(report["state"], [])
+        self.assertNotIn("step", report["b"])
+        whole = self.diff_json("exported/model.safetensors", run, code=DIFFERS)
+        self.assertEqual(whole["only_in_b"], sorted(name for name in tensors if name.startswith("optimizer.")))
+        self.assertRegex(self.diff("exported", "exported"), r"\AA        exported: a \w[^\n]*\nB [^\n]*\n[^\n]*every bit is the same\n\Z")
+
     def test_a_terminal_shows_progress(self):
         first = self.train("run", 1, 5)
         pid, terminal = pty.fork()

@@ -8,7 +8,9 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/error.h"
 #include "trireme/base/shown.h"
+#include "trireme/checkpoint/foreign/tensor_source.h"
 #include "trireme/checkpoint/offline/saved_tensors.h"
 #include "trireme/checkpoint/offline/tensor_diff.h"
 #include "trireme/checkpoint/safetensors.h"
@@ -37,17 +39,46 @@ struct DiffArguments {
   bool json = false;
 };
 
-// One of the two checkpoints.
-struct Side {
-  explicit Side(const std::string& path) : folder(train::find_checkpoint(path)), tensors(folder) {}
-
-  train::SavedState state() const { return {tensors.state(), folder}; }
-  json to_json() const {
-    return {{"path", folder.string()}, {"step", tensors.step()}, {"ranks", tensors.num_ranks()}};
+// One of the two sides: a checkpoint of Trireme, or tensors that another program wrote.
+class Side {
+ public:
+  explicit Side(const std::string& path) : path_(path) {
+    std::string reason;
+    try {
+      path_ = train::find_checkpoint(path);
+    } catch (const CheckpointError& error) {
+      reason = error.what();
+    }
+    if (reason.empty()) {
+      own_ = std::make_unique<SavedTensors>(path_);
+      return;
+    }
+    try {
+      foreign_ = checkpoint::open_tensors(path_);
+    } catch (const CheckpointError& error) {
+      throw CheckpointError(concat(reason, "; nor tensors of another program: ", error.what()));
+    }
   }
 
-  std::filesystem::path folder;
-  SavedTensors tensors;
+  const checkpoint::TensorSource& tensors() const { return own_ ? *own_ : *foreign_; }
+  const SavedTensors* own() const { return own_.get(); }  // null: of another program
+  train::SavedState state() const { return {own_->state(), path_}; }
+
+  json to_json() const {
+    json object = {{"path", path_.string()}, {"kind", tensors().kind()}};
+    if (own_) object.update({{"step", own_->step()}, {"ranks", own_->num_ranks()}});
+    return object;
+  }
+  std::string to_text() const {
+    const std::string path = printable(path_.string());
+    if (!own_) return concat(path, ": ", tensors().kind());
+    return concat(path, ": step ", own_->step(), ", saved by ", own_->num_ranks(), " ranks");
+  }
+
+ private:
+  std::filesystem::path path_;
+  std::unique_ptr<SavedTensors> own_;
+  std::unique_ptr<checkpoint::TensorSource> foreign_;
 };
 
 checkpoint::DiffOptions options_of(const DiffArguments& arguments) {
@@ -139,11 +170,7 @@ std::string or_none(const std::string& value) {
 
 void print(const Side& a, const Side& b, const Diff& diff,
            const std::vector<train::StateChange>& state) {
-  for (const auto& [letter, side] : {std::pair('A', &a), std::pair('B', &b)}) {
-    std::printf("%c        %s: step %lld, saved by %d ranks\n", letter,
-                printable(side->folder.string()).c_str(),
-                static_cast<long long>(side->tensors.step()), side->tensors.num_ranks());
-  }
+  std::printf("A        %s\nB        %s\n", a.to_text().c_str(), b.to_text().c_str());
   for (const train::StateChange& change : state) {
     std::printf("state    %s: %s -> %s\n", printable(change.key).c_str(),
                 or_none(change.before).c_str(), or_none(change.after).c_str());
@@ -167,14 +194,15 @@ void print(const Side& a, const Side& b, const Diff& diff,
 
 int diff_checkpoints(const DiffArguments& arguments, const train::Offer& offer) {
   const Side a(arguments.a), b(arguments.b);
-  const std::vector<train::StateChange> state = train::state_changes(a.state(), b.state(), offer);
+  std::vector<train::StateChange> state;
+  if (a.own() && b.own()) state = train::state_changes(a.state(), b.state(), offer);
   checkpoint::DiffOptions options = options_of(arguments);
   Diff diff;
   {
     ProgressBar bar("compare");
     if (!arguments.json)
       options.on_progress = [&bar](int64_t done, int64_t total) { bar.update(done, total); };
-    diff = checkpoint::diff(a.tensors, b.tensors, options);
+    diff = checkpoint::diff(a.tensors(), b.tensors(), options);
   }
   if (arguments.json) {
     std::printf("%s\n", json_text(to_json(a, b, diff, state, arguments.tolerance)).c_str());
@@ -195,12 +223,14 @@ void add_checkpoint_diff(CLI::App& group, int& exit_code, const train::Offer& of
       "else was saved with them.\n"
       "  trireme checkpoint diff runs/a runs/b\n"
       "  trireme checkpoint diff runs/a runs/b --tensors 'model.layers.0.*' --tolerance 1e-6\n"
+      "Tensors of another program, such as an exported folder, can be compared by the same names.\n"
       "Differences of config, step and data are shown, but do not count. See "
       "docs/checkpoints.md.\n");
   command->footer(
       "Exit codes, as of diff(1): 0 the tensors are the same, 1 they differ (or a bug), 2 you can "
       "fix it\n(arguments, files), 4 a checkpoint cannot be used.");
-  command->add_option("A", arguments->a, "a run's folder, or one checkpoint of it")->required();
+  command->add_option("A", arguments->a, "a run's folder, one checkpoint of it, or safetensors")
+      ->required();
   command->add_option("B", arguments->b, "the other")->required();
   command->add_option("--tensors", arguments->patterns,
                       "compare only tensors with such names, such as '*.weight,optimizer.*': * is "
