@@ -210,7 +210,7 @@ class Offline(ProgramTest):
                 (USER, ["full", "not empty"], ["average", first, second, "--output", "full"]),
                 (USER, ["--ranks", "required"], [*reshard, first]),
                 (USER, ["--ranks", "0", "at least 1"], [*reshard, first, "--ranks", 0]),
-                (USER, ["--ranks", "2000", "at most 1024"], [*reshard, first, "--ranks", 2000]),
+                (USER, ["--ranks", "257", "at most 256"], [*reshard, first, "--ranks", 257]),
                 (USER, ["--ranks", "two"], [*reshard, first, "--ranks", "two"]),
                 (CHECKPOINT, ["damaged"], [*reshard, damaged, "--ranks", 3]),
                 (CHECKPOINT, ["nowhere"], [*reshard, "nowhere", "--ranks", 2]),

@@ -8,6 +8,7 @@
 #include "tests/checkpoint/offline/mixed_tensors.h"
 #include "tests/harness/messages.h"
 #include "tests/harness/temporary_folder.h"
+#include "trireme/base/machine/machine_memory.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -89,6 +90,24 @@ TEST(Reshard, RefusesANumberOfRanksOutOfRange) {
     EXPECT_THAT(harness::message_of<ConfigError>([&] { reshard(source, root / "b", ranks); }),
                 HasSubstr(std::to_string(ranks)));
   }
+}
+
+TEST(Reshard, RefusesMoreThanTheMachineCanPlan) {
+  const TemporaryFolder root;
+  const mesh::Layout layout({1}, {});
+  std::vector<Global> many;
+  const at::Tensor one = random_tensor("one", {1}, at::kFloat);
+  const double most = static_cast<double>(machine_memory_bytes()) / 2;
+  const double per_tensor = 1500.0 * kMaxReshardRanks * kMaxReshardRanks;
+  const auto enough = static_cast<int64_t>(most / per_tensor) + 1;
+  for (int64_t i = 0; i < enough; ++i) many.push_back({"w" + std::to_string(i), one, layout});
+  save_all(root / "a", 1, many, 1);
+  const SavedTensors source(root / "a" / "step-000001");
+  EXPECT_THAT(
+      harness::message_of<ConfigError>([&] { reshard(source, root / "b", kMaxReshardRanks); }),
+      HasSubstr("fewer ranks"));
+  EXPECT_FALSE(fs::exists(root / "b"));
+  reshard(source, root / "b", 2);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/base/machine/machine_memory.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/checkpoint/offline/lazy_entry.h"
 #include "trireme/comm/shared/thread_group.h"
@@ -21,12 +22,25 @@ mesh::Layout cut_evenly(const std::vector<int64_t>& shape, int num_ranks) {
   return {shape, axes, {mesh::Placement::sharded(dim)}};
 }
 
+// Measured with 117 tensors and 32 to 128 ranks.
+constexpr double kBytesPerPairOfRanks = 1500;
+
+void require_room(size_t num_tensors, int num_ranks) {
+  const double needed =
+      kBytesPerPairOfRanks * static_cast<double>(num_tensors) * num_ranks * num_ranks;
+  const auto available = static_cast<double>(machine_memory_bytes()) / 2;
+  TRIREME_CHECK(needed <= available, "a checkpoint of ", num_tensors, " tensors for ", num_ranks,
+                " ranks takes a memory of about ", needed, " bytes to plan; expected at most ",
+                available, ", half of this machine's: choose fewer ranks");
+}
+
 }  // namespace
 
 void reshard(const SavedTensors& source, const std::filesystem::path& root, int num_ranks,
              const OnProgress& on_progress) {
   TRIREME_CHECK(num_ranks >= 1 && num_ranks <= kMaxReshardRanks, "cannot write a checkpoint of ",
                 num_ranks, " ranks; expected at least 1 and at most ", kMaxReshardRanks);
+  require_room(source.tensors().size(), num_ranks);
   const int64_t total = num_bytes(source);
   std::mutex mutex;
   int64_t done = 0;
