@@ -12,8 +12,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kConfigName = "config.toml";
 
-// The files of the folder itself: those of the task, and the note that the run has had a checkpoint,
-// which is as true of the new one. All others of the training loop lie in folders, but for two.
+// The files of the folder itself: those of the task, and the note that the run has had a
+// checkpoint, which is as true of the new one. The loop's other files lie in folders, but for two.
 void copy_files(const fs::path& from, const fs::path& to) {
   for (const fs::directory_entry& item : fs::directory_iterator(from)) {
     const std::string name = item.path().filename().string();
