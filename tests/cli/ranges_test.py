@@ -9,6 +9,8 @@ USER = 2
 MIB = 1 << 20
 COMMANDS = {("train",): ["tiny.toml", "--profile"], ("generate",): ["--checkpoint", "run"],
             ("data", "prepare"): ["--input", "text", "--output", "new"], ("doctor",): ["run"],
+            ("checkpoint", "average"): ["run", "run", "--output", "new"], ("checkpoint", "diff"): ["run", "run"],
+            ("checkpoint", "reshard"): ["run", "--output", "new"],
             ("bench", "comm"): [], ("bench", "pipeline"): []}
 OUTSIDE = ["nan", "-1e30"]
 

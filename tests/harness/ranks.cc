@@ -3,10 +3,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <fstream>
-#include <mutex>
 #include <thread>
 
 #include <ATen/Parallel.h>
@@ -48,25 +46,7 @@ void wait_for_rest() {
 }  // namespace
 
 void run_ranks(int size, const RankFunction& function, const comm::GroupOptions& options) {
-  auto groups = comm::make_thread_group(size, options);
-  std::mutex mutex;
-  std::exception_ptr first;
-  std::vector<std::thread> threads;
-  for (auto& group : groups) {
-    threads.emplace_back([&] {
-      try {
-        function(*group);
-      } catch (...) {
-        {
-          const std::lock_guard lock(mutex);
-          if (!first) first = std::current_exception();
-        }
-        group.reset();  // the peers learn that this rank has left
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  if (first) std::rethrow_exception(first);
+  comm::run_thread_group(size, function, options);
 }
 
 std::vector<ExitStatus> fork_ranks(int size, const RankFunction& function,

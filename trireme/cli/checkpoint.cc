@@ -1,4 +1,4 @@
-// checkpoint inspect | verify.
+// checkpoint inspect | verify, and the group for the others.
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -20,12 +20,6 @@ struct CheckpointArguments {
   std::string path;
   bool json = false;
 };
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text;
-  for (int64_t length : shape) text += (text.empty() ? "" : " x ") + std::to_string(length);
-  return text.empty() ? "scalar" : text;
-}
 
 int inspect(const CheckpointArguments& arguments) {
   const std::filesystem::path folder = train::find_checkpoint(arguments.path);
@@ -84,8 +78,9 @@ int verify(const CheckpointArguments& arguments) {
 
 }  // namespace
 
-void add_checkpoint(CLI::App& app, int& exit_code) {
-  CLI::App* group = app.add_subcommand("checkpoint", "Inspect and verify checkpoints");
+void add_checkpoint(CLI::App& app, int& exit_code, const train::Offer& offer) {
+  CLI::App* group =
+      app.add_subcommand("checkpoint", "Inspect, verify, compare and rewrite checkpoints");
   group->require_subcommand(1);
   auto arguments = std::make_shared<CheckpointArguments>();
   const auto add = [&](const char* name, const char* description,
@@ -98,6 +93,9 @@ void add_checkpoint(CLI::App& app, int& exit_code) {
   };
   add("inspect", "List the tensors of a checkpoint with their shapes and layouts", inspect);
   add("verify", "Read a checkpoint whole and compare every checksum", verify);
+  add_checkpoint_diff(*group, exit_code, offer);
+  add_checkpoint_average(*group, exit_code, offer);
+  add_checkpoint_reshard(*group, exit_code, offer);
 }
 
 }  // namespace trireme::cli::inline internal

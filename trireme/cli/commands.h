@@ -17,6 +17,7 @@ namespace trireme::cli::inline internal {
 enum ExitCode {
   kDone = 0,
   kBug = 1,        // our bug, or anything unforeseen
+  kDiffers = 1,    // only of `checkpoint diff`, as of diff(1)
   kUserError = 2,  // config, arguments, data
   kPeerLost = launch::kPeerLost,
   kBadCheckpoint = 4,
@@ -25,7 +26,11 @@ enum ExitCode {
 // Each keeps its options alive in the parser. The chosen one writes its result to `exit_code`.
 // needs_config: refuse to start without a config file.
 void add_train(CLI::App& app, int& exit_code, const train::Offer& offer, bool needs_config);
-void add_checkpoint(CLI::App& app, int& exit_code);
+void add_checkpoint(CLI::App& app, int& exit_code, const train::Offer& offer);
+// Subcommands of `checkpoint`.
+void add_checkpoint_average(CLI::App& group, int& exit_code, const train::Offer& offer);
+void add_checkpoint_diff(CLI::App& group, int& exit_code, const train::Offer& offer);
+void add_checkpoint_reshard(CLI::App& group, int& exit_code, const train::Offer& offer);
 void add_doctor(CLI::App& app, int& exit_code);
 
 // The path with which the program can start itself again.

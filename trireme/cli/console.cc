@@ -72,6 +72,12 @@ std::string human_bytes(double bytes) {
   return format("%.0f B", bytes);
 }
 
+std::string shape_text(std::span<const int64_t> shape) {
+  std::string text;
+  for (const int64_t length : shape) text += concat(text.empty() ? "" : " x ", length);
+  return text.empty() ? "scalar" : text;
+}
+
 std::string human_duration(double seconds) {
   const auto whole = static_cast<long>(std::llround(seconds));
   if (whole >= 3600) return format("%ldh %02ldm", whole / 3600, whole / 60 % 60);

@@ -54,6 +54,8 @@ std::string describe_wait(std::span<const int> ranks, double seconds);
 std::string human_count(double count);
 // "1.5 GiB", "312 MiB".
 std::string human_bytes(double bytes);
+// "64 x 32", "scalar".
+std::string shape_text(std::span<const int64_t> shape);
 // "2m 05s", "1h 03m".
 std::string human_duration(double seconds);
 

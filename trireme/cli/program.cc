@@ -96,8 +96,9 @@ int run_program(int argc, char** argv, const ProgramOptions& options) {
       "(run again to resume), 4 a checkpoint cannot be used. `" +
       name + " COMMAND --help` says more.");
   int exit_code = kDone;
-  add_train(app, exit_code, {options.tasks, options.callbacks}, options.needs_config);
-  add_checkpoint(app, exit_code);
+  const train::Offer offer(options.tasks, options.callbacks);
+  add_train(app, exit_code, offer, options.needs_config);
+  add_checkpoint(app, exit_code, offer);
   add_doctor(app, exit_code);
   for (const AddCommand add : options.commands) add(app, exit_code);
   return run(app, argc, argv, exit_code);

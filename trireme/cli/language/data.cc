@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <memory>
 
-#include <unistd.h>
 #include <CLI/CLI.hpp>
 
 #include "trireme/base/choice.h"
@@ -13,40 +12,17 @@
 #include "trireme/cli/language/language_commands.h"
 #include "trireme/cli/number_range.h"
 #include "trireme/cli/printable.h"
+#include "trireme/cli/progress_bar.h"
 #include "trireme/dataset/prepare.h"
 
 namespace trireme::cli::inline internal {
 namespace {
 
-// A bar that updates on a terminal; nothing elsewhere.
-class ProgressBar {
- public:
-  void update(int64_t done, int64_t total) {
-    const int percent = total > 0 ? static_cast<int>(100 * done / total) : 100;
-    if (!is_terminal_ || percent == shown_percent_) return;
-    shown_percent_ = percent;
-    std::string bar(kWidth, ' ');
-    std::fill_n(bar.begin(), kWidth * percent / 100, '#');
-    std::printf("\r\033[Kencode  [%s] %3d%%  %s of %s", bar.c_str(), percent,
-                human_bytes(static_cast<double>(done)).c_str(),
-                human_bytes(static_cast<double>(total)).c_str());
-    std::fflush(stdout);
-  }
-  ~ProgressBar() {
-    if (shown_percent_ >= 0) std::printf("\r\033[K");
-  }
-
- private:
-  static constexpr int kWidth = 40;
-  bool is_terminal_ = isatty(STDOUT_FILENO);
-  int shown_percent_ = -1;
-};
-
 int prepare_data(const dataset::PrepareOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   dataset::PrepareReport report;
   {
-    ProgressBar bar;
+    ProgressBar bar("encode");
     std::printf("read    %s\n", printable(options.inputs.front()).c_str());
     std::fflush(stdout);
     report =

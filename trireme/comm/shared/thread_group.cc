@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <exception>
+#include <mutex>
 #include <thread>
 
 #include "trireme/base/error.h"
@@ -35,6 +36,29 @@ std::vector<std::unique_ptr<Communicator>> make_thread_group(int size,
     if (error) std::rethrow_exception(error);
   }
   return ranks;
+}
+
+void run_thread_group(int size, const std::function<void(Communicator&)>& function,
+                      const GroupOptions& options) {
+  auto groups = make_thread_group(size, options);
+  std::mutex mutex;
+  std::exception_ptr first;
+  std::vector<std::thread> threads;
+  for (auto& group : groups) {
+    threads.emplace_back([&] {
+      try {
+        function(*group);
+      } catch (...) {
+        {
+          const std::lock_guard lock(mutex);
+          if (!first) first = std::current_exception();
+        }
+        group.reset();  // the peers learn that this rank has left
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
 }
 
 }  // namespace trireme::comm

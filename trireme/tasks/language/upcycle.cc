@@ -9,8 +9,6 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/file/file.h"
-#include "trireme/base/file/new_folder.h"
 #include "trireme/base/random/random.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/checkpoint/manifest.h"
@@ -20,6 +18,7 @@
 #include "trireme/model/model.h"
 #include "trireme/tasks/language/language.h"
 #include "trireme/tasks/language/trained_model.h"
+#include "trireme/train/derived_run.h"
 #include "trireme/train/optimizer/optimizer.h"
 #include "trireme/train/parallel/gradient_compression.h"
 #include "trireme/train/saved_run.h"
@@ -243,15 +242,10 @@ Upcycled upcycle(const fs::path& path, const fs::path& output, const UpcycleOpti
   std::vector<checkpoint::Entry> entries = Copies(folder, manifest, config, options.noise).make();
   add_buffers(sparse, entries);
   state.config = train::to_toml(config);
-  NewFolder target(output);
+  train::DerivedRun run(folder, output);
   const auto world = comm::make_thread_group(1);
-  checkpoint::save(target.path() / "checkpoints", state.step, entries, train::to_json(state),
-                   *world.front());
-  write_file_atomically(target.path() / "config.toml", state.config);
-  if (const auto tokenizer = find_tokenizer(folder, config)) {
-    dataset::save_tokenizer(*tokenizer, (target.path() / "tokenizer").string());
-  }
-  target.commit();
+  checkpoint::save(run.checkpoints(), state.step, entries, train::to_json(state), *world.front());
+  run.commit(state.config);
   return {.checkpoint = folder,
           .step = manifest.step,
           .sparse_blocks = model::num_sparse_blocks(sparse),

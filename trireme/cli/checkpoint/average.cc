@@ -1,0 +1,90 @@
+// trireme checkpoint average.
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "trireme/cli/commands.h"
+#include "trireme/cli/console.h"
+#include "trireme/cli/number_range.h"
+#include "trireme/cli/printable.h"
+#include "trireme/cli/progress_bar.h"
+#include "trireme/train/checkpoint_average.h"
+
+namespace trireme::cli::inline internal {
+namespace {
+
+struct AverageArguments {
+  std::vector<std::string> paths;
+  std::string output;
+  double decay = train::CheckpointAverageOptions{}.decay;
+  bool json = false;
+};
+
+int average(const AverageArguments& arguments, const train::Offer& offer) {
+  const std::vector<std::filesystem::path> paths(arguments.paths.begin(), arguments.paths.end());
+  train::CheckpointAverageOptions options{.decay = arguments.decay};
+  train::CheckpointAverage done;
+  {
+    ProgressBar bar("average");
+    if (!arguments.json)
+      options.on_progress = [&bar](int64_t bytes, int64_t total) { bar.update(bytes, total); };
+    done = train::average_checkpoints(paths, arguments.output, offer, options);
+  }
+  if (arguments.json) {
+    nlohmann::json object = {{"path", arguments.output},
+                             {"step", done.step},
+                             {"checkpoints", nlohmann::json::array()},
+                             {"averaged", done.num_averaged},
+                             {"from_the_last", done.num_taken}};
+    for (size_t i = 0; i < done.checkpoints.size(); ++i) {
+      object["checkpoints"].push_back(
+          {{"path", done.checkpoints[i].string()}, {"weight", done.weights[i]}});
+    }
+    std::printf("%s\n", json_text(object).c_str());
+    return kDone;
+  }
+  for (size_t i = 0; i < done.checkpoints.size(); ++i) {
+    std::printf("read   %s: weight %.4g\n", printable(done.checkpoints[i].string()).c_str(),
+                done.weights[i]);
+  }
+  std::printf("wrote  %s: step %lld, %lld tensors averaged, %lld from the last checkpoint\n",
+              printable(arguments.output).c_str(), static_cast<long long>(done.step),
+              static_cast<long long>(done.num_averaged), static_cast<long long>(done.num_taken));
+  return kDone;
+}
+
+}  // namespace
+
+void add_checkpoint_average(CLI::App& group, int& exit_code, const train::Offer& offer) {
+  auto arguments = std::make_shared<AverageArguments>();
+  CLI::App* command = group.add_subcommand(
+      "average",
+      "Average the weights of a model's checkpoints into a new run, which often generalises "
+      "better\n"
+      "than the last checkpoint.\n"
+      "  trireme checkpoint average runs/demo/checkpoints/step-* --output runs/averaged\n"
+      "  trireme generate --checkpoint runs/averaged --prompt 'def '\n"
+      "Weights and fp32 masters are averaged in fp64. Everything else, such as the optimizer's "
+      "moments and\n"
+      "the step, is the last checkpoint's, so training can go on. The checkpoints are not changed. "
+      "See\n"
+      "docs/checkpoints.md.\n");
+  command
+      ->add_option("paths", arguments->paths,
+                   "at least two, oldest first: runs' folders, or checkpoints of them")
+      ->required();
+  command->add_option("--output", arguments->output, "the new run's folder; new or empty")
+      ->required();
+  command
+      ->add_option("--decay", arguments->decay,
+                   "what a checkpoint counts, relative to the next one; 1: all count the same")
+      ->check(within({.minimum = 0, .maximum = 1, .above_minimum = true}));
+  command->add_flag("--json", arguments->json, "print JSON");
+  command->callback([arguments, offer, &exit_code] { exit_code = average(*arguments, offer); });
+}
+
+}  // namespace trireme::cli::inline internal
