@@ -47,6 +47,8 @@ ROOMS = {
     "comm/c10d": ["comm", "comm/recorder", "comm/message"],
     "comm/hierarchical": ["comm", "comm/recorder", "comm/message"],
     "comm/rendezvous": ["comm", "comm/recorder", "comm/shared", "comm/message", "comm/c10d", "comm/hierarchical"],
+    "checkpoint": [],
+    "checkpoint/foreign": ["checkpoint"],
     "parallel/data": [],
     "parallel/data/compression": ["parallel/data"],
     "parallel/pipeline/schedule": [],

@@ -16,6 +16,7 @@
 #include "trireme/base/shown.h"
 #include "trireme/checkpoint/exact_cover.h"
 #include "trireme/checkpoint/fail.h"
+#include "trireme/checkpoint/plain_name.h"
 #include "trireme/checkpoint/safetensors.h"
 
 namespace trireme::checkpoint::inline internal {
@@ -105,22 +106,12 @@ std::string checksum_of(std::string_view text) {
   return checksum(std::as_bytes(std::span(text.data(), text.size())));
 }
 
-// Whether it is a plain name. We write no names that a file system or a shell could interpret.
-bool is_plain(const std::string& name) {
-  constexpr size_t kMaxName = 255;
-  return !name.empty() && name.size() <= kMaxName && name.front() != '.' &&
-         std::ranges::all_of(name, [](unsigned char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                  c == '.' || c == '_' || c == '-';
-         });
-}
-
 std::set<std::string> check_files(const Manifest& manifest, const std::filesystem::path& where) {
   std::set<std::string> names;
   for (const FileRecord& file : manifest.files) {
-    if (!is_plain(file.name))
+    if (!is_plain_name(file.name))
       fail(where, "the file name ", in_quotes(file.name),
-           " is not one that a checkpoint uses; expected letters, digits, '.', '_' and '-'");
+           " is not one that a checkpoint uses; expected ", kPlainName);
     if (!names.insert(file.name).second)
       fail(where, "lists the file ", in_quotes(file.name), " twice");
   }
