@@ -176,7 +176,7 @@ Trainer::Impl::Impl(RunConfig config, comm::Communicator& world, TrainObserver& 
   if (mesh_.size("tensor") > 1) check_threads(at::get_num_threads(), mesh_.group("tensor"));
   if (config_.train.reproducible) check_sum_order(mesh_.group("tensor"));
   build_model();
-  const RunState state = checkpoint.empty() ? RunState{} : state_.load(checkpoint);
+  const RunState state = checkpoint.empty() ? state_.begin() : state_.load(checkpoint);
   step_ = state.step;
   batches_.emplace(config_.task->training(),
                    training_batches(config_, mesh_, {state.step, state.next_sample}),
@@ -256,6 +256,7 @@ RunSummary Trainer::Impl::summary() const {
           .num_samples = config_.task->training().size(),
           .microbatches_per_step = config_.microbatches_per_step(),
           .resumed_step = step_,
+          .initial_weights = state_.initial_weights().string(),
           .resume_notes = resume_notes_,
           .compression_restarted = state_.compression_restarted(),
           .tensor_crosses_hosts = tensor_crosses_hosts_,

@@ -56,6 +56,18 @@ struct DataConfig {
   TRIREME_KEYS_END()
 };
 
+// Where a new run takes its first weights from. A resumed run has its own.
+struct InitConfig {
+  TRIREME_KEYS_BEGIN(InitConfig)
+  TRIREME_KEY(std::string, folder, "", kMustStay,
+              "run or checkpoint whose weights a new run begins with; none = drawn from train.seed")
+  TRIREME_KEY(std::string, names, "*", kMustStay,
+              "its tensors that are taken, as patterns such as model.layers.*,model.norm.*")
+  TRIREME_KEY(std::string, missing, "", kMustStay,
+              "parameters that are not taken from it but drawn, as patterns such as lm_head.*")
+  TRIREME_KEYS_END()
+};
+
 struct CheckpointConfig {
   TRIREME_KEYS_BEGIN(CheckpointConfig)
   TRIREME_KEY(int64_t, interval, 50, kMayChange, "save every N steps; 0 = only at the end",
@@ -99,6 +111,7 @@ struct RunConfig {
   OptimizerConfig optimizer;
   ParallelConfig parallel;
   OffloadConfig offload;
+  InitConfig init;
   CheckpointConfig checkpoint;
   OutputConfig output;
   ResumeConfig resume;
