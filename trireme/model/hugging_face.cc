@@ -17,6 +17,15 @@ HuggingFaceForm form_of(const ModelConfig& config) {
   return family_of(config).hugging_face_form(make_plan(config));
 }
 
+// Rows 0, 1, 2, 3, ... of each head's rotary ones become 0, 2, ..., 1, 3, ...
+at::Tensor with_halves_apart(const HuggingFaceTensor& tensor, const at::Tensor& values) {
+  const int64_t plain = tensor.head_rows - tensor.rotary_rows;
+  const at::Tensor heads = values.view({-1, tensor.head_rows, values.size(1)});
+  const at::Tensor pairs = heads.narrow(1, plain, tensor.rotary_rows).unflatten(1, {-1, 2});
+  const at::Tensor halves = pairs.transpose(1, 2).flatten(1, 2);
+  return at::cat({heads.narrow(1, 0, plain), halves}, 1).flatten(0, 1);
+}
+
 }  // namespace
 
 std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelConfig& config) {
@@ -33,10 +42,12 @@ at::Tensor join_parts(const HuggingFaceTensor& tensor, std::span<const at::Tenso
   return joined;
 }
 
-std::vector<at::Tensor> split_parts(const HuggingFaceTensor& tensor, const at::Tensor& values) {
+std::vector<at::Tensor> split_parts(const HuggingFaceTensor& tensor, const at::Tensor& values,
+                                    bool adjacent_pairs) {
   TRIREME_ASSERT(values.sizes() == at::IntArrayRef(tensor.shape), tensor.name, " has shape ",
                  values.sizes(), ", expected ", at::IntArrayRef(tensor.shape));
-  const at::Tensor joined = tensor.is_transposed ? values.t().contiguous() : values;
+  at::Tensor joined = tensor.is_transposed ? values.t().contiguous() : values;
+  if (adjacent_pairs && tensor.rotary_rows > 0) joined = with_halves_apart(tensor, joined);
   if (tensor.parts.size() == 1) return {joined};
   return joined.chunk(std::ssize(tensor.parts), 0);
 }

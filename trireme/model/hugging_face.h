@@ -27,10 +27,12 @@ std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelConfig& config);
 at::Tensor join_parts(const HuggingFaceTensor& tensor, std::span<const at::Tensor> parts);
 
 // The reverse: our parameters, or the slices of them, that `values` consists of.
+// adjacent_pairs: how the file stores rotary rows, see HuggingFaceTensor::rotary_rows
 // Shapes: values of tensor.shape -> one tensor for each of tensor.parts, which may share memory
 //         with `values`
 // Throws: InternalError when the values have another shape
-std::vector<at::Tensor> split_parts(const HuggingFaceTensor& tensor, const at::Tensor& values);
+std::vector<at::Tensor> split_parts(const HuggingFaceTensor& tensor, const at::Tensor& values,
+                                    bool adjacent_pairs = false);
 
 // The transformers class that loads the model.
 std::string hugging_face_architecture(const ModelConfig& config);

@@ -138,15 +138,17 @@ class Reader {
       : source_(source), root_(root, source), kind_(kind_of(root_, source)), keys_(kind_.keys()) {}
 
   HuggingFaceModel read() {
-    kind_.begin(config_);
+    kind_.begin(model_.config);
     for (const HuggingFaceKey& key : keys_) {
       if (key.take) take(key);
     }
     for (const HuggingFaceKey& key : keys_) {
-      if (key.value && key.is_read) compare(key);
+      if (key.value && key.is_compared) compare(key);
     }
     refuse_unknown();
-    return {.config = config_, .kind = &kind_, .dtype = dtype_of(root_)};
+    model_.kind = &kind_;
+    model_.dtype = dtype_of(root_);
+    return model_;
   }
 
  private:
@@ -159,16 +161,16 @@ class Reader {
   }
 
   json missing_value(const HuggingFaceKey& key) const {
-    return std::visit([](const auto& value) { return json(value); }, key.missing(config_));
+    return std::visit([](const auto& value) { return json(value); }, key.missing(model_.config));
   }
 
   void take(const HuggingFaceKey& key) {
-    if (const auto found = find(key)) return key.take(*found, config_);
+    if (const auto found = find(key)) return key.take(*found, model_);
     TRIREME_CHECK(key.missing, source_, " has no ", key.name, ", which every ", kind_.name,
                   " has; expected the config.json that transformers' save_pretrained() writes");
     const json value = missing_value(key);
     const std::string source = source_ + " without " + key.name;
-    key.take(JsonView(value, source), config_);
+    key.take(JsonView(value, source), model_);
   }
 
   // Whether the file and the model that was read from it agree.
@@ -177,7 +179,7 @@ class Reader {
     if (!found && !key.missing) return;
     const json value = found ? found->value() : missing_value(key);
     const json own =
-        std::visit([](const auto& of_type) { return json(of_type); }, key.value(config_));
+        std::visit([](const auto& of_type) { return json(of_type); }, key.value(model_.config));
     TRIREME_CHECK(value == own, source_, ": ", key.name, " is ",
                   shown(value.dump(-1, ' ', /*ensure_ascii=*/true), 200),
                   found ? "" : " where the key is missing", "; expected ", own.dump(),
@@ -199,7 +201,7 @@ class Reader {
   JsonView root_;
   const HuggingFaceKind& kind_;
   std::vector<HuggingFaceKey> keys_;
-  ModelConfig config_;
+  HuggingFaceModel model_;
 };
 
 }  // namespace

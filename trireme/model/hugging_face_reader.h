@@ -2,22 +2,12 @@
 // key that changes what is computed and has no counterpart here is refused.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 
-#include <c10/core/ScalarType.h>
-
-#include "trireme/model/family/config.h"
 #include "trireme/model/family/hugging_face_key.h"
 
 namespace trireme::model {
-
-struct HuggingFaceModel {
-  ModelConfig config{};
-  const HuggingFaceKind* kind = nullptr;
-  std::optional<c10::ScalarType> dtype{};  // empty: the file names none
-};
 
 // Every size is within the range of our key. Keys that only have an effect together are checked by
 // validate(). `source` begins every message.

@@ -106,6 +106,7 @@ TEST(LlamaKinds, AreReadAsTheModelThatWroteThem) {
     EXPECT_EQ(read.config.sparse.dense_layers, config.sparse.dense_layers);
     EXPECT_EQ(read.config.attention.qk_norm, config.attention.qk_norm);
     EXPECT_EQ(num_parameters(read.config), num_parameters(config));
+    EXPECT_FALSE(read.has_adjacent_pairs);
     // What is written says every key, so equal texts are equal models.
     EXPECT_EQ(text_of(read.config), text);
   }
@@ -130,6 +131,12 @@ TEST(LlamaKinds, RefuseWhatTheModelDoesNotCompute) {
   EXPECT_EQ(refusal(kConfigs[5], "sliding_window", 17), "");
   EXPECT_THAT(refusal(kConfigs[6], "mlp_only_layers", {2}), HasSubstr("expected [0]"));
   EXPECT_THAT(refusal(deepseek(), "scoring_func", "softmax"), HasSubstr("sigmoid"));
+}
+
+TEST(LlamaKinds, DeepSeeksPairsAreAdjacentUnlessItSaysOtherwise) {
+  json object = json::parse(text_of(deepseek()));
+  object.erase("rope_interleave");
+  EXPECT_TRUE(parse_hugging_face_config(object.dump(), "config.json").has_adjacent_pairs);
 }
 
 TEST(LlamaKinds, AMistralIsALlamaWithoutAWindow) {

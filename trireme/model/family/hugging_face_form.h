@@ -20,6 +20,10 @@ struct HuggingFaceTensor {
   // The tensor is this index of the parameters' first dimension, one expert of all; -1: they are
   // whole.
   int64_t slice = -1;
+  // Some files store the two rows of each pair that rotary positions turn next to each other, where
+  // ours are halves apart: of every `head_rows` rows the last `rotary_rows`. 0: there are none.
+  int64_t head_rows = 0;
+  int64_t rotary_rows = 0;
 };
 
 // A tensor that is one parameter, under the parameter's own name.

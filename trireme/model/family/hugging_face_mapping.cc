@@ -19,12 +19,12 @@ HuggingFaceKey expected(std::string name, HuggingFaceValue value) {
 
 HuggingFaceKey written(std::string name, HuggingFaceValue value) {
   HuggingFaceKey key = fixed(std::move(name), std::move(value));
-  key.is_read = false;
+  key.is_compared = false;
   return key;
 }
 
 HuggingFaceKey ignored(std::string name) {
-  return {.name = std::move(name), .is_written = false, .is_read = false};
+  return {.name = std::move(name), .is_written = false, .is_compared = false};
 }
 
 }  // namespace trireme::model::inline internal

@@ -57,8 +57,8 @@ HuggingFaceKey mapped(std::string name, Value Section::*member,
             return section_of<Section>(config).*member;
           },
           .take =
-              [member](const JsonView& found, ModelConfig& config) {
-                section_of<Section>(config).*member = read_as(found, member);
+              [member](const JsonView& found, HuggingFaceModel& model) {
+                section_of<Section>(model.config).*member = read_as(found, member);
               },
           .missing = std::move(missing)};
 }

@@ -41,8 +41,8 @@ std::optional<HuggingFaceTensor> hugging_face_tensor(const ParameterPlan& parame
 // Every head has its own keys and values.
 HuggingFaceKey heads_key() {
   HuggingFaceKey key = mapped("n_head", &ModelConfig::heads);
-  key.take = [](const JsonView& found, ModelConfig& config) {
-    config.heads = config.kv_heads = read_as(found, &ModelConfig::heads);
+  key.take = [](const JsonView& found, HuggingFaceModel& model) {
+    model.config.heads = model.config.kv_heads = read_as(found, &ModelConfig::heads);
   };
   return key;
 }
@@ -51,7 +51,7 @@ HuggingFaceKey heads_key() {
 HuggingFaceKey embedding_dropout_key() {
   HuggingFaceKey key = mapped("embd_pdrop", &ModelConfig::dropout);
   key.take = nullptr;
-  key.is_read = false;
+  key.is_compared = false;
   return key;
 }
 

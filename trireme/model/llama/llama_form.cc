@@ -73,6 +73,21 @@ void add_experts(HuggingFaceForm& form, const HuggingFaceKind& kind,
   }
 }
 
+// Which rows of latent attention's projections are turned by rotary positions.
+void mark_rotary_rows(HuggingFaceTensor& tensor, const ModelConfig& config) {
+  const AttentionConfig& latent = config.attention;
+  if (!latent.is_latent()) return;
+  const std::string& name = tensor.name;
+  if (name.ends_with(".q_proj.weight") || name.ends_with(".q_b_proj.weight")) {
+    tensor.head_rows = latent.qk_width();
+  } else if (name.ends_with(".kv_a_proj_with_mqa.weight")) {
+    tensor.head_rows = tensor.shape[0];
+  } else {
+    return;
+  }
+  tensor.rotary_rows = latent.qk_rope_width;
+}
+
 void add_tensors(HuggingFaceForm& form, const HuggingFaceKind& kind, const ModelPlan& plan) {
   for (const ParameterPlan& parameter : plan.parameters()) {
     const std::string& name = parameter.name;
@@ -81,6 +96,7 @@ void add_tensors(HuggingFaceForm& form, const HuggingFaceKind& kind, const Model
       continue;
     }
     form.tensors.push_back(own_tensor(parameter));
+    mark_rotary_rows(form.tensors.back(), plan.config());
     const bool is_router = name.ends_with(".mlp.gate.weight");
     if (!is_router) continue;
     if (&kind == &kMixtralKind) {

@@ -25,7 +25,8 @@ HuggingFaceKey head_width_key(int64_t missing_width = 0) {
       .name = "head_dim",
       .value = [](const ModelConfig& config) -> HuggingFaceValue { return config.head_width(); },
       .take =
-          [](const JsonView& found, ModelConfig& config) {
+          [](const JsonView& found, HuggingFaceModel& model) {
+            ModelConfig& config = model.config;
             const int64_t width = read_as(found, &AttentionConfig::head_width);
             config.attention.head_width = config.heads * width == config.width ? 0 : width;
           },
@@ -38,7 +39,8 @@ HuggingFaceKey head_width_key(int64_t missing_width = 0) {
 HuggingFaceKey window_key(HuggingFaceValue missing) {
   return {.name = "sliding_window",
           .take =
-              [](const JsonView& found, ModelConfig& config) {
+              [](const JsonView& found, HuggingFaceModel& model) {
+                const ModelConfig& config = model.config;
                 if (found.value().is_null()) return;
                 if (found.integer(0) >= config.sequence_length) return;
                 found.fail(
@@ -53,7 +55,7 @@ HuggingFaceKey window_key(HuggingFaceValue missing) {
 HuggingFaceKey layer_types_key() {
   return {.name = "layer_types",
           .take =
-              [](const JsonView& found, ModelConfig& /*config*/) {
+              [](const JsonView& found, HuggingFaceModel& /*model*/) {
                 if (found.value().is_null()) return;
                 for (const JsonView& type : found.elements()) {
                   if (type.text() != "full_attention") type.fail("\"full_attention\"");
@@ -147,8 +149,8 @@ HuggingFaceKey dense_blocks_key() {
             return dense;
           },
           .take =
-              [](const JsonView& found, ModelConfig& config) {
-                config.sparse.dense_layers = std::ssize(found.elements());
+              [](const JsonView& found, HuggingFaceModel& model) {
+                model.config.sparse.dense_layers = std::ssize(found.elements());
               },
           .missing = always(std::vector<int64_t>())};
 }
@@ -177,10 +179,20 @@ HuggingFaceKey query_rank_key() {
     if (config.attention.q_lora_rank > 0) return config.attention.q_lora_rank;
     return nullptr;
   };
-  key.take = [](const JsonView& found, ModelConfig& config) {
-    config.attention.q_lora_rank =
+  key.take = [](const JsonView& found, HuggingFaceModel& model) {
+    model.config.attention.q_lora_rank =
         found.value().is_null() ? 0 : read_as(found, &AttentionConfig::q_lora_rank);
   };
+  return key;
+}
+
+// Pairs are halves apart, as in all families here. Files in which they are not are reordered.
+HuggingFaceKey pairs_key() {
+  HuggingFaceKey key = written("rope_interleave", false);
+  key.take = [](const JsonView& found, HuggingFaceModel& model) {
+    model.has_adjacent_pairs = found.boolean();
+  };
+  key.missing = always(true);
   return key;
 }
 
@@ -188,7 +200,8 @@ Keys deepseek_keys() {
   Keys keys = common_keys();
   append(keys, {mapped("intermediate_size", &ModelConfig::ffn_width),
                 mapped("num_key_value_heads", &ModelConfig::kv_heads),
-                fixed("attention_bias", false), mapped("n_routed_experts", &ExpertConfig::experts),
+                fixed("attention_bias", false),
+                mapped("n_routed_experts", &ExpertConfig::experts),
                 mapped("n_shared_experts", &ExpertConfig::shared_experts),
                 mapped("num_experts_per_tok", &ExpertConfig::experts_per_token),
                 expert_width_key("moe_intermediate_size"),
@@ -197,12 +210,12 @@ Keys deepseek_keys() {
                 mapped("topk_group", &ExpertConfig::groups_per_token),
                 mapped("norm_topk_prob", &ExpertConfig::router_normalise, always(true)),
                 mapped("routed_scaling_factor", &ExpertConfig::router_scale),
-                mapped("kv_lora_rank", &AttentionConfig::kv_lora_rank), query_rank_key(),
+                mapped("kv_lora_rank", &AttentionConfig::kv_lora_rank),
+                query_rank_key(),
                 mapped("qk_nope_head_dim", &AttentionConfig::qk_nope_width),
                 mapped("qk_rope_head_dim", &AttentionConfig::qk_rope_width),
                 mapped("v_head_dim", &AttentionConfig::v_head_width),
-                // Pairs are halves apart, as in all families here.
-                fixed("rope_interleave", false, always(true)),
+                pairs_key(),
                 expected("scoring_func", std::string("sigmoid")),
                 expected("topk_method", std::string("noaux_tc")),
                 expected("moe_layer_freq", int64_t{1})});

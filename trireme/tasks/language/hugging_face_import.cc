@@ -56,6 +56,7 @@ struct Form {
   std::vector<Wanted> wanted;
   std::string architecture;
   int64_t num_found = 0;
+  bool has_adjacent_pairs = false;  // see model::split_parts()
 };
 
 Form look_up(const TensorSource& source, std::vector<HuggingFaceTensor> tensors,
@@ -148,8 +149,9 @@ class ForeignParameter : public checkpoint::OffloadedTensor {
     size_t part;
   };
 
-  ForeignParameter(const fs::path& path, const TensorSource& source, at::Tensor meta)
-      : path_(path), source_(source), meta_(std::move(meta)) {}
+  ForeignParameter(const fs::path& path, const TensorSource& source, const Form& form,
+                   at::Tensor meta)
+      : path_(path), source_(source), form_(form), meta_(std::move(meta)) {}
 
   void add(Piece piece) { pieces_.push_back(piece); }
 
@@ -171,22 +173,24 @@ class ForeignParameter : public checkpoint::OffloadedTensor {
   at::Tensor read(const Piece& piece) const {
     const at::Tensor values = source_.read(piece.from->stored);
     train::require_finite(values, piece.from->stored, path_);
-    return train::in_dtype(model::split_parts(piece.from->tensor, values)[piece.part],
-                           meta_.scalar_type(), piece.from->stored);
+    const std::vector<at::Tensor> parts =
+        model::split_parts(piece.from->tensor, values, form_.has_adjacent_pairs);
+    return train::in_dtype(parts[piece.part], meta_.scalar_type(), piece.from->stored);
   }
 
   const fs::path& path_;
   const TensorSource& source_;
+  const Form& form_;
   at::Tensor meta_;
   std::vector<Piece> pieces_;
 };
 
-checkpoint::Entry foreign_entry(const fs::path& path, const TensorSource& source,
+checkpoint::Entry foreign_entry(const fs::path& path, const TensorSource& source, const Form& form,
                                 const std::string& name, const std::vector<int64_t>& shape,
                                 c10::ScalarType dtype) {
   const at::Tensor meta = at::empty(shape, at::TensorOptions().dtype(dtype).device(at::kMeta));
   return {name, meta, mesh::Layout(shape, {{"tensor", 1}}), 0,
-          std::make_shared<ForeignParameter>(path, source, meta)};
+          std::make_shared<ForeignParameter>(path, source, form, meta)};
 }
 
 // All tensors of the checkpoint. `path`, `source` and `form` must outlive them.
@@ -202,13 +206,13 @@ std::vector<checkpoint::Entry> make_entries(const fs::path& path, const TensorSo
   std::vector<checkpoint::Entry> entries = expert_buffers(config);
   for (checkpoint::Entry& buffer : entries) {
     if (!pieces.contains(buffer.name)) continue;  // zeros, as in a new run
-    buffer = foreign_entry(path, source, buffer.name, buffer.layout.whole_shape(),
+    buffer = foreign_entry(path, source, form, buffer.name, buffer.layout.whole_shape(),
                            buffer.local.scalar_type());
   }
   const model::ModelPlan plan = model::make_plan(config);
   for (const model::ParameterPlan& parameter : plan.parameters()) {
     entries.push_back(
-        foreign_entry(path, source, parameter.name, parameter.layout.whole_shape(), dtype));
+        foreign_entry(path, source, form, parameter.name, parameter.layout.whole_shape(), dtype));
   }
   for (checkpoint::Entry& entry : entries) {
     if (!entry.offloaded) continue;
@@ -262,20 +266,26 @@ c10::ScalarType dtype_of(const fs::path& path, const TensorSource& source,
                                in_words(names_of(train::kPrecisions)), "; name one with --dtype"));
 }
 
-// The tokenizer beside the weights; null with the reason when there is none that can be used.
+// The tokenizer beside the weights: the first file that a kind of this program reads. Null, with
+// the reason, when none can be used.
 std::unique_ptr<dataset::Tokenizer> read_tokenizer(const fs::path& source,
                                                    const ModelConfig& config,
                                                    std::string& problem) {
-  const fs::path path = source / "tokenizer.model";
-  if (!fs::is_regular_file(path)) return nullptr;
-  try {
-    auto tokenizer =
-        dataset::make_tokenizer(dataset::TokenizerKind::kBpe, read_file(path, kMaxTokenizerBytes));
-    if (tokenizer->vocab_size() <= config.vocab_size) return tokenizer;
-    problem = concat(path.string(), " has ", tokenizer->vocab_size(), " tokens and the model ",
-                     config.vocab_size);
-  } catch (const Error& error) {
-    problem = concat(path.string(), ": ", error.what());
+  constexpr std::pair<const char*, std::string_view> kFiles[] = {{"tokenizer.model", "bpe"},
+                                                                 {"tokenizer.json", "json"}};
+  for (const auto& [name, kind_name] : kFiles) {
+    const fs::path path = source / name;
+    const auto* const kind = find_choice(dataset::kTokenizerKinds, kind_name);
+    if (kind == nullptr || !fs::is_regular_file(path)) continue;
+    try {
+      auto tokenizer = dataset::make_tokenizer(kind->value, read_file(path, kMaxTokenizerBytes));
+      TRIREME_CHECK(tokenizer->vocab_size() <= config.vocab_size, "it has ",
+                    tokenizer->vocab_size(), " tokens and the model ", config.vocab_size);
+      problem.clear();
+      return tokenizer;
+    } catch (const Error& error) {
+      problem += concat(problem.empty() ? "" : "; ", path.string(), ": ", error.what());
+    }
   }
   return nullptr;
 }
@@ -289,7 +299,8 @@ HuggingFaceImport import_from_hugging_face(const fs::path& source, const fs::pat
   const train::RunConfig config =
       run_config(described, dtype_of(source, *tensors, described, options), output, options);
   const ModelConfig& model = language_of(config).model;
-  const Form form = find_form(source, *tensors, model);
+  Form form = find_form(source, *tensors, model);
+  form.has_adjacent_pairs = described.model.has_adjacent_pairs;
   require_all(source, *tensors, form, model);
 
   HuggingFaceImport report{.source = tensors->kind(),
