@@ -162,7 +162,7 @@ TEST(Families, HuggingFacesTensorsHaveEveryParameterOnceWithAllItsElements) {
     const ModelConfig config = small_config(name, 0);
     const ModelPlan plan = make_plan(config);
     const HuggingFaceForm form = family_of(config).hugging_face_form(plan);
-    EXPECT_FALSE(form.architecture.empty());
+    EXPECT_FALSE(form.kind->architecture.empty());
     std::multiset<std::string> parts, parameters;
     std::set<std::string> names;
     int64_t elements = 0;

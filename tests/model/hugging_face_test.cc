@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/harness/tensors.h"
+#include "trireme/base/error.h"
 #include "trireme/model/family/plan.h"
 
 namespace trireme::model {
@@ -120,6 +121,46 @@ TEST(HuggingFace, JoinedPartsMultiplyAsOnesOfTheirOwn) {
   // What is neither transposed nor joined keeps its bits and its memory.
   const at::Tensor wte = part(0, {29, 24});
   EXPECT_TRUE(join_parts(tensors.at("transformer.wte.weight"), {&wte, 1}).is_same(wte));
+}
+
+TEST(HuggingFace, SplitPartsAreThoseThatWereJoined) {
+  ModelConfig sparse = kLlama;
+  sparse.family = "mixtral";
+  sparse.sparse.experts = 4;
+  for (const ModelConfig& config : {kLlama, gpt2(), sparse}) {
+    std::map<std::string, at::Tensor> parameters;
+    const ModelPlan plan = make_plan(config);
+    for (const auto& parameter : plan.parameters()) {
+      const Shape shape = parameter.layout.whole_shape();
+      parameters[parameter.name] =
+          at::arange(c10::multiply_integers(shape), at::kDouble).view(shape) +
+          1000. * static_cast<double>(parameters.size());
+    }
+    for (const HuggingFaceTensor& tensor : hugging_face_tensors(config)) {
+      std::vector<at::Tensor> parts;
+      for (const std::string& name : tensor.parts) parts.push_back(parameters.at(name));
+      const auto found = split_parts(tensor, join_parts(tensor, parts));
+      ASSERT_EQ(found.size(), parts.size());
+      for (size_t i = 0; i < parts.size(); ++i) {
+        const at::Tensor expected = tensor.slice < 0 ? parts[i] : parts[i].select(0, tensor.slice);
+        harness::assert_same_bits(found[i].contiguous(), expected.contiguous(), tensor.name);
+      }
+      EXPECT_THROW(split_parts(tensor, at::zeros({1})), InternalError);
+    }
+  }
+}
+
+TEST(HuggingFace, RotaryRowsThatLieInPairsAreSplitIntoHalves) {
+  const HuggingFaceTensor tensor{.name = "q_b_proj.weight",
+                                 .shape = {14, 1},
+                                 .parts = {"q_b_proj.weight"},
+                                 .head_rows = 7,
+                                 .rotary_rows = 4};
+  const at::Tensor rows = at::arange(14, at::kFloat).view({14, 1});
+  harness::assert_same_bits(split_parts(tensor, rows, /*adjacent_pairs=*/true)[0].flatten(),
+                            at::tensor({0, 1, 2, 3, 5, 4, 6, 7, 8, 9, 10, 12, 11, 13}, at::kFloat),
+                            "rows");
+  harness::assert_same_bits(split_parts(tensor, rows)[0], rows, "rows as they are");
 }
 
 TEST(HuggingFace, ALlamaConfigSaysEverySize) {

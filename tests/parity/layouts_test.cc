@@ -225,9 +225,13 @@ std::pair<std::vector<Override>, int> random_layout(int seed) {
     set("model.family", "gpt2");
     set("model.kv_heads", "6");
   } else {
-    const std::string attention = one_of({"plain", "plain", "norms", "latent"});
+    const std::string attention = one_of({"plain", "biases and wide heads", "norms", "latent"});
     set("model.kv_heads", attention == "latent" ? "6" : one_of({"1", "2", "3", "6"}));
     set("model.qk_norm", attention == "norms" ? "true" : "false");
+    if (attention == "biases and wide heads") {
+      set("model.attention_bias", "true");
+      set("model.head_width", one_of({"2", "10"}));
+    }
     if (attention == "latent") {
       set("model.kv_lora_rank", one_of({"5", "8"}));
       set("model.q_lora_rank", one_of({"0", "7"}));

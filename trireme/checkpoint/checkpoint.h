@@ -94,8 +94,10 @@ std::vector<std::filesystem::path> list(const std::filesystem::path& root);
 std::optional<std::filesystem::path> latest(const std::filesystem::path& root);
 
 struct LoadOptions {
-  // false: names that only one side has are ignored. Shapes and dtypes must always agree.
+  // false: names that only one side has are ignored. Shapes must always agree.
   bool strict = true;
+  // true: values are converted to the entries' dtypes. false: dtypes must agree.
+  bool converts = false;
   // The checkpoint's tensors whose names have one of these prefixes are ignored, even when
   // `strict`.
   std::vector<std::string> ignored{};

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/listed.h"
 #include "trireme/checkpoint/agreement.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/checkpoint/manifest.h"
@@ -18,15 +19,14 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr size_t kNamesInAnError = 5;
-
 // How this rank's entries differ from the checkpoint, apart from the names on which both agree.
 struct Differences {
   std::set<std::string> wanted;      // every name asked for
   std::set<std::string> mismatches;  // "\"w\" is F32 [2, 3], expected F32 [3, 3]"
 };
 
-Differences compare(const Manifest& manifest, std::span<const Entry> entries) {
+Differences compare(const Manifest& manifest, std::span<const Entry> entries,
+                    const LoadOptions& options) {
   Differences result;
   for (const Entry& entry : entries) {
     if (!result.wanted.insert(entry.name).second)
@@ -34,8 +34,8 @@ Differences compare(const Manifest& manifest, std::span<const Entry> entries) {
     const auto found = manifest.tensors.find(entry.name);
     if (found == manifest.tensors.end()) continue;
     const TensorRecord& saved = found->second;
-    if (saved.dtype == entry.local.scalar_type() && saved.shape == entry.layout.whole_shape())
-      continue;
+    const bool same_dtype = options.converts || saved.dtype == entry.local.scalar_type();
+    if (same_dtype && saved.shape == entry.layout.whole_shape()) continue;
     result.mismatches.insert(concat("\"", entry.name, "\" is ", dtype_name(saved.dtype), " ",
                                     at::IntArrayRef(saved.shape), ", expected ",
                                     dtype_name(entry.local.scalar_type()), " ",
@@ -52,18 +52,6 @@ Differences merge(std::span<const std::string> reports) {
     result.mismatches.merge(report.at("mismatches").get<std::set<std::string>>());
   }
   return result;
-}
-
-// "; 7 missing: "a", "b", ..."; "" when there are none.
-std::string listed(const char* what, const std::set<std::string>& items) {
-  if (items.empty()) return "";
-  std::string text = concat("; ", items.size(), " ", what, ": ");
-  size_t count = 0;
-  for (const std::string& item : items) {
-    if (count == kNamesInAnError) return text + ", ...";
-    text += (count++ == 0 ? "" : ", ") + item;
-  }
-  return text;
 }
 
 // Decides the same on every rank, because all are given the same reports.
@@ -124,7 +112,7 @@ std::string load(const fs::path& folder, std::span<Entry> entries, comm::Communi
   Manifest manifest;
   const auto read = [&](const Peers&) {
     manifest = read_manifest(folder);
-    const Differences mine = compare(manifest, entries);
+    const Differences mine = compare(manifest, entries, options);
     return json({{"wanted", mine.wanted}, {"mismatches", mine.mismatches}}).dump();
   };
   const auto reports = gather_or_throw(world, read, options.on_wait);

@@ -119,6 +119,7 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
         "parallel.tensor divide the ranks of a host");
   }
   print_line("memory  " + describe_memory(config, summary));
+  if (!summary.initial_weights.empty()) print_line("init    " + summary.initial_weights);
   if (summary.resumed_step > 0) {
     print_line(format("resume  after step %lld, from %s/checkpoints",
                       static_cast<long long>(summary.resumed_step), config.output.folder.c_str()));

@@ -38,6 +38,7 @@ namespace {
 struct TrainArguments {
   train::Offer offer = train::TaskTable();
   std::string config;  // "": defaults
+  std::string init;    // "": init.folder says
   int num_ranks = 1;
   bool ranks_given = false;
   int num_threads = 0;
@@ -209,7 +210,8 @@ void add_train(CLI::App& app, int& exit_code, const train::Offer& offer, bool ne
       "train",
       concat("Train. Continues if output.folder holds a checkpoint.\n", start, "--ranks 2\n", start,
              "--ranks 2 --train.steps=1000 --optimizer.learning_rate=3e-4\n", start,
-             "--ranks 2 --profile --profile-steps 5\n"));
+             "--ranks 2 --profile --profile-steps 5\n", start,
+             "--init runs/other --output.folder=runs/tuned\n"));
   CLI::Option* config = command->add_option("config", arguments->config, "TOML file");
   if (needs_config) config->required();
   CLI::Option* ranks = command->add_option("--ranks", arguments->num_ranks, "local ranks to start");
@@ -217,6 +219,10 @@ void add_train(CLI::App& app, int& exit_code, const train::Offer& offer, bool ne
   command->add_option("--threads", arguments->num_threads, "threads per rank; 0 = cores / ranks")
       ->check(within({0, 1 << 15}))
       ->capture_default_str();
+  command->add_option(
+      "--init", arguments->init,
+      "run or checkpoint whose weights a new run begins with, with a fresh optimizer; the same as\n"
+      "--init.folder. A resumed run has its own");
   CLI::Option* profile = command->add_flag(
       "--profile", arguments->has_profile,
       "profile some steps of every rank, print what limits them, and write\n"
@@ -237,6 +243,9 @@ void add_train(CLI::App& app, int& exit_code, const train::Offer& offer, bool ne
   command->callback([arguments, command, ranks, &exit_code] {
     arguments->ranks_given = ranks->count() > 0;
     arguments->overrides = command->remaining();
+    if (!arguments->init.empty()) {
+      arguments->overrides.push_back("--init.folder=" + arguments->init);
+    }
     exit_code = train(*arguments);
   });
 }

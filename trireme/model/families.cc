@@ -29,4 +29,13 @@ const Family& family_of(const ModelConfig& config) {
   return found->value();
 }
 
+std::vector<const HuggingFaceKind*> hugging_face_kinds() {
+  std::vector<const HuggingFaceKind*> kinds;
+  for (const auto& family : kFamilies) {
+    const auto of_family = family.value().hugging_face_kinds();
+    kinds.insert(kinds.end(), of_family.begin(), of_family.end());
+  }
+  return kinds;
+}
+
 }  // namespace trireme::model

@@ -198,6 +198,9 @@ ResumePoint find_resume_point(const RunConfig& config, const DataIdentity& data,
   const std::string where = newest.string();
   const checkpoint::Summary& summary = found.summary;
   const RunState state = parse_state(summary.state, where, summary.step);
+  TRIREME_CHECK(state.step > 0, where,
+                " has weights only, which no run has trained yet; begin one from them with --init=",
+                folder.string(), " and another output.folder");
   const std::string task = saved_task_name(state.config, where);
   TRIREME_CHECK(task.empty() || task == config.task_choice.name, where,
                 " is of another run: task.name '", shown(task), "' -> '", config.task_choice.name,
@@ -217,6 +220,10 @@ ResumePoint find_resume_point(const RunConfig& config, const DataIdentity& data,
                 keys_of(refused));
 
   ResumePoint point{.checkpoint = newest, .notes = found.notes};
+  if (!config.init.folder.empty()) {
+    point.notes.push_back(concat("init.folder ", config.init.folder,
+                                 " is left out: the weights are the checkpoint's"));
+  }
   if (!free.empty()) point.notes.push_back("changed since then: " + to_text(free));
   if (!taken.empty()) point.notes.push_back("resume.allow lets change: " + to_text(taken));
   for (const std::string& name : incomplete(root)) {

@@ -52,7 +52,7 @@ RunState Resumption::load(TrainingState& state) {
     }
     find();
   }
-  return {};
+  return state.begin();
 }
 
 }  // namespace trireme::train::inline internal

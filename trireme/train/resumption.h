@@ -25,7 +25,7 @@ class Resumption {
   Resumption(const RunConfig& config, comm::Communicator& world, checkpoint::OnWait on_wait);
 
   // Loads the checkpoint into `state`. If it is damaged, takes the newest one before it that is
-  // not, with a note.
+  // not, with a note. Without a checkpoint the state begins anew.
   // Throws: CheckpointError when none is whole; as TrainingState::load()
   RunState load(TrainingState& state);
 

@@ -51,6 +51,15 @@ void require_finite(const at::Tensor& values, const std::string& name, const fs:
                                "use an earlier checkpoint"));
 }
 
+at::Tensor in_dtype(const at::Tensor& values, c10::ScalarType dtype, const std::string& name) {
+  if (values.scalar_type() == dtype) return values;
+  at::Tensor converted = values.to(dtype);
+  TRIREME_CHECK(!at::isinf(converted).any().item<bool>(), name, " has a value of ",
+                values.abs().max().item<double>(), ", which ", c10::toString(dtype),
+                " cannot hold: choose bf16 or fp32");
+  return converted;
+}
+
 SavedModel::SavedModel(const fs::path& path, Weights weights)
     : folder_(find_checkpoint(path)),
       weights_(weights),

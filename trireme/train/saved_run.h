@@ -38,6 +38,10 @@ void require_weights(Weights weights, const std::string& state,
 void require_finite(const at::Tensor& values, const std::string& name,
                     const std::filesystem::path& folder);
 
+// The values in another dtype. `name` is theirs, for messages.
+// Throws: ConfigError when the dtype cannot hold one of them, which would become infinite
+at::Tensor in_dtype(const at::Tensor& values, c10::ScalarType dtype, const std::string& name);
+
 // A checkpoint whose weights go into a whole model on one rank.
 class SavedModel {
  public:

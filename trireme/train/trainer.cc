@@ -242,6 +242,7 @@ RunSummary Trainer::Impl::summary() const {
           .num_samples = config_.task->training().size(),
           .microbatches_per_step = config_.microbatches_per_step(),
           .resumed_step = step_,
+          .initial_weights = state_.initial_weights().string(),
           .resume_notes = resume_notes_,
           .compression_restarted = state_.compression_restarted(),
           .tensor_crosses_hosts = tensor_crosses_hosts_,

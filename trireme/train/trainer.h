@@ -26,6 +26,7 @@ struct RunSummary {
   int64_t num_samples = 0;            // of the training data
   int64_t microbatches_per_step = 1;  // per rank
   int64_t resumed_step = 0;           // 0: a new run
+  std::string initial_weights{};      // of a new run, the checkpoint they come from; "": drawn
   // Notes for the user of a resumed run, one line each, such as what has changed.
   std::vector<std::string> resume_notes{};
   // Resumed with another layout or another train.compression: residuals start from zero.

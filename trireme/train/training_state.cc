@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/train/initial_weights.h"
 #include "trireme/train/parallel/gradient_compression.h"
 #include "trireme/train/resume.h"
 #include "trireme/train/run/out_of_memory.h"
@@ -108,6 +109,27 @@ RunState TrainingState::load(const fs::path& path) {
   bad_samples_.restore(state.bad_samples);
   callbacks_.restore(state.callbacks);
   return state;
+}
+
+RunState TrainingState::begin() {
+  if (config_.init.folder.empty()) return {};
+  initial_weights_ = checkpoint::from_root(
+      world_, [&](const checkpoint::Peers&) { return find_initial_weights(config_.init).string(); },
+      on_wait_);
+  InitialWeights wanted;
+  for (const parallel::Shard& shard : model_->shards()) {
+    wanted.weights.push_back({shard.name, shard.weights, shard.layout, shard.rank});
+  }
+  std::ranges::move(whole_entries(model_->buffers()), std::back_inserter(wanted.weights));
+  const std::string prefix = concat(kMasterState, ".");
+  for (checkpoint::Entry& entry : optimizer_->state()) {
+    if (!entry.name.starts_with(prefix)) continue;
+    entry.name.erase(0, prefix.size());
+    wanted.masters.push_back(std::move(entry));
+  }
+  load_initial_weights(initial_weights_, config_.init, std::move(wanted), world_, on_wait_);
+  model_->end_step();  // each rank has read its part of the weights
+  return {};
 }
 
 void TrainingState::fill_in(RunState& position) const {

@@ -42,6 +42,11 @@ class TrainingState {
   // Throws: CheckpointError
   RunState load(const std::filesystem::path& path);
 
+  // Begins a run. If config.init names a checkpoint, fills in the weights, and what the optimizer
+  // keeps of them, from there. The rest stays as it was built.
+  // Throws: as find_initial_weights() and load_initial_weights()
+  RunState begin();
+
   // Writes `root`/step-…. position: its fields for what this object holds are filled in.
   // Throws: as checkpoint::save()
   void save(const std::filesystem::path& root, RunState position);
@@ -61,6 +66,8 @@ class TrainingState {
   int64_t compression_bytes() const;  // of this rank's residuals
   // Whether load() found residuals that do not fit, so that they start from zero.
   bool compression_restarted() const { return compression_restarted_; }
+  // The checkpoint that begin() has read; empty: none.
+  const std::filesystem::path& initial_weights() const { return initial_weights_; }
 
  private:
   // Weights, optimizer states and the modules' buffers.
@@ -85,6 +92,7 @@ class TrainingState {
   GradientNoise noise_;
   BadSamples bad_samples_;
   bool compression_restarted_ = false;
+  std::filesystem::path initial_weights_;
 };
 
 }  // namespace trireme::train::inline internal

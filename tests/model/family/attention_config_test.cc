@@ -31,6 +31,21 @@ TEST(AttentionConfig, SaysWhichKeysDoNotGoTogether) {
               HasSubstr("model.qk_rope_width is 3"));
   EXPECT_THAT(refusal({.family = "gpt2", .attention = latent}), HasSubstr("plain attention"));
   EXPECT_THAT(refusal({.width = 12, .heads = 4}), HasSubstr("odd width 3"));
+  EXPECT_THAT(refusal({.attention = {.attention_bias = true, .kv_lora_rank = 8}}),
+              HasSubstr("model.attention_bias is 1"));
+  EXPECT_THAT(refusal({.attention = {.head_width = 8, .kv_lora_rank = 8}}),
+              HasSubstr("model.head_width 8"));
+  EXPECT_THAT(refusal({.family = "gpt2", .attention = {.head_width = 8}}),
+              HasSubstr("plain attention"));
+}
+
+TEST(AttentionConfig, HeadsOfAGivenWidthNeedNotDivideTheModels) {
+  const ModelConfig config{.width = 30, .heads = 4, .kv_heads = 2, .attention = {.head_width = 10}};
+  EXPECT_EQ(refusal(config), "");
+  EXPECT_EQ(config.head_width(), 10);
+  EXPECT_THAT(refusal({.attention = {.head_width = 9}}), HasSubstr("odd width 9"));
+  EXPECT_THAT(refusal({.heads = 1 << 16, .kv_heads = 1, .attention = {.head_width = 1 << 16}}),
+              HasSubstr("at most 1048576"));
 }
 
 TEST(AttentionConfig, TheCoreHasTheWidestWidth) {

@@ -24,16 +24,16 @@ HuggingFaceForm form_of(const ModelConfig& config) {
 
 TEST(LlamaForm, IsTheClassThatComputesTheSame) {
   const ExpertConfig sparse{.experts = 4};
-  EXPECT_EQ(form_of({}).architecture, "LlamaForCausalLM");
-  EXPECT_EQ(form_of({.attention = {.qk_norm = true}}).architecture, "Qwen3ForCausalLM");
-  EXPECT_EQ(form_of({.sparse = sparse}).architecture, "MixtralForCausalLM");
-  EXPECT_EQ(form_of({.attention = {.qk_norm = true}, .sparse = sparse}).architecture,
+  EXPECT_EQ(form_of({}).kind->architecture, "LlamaForCausalLM");
+  EXPECT_EQ(form_of({.attention = {.qk_norm = true}}).kind->architecture, "Qwen3ForCausalLM");
+  EXPECT_EQ(form_of({.sparse = sparse}).kind->architecture, "MixtralForCausalLM");
+  EXPECT_EQ(form_of({.attention = {.qk_norm = true}, .sparse = sparse}).kind->architecture,
             "Qwen3MoeForCausalLM");
   EXPECT_EQ(
       form_of(
           {.attention = {.kv_lora_rank = 8},
            .sparse = {.experts = 4, .shared_experts = 1, .router_score = RouterScore::kSigmoid}})
-          .architecture,
+          .kind->architecture,
       "DeepseekV3ForCausalLM");
 }
 

@@ -96,7 +96,9 @@ TEST(StageCosts, ActivationsAreWhatAForwardKeeps) {
   const std::vector<Override> grouped = {{"model.heads", "4"}, {"model.kv_heads", "2"}};
   const std::vector<Override> gpt2 = {{"model.family", "gpt2"}, {"model.kv_heads", "2"}};
   const std::vector<Override> norms = {{"model.heads", "4"}, {"model.qk_norm", "true"}};
-  for (const std::vector<Override>& model : {llama, grouped, gpt2, norms}) {
+  const std::vector<Override> wide = {
+      {"model.heads", "4"}, {"model.head_width", "6"}, {"model.qk_norm", "true"}};
+  for (const std::vector<Override>& model : {llama, grouped, gpt2, norms, wide}) {
     for (const std::string precision : {"fp32", "bf16"}) {
       for (const auto& [recompute, modules] :
            {std::pair<std::string, std::string>{"none", "attention_core"},

@@ -15,6 +15,11 @@ struct AttentionConfig {
   TRIREME_KEYS_BEGIN(AttentionConfig)
   TRIREME_KEY(bool, qk_norm, false, kMustStay,
               "norms the queries and keys of each head, as Qwen3 does")
+  TRIREME_KEY(bool, attention_bias, false, kMustStay,
+              "adds biases to queries, keys and values, as Qwen2 does")
+  TRIREME_KEY(int64_t, head_width, 0, kMustStay,
+              "H: width of a head's queries, keys and values; 0 = width / heads",
+              Range{0, kMaxWidth})
   TRIREME_KEY(int64_t, kv_lora_rank, 0, kMustStay,
               "width of the latent from which all heads make keys and values, as DeepSeek does; "
               "0 = they come from the residual stream",

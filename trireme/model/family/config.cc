@@ -49,7 +49,9 @@ void validate(const ModelConfig& config) {
                 "; expected a positive number such as 1e-5");
   TRIREME_CHECK(config.dropout >= 0 && config.dropout < 1, "model.dropout = ", config.dropout,
                 "; expected at least 0 (none) and below 1, such as 0.1");
-  check_divides("heads", config.heads, "width", config.width);
+  if (config.attention.head_width == 0) {
+    check_divides("heads", config.heads, "width", config.width);
+  }
   check_divides("kv_heads", config.kv_heads, "heads", config.heads);
   family.check(config);
 }
@@ -86,7 +88,7 @@ double flops_per_token(const ModelConfig& config) {
   const auto widths = static_cast<double>(
       config.attention.is_latent()
           ? config.heads * (config.attention.qk_width() + config.attention.v_head_width)
-          : 2 * config.width);
+          : 2 * config.heads * config.head_width());
   const double scores = 6 * layers * static_cast<double>(config.sequence_length) * widths;
   return 6 * matmul_parameters + scores;
 }

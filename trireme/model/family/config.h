@@ -23,8 +23,8 @@ struct ModelConfig {
   TRIREME_KEY(int64_t, layers, 6, kMustStay, "L: transformer blocks", Range{1, kMaxLayers})
   TRIREME_KEY(int64_t, width, 256, kMustStay, "D: width of the residual stream",
               Range{1, kMaxWidth})
-  TRIREME_KEY(int64_t, heads, 4, kMustStay, "N: attention heads; must divide the width",
-              Range{1, kMaxWidth})
+  TRIREME_KEY(int64_t, heads, 4, kMustStay,
+              "N: attention heads; must divide the width, without head_width", Range{1, kMaxWidth})
   TRIREME_KEY(int64_t, kv_heads, 4, kMustStay, "K: key and value heads; must divide the heads",
               Range{1, kMaxWidth})
   TRIREME_KEY(int64_t, ffn_width, 704, kMustStay, "F: width of the feed-forward",
@@ -48,7 +48,9 @@ struct ModelConfig {
   AttentionConfig attention{};
   ExpertConfig sparse{};
 
-  int64_t head_width() const { return width / heads; }  // H
+  int64_t head_width() const {  // H
+    return attention.head_width > 0 ? attention.head_width : width / heads;
+  }
   // The width in which a head's queries meet its keys.
   int64_t core_width() const {
     return attention.is_latent() ? attention.core_width() : head_width();

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
+#include <vector>
 
 #include <c10/core/ScalarType.h>
 
@@ -59,6 +61,9 @@ class Family {
   // The activations that a block keeps when it computes in `dtype`.
   virtual KeptByBlock kept_by_block(at::ScalarType dtype) const = 0;
 
+  // The classes of transformers whose config.json is read as a model of this family.
+  virtual std::span<const HuggingFaceKind* const> hugging_face_kinds() const = 0;
+
   // The model that `plan` describes, in the form that Hugging Face's transformers loads.
   virtual HuggingFaceForm hugging_face_form(const ModelPlan& plan) const = 0;
 };
@@ -66,5 +71,8 @@ class Family {
 // The family that `config` names.
 // Throws: ConfigError when no family has that name
 const Family& family_of(const ModelConfig& config);
+
+// Those of all families.
+std::vector<const HuggingFaceKind*> hugging_face_kinds();
 
 }  // namespace trireme::model

@@ -2,8 +2,10 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/model/family/hugging_face_mapping.h"
 #include "trireme/model/gpt2/gpt2.h"
 
 namespace trireme::model::inline internal {
@@ -36,6 +38,57 @@ std::optional<HuggingFaceTensor> hugging_face_tensor(const ParameterPlan& parame
   return tensor;
 }
 
+// Every head has its own keys and values.
+HuggingFaceKey heads_key() {
+  HuggingFaceKey key = mapped("n_head", &ModelConfig::heads);
+  key.take = [](const JsonView& found, HuggingFaceModel& model) {
+    model.config.heads = model.config.kv_heads = read_as(found, &ModelConfig::heads);
+  };
+  return key;
+}
+
+// transformers drops after the embedding and in the residual stream at rates of their own.
+HuggingFaceKey embedding_dropout_key() {
+  HuggingFaceKey key = mapped("embd_pdrop", &ModelConfig::dropout);
+  key.take = nullptr;
+  key.is_compared = false;
+  return key;
+}
+
+std::vector<HuggingFaceKey> gpt2_keys() {
+  std::vector<HuggingFaceKey> keys = {
+      mapped("vocab_size", &ModelConfig::vocab_size),
+      mapped("n_embd", &ModelConfig::width),
+      mapped("n_inner", &ModelConfig::ffn_width,
+             [](const ModelConfig& config) -> HuggingFaceValue { return 4 * config.width; }),
+      mapped("n_layer", &ModelConfig::layers),
+      heads_key(),
+      mapped("n_positions", &ModelConfig::sequence_length),
+      fixed("activation_function", std::string("gelu_new")),
+      mapped("layer_norm_epsilon", &ModelConfig::norm_epsilon, always(1e-5)),
+      embedding_dropout_key(),
+      mapped("resid_pdrop", &ModelConfig::dropout, always(0.1)),
+      written("attn_pdrop", 0.0),  // see docs/models.md, dropout
+      fixed("scale_attn_weights", true),
+      fixed("tie_word_embeddings", true),
+      expected("scale_attn_by_inverse_layer_idx", false),
+      expected("add_cross_attention", false)};
+  // A second name of n_positions, the order of roundings, and the heads of other tasks.
+  for (const char* name :
+       {"n_ctx", "reorder_and_upcast_attn", "summary_activation", "summary_first_dropout",
+        "summary_proj_to_labels", "summary_type", "summary_use_proj"}) {
+    keys.push_back(ignored(name));
+  }
+  return keys;
+}
+
+const HuggingFaceKind kGpt2Kind{.name = "GPT-2",
+                                .type = "gpt2",
+                                .architecture = "GPT2LMHeadModel",
+                                .keys = gpt2_keys,
+                                .begin = [](ModelConfig& config) { config.family = "gpt2"; },
+                                .base_prefix = "transformer."};
+
 class Gpt2Family : public Family {
  public:
   void check(const ModelConfig& config) const override {
@@ -43,11 +96,15 @@ class Gpt2Family : public Family {
         config.kv_heads == config.heads, "model.kv_heads = ", config.kv_heads,
         "; expected model.heads = ", config.heads,
         " (gpt2 has no grouped queries): set them equal, or choose a family that has them");
-    TRIREME_CHECK(!config.attention.qk_norm && !config.attention.is_latent(), "model.qk_norm is ",
-                  config.attention.qk_norm, " and model.kv_lora_rank ",
-                  config.attention.kv_lora_rank,
-                  "; expected false and 0 (gpt2 has plain attention): set them so, or "
-                  "model.family to \"llama\"");
+    const AttentionConfig& attention = config.attention;
+    TRIREME_CHECK(
+        !attention.qk_norm && !attention.is_latent() && !attention.attention_bias &&
+            attention.head_width == 0,
+        "model.qk_norm is ", attention.qk_norm, ", model.kv_lora_rank ", attention.kv_lora_rank,
+        ", model.attention_bias ", attention.attention_bias, " and model.head_width ",
+        attention.head_width,
+        "; expected false, 0, false and 0 (gpt2 has plain attention, with biases): set them "
+        "so, or model.family to \"llama\"");
     TRIREME_CHECK(config.sparse.experts == 0, "model.experts = ", config.sparse.experts,
                   "; expected 0 (gpt2 has no sparse blocks): set it to 0, or model.family to "
                   "\"mixtral\"");
@@ -101,23 +158,13 @@ class Gpt2Family : public Family {
   // A block keeps the feed-forward's tensors before and after the activation.
   KeptByBlock kept_by_block(at::ScalarType /*dtype*/) const override { return {.feed_forward = 2}; }
 
+  std::span<const HuggingFaceKind* const> hugging_face_kinds() const override {
+    static constexpr const HuggingFaceKind* kKinds[] = {&kGpt2Kind};
+    return kKinds;
+  }
+
   HuggingFaceForm hugging_face_form(const ModelPlan& plan) const override {
-    const ModelConfig& config = plan.config();
-    HuggingFaceForm form{.architecture = "GPT2LMHeadModel",
-                         .config = {{"model_type", "gpt2"},
-                                    {"vocab_size", config.vocab_size},
-                                    {"n_embd", config.width},
-                                    {"n_inner", config.ffn_width},
-                                    {"n_layer", config.layers},
-                                    {"n_head", config.heads},
-                                    {"n_positions", config.sequence_length},
-                                    {"activation_function", "gelu_new"},
-                                    {"layer_norm_epsilon", config.norm_epsilon},
-                                    {"embd_pdrop", config.dropout},
-                                    {"resid_pdrop", config.dropout},
-                                    {"attn_pdrop", 0.0},  // see docs/models.md, dropout
-                                    {"scale_attn_weights", true}},
-                         .tensors = {}};
+    HuggingFaceForm form{.kind = &kGpt2Kind};
     for (const ParameterPlan& parameter : plan.parameters()) {
       if (auto tensor = hugging_face_tensor(parameter)) form.tensors.push_back(std::move(*tensor));
     }

@@ -54,13 +54,14 @@ Attention::Attention(const ModelConfig& config, const ModelAxes& axes, at::Scala
   }
   const int64_t D = config.width;
   const int64_t kv_width = (shares_kv_heads_ ? config.kv_heads : kv.size) * head_width_;
-  const auto linear = [&](const char* path, int64_t in, int64_t out) {
-    return register_at(*this, path, std::make_shared<Linear>(in, out, options.bias, dtype));
+  const bool qkv_bias = options.bias || config.attention.attention_bias;
+  const auto linear = [&](const char* path, int64_t in, int64_t out, bool bias) {
+    return register_at(*this, path, std::make_shared<Linear>(in, out, bias, dtype));
   };
-  q_proj = linear(options.query, D, heads_ * head_width_);
-  k_proj = linear(options.key, D, kv_width);
-  v_proj = linear(options.value, D, kv_width);
-  o_proj = linear(options.output, heads_ * head_width_, D);
+  q_proj = linear(options.query, D, heads_ * head_width_, qkv_bias);
+  k_proj = linear(options.key, D, kv_width, qkv_bias);
+  v_proj = linear(options.value, D, kv_width, qkv_bias);
+  o_proj = linear(options.output, heads_ * head_width_, D, options.bias);
   if (!config.attention.qk_norm) return;
   const auto norm = [&](const char* name) {
     return register_module(

@@ -23,7 +23,7 @@ at::Tensor attention_core(const at::Tensor& q_BTD, const at::Tensor& k_BTG, cons
                           const parallel::AttentionReach& reach = {});
 
 struct AttentionOptions {
-  bool bias = false;  // for all four projections
+  bool bias = false;  // for all four projections, whatever model.attention_bias is
   // Names of the projections. A name with dots names modules within modules.
   const char* query = "q_proj";
   const char* key = "k_proj";

@@ -1,3 +1,4 @@
+#include <span>
 #include <string>
 
 #include <c10/core/ScalarType.h>
@@ -5,6 +6,7 @@
 #include "trireme/base/error.h"
 #include "trireme/model/llama/llama.h"
 #include "trireme/model/llama/llama_form.h"
+#include "trireme/model/llama/llama_kinds.h"
 
 namespace trireme::model::inline internal {
 namespace {
@@ -21,11 +23,17 @@ void add_swiglu(ModelPlan& plan, const std::string& mlp, int64_t F,
 void add_attention(ModelPlan& plan, const std::string& attention) {
   const ModelConfig& config = plan.config();
   const TensorCuts& cuts = plan.cuts();
-  const int64_t D = config.width, H = config.head_width(), G = config.kv_heads * H;
-  plan.add_split(attention + "q_proj.weight", {D, D}, 0, cuts.heads, H);
-  plan.add_split(attention + "k_proj.weight", {G, D}, 0, cuts.kv_heads, H);
-  plan.add_split(attention + "v_proj.weight", {G, D}, 0, cuts.kv_heads, H);
-  plan.add_split(attention + "o_proj.weight", {D, D}, 1, cuts.heads, H);
+  const int64_t D = config.width, H = config.head_width();
+  const int64_t Q = config.heads * H, G = config.kv_heads * H;
+  const auto add = [&](const std::string& name, int64_t rows, std::span<const int64_t> heads) {
+    plan.add_split(attention + name + ".weight", {rows, D}, 0, heads, H);
+    if (config.attention.attention_bias)
+      plan.add_split(attention + name + ".bias", {rows}, 0, heads, H);
+  };
+  add("q_proj", Q, cuts.heads);
+  add("k_proj", G, cuts.kv_heads);
+  add("v_proj", G, cuts.kv_heads);
+  plan.add_split(attention + "o_proj.weight", {D, Q}, 1, cuts.heads, H);
   if (!config.attention.qk_norm) return;
   plan.add_whole(attention + "q_norm.weight", {H});
   plan.add_whole(attention + "k_norm.weight", {H});
@@ -56,7 +64,9 @@ double attention_parameters(const ModelConfig& config) {
   const auto number = [](int64_t n) { return static_cast<double>(n); };
   const double D = number(config.width);
   const AttentionConfig& latent = config.attention;
-  if (!latent.is_latent()) return 2 * D * (D + number(config.kv_heads * config.head_width()));
+  if (!latent.is_latent()) {
+    return 2 * D * number((config.heads + config.kv_heads) * config.head_width());
+  }
   const double N = number(config.heads), q_rank = number(latent.q_lora_rank),
                kv_rank = number(latent.kv_lora_rank), Q = N * number(latent.qk_width()),
                V = N * number(latent.v_head_width);
@@ -134,6 +144,10 @@ class LlamaFamily : public Family {
     return {.composes_norms = composed, .feed_forward = composed ? 4 : 3};
   }
 
+  std::span<const HuggingFaceKind* const> hugging_face_kinds() const override {
+    return llama_kinds();
+  }
+
   HuggingFaceForm hugging_face_form(const ModelPlan& plan) const override {
     return llama_form(plan);
   }
@@ -147,6 +161,10 @@ class MixtralFamily : public LlamaFamily {
         "model.family is \"mixtral\" and model.experts 0; expected at least 1, such as 8: "
         "set it, or model.family to \"llama\"");
     LlamaFamily::check(config);
+  }
+
+  std::span<const HuggingFaceKind* const> hugging_face_kinds() const override {
+    return mixtral_kinds();
   }
 };
 

@@ -6,8 +6,8 @@
 
 namespace trireme::model::inline internal {
 
-// The class of transformers that computes the same: Llama, with qk_norm Qwen3; with experts
-// Mixtral, with qk_norm Qwen3-MoE, with latent attention DeepSeek-V3.
+// The class of transformers that computes the same: Llama, with attention_bias Qwen2, with qk_norm
+// Qwen3; with experts Mixtral, with qk_norm Qwen3-MoE, with latent attention DeepSeek-V3.
 // Throws: ConfigError when there is none, with the key in its way
 HuggingFaceForm llama_form(const ModelPlan& plan);
 

@@ -90,11 +90,11 @@ AttentionKept attention_kept(const train::RunConfig& config, const LanguageConfi
     return {static_cast<double>(model.heads * (4 * latent.core_width() + latent.v_head_width)),
             (1 + norm_input) * static_cast<double>(latent.q_lora_rank + latent.kv_lora_rank)};
   }
-  const auto D = static_cast<double>(model.width);
+  const auto queries = static_cast<double>(model.heads * model.head_width());
   const auto all_keys = static_cast<double>(model.kv_heads * model.head_width());
-  const double G = copies_keys(config, own, again) ? D : all_keys;
+  const double G = copies_keys(config, own, again) ? queries : all_keys;
   // q, its output, k and v; the norms' q and k.
-  return {2 * D + 2 * G + (latent.qk_norm ? norm_input * (D + all_keys) : 0), 0};
+  return {2 * queries + 2 * G + (latent.qk_norm ? norm_input * (queries + all_keys) : 0), 0};
 }
 
 Kept count_kept(const train::RunConfig& config, const LanguageConfig& own) {

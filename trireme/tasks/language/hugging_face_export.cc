@@ -63,14 +63,9 @@ class Source {
   at::Tensor read_part(const std::string& name) const {
     const std::string stored =
         has_better_master(name) ? master_of(name) : train::tensor_of(name, weights_);
-    at::Tensor values = checkpoint::read_tensor(folder_, manifest_, stored);
+    const at::Tensor values = checkpoint::read_tensor(folder_, manifest_, stored);
     train::require_finite(values, stored, folder_);
-    if (values.scalar_type() == dtype_) return values;
-    at::Tensor converted = values.to(dtype_);
-    TRIREME_CHECK(!at::isinf(converted).any().item<bool>(), stored, " has a value of ",
-                  values.abs().max().item<double>(), ", which ", c10::toString(dtype_),
-                  " cannot hold: export it as bf16 or fp32");
-    return converted;
+    return train::in_dtype(values, dtype_, stored);
   }
 
   fs::path folder_;

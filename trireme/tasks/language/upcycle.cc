@@ -1,5 +1,7 @@
 #include "trireme/tasks/language/upcycle.h"
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
@@ -16,6 +18,7 @@
 #include "trireme/comm/shared/thread_group.h"
 #include "trireme/model/family/init.h"
 #include "trireme/model/model.h"
+#include "trireme/tasks/language/expert_buffers.h"
 #include "trireme/tasks/language/language.h"
 #include "trireme/tasks/language/trained_model.h"
 #include "trireme/train/derived_run.h"
@@ -210,23 +213,6 @@ class Copies {
   std::vector<checkpoint::Entry> entries_;
 };
 
-// Zeros for what routers have learnt of steps before.
-void add_buffers(const ModelConfig& config, std::vector<checkpoint::Entry>& entries) {
-  const model::ExpertConfig& sparse = config.sparse;
-  const auto add = [&](const std::string& name, c10::ScalarType dtype) {
-    entries.push_back({name, at::zeros({sparse.experts}, dtype),
-                       mesh::Layout({sparse.experts}, {{"tensor", 1}}), 0});
-  };
-  for (int64_t layer = 0; layer < config.layers; ++layer) {
-    if (!sparse.is_sparse(layer)) continue;
-    const std::string gate = concat("model.layers.", layer, ".mlp.gate.");
-    if (sparse.router_bias_rate > 0) add(gate + "e_score_correction_bias", at::kFloat);
-    const bool balances_batch =
-        sparse.balance_loss > 0 && sparse.balance_over == model::BalanceOver::kBatch;
-    if (balances_batch) add(gate + "assignments", at::kLong);
-  }
-}
-
 }  // namespace
 
 Upcycled upcycle(const fs::path& path, const fs::path& output, const UpcycleOptions& options) {
@@ -240,7 +226,8 @@ Upcycled upcycle(const fs::path& path, const fs::path& output, const UpcycleOpti
   dense.sparse = {};
 
   std::vector<checkpoint::Entry> entries = Copies(folder, manifest, config, options.noise).make();
-  add_buffers(sparse, entries);
+  // Of steps before, routers have learnt nothing.
+  std::ranges::move(expert_buffers(sparse), std::back_inserter(entries));
   state.config = train::to_toml(config);
   train::DerivedRun run(folder, output);
   const auto world = comm::make_thread_group(1);

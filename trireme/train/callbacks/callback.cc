@@ -39,7 +39,7 @@ CallbackTable built_in_callbacks() {
 }
 
 std::string callback_tensor(std::string_view callback, std::string_view tensor) {
-  return concat("callback.", callback, ".", tensor);
+  return concat(kCallbackPrefix, callback, ".", tensor);
 }
 
 std::optional<double> find_metric(const StepMetrics& metrics, std::string_view name) {

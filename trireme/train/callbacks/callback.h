@@ -76,6 +76,9 @@ class Callback {
   virtual void restore(const std::string& /*state*/) {}
 };
 
+// Prefix of the callbacks' tensors in a checkpoint.
+inline constexpr std::string_view kCallbackPrefix = "callback.";
+
 // The name in a checkpoint of a callback's tensor: "callback.average.lm_head.weight".
 std::string callback_tensor(std::string_view callback, std::string_view tensor);
 

@@ -56,6 +56,7 @@ std::vector<Field> fields_of(RunConfig& config) {
   keys.add("optimizer", config.optimizer);
   keys.add("parallel", config.parallel);
   keys.add("offload", config.offload);
+  keys.add("init", config.init);
   keys.add("checkpoint", config.checkpoint);
   keys.add("output", config.output);
   keys.add("resume", config.resume);

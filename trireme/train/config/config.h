@@ -58,6 +58,18 @@ struct DataConfig {
   TRIREME_KEYS_END()
 };
 
+// Where a new run takes its first weights from. A resumed run has its own.
+struct InitConfig {
+  TRIREME_KEYS_BEGIN(InitConfig)
+  TRIREME_KEY(std::string, folder, "", kMustStay,
+              "run or checkpoint whose weights a new run begins with; none = drawn from train.seed")
+  TRIREME_KEY(std::string, names, "*", kMustStay,
+              "its tensors that are taken, as patterns such as model.layers.*,model.norm.*")
+  TRIREME_KEY(std::string, missing, "", kMustStay,
+              "parameters that are not taken from it but drawn, as patterns such as lm_head.*")
+  TRIREME_KEYS_END()
+};
+
 // Whether training waits until a checkpoint is on the disk.
 enum class CheckpointMode { kAsync, kSync };
 inline constexpr Choice<CheckpointMode> kCheckpointModes[] = {{"async", CheckpointMode::kAsync},
@@ -129,6 +141,7 @@ struct RunConfig {
   OptimizerConfig optimizer;
   ParallelConfig parallel;
   OffloadConfig offload;
+  InitConfig init;
   CheckpointConfig checkpoint;
   OutputConfig output;
   ResumeConfig resume;

@@ -2,6 +2,7 @@
 #include <bit>
 
 #include "trireme/base/error.h"
+#include "trireme/base/shown.h"
 #include "trireme/model/layers/recompute.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/optimizer/parameter_groups.h"
@@ -127,12 +128,21 @@ std::vector<std::string> evaluated_metrics(const RunConfig& config) {
   return names;
 }
 
+void check_init(const InitConfig& init) {
+  const InitConfig none;
+  TRIREME_CHECK(!init.folder.empty() || (init.names == none.names && init.missing == none.missing),
+                "init.names is \"", shown(init.names), "\" and init.missing \"",
+                shown(init.missing),
+                "\" without init.folder, from which they take weights; set it, or leave them out");
+}
+
 }  // namespace
 
 void resolve(RunConfig& config, int num_ranks) {
   resolve_ranks(config.parallel, num_ranks);
   check_train(config);
   parse_parameter_groups(config.optimizer.groups);
+  check_init(config.init);
   if (config.task) config.task->check(config);
 }
 

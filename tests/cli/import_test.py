@@ -1,0 +1,329 @@
+"""Models that Hugging Face's transformers wrote, imported: their bits, their loss, and training from them."""
+import json
+import os
+import unittest
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before the import
+
+import numpy
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from program import ProgramTest
+
+transformers.utils.logging.disable_progress_bar()
+transformers.utils.logging.set_verbosity_error()
+LENGTH = 32
+SEQUENCES = 8  # of an evaluation
+# As in export_test.py: 14 products one behind the other, each of sums of up to 80 terms.
+TOLERANCE = 125 * 2 ** -24
+# Nothing is a default of transformers: a key that is overlooked would show.
+SIZES = {"vocab_size": 257, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": LENGTH,
+         "rms_norm_eps": 1e-4, "rope_parameters": {"rope_theta": 500.0, "rope_type": "default"}}
+EXPERTS = {"num_experts_per_tok": 3, "moe_intermediate_size": 24}
+FAMILIES = {
+    "llama": ("Llama", {}),
+    "tied llama": ("Llama", {"tie_word_embeddings": True}),
+    "wide heads": ("Llama", {"head_dim": 12}),
+    "mistral": ("Mistral", {"sliding_window": LENGTH}),
+    "qwen2": ("Qwen2", {}),
+    "qwen3": ("Qwen3", {"head_dim": 12}),
+    "mixtral": ("Mixtral", {"num_local_experts": 5, "num_experts_per_tok": 3}),
+    "qwen3 moe": ("Qwen3Moe", {**EXPERTS, "num_experts": 5, "norm_topk_prob": True, "num_hidden_layers": 3,
+                               "mlp_only_layers": [0]}),
+    "deepseek": ("DeepseekV3", {**EXPERTS, "num_key_value_heads": 4, "n_routed_experts": 8, "n_shared_experts": 2,
+                                "first_k_dense_replace": 1, "n_group": 4, "topk_group": 2, "kv_lora_rank": 12,
+                                "q_lora_rank": 20, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 10,
+                                "routed_scaling_factor": 1.5, "rope_interleave": False}),
+    "gpt2": ("GPT2", {}),
+}
+FAMILIES["deepseek pairs"] = ("DeepseekV3", {**FAMILIES["deepseek"][1], "rope_interleave": True, "q_lora_rank": None})
+REORDERED = ("deepseek pairs",)  # they are exported with rows in another order
+# What a step would change besides the weights.
+STILL = dict.fromkeys(("deepseek", "deepseek pairs"), ["--model.router_bias_rate=1e-30"])
+GPT2 = {"vocab_size": 257, "n_embd": 32, "n_inner": 80, "n_layer": 2, "n_head": 4, "n_positions": LENGTH,
+        "layer_norm_epsilon": 1e-4, "bos_token_id": None, "eos_token_id": None}
+LAYOUTS = {
+    "one": (1, []),
+    "tensor": (2, ["--parallel.tensor=2", "--parallel.sequence_parallel=true"]),
+    "pipeline": (2, ["--parallel.pipeline=2"]),
+    "zero 3": (2, ["--parallel.zero=3"]),
+}
+
+
+def make_model(name, options):
+    """A random model whose every weight matters."""
+    config = getattr(transformers, name + "Config")(**(GPT2 if name == "GPT2" else {**SIZES, **options}))
+    head = "LMHeadModel" if name == "GPT2" else "ForCausalLM"
+    torch.manual_seed(1)
+    model = getattr(transformers, name + head)._from_config(config, attn_implementation="eager").eval()
+    with torch.no_grad():
+        for key, tensor in [*model.named_parameters(), *model.named_buffers()]:
+            if "norm" in key or ".ln_" in key:
+                tensor.add_(0.1 * torch.randn_like(tensor))
+            elif "inv_freq" not in key:
+                tensor.copy_(0.15 * torch.randn_like(tensor))
+    return model
+
+
+def mean_loss(model, sequences):
+    with torch.no_grad():
+        logits = model(sequences[:, :-1]).logits
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1).double(), sequences[:, 1:].flatten()).item()
+
+
+class ImportTest(ProgramTest):
+    def save(self, family, folder="hf", **options):
+        name, own = FAMILIES[family]
+        model = make_model(name, own)
+        model.save_pretrained(self.folder / folder, **options)
+        return model
+
+    def do_import(self, source="hf", output="imported", *options):
+        return self.succeed("checkpoint", "import", source, "--output", output, *options)
+
+    def tensors(self, folder):
+        return {name: tensor for file in sorted((self.folder / folder).glob("*.safetensors"))
+                for name, tensor in load_file(file).items()}
+
+    def assert_same(self, actual, expected):
+        self.assertEqual(set(actual), set(expected))
+        for name, tensor in expected.items():
+            self.assertEqual(actual[name].dtype, tensor.dtype, name)
+            self.assertTrue(torch.equal(actual[name], tensor), name)
+
+    def assert_exports_as(self, expected, run="imported"):
+        output = f"{run}-exported"
+        self.succeed("checkpoint", "export", run, "--output", output)
+        self.assert_same(self.tensors(output), expected)
+
+    def tune(self, run, ranks, *options, init="imported"):
+        """Trains a step that changes nothing."""
+        return self.succeed("train", f"{init}/config.toml", "--ranks", ranks, "--init", init,
+                            f"--output.folder={run}", "--data.path=data/tiny", "--train.steps=1",
+                            "--train.global_batch=8", "--train.micro_batch=2", "--train.evaluate_interval=1",
+                            f"--train.evaluate_sequences={SEQUENCES}", "--optimizer.learning_rate=1e-30", *options)
+
+    def validation_loss(self, run):
+        return self.metrics(run)[-1]["validation_loss"]
+
+    def sequences(self):
+        tokens = numpy.fromfile(self.folder / "data" / "tiny.validation.bin", dtype=numpy.uint16)
+        return torch.stack([torch.tensor(tokens[i * LENGTH:(i + 1) * LENGTH + 1].astype(numpy.int64))
+                            for i in range(SEQUENCES)])
+
+
+class Imports(ImportTest):
+    def test_every_family_keeps_its_bits_and_its_loss_at_every_layout(self):
+        for family in FAMILIES:
+            folder, run = f"{family} hf", f"{family} run"
+            model = self.save(family, folder)
+            report = json.loads(self.do_import(folder, run, "--json"))
+            with self.subTest(family=family):
+                self.assertEqual(report["dtype"], "fp32")
+                self.assertEqual(report["source"][:2], "a ")
+                self.assertEqual(report["parameters"], model.num_parameters())
+                if family not in REORDERED:
+                    self.assert_exports_as(self.tensors(folder), run)
+                self.succeed("checkpoint", "verify", run)
+            expected = mean_loss(model, self.sequences())
+            # Random weights are worse than uniform ones, so the loss depends on all of them.
+            self.assertGreater(expected, numpy.log(257) + 0.05)
+            for layout, (ranks, options) in LAYOUTS.items():
+                with self.subTest(family=family, layout=layout):
+                    tuned = f"{family} {layout}"
+                    self.tune(tuned, ranks, *options, *STILL.get(family, []), init=run)
+                    self.assertLess(abs(self.validation_loss(tuned) - expected) / expected, TOLERANCE)
+
+    def test_the_loss_would_show_a_wrong_key(self):
+        for family, key, value in (("llama", "rms_norm_eps", 1e-2), ("qwen3", "rope_theta", 1000),
+                                   ("deepseek", "routed_scaling_factor", 1.6), ("mixtral", "num_experts_per_tok", 2)):
+            with self.subTest(family=family, key=key):
+                expected = mean_loss(self.save(family, f"{family} hf"), self.sequences())
+                self.change_config(f"{family} hf", **{key: value})
+                self.do_import(f"{family} hf", f"{family} run")
+                self.tune(f"{family} tuned", 1, *STILL.get(family, []), init=f"{family} run")
+                difference = abs(self.validation_loss(f"{family} tuned") - expected) / expected
+                self.assertGreater(difference, 4 * TOLERANCE)
+
+    def change_config(self, folder, **changes):
+        path = self.folder / folder / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+    def test_files_in_parts_and_half_precision_are_kept(self):
+        model = make_model(*FAMILIES["llama"]).to(torch.bfloat16)
+        model.save_pretrained(self.folder / "hf", max_shard_size="20kB")
+        self.assertGreater(len(list((self.folder / "hf").glob("*.safetensors"))), 1)
+        self.assertIn("bf16", self.do_import())
+        self.assert_exports_as(self.tensors("hf"))
+        self.do_import("hf", "wide", "--dtype", "fp32")
+        self.assert_exports_as({name: tensor.float() for name, tensor in self.tensors("hf").items()}, "wide")
+
+    def test_masters_begin_with_what_the_source_has(self):
+        model = self.save("llama")
+        self.do_import()
+        # The wide weights, not the rounded ones.
+        self.tune("half", 1, "--train.precision=bf16")
+        self.succeed("checkpoint", "export", "half", "--output", "half-exported", "--dtype", "fp32")
+        self.assert_same(self.tensors("half-exported"), self.tensors("hf"))
+        loss = self.validation_loss("half")
+        self.assertLess(abs(loss - mean_loss(model, self.sequences())), 0.05)
+        # And back: masters are nearer to fp32 than a bf16 run's weights.
+        self.tune("wide", 2, "--parallel.tensor=2", "--train.precision=fp32", init="half")
+        self.assert_exports_as(self.tensors("hf"), "wide")
+
+    def test_older_files_of_gpt2_have_shorter_names_masks_and_the_tied_head(self):
+        model = self.save("gpt2")
+        plain = self.tensors("hf")
+        older = {name.removeprefix("transformer."): tensor.contiguous() for name, tensor in plain.items()}
+        for layer in range(2):
+            older[f"h.{layer}.attn.bias"] = torch.ones(1, 1, LENGTH, LENGTH)
+        older["lm_head.weight"] = model.lm_head.weight.detach().clone()
+        save_file(older, self.folder / "hf" / "model.safetensors", metadata={"format": "pt"})
+        self.do_import()
+        self.assert_exports_as(plain)
+
+    def test_tensors_with_our_names_need_the_keys_of_the_model_or_a_config(self):
+        self.succeed("train", "tiny.toml", "--train.steps=1", "--model.family=gpt2", "--model.kv_heads=4")
+        self.succeed("checkpoint", "export", "run", "--output", "exported")
+        file = next((self.folder / "run" / "checkpoints" / "step-000001").glob("*.safetensors"))
+        own = {name: tensor for name, tensor in load_file(file).items() if not name.startswith("optimizer.")}
+        self.assertIn("transformer.h.0.attn.q_proj.weight", own)
+        save_file(own, self.folder / "own.safetensors")
+        self.do_import("own.safetensors", "by config", "--config", "exported/config.json")
+        self.do_import("own.safetensors", "by keys", "--model.family=gpt2", "--model.layers=2", "--model.width=32",
+                       "--model.heads=4", "--model.ffn_width=64", "--model.sequence_length=32",
+                       "--model.vocab_size=257")
+        for run in ("by config", "by keys"):
+            self.assert_exports_as(self.tensors("exported"), run)
+        self.fail_with(2, ["vocab_size is 0", "--config"], "checkpoint", "import", "own.safetensors", "--output", "x")
+
+    def test_a_bpe_tokenizer_goes_into_the_run(self):
+        self.succeed("data", "prepare", "--input", "text", "--tokenizer", "bpe", "--vocab-size", 300,
+                     "--validation-fraction", 0, "--output", "data/bpe")
+        self.succeed("train", "tiny.toml", "--data.path=data/bpe", "--train.steps=1")
+        self.succeed("checkpoint", "export", "run", "--output", "hf")
+        self.assertEqual(json.loads(self.do_import("hf", "imported", "--json"))["tokenizer"], "bpe")
+        texts = [self.succeed("generate", "--checkpoint", run, "--prompt", "def ", "--tokens", 8, "--temperature", 0)
+                 for run in ("run", "imported")]
+        self.assertEqual(texts[0], texts[1])
+        (self.folder / "hf" / "tokenizer.model").write_bytes(b"no tokenizer")
+        self.assertIn("tokenizer  none: hf/tokenizer.model", self.do_import("hf", "without"))
+
+
+class Tunes(ImportTest):
+    def test_a_resumed_run_has_its_own_weights_and_the_source_stays(self):
+        self.save("llama")
+        self.do_import()
+        before = (self.folder / "imported" / "checkpoints" / "step-000000" / "manifest.json").read_bytes()
+        self.assertIn("init    imported/checkpoints/step-000000", self.tune("run", 1))
+        more = self.tune("run", 2, "--train.steps=2")
+        self.assertIn("init.folder imported is left out", more)
+        self.assertEqual([line["step"] for line in self.metrics("run")], [1, 2])
+        self.fail_with(2, ["init.folder", "resume.allow"], "train", "imported/config.toml", "--output.folder=run",
+                       "--data.path=data/tiny", "--train.steps=3", "--train.global_batch=8")
+        self.fail_with(2, ["weights only", "--init=imported"], "train", "imported/config.toml",
+                       "--data.path=data/tiny", "--train.global_batch=8", "--train.micro_batch=2")
+        manifest = self.folder / "imported" / "checkpoints" / "step-000000" / "manifest.json"
+        self.assertEqual(manifest.read_bytes(), before)
+
+    def test_a_trained_run_begins_another_one_at_its_loss(self):
+        self.succeed("train", "tiny.toml", "--ranks", 2, "--parallel.zero=2", "--average.decay=0.9",
+                     "--train.evaluate_interval=20", f"--train.evaluate_sequences={SEQUENCES}")
+        loss = self.validation_loss("run")
+        for layout, (ranks, options) in LAYOUTS.items():
+            with self.subTest(layout=layout):
+                self.tune(layout, ranks, *options, "--optimizer.name=lion", init="run")
+                self.assertLess(abs(self.validation_loss(layout) - loss) / loss, TOLERANCE)
+                self.assertEqual(self.metrics(layout)[0]["step"], 1)
+
+    def test_patterns_say_what_is_taken_and_what_may_be_missing(self):
+        self.save("llama")
+        self.do_import()
+        self.fail_with(4, ["1 missing: lm_head.weight", "init.missing"],
+                       *self.attempt("--init.names=model.*"))
+        self.tune("new head", 2, "--parallel.tensor=2", "--init.names=model.*", "--init.missing=lm_head.*")
+        self.succeed("checkpoint", "export", "new head", "--output", "new-head-hf")
+        new, old = self.tensors("new-head-hf"), self.tensors("hf")
+        self.assertFalse(torch.equal(new.pop("lm_head.weight"), old.pop("lm_head.weight")))
+        self.assert_same(new, old)
+        # A deeper model: its last layer is drawn.
+        self.tune("deeper", 1, "--model.layers=3", "--init.missing=model.layers.2.*")
+        self.fail_with(4, ["9 missing: model.layers.2."], *self.attempt("--model.layers=3"))
+        self.fail_with(4, ["9 unexpected: model.layers.1.", "init.names"], *self.attempt("--model.layers=1"))
+        self.fail_with(4, ["of another dtype or shape", "lm_head.weight"], *self.attempt("--model.vocab_size=300"))
+        self.fail_with(2, ["init.names", "without init.folder"], "train", "tiny.toml", "--init.names=a*")
+        self.fail_with(4, ["no checkpoint in hf", "checkpoint import"],
+                       *self.attempt("--init.folder=hf"))
+        self.fail_with(4, ["no checkpoint in nowhere"], *self.attempt("--init.folder=nowhere"))
+
+    def attempt(self, *options):
+        return ["train", "imported/config.toml", "--init.folder=imported", "--output.folder=attempt",
+                "--data.path=data/tiny", "--train.steps=1", "--train.global_batch=8", *options]
+
+
+class Refusals(ImportTest):
+    def setUp(self):
+        super().setUp()
+        self.save("llama")
+        self.plain = self.tensors("hf")
+        self.config = json.loads((self.folder / "hf" / "config.json").read_text())
+        self.before = sorted(p.name for p in self.folder.iterdir())
+
+    def refuse(self, code, parts, *options):
+        self.fail_with(code, parts, "checkpoint", "import", "hf", "--output", "out", *options)
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()), self.before)
+
+    def test_a_config_that_is_no_model_here(self):
+        path = self.folder / "hf" / "config.json"
+        for changes, parts in (({"model_type": "bert"}, ["model_type", "bert", "llama"]),
+                               ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, ["rope_scaling", "llama3"]),
+                               ({"rope_parameters": {"rope_type": "yarn"}}, ["rope_scaling", "yarn"]),
+                               ({"hidden_act": "gelu"}, ["hidden_act", "silu"]),
+                               ({"attention_bias": True}, ["attention_bias", "expected false"]),
+                               ({"partial_rotary_factor": 0.5}, ["partial_rotary_factor"]),
+                               ({"attn_logit_softcapping": 50.0}, ["attn_logit_softcapping"]),
+                               ({"rms_norm_eps": float("nan")}, ["config.json"]),
+                               ({"num_hidden_layers": 2 ** 40}, ["num_hidden_layers", "65536"]),
+                               ({"num_hidden_layers": 65536}, []),
+                               ({"num_attention_heads": 3}, ["heads"]),
+                               ({"hidden_size": None}, ["hidden_size"])):
+            with self.subTest(changes=changes):
+                path.write_text(json.dumps({**self.config, **changes}))
+                self.refuse(4 if not parts else 2, parts)
+        path.write_text("{")
+        self.refuse(2, ["config.json"])
+
+    def test_tensors_that_do_not_fit(self):
+        file = self.folder / "hf" / "model.safetensors"
+        norm, head = "model.norm.weight", "lm_head.weight"
+        without = {name: tensor for name, tensor in self.plain.items() if name != norm}
+        infinite = self.plain[head].clone()
+        infinite[3, 4] = float("inf")
+        for tensors, parts in ((without, ["1 missing", norm]),
+                               ({**self.plain, "model.extra": torch.ones(2)}, ["1 unexpected", "model.extra"]),
+                               ({**self.plain, norm: torch.ones(31)}, ["another shape", norm, "[31]", "[32]"]),
+                               ({**self.plain, norm: torch.ones(32, dtype=torch.int64)}, ["dtype", norm]),
+                               ({**self.plain, head: infinite}, [head, "1 of the", "infinite"])):
+            with self.subTest(parts=parts):
+                save_file(tensors, file, metadata={"format": "pt"})
+                self.refuse(4, parts)
+        save_file({**self.plain, head: 1e6 * self.plain[head]}, file, metadata={"format": "pt"})
+        self.refuse(2, [head, "cannot hold"], "--dtype", "fp16")
+        file.write_bytes(file.read_bytes()[:1000])
+        self.refuse(4, ["model.safetensors"])
+        file.unlink()
+        self.refuse(4, ["hf"])
+
+    def test_arguments(self):
+        self.refuse(2, ["--dtype", "int8"], "--dtype", "int8")
+        self.refuse(2, ["model.laiers", "model.layers"], "--model.laiers=2")
+        self.refuse(4, ["does not fit", "missing"], "--model.layers=3")
+        self.refuse(2, ["missing.json", "does not exist"], "--config", "missing.json")
+        self.fail_with(2, ["text", "not empty"], "checkpoint", "import", "hf", "--output", "text")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

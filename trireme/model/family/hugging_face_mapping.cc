@@ -1,0 +1,30 @@
+#include "trireme/model/family/hugging_face_mapping.h"
+
+namespace trireme::model::inline internal {
+
+HuggingFaceKey::Value always(HuggingFaceValue value) {
+  return [value = std::move(value)](const ModelConfig& /*config*/) { return value; };
+}
+
+HuggingFaceKey fixed(std::string name, HuggingFaceValue value, HuggingFaceKey::Value missing) {
+  return {
+      .name = std::move(name), .value = always(std::move(value)), .missing = std::move(missing)};
+}
+
+HuggingFaceKey expected(std::string name, HuggingFaceValue value) {
+  HuggingFaceKey key = fixed(std::move(name), std::move(value));
+  key.is_written = false;
+  return key;
+}
+
+HuggingFaceKey written(std::string name, HuggingFaceValue value) {
+  HuggingFaceKey key = fixed(std::move(name), std::move(value));
+  key.is_compared = false;
+  return key;
+}
+
+HuggingFaceKey ignored(std::string name) {
+  return {.name = std::move(name), .is_written = false, .is_compared = false};
+}
+
+}  // namespace trireme::model::inline internal

@@ -1,0 +1,124 @@
+#include "trireme/train/initial_weights.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/base/listed.h"
+#include "trireme/checkpoint/manifest.h"
+#include "trireme/train/callbacks/callback.h"
+#include "trireme/train/optimizer/name_pattern.h"
+#include "trireme/train/optimizer/optimizer.h"
+#include "trireme/train/parallel/gradient_compression.h"
+#include "trireme/train/saved_run.h"
+#include "trireme/train/state.h"
+
+namespace trireme::train::inline internal {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+bool matches_any(const std::string& patterns, const std::string& name) {
+  return std::ranges::any_of(split_list(patterns, ','),
+                             [&](const std::string& pattern) { return matches(pattern, name); });
+}
+
+// Whether a tensor of a checkpoint is what a run computes with, not what it keeps beside.
+bool is_weight(const std::string& name) {
+  return !name.starts_with(kOptimizerPrefix) && !name.starts_with(kCompressionPrefix) &&
+         !name.starts_with(kCallbackPrefix);
+}
+
+// What this rank finds of its tensors.
+struct Findings {
+  std::set<std::string> wanted;
+  std::set<std::string> missing;  // those of them that the checkpoint should have
+};
+
+// Leaves out what the checkpoint lacks and may lack, and tells what it must not.
+Findings look_up(const checkpoint::Manifest& manifest, const InitConfig& init,
+                 InitialWeights& entries) {
+  Findings found;
+  const auto has = [&](const std::string& name) {
+    return manifest.tensors.contains(name) && matches_any(init.names, name);
+  };
+  for (const checkpoint::Entry& entry : entries.weights) {
+    found.wanted.insert(entry.name);
+    if (!has(entry.name) && !matches_any(init.missing, entry.name)) {
+      found.missing.insert(entry.name);
+    }
+  }
+  const auto lacks = [&](const checkpoint::Entry& entry) { return !has(entry.name); };
+  std::erase_if(entries.weights, lacks);
+  std::erase_if(entries.masters, lacks);
+  return found;
+}
+
+// Decides the same on every rank, because all are given the same reports.
+void require_all(const fs::path& folder, const checkpoint::Manifest& manifest,
+                 const InitConfig& init, const std::vector<std::string>& reports) {
+  std::set<std::string> wanted, missing, unexpected;
+  for (const std::string& text : reports) {
+    const json report = json::parse(text);
+    wanted.merge(report.at("wanted").get<std::set<std::string>>());
+    missing.merge(report.at("missing").get<std::set<std::string>>());
+  }
+  for (const auto& [name, record] : manifest.tensors) {
+    const bool is_taken = is_weight(name) && matches_any(init.names, name);
+    if (is_taken && !wanted.contains(name)) unexpected.insert(name);
+  }
+  if (missing.empty() && unexpected.empty()) return;
+  throw CheckpointError(
+      concat("init.folder ", folder.string(), " does not fit the model", listed("missing", missing),
+             listed("unexpected", unexpected),
+             missing.empty() ? "" : "; name what may be drawn anew in init.missing",
+             unexpected.empty() ? "" : "; name what is to be taken in init.names"));
+}
+
+// Reads a tensor of another dtype from the master, which no rounding has touched.
+void choose_stored(const checkpoint::Manifest& manifest, std::vector<checkpoint::Entry>& entries) {
+  for (checkpoint::Entry& entry : entries) {
+    const std::string master = concat(kOptimizerPrefix, kMasterState, ".", entry.name);
+    const bool is_same = manifest.tensors.at(entry.name).dtype == entry.local.scalar_type();
+    if (!is_same && manifest.tensors.contains(master)) entry.name = master;
+  }
+}
+
+}  // namespace
+
+fs::path find_initial_weights(const InitConfig& init) {
+  const fs::path folder = init.folder;
+  try {
+    return find_checkpoint(folder);
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(concat("init.folder: ", error.what(),
+                                 fs::exists(folder / "config.json")
+                                     ? "; `trireme checkpoint import` makes a run of a folder "
+                                       "from Hugging Face"
+                                     : ""));
+  }
+}
+
+void load_initial_weights(const fs::path& folder, const InitConfig& init, InitialWeights wanted,
+                          comm::Communicator& world, const checkpoint::OnWait& on_wait) {
+  checkpoint::Manifest manifest;
+  const auto look = [&](const checkpoint::Peers&) {
+    manifest = checkpoint::read_manifest(folder);
+    const Findings mine = look_up(manifest, init, wanted);
+    return json({{"wanted", mine.wanted}, {"missing", mine.missing}}).dump();
+  };
+  require_all(folder, manifest, init, checkpoint::gather_or_throw(world, look, on_wait));
+  // One after the other, because both may read the same tensor.
+  for (std::vector<checkpoint::Entry>* entries : {&wanted.weights, &wanted.masters}) {
+    choose_stored(manifest, *entries);
+    checkpoint::load(folder, *entries, world,
+                     {.strict = false, .converts = true, .on_wait = on_wait});
+  }
+}
+
+}  // namespace trireme::train::inline internal
