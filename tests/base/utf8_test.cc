@@ -33,5 +33,13 @@ TEST(Utf8, KnowsABeginning) {
   }
 }
 
+TEST(Utf8, KnowsAWholeText) {
+  EXPECT_TRUE(is_utf8(""));
+  EXPECT_TRUE(is_utf8("aé漢😀"));
+  for (const char* text : {"a\xc3", "\xffz", "é\x80", "\xed\xa0\x80"}) {
+    EXPECT_FALSE(is_utf8(text)) << text;
+  }
+}
+
 }  // namespace
 }  // namespace trireme

@@ -41,4 +41,13 @@ bool is_utf8_beginning(std::string_view text) {
          has_possible_rest(text);
 }
 
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t length = utf8_character_bytes(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
 }  // namespace trireme::inline internal

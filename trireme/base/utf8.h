@@ -12,4 +12,7 @@ size_t utf8_character_bytes(std::string_view text);
 // Whether `text` can become a well-formed character when more bytes follow.
 bool is_utf8_beginning(std::string_view text);
 
+// Whether all of `text` is well-formed.
+bool is_utf8(std::string_view text);
+
 }  // namespace trireme::inline internal

@@ -15,7 +15,7 @@ using harness::TemporaryFolder;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-const std::map<std::string, at::Tensor>& some_tensors() {
+const std::map<std::string, at::Tensor>& sharded_tensors() {
   static const std::map<std::string, at::Tensor> tensors = {
       {"a", random_tensor("a", {3, 5}, at::kFloat)},
       {"b", random_tensor("b", {7}, at::kBFloat16)},
@@ -24,10 +24,10 @@ const std::map<std::string, at::Tensor>& some_tensors() {
 }
 
 // A folder with a and b in one file and c in another.
-class Folder {
+class ShardedFolder {
  public:
-  Folder() {
-    const auto& tensors = some_tensors();
+  ShardedFolder() {
+    const auto& tensors = sharded_tensors();
     write_safetensors(folder_ / "1.safetensors", {{"a", tensors.at("a")}, {"b", tensors.at("b")}});
     write_safetensors(folder_ / "2.safetensors", {{"c", tensors.at("c")}});
   }
@@ -50,10 +50,10 @@ constexpr const char* kMap =
     R"({"a": "1.safetensors", "b": "1.safetensors", "c": "2.safetensors"})";
 
 TEST(ShardedSource, ReadsEachTensorFromItsFile) {
-  const auto source = Folder().open(kMap);
+  const auto source = ShardedFolder().open(kMap);
   EXPECT_EQ(source->kind(), "a Hugging Face folder");
-  ASSERT_EQ(source->tensors().size(), some_tensors().size());
-  for (const auto& [name, tensor] : some_tensors()) {
+  ASSERT_EQ(source->tensors().size(), sharded_tensors().size());
+  for (const auto& [name, tensor] : sharded_tensors()) {
     EXPECT_EQ(source->tensors().at(name).dtype, tensor.scalar_type());
     EXPECT_EQ(source->tensors().at(name).shape, tensor.sizes().vec());
     harness::assert_same_bits(source->read(name), tensor, name);
@@ -64,14 +64,14 @@ TEST(ShardedSource, ReadsEachTensorFromItsFile) {
 
 TEST(ShardedSource, AFileMayBeALinkAsInHuggingFacesCache) {
   const TemporaryFolder cache;
-  const Folder folder;
+  const ShardedFolder folder;
   std::filesystem::rename(folder.path() / "2.safetensors", cache / "blob");
   std::filesystem::create_symlink(cache / "blob", folder.path() / "2.safetensors");
-  harness::assert_same_bits(folder.open(kMap)->read("c"), some_tensors().at("c"), "c");
+  harness::assert_same_bits(folder.open(kMap)->read("c"), sharded_tensors().at("c"), "c");
 }
 
 TEST(ShardedSource, AnIndexThatDiffersFromTheFilesIsRefused) {
-  const Folder folder;
+  const ShardedFolder folder;
   EXPECT_THAT(folder.error(R"({"a": "1.safetensors", "c": "2.safetensors"})"),
               HasSubstr("lists the tensor \"b\" in no file, but 1.safetensors holds it"));
   EXPECT_THAT(folder.error(R"({"a": "1.safetensors", "b": "2.safetensors"})"),
@@ -79,13 +79,13 @@ TEST(ShardedSource, AnIndexThatDiffersFromTheFilesIsRefused) {
   EXPECT_THAT(folder.error(R"({"a": "1.safetensors", "b": "1.safetensors", "d": "3"})"),
               HasSubstr("/3: No such file"));
   write_safetensors(folder.path() / "2.safetensors",
-                    {{"b", some_tensors().at("b")}, {"c", some_tensors().at("c")}});
+                    {{"b", sharded_tensors().at("b")}, {"c", sharded_tensors().at("c")}});
   EXPECT_THAT(folder.error(kMap),
               HasSubstr("lists the tensor \"b\" in 1.safetensors, but 2.safetensors holds it"));
 }
 
 TEST(ShardedSource, AFileOutsideTheFolderIsRefused) {
-  const Folder folder;
+  const ShardedFolder folder;
   const std::string path = (folder.path() / "1.safetensors").string();
   for (const std::string& name : {std::string("../1.safetensors"), path, std::string("."),
                                   std::string(".."), std::string(), std::string("a/1.safetensors"),
@@ -97,7 +97,7 @@ TEST(ShardedSource, AFileOutsideTheFolderIsRefused) {
 }
 
 TEST(ShardedSource, ADamagedIndexIsRefused) {
-  const Folder folder;
+  const ShardedFolder folder;
   EXPECT_THAT(folder.error("3"), HasSubstr("weight_map is 3; expected an object"));
   EXPECT_THAT(folder.error("{\"a\": 3}"), HasSubstr("weight_map.a is 3; expected a string"));
   EXPECT_THAT(folder.error(R"({"a": "1.safetensors", "a": "2.safetensors"})"),

@@ -15,7 +15,7 @@ using harness::TemporaryFolder;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-std::string error_of(const std::filesystem::path& path) {
+std::string error_of_path(const std::filesystem::path& path) {
   return checkpoint_error([&] { open_tensors(path); });
 }
 
@@ -39,16 +39,16 @@ TEST(TensorSource, ASafetensorsFileIsReadUnderAnyNameAndInAFolder) {
 
 TEST(TensorSource, WhateverIsNoneOfTheFormsIsRefused) {
   const TemporaryFolder folder;
-  EXPECT_THAT(error_of(folder / "none"), HasSubstr("/none: No such file"));
-  EXPECT_THAT(error_of(folder.path()), AllOf(HasSubstr("is a folder without tensors"),
-                                             HasSubstr("model.safetensors.index.json")));
-  EXPECT_THAT(error_of("/dev/null"), HasSubstr("not a regular file"));
+  EXPECT_THAT(error_of_path(folder / "none"), HasSubstr("/none: No such file"));
+  EXPECT_THAT(error_of_path(folder.path()), AllOf(HasSubstr("is a folder without tensors"),
+                                                  HasSubstr("model.safetensors.index.json")));
+  EXPECT_THAT(error_of_path("/dev/null"), HasSubstr("not a regular file"));
   overwrite(folder / "empty", "");
-  EXPECT_THAT(error_of(folder / "empty"), HasSubstr("is no file of tensors"));
+  EXPECT_THAT(error_of_path(folder / "empty"), HasSubstr("is no file of tensors"));
   overwrite(folder / "text", "some text that is no file of tensors");
-  EXPECT_THAT(error_of(folder / "text"), HasSubstr("is no file of tensors"));
+  EXPECT_THAT(error_of_path(folder / "text"), HasSubstr("is no file of tensors"));
   std::filesystem::create_directory(folder / "model.safetensors");
-  EXPECT_THAT(error_of(folder.path()), HasSubstr("not a regular file"));
+  EXPECT_THAT(error_of_path(folder.path()), HasSubstr("not a regular file"));
 }
 
 }  // namespace

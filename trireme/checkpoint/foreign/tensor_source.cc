@@ -8,8 +8,10 @@
 
 #include "trireme/base/file/file.h"
 #include "trireme/checkpoint/fail.h"
+#include "trireme/checkpoint/foreign/dcp_source.h"
 #include "trireme/checkpoint/foreign/safetensors_source.h"
 #include "trireme/checkpoint/foreign/sharded_source.h"
+#include "trireme/checkpoint/foreign/state_dict_source.h"
 #include "trireme/checkpoint/safetensors.h"
 
 namespace trireme::checkpoint {
@@ -18,13 +20,38 @@ namespace {
 namespace fs = std::filesystem;
 using Source = std::unique_ptr<TensorSource>;
 
-// A safetensors file has the size of its header in front of it.
+// A safetensors file has the size of its header in front of its JSON.
 constexpr size_t kBraceAt = 8;
+constexpr std::string_view kZip = "PK\x03\x04";
+// torch.save before PyTorch 1.6: pickles one after the other, the first of a number of 10 bytes.
+constexpr std::string_view kLegacy = "\x80\x02\x8a\x0a";
 
 Source open_safetensors(const fs::path& path) { return std::make_unique<SafetensorsSource>(path); }
 
-Source open_safetensors_shards(const fs::path& path) {
-  return std::make_unique<ShardedSource>(path, open_safetensors);
+Source open_state_dict(const fs::path& path) { return std::make_unique<StateDictSource>(path); }
+
+Source open_file(const fs::path& path) {
+  size_of_file(path);  // a CheckpointError when there is none
+  const InputFile file(path);
+  std::array<char, 16> begin{};
+  file.read(0, std::as_writable_bytes(
+                   std::span(begin).first(std::min<uint64_t>(begin.size(), file.num_bytes()))));
+  const std::string_view text(begin.data(), begin.size());
+  if (text.starts_with(kZip)) return open_state_dict(path);
+  if (text.starts_with(kLegacy))
+    fail(path,
+         "is in the form of torch.save before PyTorch 1.6, which is not read: convert it in Python "
+         "with torch.save(torch.load(path, weights_only=True), path)");
+  if (text[kBraceAt] == '{') return open_safetensors(path);
+  fail(path, "is no file of tensors; expected a safetensors file or one of torch.save");
+}
+
+Source open_file_shards(const fs::path& path) {
+  return std::make_unique<ShardedSource>(path, open_file);
+}
+
+Source open_dcp(const fs::path& metadata) {
+  return std::make_unique<DcpSource>(metadata.parent_path());
 }
 
 struct Form {
@@ -32,10 +59,11 @@ struct Form {
   Source (*open)(const fs::path&);
 };
 
-// In the order in which transformers looks for them.
+// The first that is there is taken; transformers has the same order.
 constexpr Form kForms[] = {
-    {"model.safetensors", open_safetensors},
-    {"model.safetensors.index.json", open_safetensors_shards},
+    {"model.safetensors", open_file}, {"model.safetensors.index.json", open_file_shards},
+    {"pytorch_model.bin", open_file}, {"pytorch_model.bin.index.json", open_file_shards},
+    {kDcpMetadata, open_dcp},
 };
 
 Source open_folder(const fs::path& folder) {
@@ -48,16 +76,6 @@ Source open_folder(const fs::path& folder) {
     looked_for += concat(looked_for.empty() ? "" : ", ", form.file);
   }
   fail(folder, "is a folder without tensors; expected one of ", looked_for);
-}
-
-Source open_file(const fs::path& path) {
-  size_of_file(path);  // a CheckpointError when there is none
-  const InputFile file(path);
-  std::array<char, 16> begin{};
-  file.read(0, std::as_writable_bytes(
-                   std::span(begin).first(std::min<uint64_t>(begin.size(), file.num_bytes()))));
-  if (begin[kBraceAt] == '{') return open_safetensors(path);
-  fail(path, "is no file of tensors; expected a safetensors file");
 }
 
 }  // namespace
