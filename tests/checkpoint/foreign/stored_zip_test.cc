@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/checkpoint/foreign/torch_files.h"
+#include "tests/checkpoint/foreign/forged.h"
 #include "tests/checkpoint/saved.h"
 #include "tests/harness/temporary_folder.h"
 
