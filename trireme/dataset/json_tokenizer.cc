@@ -45,9 +45,7 @@ class JsonTokenizer : public Tokenizer {
   int32_t end_of_document() const override { return bpe_.end_of_document(); }
   std::string serialize() const override { return text_; }
   std::vector<int32_t> encode(std::string_view text) const override { return bpe_.encode(text); }
-  std::string decode(std::span<const int32_t> tokens) const override {
-    return bpe_.decode(tokens);
-  }
+  std::string decode(std::span<const int32_t> tokens) const override { return bpe_.decode(tokens); }
 
  private:
   std::string text_;

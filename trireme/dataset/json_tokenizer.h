@@ -17,8 +17,8 @@ bool json_tokenizer_available();
 
 // `file` is the content of a tokenizer.json. `end_of_document` is the content of the added token
 // that ends a document, or its number; "" takes <|endoftext|>, <|end_of_text|> or </s>.
-// Throws: ConfigError when the file is damaged or describes a tokenizer of another kind, or when the
-//         end of a document is not among its added tokens
+// Throws: ConfigError when the file is damaged, describes a tokenizer of another kind, or lacks the
+//         token that is to end documents
 std::unique_ptr<Tokenizer> make_json_tokenizer(std::string file, std::string_view end_of_document);
 std::unique_ptr<Tokenizer> make_json_tokenizer(std::string file, int64_t end_of_document);
 

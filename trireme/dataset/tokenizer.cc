@@ -119,12 +119,11 @@ Description read_description(const std::filesystem::path& path) {
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& prefix) {
   const auto json_path = tokenizer_json_path(prefix);
   const auto [kind, vocab_size, end_of_document] = read_description(json_path);
-  auto tokenizer =
-      make_tokenizer(kind,
-                     kind == TokenizerKind::kBytes
-                         ? ""
-                         : read_or_explain(tokenizer_model_path(prefix), kMaxModelBytes),
-                     end_of_document);
+  auto tokenizer = make_tokenizer(
+      kind,
+      kind == TokenizerKind::kBytes ? ""
+                                    : read_or_explain(tokenizer_model_path(prefix), kMaxModelBytes),
+      end_of_document);
   TRIREME_CHECK(tokenizer->vocab_size() == vocab_size, json_path.string(), " says ", vocab_size,
                 " tokens, but the tokenizer has ", tokenizer->vocab_size(),
                 "; make both again with `trireme data prepare`");

@@ -1,6 +1,6 @@
 // Converts text to tokens and back. Every tokenizer is exact: decode(encode(text)) == text for
-// every string of bytes, valid UTF-8 or not. Only a tokenizer.json that asks for it is not: one with
-// a normal form, a space before every text, or added tokens that take white space along.
+// every string of bytes, valid UTF-8 or not. The exception is a tokenizer.json that asks for a
+// normal form, a space before every text, or added tokens that take white space along.
 // Thread safe once constructed.
 #pragma once
 
@@ -19,9 +19,8 @@ namespace trireme::dataset {
 
 enum class TokenizerKind { kBytes, kBpe, kJson };
 
-inline constexpr Choice<TokenizerKind> kTokenizerKinds[] = {{"bytes", TokenizerKind::kBytes},
-                                                            {"bpe", TokenizerKind::kBpe},
-                                                            {"json", TokenizerKind::kJson}};
+inline constexpr Choice<TokenizerKind> kTokenizerKinds[] = {
+    {"bytes", TokenizerKind::kBytes}, {"bpe", TokenizerKind::kBpe}, {"json", TokenizerKind::kJson}};
 
 class Tokenizer {
  public:
@@ -36,8 +35,8 @@ class Tokenizer {
   // Throws: ConfigError for a token outside the vocabulary
   virtual std::string decode(std::span<const int32_t> tokens) const = 0;
 
-  // The data from which make_tokenizer(kind(), serialize(), end_of_document()) rebuilds it; empty for
-  // kBytes.
+  // The data from which make_tokenizer(kind(), serialize(), end_of_document()) rebuilds it. Empty
+  // for kBytes.
   virtual std::string serialize() const = 0;
 };
 

@@ -48,8 +48,8 @@ const AddedToken* AddedTokens::longest_at(std::string_view text) const {
     const auto next = [length](const AddedToken& token) {
       return static_cast<unsigned char>(token.content[length]);
     };
-    const auto same = std::ranges::equal_range(begin, end, static_cast<unsigned char>(text[length]),
-                                               {}, next);
+    const auto same =
+        std::ranges::equal_range(begin, end, static_cast<unsigned char>(text[length]), {}, next);
     begin = same.begin();
     end = same.end();
   }

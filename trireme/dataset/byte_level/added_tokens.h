@@ -39,7 +39,7 @@ class AddedTokens {
   const AddedToken* longest_at(std::string_view text) const;
   bool stands_alone(std::string_view text, size_t begin, size_t end, MatchMemory& memory) const;
 
-  std::vector<AddedToken> tokens_;          // sorted by content
+  std::vector<AddedToken> tokens_;           // sorted by content
   std::array<size_t, 257> first_of_byte_{};  // those that begin with byte b: [b] up to [b + 1]
   Regex word_;
   Regex space_;

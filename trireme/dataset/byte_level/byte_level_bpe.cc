@@ -101,10 +101,9 @@ ByteLevelBpe::ByteLevelBpe(TokenizerFile file, int32_t end_of_document, const st
   TRIREME_CHECK(!is_byte && !is_merged, source, ": text can encode to token ", end_of_document,
                 ", which is to end documents; choose another added token with --end-of-document");
   for (const SplitStep& step : file.steps) {
-    steps_.push_back({.adds_space = step.adds_space,
-                      .regex = step.pattern.empty()
-                                   ? nullptr
-                                   : std::make_unique<Regex>(step.pattern, source)});
+    steps_.push_back(
+        {.adds_space = step.adds_space,
+         .regex = step.pattern.empty() ? nullptr : std::make_unique<Regex>(step.pattern, source)});
   }
   tokens_ = std::move(file.tokens);
   if (!file.ignores_merges) return;
@@ -171,7 +170,8 @@ void ByteLevelBpe::cut(std::string_view text, size_t step, Memory& memory) const
 
 void ByteLevelBpe::encode_part(std::string_view part, Memory& memory) const {
   if (const auto found = memory.cache.find(part); found != memory.cache.end()) {
-    const auto begin = memory.cached_tokens.begin() + static_cast<std::ptrdiff_t>(found->second.begin);
+    const auto begin =
+        memory.cached_tokens.begin() + static_cast<std::ptrdiff_t>(found->second.begin);
     memory.tokens.insert(memory.tokens.end(), begin,
                          begin + static_cast<std::ptrdiff_t>(found->second.count));
     return;

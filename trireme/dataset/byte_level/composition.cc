@@ -57,9 +57,9 @@ void sort_marks(std::vector<utf8proc_int32_t>& characters) {
 void append_composed(std::string_view text, std::string& result) {
   std::vector<utf8proc_int32_t> characters = decomposed(text);
   sort_marks(characters);
-  const auto count = utf8proc_normalize_utf32(
-      characters.data(), std::ssize(characters),
-      static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  const auto count =
+      utf8proc_normalize_utf32(characters.data(), std::ssize(characters),
+                               static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
   TRIREME_ASSERT(count >= 0 && count <= std::ssize(characters), "utf8proc's error ", count);
   for (utf8proc_ssize_t i = 0; i < count; ++i) {
     std::array<utf8proc_uint8_t, 4> bytes;
@@ -76,9 +76,8 @@ std::string_view composed(std::string_view text, std::string& memory) {
   memory.clear();
   auto done = text.begin();
   while (run != text.end()) {
-    const auto end = std::find_if(run, text.end(), [](char c) {
-      return !may_change(c) && !is_continuation(c);
-    });
+    const auto end =
+        std::find_if(run, text.end(), [](char c) { return !may_change(c) && !is_continuation(c); });
     // The character before them may take their first marks.
     auto begin = run;
     while (begin != done && is_continuation(*--begin)) {

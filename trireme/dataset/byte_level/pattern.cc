@@ -87,7 +87,8 @@ class Translation {
 
   void property() {
     // Without regard to case, PCRE2 takes every letter for \p{Lu}.
-    if (std::ranges::find(ignores_case_, true) != ignores_case_.end()) refuse("a property in a group without case");
+    if (std::ranges::find(ignores_case_, true) != ignores_case_.end())
+      refuse("a property in a group without case");
     const char kind = pattern_[at_ + 1];
     if (pattern_.substr(at_ + 2, 1) != "{") refuse("a property without braces");
     at_ += 3;
@@ -148,7 +149,8 @@ class Translation {
   // {n}, {n,} and {n,m}. With a + or ? behind them the two libraries differ, and for {,m}.
   void braces() {
     if (next_is("{,")) refuse("a quantifier without a minimum");
-    const size_t end = std::min(pattern_.find_first_not_of("0123456789,", at_ + 1), pattern_.size());
+    const size_t end =
+        std::min(pattern_.find_first_not_of("0123456789,", at_ + 1), pattern_.size());
     const bool is_quantifier = end > at_ + 1 && pattern_.substr(end, 1) == "}";
     if (!is_quantifier) return copy(1);
     copy(end + 1 - at_);

@@ -81,7 +81,8 @@ std::vector<SplitStep> read_pre_tokenizer(const JsonView& root) {
     if (type.text() == "Split") {
       steps.push_back(read_split(part));
     } else if (type.text() == "Digits") {
-      steps.push_back({.pattern = flag(part, "individual_digits", false) ? R"(\p{N})" : R"(\p{N}+)"});
+      steps.push_back(
+          {.pattern = flag(part, "individual_digits", false) ? R"(\p{N})" : R"(\p{N}+)"});
     } else if (type.text() == "ByteLevel" && steps.size() + 1 == parts.size()) {
       steps.push_back({.adds_space = flag(part, "add_prefix_space", true),
                        .pattern = std::string(flag(part, "use_regex", true) ? kGpt2Pattern : "")});
@@ -235,7 +236,7 @@ class Reader {
   JsonView root_;
   JsonView model_;
   TokenizerFile file_;
-  std::vector<bool> taken_;  // by number
+  std::vector<bool> taken_;                       // by number
   std::unordered_map<std::string, int32_t> ids_;  // of the model's vocabulary
   std::unordered_set<std::string> added_;
 };

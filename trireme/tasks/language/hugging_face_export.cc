@@ -164,11 +164,10 @@ void write_index(const fs::path& folder, std::span<const Tensors> files,
 void write_json_tokenizer(const fs::path& folder, const dataset::Tokenizer& tokenizer) {
   const std::string text = tokenizer.serialize();
   write_file_atomically(folder / "tokenizer.json", text);
-  write_json(
-      folder / "tokenizer_config.json",
-      {{"tokenizer_class", "PreTrainedTokenizerFast"},
-       {"eos_token", dataset::spelled_end_of_document(text, tokenizer.end_of_document())},
-       {"clean_up_tokenization_spaces", false}});
+  write_json(folder / "tokenizer_config.json",
+             {{"tokenizer_class", "PreTrainedTokenizerFast"},
+              {"eos_token", dataset::spelled_end_of_document(text, tokenizer.end_of_document())},
+              {"clean_up_tokenization_spaces", false}});
 }
 
 void write_bpe_tokenizer(const fs::path& folder, const dataset::Tokenizer& tokenizer) {
