@@ -84,7 +84,7 @@ def hard_texts():
     texts = [between.join(characters) for between in ("", " ", "a", "1", "'", "\n", " x")]
     texts += [" ".join(some) + "\u0301".join(some) for some in by_category.values()]
     # Runs that a pattern takes at once and gives back, and that merge into each other.
-    texts += [(part * 10**6)[:200_000] for part in (" ", "a", "1", "\u0301", "漢", "!", "\t", "\r\n", "A", " a", "' ")]
+    texts += [(part * 10**6)[:50_000] for part in (" ", "a", "1", "\u0301", "漢", "!", "\t", "\r\n", "A", " a", "' ")]
     texts += [" " * 10**6 + "a", "x" + " " * 10**6 + "\n", "a" + "\u0301\u0323" * 50_000]
     parts = ["'s", "'T", "'ſ", "'Re", " 'll", "\r\n", "\n\n", " \n", "\t", "  ", "   ", "\u00a0", "\u3000", "\u180e", "\u200b",
              "\u200d", "\ufeff", "\u2028", "\u0085", "e\u0301", "A\u030a\u0323", "A\u030ax", "\u00c5x", "\u1100\u1161\u11a8", "가",
@@ -93,7 +93,7 @@ def hard_texts():
              "\x00", "\x1b", "İ", "ﬁ", "\u0344", "\u0958", "\u2126", "=====", "ab", "AB", "aB", "é", "<|endoftext", "|>"]
     generator = random.Random(7)
     categories = list(by_category.values())
-    for _ in range(1500):
+    for _ in range(600):
         text = ""
         for _ in range(generator.randrange(1, 60)):
             one = generator.choice(generator.choice(categories)) * generator.choice([1, 1, 1, 2, 5])
@@ -106,13 +106,13 @@ class JsonTokenizers(ProgramTest):
     @classmethod
     def setUpClass(cls):
         library = pathlib.Path(sysconfig.get_paths()["stdlib"])
-        code = [path.read_bytes() for path in sorted([*library.glob("*.py"), *library.glob("asyncio/*.py")])]
+        code = [path.read_bytes() for path in sorted([*library.glob("*.py"), *library.glob("asyncio/*.py")])][::3]
         cls.code = [text.decode() for text in code if text and END.encode() not in text]
         cls.texts = [*cls.code, *hard_texts()]
 
     def make(self, name, **options):
         """A tokenizer of few texts, and its file."""
-        tokenizer = make_tokenizer([*self.code[::8], *(text[:1000] for text in self.texts[-300:])], **options)
+        tokenizer = make_tokenizer([*self.code[::6], *(text[:1000] for text in self.texts[-300:])], **options)
         tokenizer.save(str(self.folder / name))
         return tokenizer
 
@@ -207,7 +207,7 @@ class JsonTokenizers(ProgramTest):
         fail_with_change(["not a regular expression"], set_pattern("(a"))
         fail_with_change(["does not support"], set_pattern(r"\bword"))
         (self.folder / "documents" / "000000").write_text("a" * 5000 + "!")
-        fail_with_change(["takes too long"], set_pattern(r"(?:a+a*)+b"))
+        fail_with_change(["takes too long"], set_pattern(r"(?:a|aa)+[bc]"))
         self.assertEqual(tokenizer.token_to_id(END), 0)
 
 

@@ -39,8 +39,8 @@ TEST(Regex, GivesBackAMillionSpaces) {
 }
 
 TEST(Regex, EndsAMatchThatExplodes) {
-  expect_config_error([] { matches("(?:a+a*)+b", std::string(5000, 'a')); },
-                      {"file: ", "(?:a+a*)+b", "takes too long", "5000 bytes"});
+  expect_config_error([] { matches("(?:a|aa)+[bc]", std::string(5000, 'a')); },
+                      {"file: ", "(?:a|aa)+[bc]", "takes too long", "5000 bytes"});
 }
 
 TEST(Regex, RefusesPatternsThatAreNoneOrTooLarge) {

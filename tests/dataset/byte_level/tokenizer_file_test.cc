@@ -37,7 +37,7 @@ TEST(TokenizerFile, ReadsTokensAndMerges) {
 
 TEST(TokenizerFile, ReadsMergesAsPairs) {
   Json json = small_tokenizer_json();
-  json["model"]["merges"] = {{"a", "b"}, {"ab", "c"}};
+  json["model"]["merges"] = Json::array({Json::array({"a", "b"}), Json::array({"ab", "c"})});
   const TokenizerFile file = read(json);
   ASSERT_EQ(file.merges.size(), 2u);
   EXPECT_EQ(file.merges[1].result, 257);
@@ -109,7 +109,7 @@ TEST(TokenizerFile, RefusesNumbersThatDoNotFit) {
   expect_refusal([](Json& j) { j["model"]["vocab"]["ab"] = 5; }, {"no other token has"});
   expect_refusal([](Json& j) { j["model"]["vocab"]["ab"] = 264; }, {"from 0 to 263"});
   expect_refusal([](Json& j) { j["model"]["vocab"]["ab"] = -1; }, {"from 0 to 263"});
-  expect_refusal([](Json& j) { j["model"]["vocab"].erase("a"); }, {"model.vocab"});
+  expect_refusal([](Json& j) { j["model"]["vocab"].erase("a"); }, {"from 0 to 262"});
   expect_refusal([](Json& j) { j["added_tokens"][0]["id"] = 262; }, {"no other token has"});
   expect_refusal([](Json& j) { j["added_tokens"][1] = j["added_tokens"][0]; }, {"added_tokens[1]"});
   expect_refusal([](Json& j) { j["added_tokens"][0]["content"] = ""; },
@@ -128,7 +128,11 @@ TEST(TokenizerFile, RefusesNumbersThatDoNotFit) {
 TEST(TokenizerFile, RefusesMergesOfTokensThatItLacks) {
   for (const char* merge : {"a", "a b c", "", "ab  c", "b a", "x y", "zz a"})
     expect_refusal([&](Json& j) { j["model"]["merges"].push_back(merge); }, {"model.merges[5]"});
-  expect_refusal([](Json& j) { j["model"]["merges"].push_back({"a", "b", "c"}); }, {"two tokens"});
+  expect_refusal(
+      [](Json& j) {
+        j["model"]["merges"].push_back(Json::array({"a", "b", "c"}));
+      },
+      {"two tokens"});
   expect_refusal([](Json& j) { j["model"]["merges"].push_back(7); }, {"model.merges[5]"});
 }
 

@@ -24,8 +24,8 @@ struct AddedToken {
 
 class AddedTokens {
  public:
-  // Ignores `normalized`: the caller gives those that are looked for in the same text. No content is
-  // empty, and no two are the same.
+  // Ignores `normalized`: the caller gives those that are looked for in the same text. No content
+  // is empty, and no two are the same.
   explicit AddedTokens(std::vector<AddedToken> tokens);
 
   // Calls on_text(part) for the text between added tokens and on_token(id) for each of those, in

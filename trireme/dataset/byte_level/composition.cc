@@ -42,7 +42,7 @@ std::vector<utf8proc_int32_t> decomposed(std::string_view text) {
   return characters;
 }
 
-// Marks follow their letter in the order of their classes. utf8proc's own sort takes quadratic time.
+// Marks follow their letter in the order of their classes. utf8proc's sort takes quadratic time.
 void sort_marks(std::vector<utf8proc_int32_t>& characters) {
   const auto is_letter = [](utf8proc_int32_t c) { return combining_class(c) == 0; };
   for (auto at = characters.begin(); at != characters.end();) {
