@@ -15,7 +15,7 @@ readonly test_packages=(
 )
 readonly packages=(
   cmake ninja-build ccache lld
-  libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsentencepiece-dev libprotozero-dev
+  libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsentencepiece-dev libpcre2-dev libutf8proc-dev libprotozero-dev
   libpng-dev libjpeg62-turbo-dev
   libgloo-dev liburing-dev libzstd-dev libxxhash-dev libgtest-dev libgmock-dev libbenchmark-dev
   libopenmpi-dev openmpi-bin iproute2

@@ -42,7 +42,8 @@ TEST(LoadTokenizer, RefusesUnknownKinds) {
   const TemporaryFolder folder;
   const std::string prefix = folder / "a";
   write_text(tokenizer_json_path(prefix), "{\"kind\": \"words\", \"vocab_size\": 257}");
-  expect_config_error([&] { load_tokenizer(prefix); }, {"\"words\"", "expected bytes or bpe"});
+  expect_config_error([&] { load_tokenizer(prefix); },
+                      {"\"words\"", "expected bytes, bpe or json"});
 }
 
 TEST(LoadTokenizer, ReturnsWhatWasSaved) {

@@ -11,6 +11,7 @@
 #include "trireme/base/error.h"
 #include "trireme/dataset/bpe.h"
 #include "trireme/dataset/csv_source.h"
+#include "trireme/dataset/json_tokenizer.h"
 #include "trireme/dataset/tokenizer.h"
 #include "trireme/train/callbacks/callback_state.h"
 #include "trireme/train/config/config.h"
@@ -283,6 +284,19 @@ void damage_fields(std::string& bytes, Random& random, int depth) {
   bytes = bytes_of(fields);
 }
 
+void use_tokenizer(const dataset::Tokenizer& tokenizer, bool is_exact) {
+  const std::string text("def \xe2\x96\x81 value\0 12\xff  \t\t self.other\n\n", 35);
+  const std::vector<int32_t> tokens = tokenizer.encode(text);
+  for (const int32_t token : tokens) {
+    require(token >= 0 && token < tokenizer.vocab_size(), "a token outside the vocabulary");
+  }
+  const std::string decoded = tokenizer.decode(tokens);
+  require(!is_exact || decoded == text, "decode(encode(text)) is another text");
+  const int32_t end = tokenizer.end_of_document();
+  require(end >= 0 && end < tokenizer.vocab_size(), "the end of a document is no token");
+  require(tokenizer.decode({&end, 1}).empty(), "the end of a document has a text");
+}
+
 class Tokenizer : public Format {
  public:
   explicit Tokenizer(std::filesystem::path folder, bool bpe)
@@ -328,22 +342,107 @@ class Tokenizer : public Format {
   }
 
  private:
-  static void use(const dataset::Tokenizer& tokenizer) {
-    const std::string text("def \xe2\x96\x81 value\0 12\xff  \t\t self.other\n\n", 35);
-    const std::vector<int32_t> tokens = tokenizer.encode(text);
-    for (const int32_t token : tokens) {
-      require(token >= 0 && token < tokenizer.vocab_size(), "a token outside the vocabulary");
-    }
-    require(tokenizer.decode(tokens) == text, "decode(encode(text)) is another text");
-    const int32_t end = tokenizer.end_of_document();
-    require(end >= 0 && end < tokenizer.vocab_size(), "the end of a document is no token");
-    require(tokenizer.decode({&end, 1}).empty(), "the end of a document has a text");
-  }
+  static void use(const dataset::Tokenizer& tokenizer) { use_tokenizer(tokenizer, true); }
 
   bool bpe_;
   std::string prefix_;
   std::string model_;
   int64_t vocab_size_ = 0;
+};
+
+// Hugging Face's tokenizer.json with one of everything that its reader takes.
+class TokenizerJson : public Format {
+ public:
+  explicit TokenizerJson(std::filesystem::path folder) : prefix_((folder / "a").string()) {
+    std::filesystem::create_directories(folder);
+    ordered_json vocabulary;
+    int next = 0;
+    // A byte's character: itself when it is printable, otherwise one from U+0100 on.
+    int other = 0x100;
+    for (int byte = 0; byte < 256; ++byte) {
+      const bool printable = (byte > ' ' && byte < 0x7f) || (byte > 0xa0 && byte != 0xad);
+      const int character = printable ? byte : other++;
+      std::string spelled(1, static_cast<char>(character));
+      if (character >= 0x80) {
+        spelled = {static_cast<char>(0xc0 | character >> 6),
+                   static_cast<char>(0x80 | (character & 0x3f))};
+      }
+      vocabulary[spelled] = next++;
+    }
+    for (const char* token : {"de", "def", "\u0120s", "\u0120\u0120"}) vocabulary[token] = next++;
+    ordered_json added;
+    for (const char* content : {"<|endoftext|>", "self", "\n"}) {
+      added.push_back({{"id", next++},
+                       {"content", content},
+                       {"single_word", false},
+                       {"lstrip", false},
+                       {"rstrip", false},
+                       {"normalized", false},
+                       {"special", true}});
+    }
+    const ordered_json split = {
+        {"type", "Split"},
+        {"pattern", {{"Regex", R"((?i:'s)|[^\s\p{L}]?\p{L}+|\p{N}{1,3}|\s+(?!\S)|\s+)"}}},
+        {"behavior", "Isolated"},
+        {"invert", false}};
+    valid_ = {{"added_tokens", added},
+              {"normalizer", {{"type", "Sequence"}, {"normalizers", {{{"type", "NFC"}}}}}},
+              {"pre_tokenizer",
+               {{"type", "Sequence"},
+                {"pretokenizers",
+                 {split,
+                  {{"type", "Digits"}, {"individual_digits", true}},
+                  {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}}}}},
+              {"decoder", {{"type", "ByteLevel"}}},
+              {"model",
+               {{"type", "BPE"},
+                {"ignore_merges", true},
+                {"vocab", vocabulary},
+                {"merges", {"d e", "de f", "\u0120 s", "\u0120 \u0120"}}}}};
+    num_tokens_ = next;
+  }
+  std::string name() const override { return "tokenizer-json"; }
+
+  void write(Random& random) override {
+    ordered_json changed = valid_;
+    // Most changes of the whole fall on the vocabulary.
+    ordered_json* const parts[] = {&changed["added_tokens"], &changed["pre_tokenizer"],
+                                   &changed["model"]["merges"], &changed["normalizer"]};
+    std::string text;
+    if (random.one_in(2)) {
+      ordered_json& part = *random.pick(parts);
+      const std::string damaged = damaged_json(part, -1, random);
+      part = "HERE";
+      text = changed.dump();
+      text.replace(text.find("\"HERE\""), 6, damaged);
+    } else if (random.one_in(2)) {
+      auto& pattern =
+          changed["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"].get_ref<std::string&>();
+      damage_text(pattern, random);
+      text = changed.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+    } else {
+      text = damaged_json(changed, -1, random);
+    }
+    put_file(dataset::tokenizer_model_path(prefix_), text);
+    const ordered_json description = {
+        {"kind", "json"},
+        {"vocab_size", num_tokens_},
+        {"end_of_document", random.one_in(4) ? random.below(300) : size_t{260}}};
+    put_file(dataset::tokenizer_json_path(prefix_), description.dump());
+  }
+
+  void read() override {
+    // Normal forms and added tokens may change white space, so the text need not come back.
+    const std::string text = get_file(dataset::tokenizer_model_path(prefix_));
+    expect_refusal_or_sense([&] { use_tokenizer(*dataset::make_json_tokenizer(text, ""), false); });
+    expect_refusal_or_sense([&] { dataset::spelled_end_of_document(text, 260); });
+    expect_refusal_or_sense([&] { use_tokenizer(*dataset::load_tokenizer(prefix_), false); });
+  }
+
+ private:
+  std::string prefix_;
+  ordered_json valid_;
+  int num_tokens_ = 0;
 };
 
 }  // namespace
@@ -357,6 +456,9 @@ void add_text_formats(Formats& formats, const std::filesystem::path& folder) {
   formats.push_back(std::make_unique<Tokenizer>(folder / "bytes", false));
   if (dataset::bpe_available()) {
     formats.push_back(std::make_unique<Tokenizer>(folder / "bpe", true));
+  }
+  if (dataset::json_tokenizer_available()) {
+    formats.push_back(std::make_unique<TokenizerJson>(folder / "json"));
   }
 }
 

@@ -12,6 +12,7 @@
 #include "trireme/dataset/bpe.h"
 #include "trireme/dataset/documents.h"
 #include "trireme/dataset/indexed_file_writer.h"
+#include "trireme/dataset/json_tokenizer.h"
 #include "trireme/dataset/tokenizer.h"
 
 namespace trireme::dataset {
@@ -35,7 +36,13 @@ void check_options(const PrepareOptions& options) {
                 options.vocab_size,
                 ", but tokenizer bytes always has 257; leave it out or use --tokenizer bpe");
   TRIREME_CHECK(!is_bytes || options.tokenizer_model.empty(),
-                "a tokenizer model is given, but tokenizer is bytes; use --tokenizer bpe");
+                "a tokenizer model is given, but tokenizer is bytes; use --tokenizer bpe or json");
+  const bool is_json = options.tokenizer == TokenizerKind::kJson;
+  TRIREME_CHECK(!is_json || !options.tokenizer_model.empty(),
+                "tokenizer json has no file; give a tokenizer.json with --tokenizer-model");
+  TRIREME_CHECK(is_json || options.end_of_document.empty(), "end_of_document is \"",
+                shown(options.end_of_document),
+                "\", but only tokenizer json has a choice; leave out --end-of-document");
   TRIREME_CHECK(options.vocab_size >= 0 && options.vocab_size <= INT32_MAX, "vocab_size is ",
                 options.vocab_size, ", expected 1 to ", INT32_MAX);
   TRIREME_CHECK(options.validation_fraction >= 0 && options.validation_fraction < 1,
@@ -105,7 +112,7 @@ std::function<std::string()> sample_text(const std::vector<Document>& documents,
 
 std::unique_ptr<Tokenizer> choose_tokenizer(const PrepareOptions& options, const Split& split) {
   if (options.tokenizer == TokenizerKind::kBytes) return make_bytes_tokenizer();
-  if (options.tokenizer_model.empty()) {
+  if (options.tokenizer_model.empty()) {  // bpe: json has one
     constexpr int64_t kDefaultVocabSize = 8192;
     const int64_t vocab_size = options.vocab_size > 0 ? options.vocab_size : kDefaultVocabSize;
     return make_bpe_tokenizer(train_bpe(sample_text(split.training, options), vocab_size));
@@ -116,7 +123,9 @@ std::unique_ptr<Tokenizer> choose_tokenizer(const PrepareOptions& options, const
   } catch (const Error& error) {
     throw ConfigError(concat("tokenizer model: ", error.what()));
   }
-  auto tokenizer = make_bpe_tokenizer(std::move(model));
+  auto tokenizer = options.tokenizer == TokenizerKind::kJson
+                       ? make_json_tokenizer(std::move(model), options.end_of_document)
+                       : make_bpe_tokenizer(std::move(model));
   TRIREME_CHECK(options.vocab_size == 0 || options.vocab_size == tokenizer->vocab_size(),
                 "vocab_size is ", options.vocab_size, ", but ", options.tokenizer_model, " has ",
                 tokenizer->vocab_size(), "; leave it out");

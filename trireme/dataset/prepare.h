@@ -17,8 +17,11 @@ struct PrepareOptions {
   std::vector<std::string> excludes = {};  // names of files and folders to skip, such as "test*"
 
   TokenizerKind tokenizer = TokenizerKind::kBytes;
-  std::string tokenizer_model = {};  // bpe: a SentencePiece model to use instead of training one
-  int64_t vocab_size = 0;            // 0: 257 for bytes, 8192 for a bpe tokenizer trained here
+  std::string tokenizer_model = {};  // json: the tokenizer.json; bpe: a SentencePiece model to use
+                                     // instead of training one
+  std::string end_of_document = {};  // json: the added token that ends a document; empty: one of
+                                     // <|endoftext|>, <|end_of_text|> and </s>
+  int64_t vocab_size = 0;  // 0: 257 for bytes, 8192 for a bpe tokenizer trained here, a file's
   int64_t tokenizer_sample_bytes = int64_t{16}
                                    << 20;  // how much text a bpe tokenizer is trained on
 

@@ -11,6 +11,7 @@
 #include "trireme/base/file/file.h"
 #include "trireme/dataset/as_config_error.h"
 #include "trireme/dataset/bpe.h"
+#include "trireme/dataset/json_tokenizer.h"
 
 namespace trireme::dataset {
 namespace {
@@ -56,10 +57,14 @@ std::string read_or_explain(const std::filesystem::path& path, size_t max_bytes)
 
 std::unique_ptr<Tokenizer> make_bytes_tokenizer() { return std::make_unique<BytesTokenizer>(); }
 
-std::unique_ptr<Tokenizer> make_tokenizer(TokenizerKind kind, std::string serialized) {
+std::unique_ptr<Tokenizer> make_tokenizer(TokenizerKind kind, std::string serialized,
+                                          std::optional<int64_t> end_of_document) {
   switch (kind) {
     case TokenizerKind::kBytes: return make_bytes_tokenizer();
     case TokenizerKind::kBpe: return make_bpe_tokenizer(std::move(serialized));
+    case TokenizerKind::kJson:
+      return end_of_document ? make_json_tokenizer(std::move(serialized), *end_of_document)
+                             : make_json_tokenizer(std::move(serialized), "");
   }
   TRIREME_ASSERT(false, "a tokenizer of no kind");
 }
@@ -114,10 +119,11 @@ Description read_description(const std::filesystem::path& path) {
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& prefix) {
   const auto json_path = tokenizer_json_path(prefix);
   const auto [kind, vocab_size, end_of_document] = read_description(json_path);
-  auto tokenizer =
-      make_tokenizer(kind, kind == TokenizerKind::kBpe
-                               ? read_or_explain(tokenizer_model_path(prefix), kMaxModelBytes)
-                               : "");
+  auto tokenizer = make_tokenizer(
+      kind,
+      kind == TokenizerKind::kBytes ? ""
+                                    : read_or_explain(tokenizer_model_path(prefix), kMaxModelBytes),
+      end_of_document);
   TRIREME_CHECK(tokenizer->vocab_size() == vocab_size, json_path.string(), " says ", vocab_size,
                 " tokens, but the tokenizer has ", tokenizer->vocab_size(),
                 "; make both again with `trireme data prepare`");

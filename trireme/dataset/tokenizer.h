@@ -1,10 +1,13 @@
 // Converts text to tokens and back. Every tokenizer is exact: decode(encode(text)) == text for
-// every string of bytes, valid UTF-8 or not. Thread safe once constructed.
+// every string of bytes, valid UTF-8 or not. The exception is a tokenizer.json that asks for a
+// normal form, a space before every text, or added tokens that take white space along.
+// Thread safe once constructed.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,10 +17,10 @@
 
 namespace trireme::dataset {
 
-enum class TokenizerKind { kBytes, kBpe };
+enum class TokenizerKind { kBytes, kBpe, kJson };
 
-inline constexpr Choice<TokenizerKind> kTokenizerKinds[] = {{"bytes", TokenizerKind::kBytes},
-                                                            {"bpe", TokenizerKind::kBpe}};
+inline constexpr Choice<TokenizerKind> kTokenizerKinds[] = {
+    {"bytes", TokenizerKind::kBytes}, {"bpe", TokenizerKind::kBpe}, {"json", TokenizerKind::kJson}};
 
 class Tokenizer {
  public:
@@ -32,18 +35,23 @@ class Tokenizer {
   // Throws: ConfigError for a token outside the vocabulary
   virtual std::string decode(std::span<const int32_t> tokens) const = 0;
 
-  // The data from which make_tokenizer(kind(), serialize()) rebuilds it; empty for kBytes.
+  // The data from which make_tokenizer(kind(), serialize(), end_of_document()) rebuilds it. Empty
+  // for kBytes.
   virtual std::string serialize() const = 0;
 };
 
 // One token per byte, and 256 = end of document.
 std::unique_ptr<Tokenizer> make_bytes_tokenizer();
 
-// Throws: ConfigError for a damaged model, or in a build without SentencePiece
-std::unique_ptr<Tokenizer> make_tokenizer(TokenizerKind kind, std::string serialized);
+// `end_of_document` chooses one of a kJson tokenizer's added tokens; without it the usual one is
+// taken. The other kinds have their own.
+// Throws: ConfigError for a damaged model, or in a build without the libraries of its kind
+std::unique_ptr<Tokenizer> make_tokenizer(TokenizerKind kind, std::string serialized,
+                                          std::optional<int64_t> end_of_document = {});
 
 // Writes PREFIX.tokenizer.json (kind, vocab_size, end_of_document) and PREFIX.tokenizer.model
-// (SentencePiece's format, only for "bpe"). Writes the json last, atomically.
+// (SentencePiece's format for "bpe", Hugging Face's tokenizer.json for "json", none for "bytes").
+// Writes the json last, atomically.
 void save_tokenizer(const Tokenizer& tokenizer, const std::string& prefix);
 
 // Throws: ConfigError when a file is missing or damaged, names an unknown kind, or disagrees with

@@ -67,7 +67,11 @@ void add_data(CLI::App& app, int& exit_code) {
       ->check(CLI::IsMember(kinds))
       ->capture_default_str();
   command->add_option("--tokenizer-model", options->tokenizer_model,
-                      "a SentencePiece model to use instead of training one");
+                      "json: a tokenizer.json of Hugging Face; bpe: a SentencePiece model to use "
+                      "instead of\ntraining one");
+  command->add_option("--end-of-document", options->end_of_document,
+                      "json: the added token that ends a document; default: <|endoftext|>,\n"
+                      "<|end_of_text|> or </s>");
   command
       ->add_option("--vocab-size", options->vocab_size,
                    "size of a trained bpe vocabulary; 0 = 8192")

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/choice.h"
+#include "trireme/base/error.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
 #include "trireme/cli/language/language_commands.h"
@@ -29,9 +30,13 @@ struct ExportArguments {
 
 std::string tokenizer_text(std::optional<dataset::TokenizerKind> kind) {
   if (!kind) return "the run's was not found: none exported";
-  return *kind == dataset::TokenizerKind::kBytes
-             ? "none to export: token = byte, 256 = end of document"
-             : "tokenizer.model and tokenizer_config.json";
+  switch (*kind) {
+    case dataset::TokenizerKind::kBytes:
+      return "none to export: token = byte, 256 = end of document";
+    case dataset::TokenizerKind::kBpe: return "tokenizer.model and tokenizer_config.json";
+    case dataset::TokenizerKind::kJson: return "tokenizer.json and tokenizer_config.json";
+  }
+  TRIREME_ASSERT(false, "a tokenizer of no kind");
 }
 
 int export_checkpoint(const ExportArguments& arguments) {
@@ -80,7 +85,7 @@ void add_export(CLI::App& app, int& exit_code) {
           ->add_subcommand("export",
                            "Export a checkpoint of any layout to a folder that Hugging Face's "
                            "transformers loads:\n"
-                           "model.safetensors, config.json and a bpe tokenizer.\n"
+                           "model.safetensors, config.json and a bpe or json tokenizer.\n"
                            "  trireme checkpoint export runs/demo --output demo-hf\n"
                            "  python3 -c \"import transformers as t; "
                            "t.AutoModelForCausalLM.from_pretrained('demo-hf')\"\n"

@@ -16,6 +16,7 @@
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/checkpoint/shards.h"
 #include "trireme/dataset/bpe.h"
+#include "trireme/dataset/json_tokenizer.h"
 #include "trireme/model/hugging_face.h"
 #include "trireme/tasks/language/trained_model.h"
 #include "trireme/train/optimizer/optimizer.h"
@@ -154,8 +155,17 @@ void write_index(const fs::path& folder, std::span<const Tensors> files,
   write_json(folder / "model.safetensors.index.json", index);
 }
 
-void write_tokenizer(const fs::path& folder, const dataset::Tokenizer& tokenizer) {
-  if (tokenizer.kind() == dataset::TokenizerKind::kBytes) return;  // transformers has no such one
+// Without a class transformers would choose one by the model's family.
+void write_json_tokenizer(const fs::path& folder, const dataset::Tokenizer& tokenizer) {
+  const std::string text = tokenizer.serialize();
+  write_file_atomically(folder / "tokenizer.json", text);
+  write_json(folder / "tokenizer_config.json",
+             {{"tokenizer_class", "PreTrainedTokenizerFast"},
+              {"eos_token", dataset::spelled_end_of_document(text, tokenizer.end_of_document())},
+              {"clean_up_tokenization_spaces", false}});
+}
+
+void write_bpe_tokenizer(const fs::path& folder, const dataset::Tokenizer& tokenizer) {
   const std::string text = tokenizer.serialize();
   const dataset::BpeSpecialPieces pieces = dataset::bpe_special_pieces(text);
   write_file_atomically(folder / "tokenizer.model", text);
@@ -171,6 +181,14 @@ void write_tokenizer(const fs::path& folder, const dataset::Tokenizer& tokenizer
                                                 {"eos_token", pieces.end_of_document},
                                                 {"unk_token", pieces.unknown},
                                                 {"clean_up_tokenization_spaces", false}});
+}
+
+void write_tokenizer(const fs::path& folder, const dataset::Tokenizer& tokenizer) {
+  switch (tokenizer.kind()) {
+    case dataset::TokenizerKind::kBytes: return;  // transformers has no such one
+    case dataset::TokenizerKind::kBpe: return write_bpe_tokenizer(folder, tokenizer);
+    case dataset::TokenizerKind::kJson: return write_json_tokenizer(folder, tokenizer);
+  }
 }
 
 }  // namespace

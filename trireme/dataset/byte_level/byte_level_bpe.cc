@@ -1,0 +1,209 @@
+#include "trireme/dataset/byte_level/byte_level_bpe.h"
+
+#include <algorithm>
+#include <limits>
+#include <unordered_set>
+#include <utility>
+
+#include "trireme/base/error.h"
+#include "trireme/base/utf8.h"
+#include "trireme/dataset/byte_level/composition.h"
+
+namespace trireme::dataset::inline internal {
+namespace {
+
+constexpr size_t kMaxCachedBytes = 128;  // of a part
+constexpr size_t kMaxCachedParts = size_t{1} << 17;
+constexpr size_t kMaxTextBytes = std::numeric_limits<int32_t>::max();
+
+// Length of the longest prefix that is well-formed UTF-8.
+size_t well_formed_prefix(std::string_view text) {
+  size_t end = 0;
+  while (end < text.size()) {
+    const size_t length = utf8_character_bytes(text.substr(end));
+    if (length == 0) break;
+    end += length;
+  }
+  return end;
+}
+
+std::vector<AddedToken> chosen(const TokenizerFile& file, int32_t end_of_document,
+                               bool normalized) {
+  std::vector<AddedToken> tokens;
+  std::unordered_set<std::string> contents;
+  std::string memory;
+  for (AddedToken token : file.added) {
+    if (token.normalized != normalized || token.id == end_of_document) continue;
+    if (normalized && file.composes) token.content = std::string(composed(token.content, memory));
+    // Two may have one normal form; the first is found.
+    if (contents.insert(token.content).second) tokens.push_back(std::move(token));
+  }
+  return tokens;
+}
+
+}  // namespace
+
+// Parts of text recur, so their tokens are kept from call to call.
+struct ByteLevelBpe::Memory {
+  struct Cached {
+    size_t begin;  // in cached_tokens
+    size_t count;
+  };
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+  };
+
+  std::vector<int32_t> tokens;  // the result
+  MatchMemory match;
+  MergeMemory merge;
+  std::unordered_map<std::string, Cached, Hash, std::equal_to<>> cache;
+  std::vector<int32_t> cached_tokens;
+};
+
+// A Memory of this call, kept for the next when the call ends.
+class ByteLevelBpe::Lease {
+ public:
+  explicit Lease(const ByteLevelBpe& owner) : owner_(owner) {
+    const std::lock_guard lock(owner_.mutex_);
+    if (owner_.idle_.empty()) {
+      memory_ = std::make_unique<Memory>();
+    } else {
+      memory_ = std::move(owner_.idle_.back());
+      owner_.idle_.pop_back();
+    }
+  }
+  ~Lease() {
+    memory_->tokens = {};
+    const std::lock_guard lock(owner_.mutex_);
+    owner_.idle_.push_back(std::move(memory_));
+  }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+
+  Memory& memory() { return *memory_; }
+
+ private:
+  const ByteLevelBpe& owner_;
+  std::unique_ptr<Memory> memory_;
+};
+
+ByteLevelBpe::ByteLevelBpe(TokenizerFile file, int32_t end_of_document, const std::string& source)
+    : bytes_(file.bytes),
+      merges_(file.merges),
+      composes_(file.composes),
+      end_of_document_(end_of_document),
+      added_(chosen(file, end_of_document, false)),
+      added_normalised_(chosen(file, end_of_document, true)) {
+  const bool is_byte = std::ranges::find(bytes_, end_of_document) != bytes_.end();
+  const bool is_merged =
+      std::ranges::find(file.merges, end_of_document, &Merge::result) != file.merges.end();
+  TRIREME_CHECK(!is_byte && !is_merged, source, ": text can encode to token ", end_of_document,
+                ", which is to end documents; choose another added token with --end-of-document");
+  for (const SplitStep& step : file.steps) {
+    steps_.push_back(
+        {.adds_space = step.adds_space,
+         .regex = step.pattern.empty() ? nullptr : std::make_unique<Regex>(step.pattern, source)});
+  }
+  tokens_ = std::move(file.tokens);
+  if (!file.ignores_merges) return;
+  whole_.reserve(file.vocabulary.size());
+  for (const int32_t token : file.vocabulary) {
+    if (token != end_of_document) whole_.emplace(tokens_[static_cast<size_t>(token)], token);
+  }
+}
+
+ByteLevelBpe::~ByteLevelBpe() = default;
+
+std::vector<int32_t> ByteLevelBpe::encode(std::string_view text) const {
+  TRIREME_CHECK(text.size() <= kMaxTextBytes, "a text of ", text.size(),
+                " bytes is too large to encode at once; expected at most ", kMaxTextBytes);
+  Lease lease(*this);
+  Memory& memory = lease.memory();
+  memory.tokens.reserve(text.size() / 3 + 1);
+  while (!text.empty()) {
+    const size_t length = well_formed_prefix(text);
+    encode_well_formed(text.substr(0, length), memory);
+    text.remove_prefix(length);
+    if (text.empty()) break;
+    memory.tokens.push_back(bytes_[static_cast<unsigned char>(text[0])]);
+    text.remove_prefix(1);
+  }
+  return std::move(memory.tokens);
+}
+
+void ByteLevelBpe::encode_well_formed(std::string_view text, Memory& memory) const {
+  std::string normalised;
+  added_.split(
+      text, memory.match,
+      [&](std::string_view part) {
+        encode_normalised(composes_ ? composed(part, normalised) : part, memory);
+      },
+      [&](int32_t token) { memory.tokens.push_back(token); });
+}
+
+void ByteLevelBpe::encode_normalised(std::string_view text, Memory& memory) const {
+  added_normalised_.split(
+      text, memory.match, [&](std::string_view part) { cut(part, 0, memory); },
+      [&](int32_t token) { memory.tokens.push_back(token); });
+}
+
+void ByteLevelBpe::cut(std::string_view text, size_t step, Memory& memory) const {
+  if (text.empty()) return;
+  if (step == steps_.size()) return encode_part(text, memory);
+  const auto& [adds_space, regex] = steps_[step];
+  std::string with_space;
+  if (adds_space && text.front() != ' ') {
+    with_space = concat(' ', text);
+    text = with_space;
+  }
+  size_t done = 0;
+  while (regex != nullptr && done < text.size()) {
+    const auto match = regex->find(text, done, memory.match);
+    if (!match) break;
+    cut(text.substr(done, match->begin - done), step + 1, memory);
+    cut(text.substr(match->begin, match->end - match->begin), step + 1, memory);
+    done = match->end;
+  }
+  cut(text.substr(done), step + 1, memory);
+}
+
+void ByteLevelBpe::encode_part(std::string_view part, Memory& memory) const {
+  if (const auto found = memory.cache.find(part); found != memory.cache.end()) {
+    const auto begin =
+        memory.cached_tokens.begin() + static_cast<std::ptrdiff_t>(found->second.begin);
+    memory.tokens.insert(memory.tokens.end(), begin,
+                         begin + static_cast<std::ptrdiff_t>(found->second.count));
+    return;
+  }
+  const std::vector<int32_t> tokens = tokens_of(part, memory);
+  memory.tokens.insert(memory.tokens.end(), tokens.begin(), tokens.end());
+  if (part.size() > kMaxCachedBytes) return;
+  if (memory.cache.size() == kMaxCachedParts) {
+    memory.cache.clear();
+    memory.cached_tokens.clear();
+  }
+  memory.cache.emplace(part, Memory::Cached{memory.cached_tokens.size(), tokens.size()});
+  memory.cached_tokens.insert(memory.cached_tokens.end(), tokens.begin(), tokens.end());
+}
+
+std::vector<int32_t> ByteLevelBpe::tokens_of(std::string_view part, Memory& memory) const {
+  if (const auto found = whole_.find(part); found != whole_.end()) return {found->second};
+  std::vector<int32_t> tokens;
+  tokens.reserve(part.size());
+  for (const char c : part) tokens.push_back(bytes_[static_cast<unsigned char>(c)]);
+  merges_.apply(tokens, memory.merge);
+  return tokens;
+}
+
+std::string ByteLevelBpe::decode(std::span<const int32_t> tokens) const {
+  std::string text;
+  for (const int32_t token : tokens) {
+    TRIREME_CHECK(token >= 0 && token < vocab_size(), "token ", token,
+                  " is outside the vocabulary of ", vocab_size(), " (tokenizer json)");
+    if (token != end_of_document_) text += tokens_[static_cast<size_t>(token)];
+  }
+  return text;
+}
+
+}  // namespace trireme::dataset::inline internal

@@ -1,0 +1,70 @@
+// Byte-pair encoding over bytes, as Hugging Face's package `tokenizers` does it for tokenizer.json:
+// added tokens are found, text is normalised, cut by regular expressions, and each part is merged.
+// The tokens are the same, with two exceptions. The text of the end-of-document token is text, and
+// bytes that are not UTF-8, which `tokenizers` does not take, are one token each.
+// Thread safe once constructed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "trireme/dataset/byte_level/added_tokens.h"
+#include "trireme/dataset/byte_level/merges.h"
+#include "trireme/dataset/byte_level/regex.h"
+#include "trireme/dataset/byte_level/tokenizer_file.h"
+
+namespace trireme::dataset::inline internal {
+
+class ByteLevelBpe {
+ public:
+  // `end_of_document` is one of the file's added tokens. `source` begins every message.
+  // Throws: ConfigError when text can encode to the end of a document, or a pattern is refused
+  ByteLevelBpe(TokenizerFile file, int32_t end_of_document, const std::string& source);
+  ~ByteLevelBpe();
+
+  int64_t vocab_size() const { return std::ssize(tokens_); }
+  int32_t end_of_document() const { return end_of_document_; }
+
+  // Throws: ConfigError for 2 GiB or more of text, or when a pattern takes too many steps
+  std::vector<int32_t> encode(std::string_view text) const;
+  // The end of a document decodes to nothing, an added token to its content.
+  // Throws: ConfigError for a token outside the vocabulary
+  std::string decode(std::span<const int32_t> tokens) const;
+
+ private:
+  struct Step {
+    bool adds_space = false;
+    std::unique_ptr<Regex> regex;  // null: cuts nothing
+  };
+  struct Memory;  // of one call of encode()
+  class Lease;
+
+  void encode_well_formed(std::string_view text, Memory& memory) const;
+  void encode_normalised(std::string_view text, Memory& memory) const;
+  void cut(std::string_view text, size_t step, Memory& memory) const;
+  void encode_part(std::string_view part, Memory& memory) const;
+  std::vector<int32_t> tokens_of(std::string_view part, Memory& memory) const;
+
+  std::vector<std::string> tokens_;  // the bytes of each
+  std::array<int32_t, 256> bytes_{};
+  MergeTable merges_;
+  bool composes_;
+  int32_t end_of_document_;
+  AddedTokens added_;             // looked for in the text as it is
+  AddedTokens added_normalised_;  // looked for in normalised text
+  std::vector<Step> steps_;
+  // When merges are ignored, the tokens by their bytes, which are those of tokens_.
+  std::unordered_map<std::string_view, int32_t> whole_;
+
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<Memory>> idle_;  // guarded by mutex_
+};
+
+}  // namespace trireme::dataset::inline internal

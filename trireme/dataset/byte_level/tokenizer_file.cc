@@ -1,0 +1,271 @@
+#include "trireme/dataset/byte_level/tokenizer_file.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/bounded_json.h"
+#include "trireme/base/error.h"
+#include "trireme/dataset/byte_level/byte_alphabet.h"
+
+namespace trireme::dataset::inline internal {
+namespace {
+
+constexpr JsonLimits kLimits{.max_bytes = size_t{256} << 20, .max_values = size_t{8} << 20};
+constexpr size_t kMaxSplitSteps = 64;
+constexpr size_t kShownBytes = 60;
+constexpr std::string_view kInstead =
+    " (a SentencePiece tokenizer is read from its tokenizer.model with --tokenizer bpe)";
+constexpr std::string_view kGpt2Pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+bool is_null(const std::optional<JsonView>& view) { return !view || view->value().is_null(); }
+
+bool flag(const JsonView& object, std::string_view key, bool otherwise) {
+  const auto found = object.find(key);
+  return found ? found->boolean() : otherwise;
+}
+
+// The parts of a Sequence in order, at any depth; a part that is none by itself.
+void flatten(const JsonView& view, std::string_view parts_key, std::vector<JsonView>& parts) {
+  if (view.at("type").text() != "Sequence") {
+    parts.push_back(view);
+    return;
+  }
+  for (const JsonView& part : view.at(parts_key).elements()) flatten(part, parts_key, parts);
+}
+
+std::vector<JsonView> parts_of(const JsonView& root, std::string_view key,
+                               std::string_view parts_key) {
+  std::vector<JsonView> parts;
+  const auto view = root.find(key);
+  if (!is_null(view)) flatten(*view, parts_key, parts);
+  return parts;
+}
+
+bool read_normalizer(const JsonView& root) {
+  const auto parts = parts_of(root, "normalizer", "normalizers");
+  for (const JsonView& part : parts) {
+    const JsonView type = part.at("type");
+    if (type.text() != "NFC") type.fail(concat("NFC or Sequence", kInstead));
+  }
+  return !parts.empty();
+}
+
+SplitStep read_split(const JsonView& split) {
+  const JsonView behavior = split.at("behavior");
+  if (behavior.text() != "Isolated") behavior.fail("Isolated");
+  const JsonView pattern = split.at("pattern");
+  if (!pattern.find("Regex")) pattern.fail("an object with \"Regex\"");
+  const JsonView regex = pattern.at("Regex");
+  if (regex.text().empty()) regex.fail("a regular expression");
+  return {.adds_space = false, .pattern = regex.text()};
+}
+
+// ByteLevel turns text into its alphabet, so it must be the last step.
+std::vector<SplitStep> read_pre_tokenizer(const JsonView& root) {
+  const auto parts = parts_of(root, "pre_tokenizer", "pretokenizers");
+  if (parts.empty() || parts.back().at("type").text() != "ByteLevel") {
+    root.at("pre_tokenizer").fail(concat("ByteLevel, or a Sequence that ends with it", kInstead));
+  }
+  if (parts.size() > kMaxSplitSteps) {
+    root.at("pre_tokenizer").fail(concat("a Sequence of at most ", kMaxSplitSteps));
+  }
+  std::vector<SplitStep> steps;
+  for (const JsonView& part : parts) {
+    const JsonView type = part.at("type");
+    if (type.text() == "Split") {
+      steps.push_back(read_split(part));
+    } else if (type.text() == "Digits") {
+      steps.push_back(
+          {.pattern = flag(part, "individual_digits", false) ? R"(\p{N})" : R"(\p{N}+)"});
+    } else if (type.text() == "ByteLevel" && steps.size() + 1 == parts.size()) {
+      steps.push_back({.adds_space = flag(part, "add_prefix_space", true),
+                       .pattern = std::string(flag(part, "use_regex", true) ? kGpt2Pattern : "")});
+    } else {
+      type.fail("Split, Digits, or ByteLevel as the last");
+    }
+  }
+  return steps;
+}
+
+void check_decoder(const JsonView& root) {
+  const auto parts = parts_of(root, "decoder", "decoders");
+  if (parts.size() != 1 || parts[0].at("type").text() != "ByteLevel") {
+    root.at("decoder").fail(concat("ByteLevel", kInstead));
+  }
+}
+
+// A member that must be null, false, 0 or empty when it is there.
+void require_unused(const JsonView& model, std::string_view key) {
+  const auto found = model.find(key);
+  if (is_null(found)) return;
+  const nlohmann::json& value = found->value();
+  const bool unused = (value.is_boolean() && !value.get<bool>()) ||
+                      (value.is_number() && value.get<double>() == 0) ||
+                      (value.is_string() && value.get_ref<const std::string&>().empty());
+  if (!unused) found->fail("null");
+}
+
+// The added tokens that the model's vocabulary lacks come behind it, so all numbers are taken once.
+class Reader {
+ public:
+  explicit Reader(const JsonView& root) : root_(root), model_(root.at("model")) {
+    const JsonView type = model_.at("type");
+    if (type.text() != "BPE") type.fail("BPE");
+    for (const auto key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
+      require_unused(model_, key);
+    }
+    file_.composes = read_normalizer(root_);
+    file_.steps = read_pre_tokenizer(root_);
+    check_decoder(root_);
+    file_.ignores_merges = flag(model_, "ignore_merges", false);
+  }
+
+  TokenizerFile run() {
+    read_tokens();
+    read_merges();
+    return std::move(file_);
+  }
+
+ private:
+  void read_tokens() {
+    const JsonView vocabulary = model_.at("vocab");
+    const auto members = vocabulary.members();
+    std::vector<JsonView> added;
+    if (const auto found = root_.find("added_tokens"); !is_null(found)) added = found->elements();
+    size_t count = members.size();
+    for (const JsonView& token : added) {
+      count += vocabulary.find(token.at("content").text()) ? 0 : 1;
+    }
+    if (count == 0 || count > std::numeric_limits<int32_t>::max()) {
+      vocabulary.fail("at least 1 token and fewer than 2^31");
+    }
+    file_.tokens.resize(count);
+    taken_.resize(count);
+    file_.bytes.fill(-1);
+    for (const auto& [name, id] : members) add_token(name, id);
+    for (const JsonView& token : added) add_added_token(token);
+    for (unsigned byte = 0; byte < 256; ++byte) {
+      if (file_.bytes[byte] < 0) {
+        vocabulary.fail(concat("a token for each byte; there is none for byte ", byte, ", ",
+                               in_quotes(spelled_byte(static_cast<uint8_t>(byte)))));
+      }
+    }
+  }
+
+  size_t take_id(const JsonView& view) {
+    const auto id = static_cast<size_t>(view.integer(0, std::ssize(taken_) - 1));
+    if (taken_[id]) view.fail("a number that no other token has");
+    taken_[id] = true;
+    return id;
+  }
+
+  void add_token(const std::string& name, const JsonView& view) {
+    const size_t id = take_id(view);
+    const auto number = static_cast<int32_t>(id);
+    ids_.emplace(name, number);
+    auto bytes = spelled_bytes(name);
+    if (bytes && !bytes->empty()) {
+      file_.vocabulary.push_back(number);
+      if (bytes->size() == 1) file_.bytes[static_cast<unsigned char>(bytes->front())] = number;
+    }
+    file_.tokens[id] = bytes ? *std::move(bytes) : name;
+  }
+
+  void add_added_token(const JsonView& view) {
+    const JsonView content = view.at("content");
+    const JsonView id = view.at("id");
+    if (content.text().empty()) content.fail("a text");
+    const auto number = static_cast<int32_t>(id.integer(0, std::ssize(taken_) - 1));
+    if (!added_.insert(content.text()).second) content.fail("a text that no other added token has");
+    std::string& token = file_.tokens[static_cast<size_t>(number)];
+    if (const auto known = ids_.find(content.text()); known != ids_.end()) {
+      if (known->second != number) id.fail(concat(known->second, ", as in the vocabulary"));
+      if (token != content.text()) content.fail("a text that does not spell other bytes");
+    } else {
+      take_id(id);
+      token = content.text();
+    }
+    file_.added.push_back({.id = number,
+                           .content = content.text(),
+                           .single_word = flag(view, "single_word", false),
+                           .lstrip = flag(view, "lstrip", false),
+                           .rstrip = flag(view, "rstrip", false),
+                           .normalized = flag(view, "normalized", !flag(view, "special", false))});
+  }
+
+  void read_merges() {
+    const JsonView merges = model_.at("merges");
+    file_.merges.reserve(merges.value().size());
+    for (const JsonView& merge : merges.elements()) {
+      const auto [left, right] = pair_of(merge);
+      file_.merges.push_back({.left = id_of(left, merge),
+                              .right = id_of(right, merge),
+                              .result = id_of(left + right, merge)});
+    }
+  }
+
+  // ["a", "b"], or "a b" in files of older versions.
+  static std::pair<std::string, std::string> pair_of(const JsonView& merge) {
+    if (merge.value().is_array()) {
+      const auto parts = merge.elements();
+      if (parts.size() != 2) merge.fail("two tokens");
+      return {parts[0].text(), parts[1].text()};
+    }
+    const std::string& text = merge.text();
+    const size_t space = text.find(' ');
+    if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
+      merge.fail("two tokens with a space between them");
+    }
+    return {text.substr(0, space), text.substr(space + 1)};
+  }
+
+  int32_t id_of(const std::string& token, const JsonView& merge) const {
+    const auto found = ids_.find(token);
+    if (found == ids_.end()) {
+      merge.fail(concat("tokens of the vocabulary, which lacks ", in_quotes(token, kShownBytes)));
+    }
+    return found->second;
+  }
+
+  JsonView root_;
+  JsonView model_;
+  TokenizerFile file_;
+  std::vector<bool> taken_;                       // by number
+  std::unordered_map<std::string, int32_t> ids_;  // of the model's vocabulary
+  std::unordered_set<std::string> added_;
+};
+
+}  // namespace
+
+TokenizerFile read_tokenizer_file(std::string_view text, const std::string& source) {
+  const nlohmann::json value = parse_json(text, source, kLimits);
+  return Reader(JsonView(value, source)).run();
+}
+
+int32_t find_end_of_document(const TokenizerFile& file, std::string_view name,
+                             const std::string& source) {
+  const auto find = [&](std::string_view content) {
+    return std::ranges::find(file.added, content, &AddedToken::content);
+  };
+  if (!name.empty()) {
+    const auto found = find(name);
+    TRIREME_CHECK(found != file.added.end(), source, ": no added token is ",
+                  in_quotes(name, kShownBytes), ", which is to end documents; choose one of its ",
+                  file.added.size(), " added tokens with --end-of-document");
+    return found->id;
+  }
+  for (const auto usual : {"<|endoftext|>", "<|end_of_text|>", "</s>"}) {
+    if (const auto found = find(usual); found != file.added.end()) return found->id;
+  }
+  throw ConfigError(concat(source, ": none of its ", file.added.size(),
+                           " added tokens is <|endoftext|>, <|end_of_text|> or </s>; choose the "
+                           "one that ends a document with --end-of-document"));
+}
+
+}  // namespace trireme::dataset::inline internal
