@@ -38,6 +38,7 @@ ONLY = {("train", "model"): ["model/family/parts.h", "model/layers/batch_norm.h"
 ROOMS = {
     "base": [],
     "base/file": ["base"],
+    "base/io": ["base", "base/file"],
     "base/machine": ["base", "base/file"],
     "base/random": ["base", "base/machine"],
     "comm": [],
@@ -49,6 +50,7 @@ ROOMS = {
     "comm/rendezvous": ["comm", "comm/recorder", "comm/shared", "comm/message", "comm/c10d", "comm/hierarchical"],
     "checkpoint/chunk": [],
     "checkpoint": ["checkpoint/chunk"],
+    "checkpoint/write": ["checkpoint", "checkpoint/chunk"],
     "checkpoint/foreign": ["checkpoint"],
     "checkpoint/offline": ["checkpoint", "checkpoint/foreign"],
     "parallel/data": [],

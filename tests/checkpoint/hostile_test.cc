@@ -12,7 +12,7 @@
 #include "tests/harness/ranks.h"
 #include "tests/harness/temporary_folder.h"
 #include "tests/harness/tensors.h"
-#include "trireme/checkpoint/save_plan.h"
+#include "trireme/checkpoint/write/save_plan.h"
 #include "trireme/checkpoint/shards.h"
 
 namespace trireme::checkpoint {

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "trireme/checkpoint/saver.h"
+#include "trireme/checkpoint/write/saver.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/metrics/metrics.h"

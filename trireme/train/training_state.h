@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "trireme/checkpoint/checkpoint.h"
-#include "trireme/checkpoint/saver.h"
+#include "trireme/checkpoint/write/saver.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/mesh/device_mesh.h"
 #include "trireme/parallel/data/gradient_hook.h"

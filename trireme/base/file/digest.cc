@@ -6,7 +6,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-namespace trireme {
+namespace trireme::inline internal {
 
 Digest digest_of(std::span<const std::byte> bytes) {
   const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
@@ -31,4 +31,4 @@ std::optional<Digest> parse_digest(std::string_view text) {
   return digest;
 }
 
-}  // namespace trireme
+}  // namespace trireme::inline internal

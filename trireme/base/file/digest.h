@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-namespace trireme {
+namespace trireme::inline internal {
 
 struct Digest {
   uint64_t high = 0;
@@ -27,4 +27,4 @@ Digest digest_of(std::span<const Digest> digests);
 std::string to_text(const Digest& digest);
 std::optional<Digest> parse_digest(std::string_view text);
 
-}  // namespace trireme
+}  // namespace trireme::inline internal

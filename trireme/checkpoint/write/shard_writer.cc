@@ -1,4 +1,4 @@
-#include "trireme/checkpoint/shard_writer.h"
+#include "trireme/checkpoint/write/shard_writer.h"
 
 #include <algorithm>
 #include <map>

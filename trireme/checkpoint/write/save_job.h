@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "trireme/checkpoint/checkpoint.h"
-#include "trireme/checkpoint/save_plan.h"
-#include "trireme/checkpoint/shard_writer.h"
-#include "trireme/checkpoint/snapshot.h"
+#include "trireme/checkpoint/write/save_plan.h"
+#include "trireme/checkpoint/write/shard_writer.h"
+#include "trireme/checkpoint/write/snapshot.h"
 #include "trireme/comm/communicator.h"
 
 namespace trireme::checkpoint::inline internal {

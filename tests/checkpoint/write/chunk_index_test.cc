@@ -1,4 +1,4 @@
-#include "trireme/checkpoint/chunk/chunk_index.h"
+#include "trireme/checkpoint/write/chunk_index.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "trireme/checkpoint/save_plan.h"
+#include "trireme/checkpoint/write/save_plan.h"
 
 #include <algorithm>
 #include <cstdio>

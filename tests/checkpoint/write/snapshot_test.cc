@@ -1,4 +1,4 @@
-#include "trireme/checkpoint/snapshot.h"
+#include "trireme/checkpoint/write/snapshot.h"
 
 #include <limits>
 

@@ -1,4 +1,4 @@
-#include "trireme/checkpoint/save_job.h"
+#include "trireme/checkpoint/write/save_job.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "trireme/checkpoint/saver.h"
+#include "trireme/checkpoint/write/saver.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -9,8 +9,8 @@
 
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/agreement.h"
-#include "trireme/checkpoint/save_job.h"
-#include "trireme/checkpoint/snapshot.h"
+#include "trireme/checkpoint/write/save_job.h"
+#include "trireme/checkpoint/write/snapshot.h"
 #include "trireme/comm/objects.h"
 
 namespace trireme::checkpoint {

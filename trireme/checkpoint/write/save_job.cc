@@ -1,4 +1,4 @@
-#include "trireme/checkpoint/save_job.h"
+#include "trireme/checkpoint/write/save_job.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -12,9 +12,9 @@
 #include "trireme/base/file/file.h"
 #include "trireme/base/shown.h"
 #include "trireme/checkpoint/agreement.h"
-#include "trireme/checkpoint/chunk/chunk_index.h"
+#include "trireme/checkpoint/write/chunk_index.h"
 #include "trireme/checkpoint/manifest.h"
-#include "trireme/checkpoint/publish.h"
+#include "trireme/checkpoint/write/publish.h"
 #include "trireme/checkpoint/replicas.h"
 
 namespace trireme::checkpoint::inline internal {

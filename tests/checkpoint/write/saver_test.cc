@@ -1,4 +1,4 @@
-#include "trireme/checkpoint/saver.h"
+#include "trireme/checkpoint/write/saver.h"
 
 #include <thread>
 

@@ -1,10 +1,10 @@
+#include "trireme/checkpoint/checkpoint.h"
+
 #include <algorithm>
 #include <utility>
 
 #include "trireme/base/error.h"
-#include "trireme/checkpoint/checkpoint.h"
 #include "trireme/checkpoint/manifest.h"
-#include "trireme/checkpoint/save_job.h"
 
 namespace trireme::checkpoint {
 
@@ -20,11 +20,6 @@ mesh::Box Entry::box(int world_rank, int world_size) const {
     throw CheckpointError(concat("\"", name, "\" has the shape ", local.sizes(),
                                  ", its layout gives this rank ", at::IntArrayRef(whole.size)));
   return whole;
-}
-
-void save(const fs::path& root, int64_t step, std::span<const Entry> entries,
-          const std::string& state, comm::Communicator& world, const SaveOptions& options) {
-  SaveJob(root, step, entries, state, world, options, /*memory=*/nullptr).finish(world);
 }
 
 std::vector<fs::path> list(const fs::path& root) {
