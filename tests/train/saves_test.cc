@@ -1,11 +1,9 @@
 #include "trireme/train/saves.h"
 
-#include <filesystem>
-#include <fstream>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/harness/file_size_limit.h"
 #include "tests/harness/messages.h"
 #include "tests/train/text_run.h"
 #include "trireme/base/error.h"
@@ -14,19 +12,11 @@
 namespace trireme::train {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-class SavesTest : public TextRun {
- protected:
-  // A file is where the checkpoints should be.
-  void block(const std::string& run) {
-    fs::create_directories(folder_ / run);
-    std::ofstream(folder_ / run / "checkpoints") << "in the way";
-  }
-};
+using SavesTest = TextRun;
 
 TEST_F(SavesTest, BothModesSaveTheSame) {
   for (const char* mode : {"sync", "async"}) {
@@ -55,12 +45,13 @@ TEST_F(SavesTest, TheNextLineTellsHowLongTrainingWaited) {
 TEST_F(SavesTest, AnErrorOfTheDiskEndsTheRunOrIsAWarning) {
   for (const char* mode : {"sync", "async"}) {
     const std::string stopped = concat("stopped-", mode), warned = concat("warned-", mode);
-    block(stopped);
-    EXPECT_THAT(harness::message_of<Error>(
-                    [&] { run(config(stopped, {{"checkpoint.mode", mode}}), 2); }),
-                HasSubstr("checkpoints"));
-    block(warned);
-    run(config(warned, {{"checkpoint.mode", mode}, {"checkpoint.on_error", "warn"}}), 2);
+    {
+      const harness::FileSizeLimit no_room(16 << 10);
+      EXPECT_THAT(harness::message_of<ConfigError>(
+                      [&] { run(config(stopped, {{"checkpoint.mode", mode}}), 2); }),
+                  HasSubstr("checkpoints"));
+      run(config(warned, {{"checkpoint.mode", mode}, {"checkpoint.on_error", "warn"}}), 2);
+    }
     EXPECT_THAT(metrics(warned), SizeIs(6));
     EXPECT_THAT(findings_, Contains(HasSubstr("CHECKPOINT NOT SAVED")));
     EXPECT_EQ(metrics(warned).back().value("failed_checkpoints", 0.0), 2) << mode;
