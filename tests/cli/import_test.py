@@ -247,8 +247,8 @@ class Tunes(ImportTest):
         loss = self.validation_loss("run")
         for layout, (ranks, options) in LAYOUTS.items():
             with self.subTest(layout=layout):
-                self.tune(layout, ranks, "--parallel.data=0", "--parallel.zero=0", *options, "--optimizer.name=lion",
-                          init="run")
+                self.tune(layout, ranks, "--parallel.data=0", "--parallel.shard=0", "--parallel.zero=0", *options,
+                          "--optimizer.name=lion", init="run")
                 self.assertLess(abs(self.validation_loss(layout) - loss) / loss, TOLERANCE)
                 self.assertEqual(self.metrics(layout)[0]["step"], 1)
 
