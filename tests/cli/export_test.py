@@ -7,6 +7,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before the import
 
 import numpy
 import torch
+import torch.distributed.checkpoint
 import transformers
 from safetensors.torch import load_file
 
@@ -217,6 +218,17 @@ class Exports(ProgramTest):
         self.assert_same(self.weights("parts"), self.weights("whole"))
         model = self.load("parts", transformers.LlamaForCausalLM)
         self.assertLess(self.relative_difference("run", model), TOLERANCE["fp32"])
+
+    def test_the_form_of_torch_distributed_has_the_same_weights(self):
+        self.train("run", 2, *LLAMA)
+        self.export("run", "hf")
+        report = json.loads(self.export("run", "dcp", "--format", "dcp", "--json"))
+        self.assertEqual((report["format"], report["files"]), ("dcp", ["__0_0.distcp", ".metadata"]))
+        weights = self.weights("hf")
+        loaded = {name: torch.zeros_like(tensor) for name, tensor in weights.items()}
+        torch.distributed.checkpoint.load(loaded, checkpoint_id=self.folder / "dcp", no_dist=True)
+        self.assert_same(loaded, weights)
+        self.fail_with(2, ["--format", "zip", "dcp"], "checkpoint", "export", "run", "--output", "zip", "--format", "zip")
 
     def test_a_bpe_tokenizer_gives_transformers_the_same_tokens(self):
         (self.folder / "text" / "other.txt").write_text("  Zwölf  Boxkämpfer\n\t日本語 42\t\t\tx, <unk>5000 more</s>.\n")

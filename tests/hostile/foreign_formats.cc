@@ -133,9 +133,9 @@ class DistributedCheckpoint : public Format {
         {"b", at::arange(3, at::kBFloat16)},
         {"empty", at::arange(0, at::kByte)},
         {"scalar", at::arange(1, at::kLong).view({})}};
-    std::map<std::string, checkpoint::SourceTensor> infos;
+    std::vector<std::pair<std::string, checkpoint::SourceTensor>> infos;
     for (const auto& [name, tensor] : tensors)
-      infos[name] = {.dtype = tensor.scalar_type(), .shape = tensor.sizes().vec()};
+      infos.push_back({name, {.dtype = tensor.scalar_type(), .shape = tensor.sizes().vec()}});
     checkpoint::write_dcp(folder_, infos, [&](const auto& name) { return tensors.at(name); });
     metadata_ = get_file(folder_ / ".metadata");
     chunks_ = get_file(folder_ / "__0_0.distcp");

@@ -1,13 +1,11 @@
 #include "trireme/checkpoint/foreign/dcp_writer.h"
 
-#include <sys/resource.h>
-#include <csignal>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/checkpoint/foreign/torch_files.h"
 #include "tests/checkpoint/saved.h"
+#include "tests/harness/file_size_limit.h"
 #include "tests/harness/messages.h"
 #include "tests/harness/temporary_folder.h"
 #include "tests/harness/tensors.h"
@@ -18,10 +16,11 @@ namespace {
 using harness::TemporaryFolder;
 using ::testing::HasSubstr;
 
-std::map<std::string, SourceTensor> infos_of(const std::map<std::string, at::Tensor>& tensors) {
-  std::map<std::string, SourceTensor> infos;
+std::vector<std::pair<std::string, SourceTensor>> infos_of(
+    const std::map<std::string, at::Tensor>& tensors) {
+  std::vector<std::pair<std::string, SourceTensor>> infos;
   for (const auto& [name, tensor] : tensors)
-    infos[name] = {.dtype = tensor.scalar_type(), .shape = tensor.sizes().vec()};
+    infos.push_back({name, {.dtype = tensor.scalar_type(), .shape = tensor.sizes().vec()}});
   return infos;
 }
 
@@ -98,18 +97,24 @@ TEST(DcpWriter, NothingIsLeftWhenItFails) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
+TEST(DcpWriter, ANameThatIsThereTwiceIsRefused) {
+  const TemporaryFolder folder;
+  const SourceTensor one{.shape = {1}};
+  EXPECT_THAT(checkpoint_error([&] {
+                write_dcp(folder / "dcp", {{"a", one}, {"a", one}},
+                          [](const std::string&) { return at::ones(1); });
+              }),
+              HasSubstr("the name \"a\" is taken"));
+}
+
 // libtorch's writer of archives must not see the exception.
 TEST(DcpWriter, AFullDiskIsAnError) {
   const TemporaryFolder folder;
-  rlimit before{};
-  getrlimit(RLIMIT_FSIZE, &before);
-  const auto old = std::signal(SIGXFSZ, SIG_IGN);
-  const rlimit small{.rlim_cur = 3000, .rlim_max = before.rlim_max};
-  setrlimit(RLIMIT_FSIZE, &small);
-  const std::string message =
-      harness::message_of([&] { write_folder(folder / "dcp", written_tensors()); });
-  setrlimit(RLIMIT_FSIZE, &before);
-  std::signal(SIGXFSZ, old);
+  std::string message;
+  {
+    const harness::FileSizeLimit limit(3000);
+    message = harness::message_of([&] { write_folder(folder / "dcp", written_tensors()); });
+  }
   EXPECT_THAT(message, HasSubstr("cannot write"));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }

@@ -15,6 +15,7 @@
 #include "tests/harness/temporary_folder.h"
 #include "tests/harness/tensors.h"
 #include "tests/train/language_config.h"
+#include "trireme/checkpoint/foreign/tensor_source.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/dataset/tokenizer.h"
 #include "trireme/model/family/plan.h"
@@ -144,6 +145,19 @@ TEST(HuggingFaceExport, PiecesOfAnyLayoutBecomeWholeTensorsInOneFile) {
   EXPECT_EQ(report.tokenizer, dataset::TokenizerKind::kBytes);
   EXPECT_EQ(read_file(run.output() / "config.json"),
             model::hugging_face_config(train::model_of(config), at::kFloat, 256));
+}
+
+TEST(HuggingFaceExport, TheSameTensorsForTorchDistributed) {
+  const train::RunConfig config = gpt2_config();
+  const SavedRun run(config, random_weights(config));
+  const HuggingFaceExport report = run.export_with({.form = ExportForm::kDcp});
+  EXPECT_THAT(report.files, ElementsAre("__0_0.distcp", ".metadata"));
+  EXPECT_THAT(names_in(run.output()), ElementsAre(".metadata", "__0_0.distcp"));
+  const auto source = checkpoint::open_tensors(run.output());
+  Tensors tensors;
+  for (const auto& [name, info] : source->tensors()) tensors[name] = source->read(name);
+  assert_same(tensors,
+              expected(config, [&](const std::string& name) { return run.tensors.at(name); }));
 }
 
 TEST(HuggingFaceExport, LargeModelsBecomeFilesBelowTheLimitWithAnIndexOfThem) {

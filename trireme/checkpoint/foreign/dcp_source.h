@@ -4,13 +4,12 @@
 // Source: torch/distributed/checkpoint/metadata.py and filesystem.py of PyTorch 2.13
 #pragma once
 
+#include "trireme/checkpoint/foreign/dcp_writer.h"
 #include "trireme/checkpoint/foreign/pickle.h"
 #include "trireme/checkpoint/foreign/tensor_source.h"
 #include "trireme/mesh/layout.h"
 
 namespace trireme::checkpoint::inline internal {
-
-inline constexpr const char* kDcpMetadata = ".metadata";
 
 class DcpSource : public TensorSource {
  public:

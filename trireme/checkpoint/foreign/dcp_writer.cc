@@ -1,6 +1,7 @@
 #include "trireme/checkpoint/foreign/dcp_writer.h"
 
 #include <exception>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -15,14 +16,14 @@
 #include "trireme/base/utf8.h"
 #include "trireme/checkpoint/exact_cover.h"
 #include "trireme/checkpoint/fail.h"
-#include "trireme/checkpoint/foreign/dcp_source.h"
 #include "trireme/checkpoint/foreign/pickler.h"
 #include "trireme/checkpoint/foreign/torch_names.h"
 
 namespace trireme::checkpoint {
 namespace {
 
-constexpr const char* kFile = "__0_0.distcp";
+using NamedTensors = std::vector<std::pair<std::string, SourceTensor>>;
+
 constexpr const char* kModule = "torch.distributed.checkpoint.metadata";
 
 // A dtype or storage without its "torch.".
@@ -142,13 +143,12 @@ void add_place(Pickler& pickler, const std::string& name, const SourceTensor& te
   add_size(pickler, zeros);
   pickler.text("index").integer(0).set_items().set_state();
   add_object(pickler, "torch.distributed.checkpoint.filesystem", "_StorageInfo").empty_dict();
-  pickler.mark().text("relative_path").text(kFile).text("offset");
+  pickler.mark().text("relative_path").text(kDcpFile).text("offset");
   pickler.integer(static_cast<int64_t>(extent.offset)).text("length");
   pickler.integer(static_cast<int64_t>(extent.size)).set_items().set_state();
 }
 
-std::string pickle_metadata(const std::map<std::string, SourceTensor>& tensors,
-                            const std::map<std::string, Extent>& extents) {
+std::string pickle_metadata(const NamedTensors& tensors, const std::vector<Extent>& extents) {
   Pickler pickler;
   add_object(pickler, kModule, "Metadata").empty_dict().mark();
   pickler.text("state_dict_metadata").empty_dict().mark();
@@ -160,7 +160,8 @@ std::string pickle_metadata(const std::map<std::string, SourceTensor>& tensors,
   pickler.set_items().text("planner_data").empty_dict().mark();
   for (const auto& [name, tensor] : tensors) pickler.text(name).mark().text(name).tuple();
   pickler.set_items().text("storage_data").empty_dict().mark();
-  for (const auto& [name, tensor] : tensors) add_place(pickler, name, tensor, extents.at(name));
+  for (size_t i = 0; i < tensors.size(); ++i)
+    add_place(pickler, tensors[i].first, tensors[i].second, extents[i]);
   pickler.set_items().text("storage_meta");
   add_object(pickler, kModule, "StorageMeta").empty_dict().mark();
   pickler.text("checkpoint_id").none().text("save_id").none().text("load_id").none();
@@ -169,12 +170,13 @@ std::string pickle_metadata(const std::map<std::string, SourceTensor>& tensors,
   return pickler.finish();
 }
 
-void check_tensors(const std::filesystem::path& folder,
-                   const std::map<std::string, SourceTensor>& tensors) {
+void check_tensors(const std::filesystem::path& folder, const NamedTensors& tensors) {
+  std::set<std::string> names;
   for (const auto& [name, tensor] : tensors) {
     if (!is_printable(name) || !is_utf8(name))
       fail(folder, "the name ", in_quotes(name), " cannot be written; expected UTF-8 of at most ",
            kMaxWordBytes, " bytes without control characters");
+    if (!names.insert(name).second) fail(folder, "the name ", in_quotes(name), " is taken");
     if (find_torch_name(tensor.dtype) == nullptr)
       fail(folder, "the dtype ", c10::toString(tensor.dtype), " of ", in_quotes(name),
            " cannot be written; expected one of floats, integers or booleans");
@@ -183,13 +185,12 @@ void check_tensors(const std::filesystem::path& folder,
 
 }  // namespace
 
-void write_dcp(const std::filesystem::path& folder,
-               const std::map<std::string, SourceTensor>& tensors,
+void write_dcp(const std::filesystem::path& folder, const NamedTensors& tensors,
                const std::function<at::Tensor(const std::string& name)>& read) {
   check_tensors(folder, tensors);
   NewFolder target(folder);
-  OutputFile file(target.path() / kFile);
-  std::map<std::string, Extent> extents;
+  OutputFile file(target.path() / kDcpFile);
+  std::vector<Extent> extents;
   uint64_t offset = 0;
   for (const auto& [name, info] : tensors) {
     const at::Tensor tensor = read(name).detach().cpu().contiguous();
@@ -197,7 +198,7 @@ void write_dcp(const std::filesystem::path& folder,
         tensor.scalar_type() == info.dtype && tensor.sizes() == at::IntArrayRef(info.shape), "\"",
         name, "\" was announced with another dtype or shape");
     const uint64_t size = append_archive(file, tensor, info);
-    extents[name] = {offset, size};
+    extents.push_back({offset, size});
     offset += size;
   }
   file.sync();

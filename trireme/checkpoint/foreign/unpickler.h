@@ -54,7 +54,7 @@ inline constexpr size_t kMaxPickleStack = size_t{1} << 20;
 
 // globals: the names that may occur, such as "torch.Size". The result refers to them and to
 // `bytes`. Nodes may contain each other in circles, as in Python. Messages begin with `source`.
-// Memory: some 60 bytes for each value; each value has at least one byte
+// Memory: some 100 bytes for each value; each value has at least one byte
 // Throws: CheckpointError, one line, for any other global, instruction or protocol, for a pickle
 //         that is damaged, and beyond the limits above
 PickleNodes unpickle(std::string_view bytes, std::span<const std::string_view> globals,

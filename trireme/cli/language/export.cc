@@ -22,6 +22,7 @@ namespace {
 struct ExportArguments {
   std::string path;
   std::string output;
+  std::string form;   // empty: Hugging Face's
   std::string dtype;  // empty: the run's
   uint64_t max_shard_bytes = tasks::HuggingFaceExportOptions{}.max_shard_bytes;
   bool average = false;
@@ -42,6 +43,8 @@ std::string tokenizer_text(std::optional<dataset::TokenizerKind> kind) {
 int export_checkpoint(const ExportArguments& arguments) {
   tasks::HuggingFaceExportOptions options{.max_shard_bytes =
                                               static_cast<int64_t>(arguments.max_shard_bytes)};
+  if (!arguments.form.empty())
+    options.form = choose(tasks::kExportForms, "--format", arguments.form);
   if (arguments.average) options.weights = train::Weights::kAverage;
   if (!arguments.dtype.empty())
     options.dtype = choose(train::kPrecisions, "--dtype", arguments.dtype);
@@ -60,6 +63,7 @@ int export_checkpoint(const ExportArguments& arguments) {
         {"parameters", done.num_parameters},
         {"bytes", done.num_bytes},
         {"files", done.files},
+        {"format", name_of(tasks::kExportForms, options.form)},
         {"tokenizer", done.tokenizer ? name_of(dataset::kTokenizerKinds, *done.tokenizer) : ""}};
     std::printf("%s\n", json_text(object).c_str());
     return kDone;
@@ -72,7 +76,8 @@ int export_checkpoint(const ExportArguments& arguments) {
               done.from_masters ? " (from the master weights)" : "",
               human_bytes(static_cast<double>(done.num_bytes)).c_str(), done.files.size(),
               done.files.size() == 1 ? "" : "s");
-  std::printf("tokenizer  %s\n", tokenizer_text(done.tokenizer).c_str());
+  if (options.form == tasks::ExportForm::kHuggingFace)
+    std::printf("tokenizer  %s\n", tokenizer_text(done.tokenizer).c_str());
   return kDone;
 }
 
@@ -89,11 +94,19 @@ void add_export(CLI::App& app, int& exit_code) {
                            "  trireme checkpoint export runs/demo --output demo-hf\n"
                            "  python3 -c \"import transformers as t; "
                            "t.AutoModelForCausalLM.from_pretrained('demo-hf')\"\n"
+                           "Or, with --format dcp, the same weights as a folder that "
+                           "torch.distributed.checkpoint loads.\n"
                            "Optimizer states are left out. The checkpoint is not changed. See "
                            "docs/export.md.\n");
   command->add_option("path", arguments->path, "a run's folder, or one checkpoint of it")
       ->required();
   command->add_option("--output", arguments->output, "folder to write; new or empty")->required();
+  command
+      ->add_option("--format", arguments->form,
+                   "hf: for transformers; dcp: for torch.distributed.checkpoint, the weights under "
+                   "the same names")
+      ->check(CLI::IsMember(names_of(tasks::kExportForms)))
+      ->default_str("hf");
   command
       ->add_option(
           "--dtype", arguments->dtype,

@@ -12,6 +12,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/base/file/new_folder.h"
+#include "trireme/checkpoint/foreign/dcp_writer.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/checkpoint/shards.h"
@@ -138,6 +139,17 @@ void write_weights(const fs::path& path, Tensors tensors, Source& source, c10::S
   write_or_explain([&] { writer->finish(/*fsync=*/true); });
 }
 
+// write_dcp() asks for the tensors in their order.
+void write_dcp(const fs::path& folder, Tensors tensors, Source& source, c10::ScalarType dtype) {
+  std::vector<std::pair<std::string, checkpoint::SourceTensor>> infos;
+  for (const HuggingFaceTensor& tensor : tensors)
+    infos.emplace_back(tensor.name,
+                       checkpoint::SourceTensor{.dtype = dtype, .shape = tensor.shape});
+  size_t next = 0;
+  checkpoint::write_dcp(folder, infos,
+                        [&](const std::string&) { return source.read(tensors[next++]); });
+}
+
 void write_json(const fs::path& path, const ordered_json& object) {
   write_file_atomically(path, object.dump(2) + "\n");
 }
@@ -220,6 +232,11 @@ HuggingFaceExport export_to_hugging_face(const fs::path& path, const fs::path& o
   const auto itemsize = static_cast<int64_t>(c10::elementSize(report.dtype));
   report.num_bytes = report.num_parameters * itemsize;
 
+  if (options.form == ExportForm::kDcp) {
+    write_dcp(output, tensors, source, report.dtype);
+    report.files = {checkpoint::kDcpFile, checkpoint::kDcpMetadata};
+    return report;
+  }
   NewFolder target(output);
   const auto files = cut_into_files(tensors, options.max_shard_bytes / itemsize);
   for (size_t i = 0; i < files.size(); ++i) {

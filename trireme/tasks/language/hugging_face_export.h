@@ -1,6 +1,6 @@
 // Exports a checkpoint as a folder that Hugging Face's transformers loads: weights, config.json and
-// the tokenizer. The same code serves every layout, because it reads whole tensors, wherever their
-// pieces are.
+// the tokenizer; or the same weights as a checkpoint of torch.distributed.checkpoint. The same code
+// serves every layout, because it reads whole tensors, wherever their pieces are.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,27 @@
 
 #include <c10/core/ScalarType.h>
 
+#include "trireme/base/choice.h"
 #include "trireme/dataset/tokenizer.h"
 #include "trireme/train/saved_run.h"
 
 namespace trireme::tasks {
 
+enum class ExportForm {
+  kHuggingFace,  // what transformers loads
+  kDcp,          // what torch.distributed.checkpoint loads: the weights only
+};
+
+inline constexpr Choice<ExportForm> kExportForms[] = {{"hf", ExportForm::kHuggingFace},
+                                                      {"dcp", ExportForm::kDcp}};
+
 struct HuggingFaceExportOptions {
+  ExportForm form = ExportForm::kHuggingFace;
   // The dtype of all weights; empty: the one that the run computes in.
   std::optional<c10::ScalarType> dtype{};
   train::Weights weights = train::Weights::kLast;
-  // Limit on the tensors in one file. A larger model becomes several files and an index; a larger
-  // tensor gets its own file.
+  // Limit on the tensors in one file of kHuggingFace. A larger model becomes several files and an
+  // index; a larger tensor gets its own file.
   int64_t max_shard_bytes = 5'000'000'000;
 };
 
