@@ -12,8 +12,8 @@
 #include "tests/harness/ranks.h"
 #include "tests/harness/temporary_folder.h"
 #include "tests/harness/tensors.h"
-#include "trireme/checkpoint/write/save_plan.h"
 #include "trireme/checkpoint/shards.h"
+#include "trireme/checkpoint/write/save_plan.h"
 
 namespace trireme::checkpoint {
 namespace {

@@ -80,18 +80,19 @@ TEST_F(ResumptionTest, AManifestThatCannotBeReadIsLeftOutToo) {
 TEST_F(ResumptionTest, WhenNoneIsWholeTheRunDoesNotBeginAnew) {
   run(config("a"), 2);
   for (const int number : {2, 4, 6}) damage(step("a", number));
-  EXPECT_THAT(harness::message_of<CheckpointError>([&] { run(config("a"), 2); }),
-              AllOf(HasSubstr("step-000006"), HasSubstr("all earlier checkpoints are damaged too")));
+  EXPECT_THAT(
+      harness::message_of<CheckpointError>([&] { run(config("a"), 2); }),
+      AllOf(HasSubstr("step-000006"), HasSubstr("all earlier checkpoints are damaged too")));
 }
 
 // It is whole, so no older one is taken in its place.
 TEST_F(ResumptionTest, ACheckpointThatDoesNotFitIsAnError) {
   run(config("a", {{"optimizer.name", "adamw"}}), 2);
-  EXPECT_THAT(harness::message_of<CheckpointError>([&] {
-                run(config("a", {{"optimizer.name", "lion"}, {"resume.allow", "optimizer.name"}}),
-                    2);
-              }),
-              AllOf(HasSubstr("step-000006"), HasSubstr("does not fit")));
+  EXPECT_THAT(
+      harness::message_of<CheckpointError>([&] {
+        run(config("a", {{"optimizer.name", "lion"}, {"resume.allow", "optimizer.name"}}), 2);
+      }),
+      AllOf(HasSubstr("step-000006"), HasSubstr("does not fit")));
 }
 
 }  // namespace

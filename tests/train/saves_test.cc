@@ -26,8 +26,8 @@ TEST_F(SavesTest, BothModesSaveTheSame) {
       expect_same(name, "sync-none", 0, {"loss", "grad_norm"});
       const auto saved = checkpoint::list(folder_ / name / "checkpoints");
       ASSERT_THAT(saved, SizeIs(3));
-      const auto expected = checkpoint::load_global(
-          folder_ / "sync-none" / "checkpoints" / saved.back().filename());
+      const auto expected =
+          checkpoint::load_global(folder_ / "sync-none" / "checkpoints" / saved.back().filename());
       const auto actual = checkpoint::load_global(saved.back());
       ASSERT_EQ(actual.size(), expected.size());
       for (const auto& [key, tensor] : expected) EXPECT_TRUE(actual.at(key).equal(tensor)) << key;
@@ -47,8 +47,9 @@ TEST_F(SavesTest, AnErrorOfTheDiskEndsTheRunOrIsAWarning) {
     const std::string stopped = concat("stopped-", mode), warned = concat("warned-", mode);
     {
       const harness::FileSizeLimit no_room(16 << 10);
-      EXPECT_THAT(harness::message_of<ConfigError>(
-                      [&] { run(config(stopped, {{"checkpoint.mode", mode}}), 2); }),
+      EXPECT_THAT(harness::message_of<ConfigError>([&] {
+                    run(config(stopped, {{"checkpoint.mode", mode}}), 2);
+                  }),
                   HasSubstr("checkpoints"));
       run(config(warned, {{"checkpoint.mode", mode}, {"checkpoint.on_error", "warn"}}), 2);
     }

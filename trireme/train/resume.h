@@ -32,10 +32,10 @@ struct ResumePoint {
 // Checkpoints that are not whole, each with what is wrong.
 using DamagedCheckpoints = std::map<std::filesystem::path, std::string>;
 
-// Looks into config.output.folder for the newest checkpoint that is not `damaged` and whose manifest
-// can be read; the notes tell of newer ones. `config` must be resolved. `data` is what it trains on
-// and `validation` what it evaluates on, if anything. Data is compared by content: data.path may
-// change to a copy, but must stay if the checkpoint does not identify its data.
+// Looks into config.output.folder for the newest checkpoint that is not `damaged` and whose
+// manifest can be read; the notes tell of newer ones. `config` must be resolved. `data` is what it
+// trains on and `validation` what it evaluates on, if anything. Data is compared by content:
+// data.path may change to a copy, but must stay if the checkpoint does not identify its data.
 // Throws: ConfigError when a key that must stay has changed and resume.allow does not name it;
 //         CheckpointError when a checkpoint that existed is missing, or none is whole
 ResumePoint find_resume_point(const RunConfig& config, const DataIdentity& data,

@@ -35,8 +35,8 @@ struct Chunk {
 // common. Only rows of more than kChunkBytes are cut themselves.
 std::vector<uint64_t> cut_into_chunks(const mesh::Box& box, size_t bytes_per_element);
 
-// "FILE BEGIN STORED BYTES CODEC DIGEST", as in a manifest, and " CHECKSUM" unless the codec is raw.
-// The reverse is empty for any other text, and bounds no number.
+// "FILE BEGIN STORED BYTES CODEC DIGEST", as in a manifest, and " CHECKSUM" unless the codec is
+// raw. The reverse is empty for any other text, and bounds no number.
 std::string to_text(const Chunk& chunk);
 std::optional<Chunk> parse_chunk(std::string_view text);
 

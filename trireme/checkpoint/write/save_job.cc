@@ -12,10 +12,10 @@
 #include "trireme/base/file/file.h"
 #include "trireme/base/shown.h"
 #include "trireme/checkpoint/agreement.h"
-#include "trireme/checkpoint/write/chunk_index.h"
 #include "trireme/checkpoint/manifest.h"
-#include "trireme/checkpoint/write/publish.h"
 #include "trireme/checkpoint/replicas.h"
+#include "trireme/checkpoint/write/chunk_index.h"
+#include "trireme/checkpoint/write/publish.h"
 
 namespace trireme::checkpoint::inline internal {
 namespace {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "trireme/checkpoint/agreement.h"
-#include "trireme/checkpoint/write/chunk_index.h"
 #include "trireme/checkpoint/chunk/codec.h"
 #include "trireme/checkpoint/manifest.h"
+#include "trireme/checkpoint/write/chunk_index.h"
 #include "trireme/checkpoint/write/snapshot.h"
 
 namespace trireme::checkpoint::inline internal {
