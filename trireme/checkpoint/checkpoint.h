@@ -62,6 +62,9 @@ struct SaveOptions {
   // Chunks that the newest checkpoint of the folder has are not written again: the files that have
   // them are linked. false: every checkpoint has its own bytes.
   bool incremental = true;
+  // With `incremental`: other folders like `root`, on the same file system, whose newest
+  // checkpoints' chunks are not written again either. One that is not there is ignored.
+  std::vector<std::filesystem::path> shared_roots{};
   Compression compression = Compression::kNone;
   // Refuses to save tensors of which the ranks that hold the same box have different bits. Tensors
   // that are offloaded are not compared.

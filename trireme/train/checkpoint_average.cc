@@ -15,6 +15,7 @@
 #include "trireme/checkpoint/offline/saved_tensors.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/comm/shared/thread_group.h"
+#include "trireme/train/callbacks/callback.h"
 #include "trireme/train/derived_run.h"
 #include "trireme/train/parallel/gradient_compression.h"
 #include "trireme/train/saved_run.h"
@@ -27,7 +28,6 @@ namespace fs = std::filesystem;
 using checkpoint::SavedTensors;
 using checkpoint::SourceTensor;
 
-constexpr const char* kCallbackPrefix = "callback.";  // see callback_tensor()
 const std::string kMasterPrefix = concat(kOptimizerPrefix, kMasterState, ".");
 
 bool is_averaged(const std::string& name, const SourceTensor& tensor) {

@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/train/initial_weights.h"
+#include "trireme/train/optimizer/name_pattern.h"
 #include "trireme/train/parallel/gradient_compression.h"
 #include "trireme/train/resume.h"
 #include "trireme/train/run/out_of_memory.h"
@@ -152,8 +153,13 @@ std::vector<checkpoint::Entry> TrainingState::entries() const {
 
 checkpoint::SaveOptions TrainingState::save_options() const {
   const CheckpointConfig& config = config_.checkpoint;
+  std::vector<fs::path> shared_roots;
+  for (const std::string& run : split_list(config.share, ',')) {
+    shared_roots.push_back(fs::path(run) / "checkpoints");
+  }
   return {.keep = static_cast<int>(config.keep),
           .incremental = config.incremental,
+          .shared_roots = std::move(shared_roots),
           .compression = config.compression,
           .compare_replicas = config.compare_replicas,
           .allow_nonfinite = config.allow_nonfinite,

@@ -49,10 +49,11 @@ TEST(ChunkIndex, AFileIsSharedWhenAtLeastHalfOfItIsUsed) {
 TEST(ChunkIndex, CountsTheFilesThatAreShared) {
   const Manifest manifest =
       with_chunks({chunk_of(0, 0, 5000, 1), chunk_of(1, 0, 5000, 2), chunk_of(2, 0, 5000, 3)}, 3);
-  const ChunkIndex index = index_of(manifest, {2, 0});
-  EXPECT_EQ(index.find({1, 0}, 5000)->file, 1u);
+  ChunkIndex index;
+  add_chunks(manifest, {2, 0}, /*first=*/5, index);
+  EXPECT_EQ(index.find({1, 0}, 5000)->file, 6u);
   EXPECT_EQ(index.find({2, 0}, 5000), nullptr);
-  EXPECT_EQ(index.find({3, 0}, 5000)->file, 0u);
+  EXPECT_EQ(index.find({3, 0}, 5000)->file, 5u);
 }
 
 TEST(ChunkIndex, ASharedFilesNameTellsItsHeader) {

@@ -127,6 +127,24 @@ TEST_F(Incremental, WithoutItEveryCheckpointHasItsOwnBytes) {
   EXPECT_EQ(own_bytes(step(2)), whole);
 }
 
+// As a run that begins with the weights of another.
+TEST_F(Incremental, AnotherRunsBytesAreSharedAndOutliveIt) {
+  std::vector<Global> globals = model(2);
+  const fs::path other = root_ / "other";
+  save_all(other, 9, globals, 2);
+  globals[0].tensor.add_(1);
+  SaveOptions options = kFast;
+  options.shared_roots = {root_ / "none", other};
+  save_step(1, globals, 2, options);
+  EXPECT_LE(own_bytes(step(1)), 1 << 20);
+  fs::remove_all(other / folder_name(9));
+  expect_loads(step(1), globals, 2);
+  globals[1].tensor.add_(1);
+  save_step(2, globals, 2, options);
+  EXPECT_LE(own_bytes(step(2)), 1 << 20);
+  expect_loads(step(2), globals, 2);
+}
+
 TEST_F(Incremental, NothingIsTakenFromADamagedCheckpoint) {
   const std::vector<Global> globals = model(2);
   save_step(1, globals, 2);

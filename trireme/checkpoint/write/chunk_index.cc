@@ -46,17 +46,16 @@ std::string shared_name(const FileRecord& file) {
   return concat("shared-", file.header_checksum, ".safetensors");
 }
 
-ChunkIndex index_of(const Manifest& manifest, const std::vector<size_t>& files) {
+void add_chunks(const Manifest& manifest, const std::vector<size_t>& files, size_t first,
+                ChunkIndex& index) {
   std::map<size_t, size_t> numbers;
-  for (size_t i = 0; i < files.size(); ++i) numbers[files[i]] = i;
-  ChunkIndex index;
+  for (size_t i = 0; i < files.size(); ++i) numbers[files[i]] = first + i;
   for_each_chunk(manifest, [&](Chunk chunk) {
     const auto number = numbers.find(chunk.file);
     if (number == numbers.end()) return;
     chunk.file = number->second;
     index.add(chunk);
   });
-  return index;
 }
 
 }  // namespace trireme::checkpoint::inline internal

@@ -38,7 +38,8 @@ std::vector<size_t> shared_files(const Manifest& manifest);
 // The name under which a later checkpoint has the file.
 std::string shared_name(const FileRecord& file);
 
-// The chunks of `manifest` in `files`, as they are found where files[i] is file number i.
-ChunkIndex index_of(const Manifest& manifest, const std::vector<size_t>& files);
+// Adds the chunks of `manifest` in `files` to the index, where files[i] has the number first + i.
+void add_chunks(const Manifest& manifest, const std::vector<size_t>& files, size_t first,
+                ChunkIndex& index);
 
 }  // namespace trireme::checkpoint::inline internal

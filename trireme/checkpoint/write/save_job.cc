@@ -187,37 +187,42 @@ std::string advice_for(const fs::path& root, const std::map<std::string, TensorR
                 "; make room there, or choose another folder");
 }
 
-// Links the files of the newest checkpoint into `temporary`. Returns, as JSON, its folder and which
-// of its files they are; what cannot be linked is written again.
-std::string link_shared(const fs::path& root, const fs::path& temporary) {
-  nlohmann::json result = {{"folder", ""}, {"files", nlohmann::json::array()}};
-  const auto newest = latest(root);
-  if (!newest) return result.dump();
-  try {
-    const Manifest manifest = read_manifest(*newest);
-    for (const size_t file : shared_files(manifest)) {
-      const FileRecord& record = manifest.files[file];
-      std::error_code error;
-      fs::create_hard_link(*newest / record.name, temporary / shared_name(record), error);
-      if (!error) result["files"].push_back(file);
+// Links the files of the newest checkpoint of each root into `temporary`. Returns, as JSON, those
+// checkpoints' folders and which of their files; what cannot be linked is written again.
+std::string link_shared(std::span<const fs::path> roots, const fs::path& temporary) {
+  nlohmann::json result = nlohmann::json::array();
+  for (const fs::path& root : roots) {
+    try {
+      const auto newest = latest(root);
+      if (!newest) continue;
+      const Manifest manifest = read_manifest(*newest);
+      nlohmann::json files = nlohmann::json::array();
+      for (const size_t file : shared_files(manifest)) {
+        const FileRecord& record = manifest.files[file];
+        std::error_code error;  // also when another root has linked it
+        fs::create_hard_link(*newest / record.name, temporary / shared_name(record), error);
+        if (!error) files.push_back(file);
+      }
+      if (!files.empty()) result.push_back({{"folder", newest->string()}, {"files", files}});
+    } catch (const Error&) {  // damaged or not to be read: nothing of it is used
     }
-    result["folder"] = newest->string();
-  } catch (const Error&) {  // damaged or not to be read: nothing of it is used
   }
   return result.dump();
 }
 
 // The files that link_shared() has linked, as every rank finds them.
 SharedFiles shared_from(const std::string& linked) {
+  SharedFiles shared;
   const nlohmann::json parsed = nlohmann::json::parse(linked);
-  const auto files = parsed.at("files").get<std::vector<size_t>>();
-  if (files.empty()) return {};
-  const Manifest manifest = read_manifest(parsed.at("folder").get<std::string>());
-  SharedFiles shared{.chunks = index_of(manifest, files)};
-  for (const size_t file : files) {
-    FileRecord record = manifest.files.at(file);
-    record.name = shared_name(record);
-    shared.files.push_back(std::move(record));
+  for (const nlohmann::json& each : parsed) {
+    const auto files = each.at("files").get<std::vector<size_t>>();
+    const Manifest manifest = read_manifest(each.at("folder").get<std::string>());
+    add_chunks(manifest, files, shared.files.size(), shared.chunks);
+    for (const size_t file : files) {
+      FileRecord record = manifest.files.at(file);
+      record.name = shared_name(record);
+      shared.files.push_back(std::move(record));
+    }
   }
   return shared;
 }
@@ -303,7 +308,10 @@ void SaveJob::write_and_commit(comm::Communicator& group) const {
     make_folders(root_);
     remove_leftovers(root_);
     fs::create_directory(temporary_);
-    return options_.incremental ? link_shared(root_, temporary_) : std::string();
+    if (!options_.incremental) return std::string();
+    std::vector<fs::path> roots{root_};
+    roots.insert(roots.end(), options_.shared_roots.begin(), options_.shared_roots.end());
+    return link_shared(roots, temporary_);
   };
   const std::string linked = from_root(group, prepare, options_.on_wait);
   size_t num_shared = 0;
