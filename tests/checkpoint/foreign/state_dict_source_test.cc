@@ -94,7 +94,7 @@ TEST(StateDictSource, ANameThatOccursTwiceIsRefused) {
 }
 
 TEST(StateDictSource, ANameThatIsNotTextIsRefused) {
-  for (const std::string name :
+  for (const std::string& name :
        {std::string("a\nb"), std::string("\xff"), std::string(5000, 'a')}) {
     Pickler pickler;
     pickler.empty_dict().mark();

@@ -14,7 +14,9 @@ TEST(TorchNames, ADtypeIsFoundByItselfItsNameAndItsStorage) {
     const TorchName* known = find_torch_name(dtype);
     ASSERT_NE(known, nullptr);
     EXPECT_EQ(find_torch_name(known->name), known);
-    if (!known->storage.empty()) EXPECT_EQ(find_torch_name(known->storage), known);
+    if (!known->storage.empty()) {
+      EXPECT_EQ(find_torch_name(known->storage), known);
+    }
   }
   EXPECT_EQ(find_torch_name(at::kQInt8), nullptr);
   EXPECT_EQ(find_torch_name("torch.load"), nullptr);
