@@ -13,6 +13,8 @@
 #include "trireme/dataset/csv_source.h"
 #include "trireme/dataset/json_tokenizer.h"
 #include "trireme/dataset/tokenizer.h"
+#include "trireme/model/hugging_face.h"
+#include "trireme/model/hugging_face_reader.h"
 #include "trireme/train/callbacks/callback_state.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/metrics/metrics.h"
@@ -47,6 +49,44 @@ class Json : public Format {
     expect_refusal_or_sense([&] {
       for (const auto& [key, member] : JsonView(value, source).members()) member.integers(-1, 5);
     });
+  }
+
+ private:
+  std::string text_;
+};
+
+// transformers' config.json of several classes. One that is taken is written and read again as the
+// same model.
+class ModelJson : public Format {
+ public:
+  std::string name() const override { return "model-json"; }
+
+  void write(Random& random) override {
+    model::ModelConfig config{.layers = 3, .width = 8, .heads = 2, .kv_heads = 2, .vocab_size = 11};
+    const uint64_t kind = random.below(5);
+    if (kind == 1) config.family = "gpt2";
+    if (kind == 2) config.attention.attention_bias = true;
+    if (kind == 3) config.family = "mixtral";
+    if (kind == 3 || kind == 4) config.sparse.experts = 4;
+    if (kind == 4) config.attention.qk_norm = true;
+    text_ = damaged_json(
+        ordered_json::parse(model::hugging_face_config(config, at::kFloat, std::nullopt)),
+        static_cast<int>(random.below(3)) - 1, random);
+  }
+
+  void read() override {
+    model::HuggingFaceModel found;
+    const auto parse = [&](const std::string& text) {
+      found = model::parse_hugging_face_config(text, "config.json");
+      model::validate(found.config);
+    };
+    if (!expect_refusal_or_sense([&] { parse(text_); })) return;
+    // The import compares sizes with the tensors that there are.
+    if (found.config.layers > 100 || found.config.sparse.experts > 100) return;
+    const std::string again = model::hugging_face_config(found.config, at::kFloat, std::nullopt);
+    parse(again);
+    require(model::hugging_face_config(found.config, at::kFloat, std::nullopt) == again,
+            "does not read what it wrote");
   }
 
  private:
@@ -449,6 +489,7 @@ class TokenizerJson : public Format {
 
 void add_text_formats(Formats& formats, const std::filesystem::path& folder) {
   formats.push_back(std::make_unique<Json>());
+  formats.push_back(std::make_unique<ModelJson>());
   formats.push_back(std::make_unique<Toml>());
   formats.push_back(std::make_unique<State>());
   formats.push_back(std::make_unique<Metrics>(folder / "metrics"));
