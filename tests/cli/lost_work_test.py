@@ -3,7 +3,7 @@ import json
 import re
 import unittest
 
-from program import TIMEOUT, ProgramTest, children
+from program import TIMEOUT, ProgramTest, children, piece_bytes
 
 DONE = 0
 NAME = "model.layers.0.mlp.down_proj.weight"
@@ -133,11 +133,7 @@ class LostWork(ProgramTest):
     def tensor(self, run, name):
         folder = sorted((self.folder / run / "checkpoints").iterdir())[-1]
         manifest = json.loads((folder / "manifest.json").read_text())
-        piece = manifest["tensors"][name]["pieces"][0]
-        data = (folder / piece["file"]).read_bytes()
-        length = int.from_bytes(data[:8], "little")
-        begin, end = json.loads(data[8:8 + length])[name]["data_offsets"]
-        return data[8 + length:][begin:end]
+        return piece_bytes(folder, manifest, manifest["tensors"][name]["pieces"][0])
 
 
 if __name__ == "__main__":

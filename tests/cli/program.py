@@ -34,6 +34,18 @@ folder = "run"
 """
 
 
+def piece_bytes(folder, manifest, piece):
+    """The bytes of a piece of a checkpoint's tensor, from its chunks as docs/checkpoint-format.md has it."""
+    parts = []
+    for chunk in piece["chunks"]:
+        file, begin, stored, _, codec, *_ = chunk.split()
+        assert codec == "raw", codec
+        content = (folder / manifest["files"][int(file)]["name"]).read_bytes()
+        start = 8 + int.from_bytes(content[:8], "little") + int(begin)
+        parts.append(content[start:start + int(stored)])
+    return b"".join(parts)
+
+
 def write_text(folder):
     """Six files of words drawn from a fixed seed, as binary-exact text."""
     generator = random.Random(1)

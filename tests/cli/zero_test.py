@@ -2,7 +2,7 @@
 import json
 import unittest
 
-from program import ProgramTest
+from program import ProgramTest, piece_bytes
 
 STEPS = 20
 ALL_BITS = 1 << 30
@@ -21,20 +21,11 @@ class ZeroTest(ProgramTest):
         """Name -> bytes of the whole tensor, weights and optimizer state."""
         folder = self.folder / run / "checkpoints" / f"step-{step:06d}"
         manifest = json.loads((folder / "manifest.json").read_text())
-        files = {}
-        for record in manifest["files"]:
-            data = (folder / record["name"]).read_bytes()
-            length = int.from_bytes(data[:8], "little")
-            files[record["name"]] = (json.loads(data[8:8 + length]), data[8 + length:])
         tensors = {}
         for name, record in manifest["tensors"].items():
             # Parts are runs of rows: in order of their offsets they make up the whole.
-            parts = []
-            for piece in sorted(record["pieces"], key=lambda piece: piece["offset"]):
-                header, data = files[piece["file"]]
-                begin, end = header[name]["data_offsets"]
-                parts.append(data[begin:end])
-            tensors[name] = b"".join(parts)
+            pieces = sorted(record["pieces"], key=lambda piece: piece["offset"])
+            tensors[name] = b"".join(piece_bytes(folder, manifest, piece) for piece in pieces)
         return tensors
 
     def assert_same(self, actual, expected, what):
