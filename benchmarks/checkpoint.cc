@@ -68,9 +68,10 @@ void measure(const fs::path& root, int64_t mebibytes) {
   double sync = 0, stall = 0, whole = 0, tenth = 0, load = 0;
   comm::run_thread_group(kRanks, [&](comm::Communicator& world) {
     std::vector<checkpoint::Entry> entries = entries_of(world.rank(), rows);
-    checkpoint::Saver saver(world);
+    checkpoint::Saver behind(world), before(world, {.in_background = false});
     const auto save = [&](int64_t step, bool in_background) {
-      saver.start(root, step, entries, "{}", {.keep = 2}, in_background);
+      checkpoint::Saver& saver = in_background ? behind : before;
+      saver.start(root, step, entries, "{}", {.keep = 2});
       return *saver.finish(/*waits=*/true);
     };
     const auto change = [&](int count) {

@@ -10,11 +10,12 @@
 namespace trireme::train::inline internal {
 
 Saves::Saves(const RunConfig& config, TrainingState& state, comm::Communicator& world)
-    : config_(config), state_(state), saver_(world) {}
+    : config_(config),
+      state_(state),
+      saver_(world, {.in_background = config.checkpoint.mode == CheckpointMode::kAsync}) {}
 
 void Saves::start(const std::filesystem::path& root, const RunState& position) {
-  state_.start_save(saver_, root, position,
-                    /*in_background=*/config_.checkpoint.mode == CheckpointMode::kAsync);
+  state_.start_save(saver_, root, position);
 }
 
 std::optional<checkpoint::Saved> Saves::finish(bool waits) {

@@ -171,10 +171,9 @@ void TrainingState::save(const fs::path& root, RunState position) {
   checkpoint::save(root, position.step, entries(), to_json(position), world_, save_options());
 }
 
-void TrainingState::start_save(checkpoint::Saver& saver, const fs::path& root, RunState position,
-                               bool in_background) {
+void TrainingState::start_save(checkpoint::Saver& saver, const fs::path& root, RunState position) {
   fill_in(position);
-  saver.start(root, position.step, entries(), to_json(position), save_options(), in_background);
+  saver.start(root, position.step, entries(), to_json(position), save_options());
 }
 
 int64_t TrainingState::compression_bytes() const {

@@ -51,8 +51,7 @@ class TrainingState {
   // Throws: as checkpoint::save()
   void save(const std::filesystem::path& root, RunState position);
   // The same with `saver`, which may go on after the call: see checkpoint::Saver::start().
-  void start_save(checkpoint::Saver& saver, const std::filesystem::path& root, RunState position,
-                  bool in_background);
+  void start_save(checkpoint::Saver& saver, const std::filesystem::path& root, RunState position);
 
   ParallelModel& model() { return *model_; }
   const ParallelModel& model() const { return *model_; }

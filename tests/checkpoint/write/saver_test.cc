@@ -46,7 +46,7 @@ TEST(Saver, ABackgroundSaveHasTheValuesOfItsBeginning) {
         Saver saver(world);
         for (const bool waits : {false, true}) {
           std::vector<Entry> entries = parts(globals, world.rank());
-          saver.start(root.path(), step, entries, R"({"seed":1})", kFast, /*in_background=*/true);
+          saver.start(root.path(), step, entries, R"({"seed":1})", kFast);
           EXPECT_TRUE(saver.is_busy());
           for (Entry& entry : entries) entry.local.fill_(-1);  // training goes on
           const auto saved = waits ? saver.finish(true) : poll(saver);
@@ -68,8 +68,8 @@ TEST(Saver, InTheForegroundItIsThatOfSave) {
   const harness::TemporaryFolder root;
   const std::vector<Global> globals = model(2, 1);
   harness::run_ranks(2, [&](comm::Communicator& world) {
-    Saver saver(world);
-    saver.start(root.path(), 1, parts(globals, world.rank()), R"({"seed":1})", kFast, false);
+    Saver saver(world, {.in_background = false});
+    saver.start(root.path(), 1, parts(globals, world.rank()), R"({"seed":1})", kFast);
     const auto saved = saver.finish(false);
     ASSERT_TRUE(saved.has_value());
     EXPECT_EQ(saved->stall, saved->took);
@@ -83,9 +83,9 @@ TEST(Saver, AnErrorReachesEveryRankAndTheNextSaveWorks) {
   overwrite(root / "file", "in the way");
   for (const bool in_background : {false, true}) {
     harness::run_ranks(3, [&](comm::Communicator& world) {
-      Saver saver(world);
+      Saver saver(world, {.in_background = in_background});
       const auto entries = parts(globals, world.rank());
-      saver.start(root / "file", 1, entries, R"({"seed":1})", kFast, in_background);
+      saver.start(root / "file", 1, entries, R"({"seed":1})", kFast);
       std::string message;
       try {
         saver.finish(true);
@@ -93,7 +93,7 @@ TEST(Saver, AnErrorReachesEveryRankAndTheNextSaveWorks) {
         message = error.what();
       }
       EXPECT_THAT(message, HasSubstr((root / "file").string())) << world.rank();
-      saver.start(root / "good", 1, entries, R"({"seed":1})", kFast, in_background);
+      saver.start(root / "good", 1, entries, R"({"seed":1})", kFast);
       EXPECT_TRUE(saver.finish(true).has_value());
     });
     expect_loads(root / "good" / "step-000001", globals, 3);
@@ -108,7 +108,7 @@ TEST(Saver, GivenUpItLeavesTheCheckpointBefore) {
   save_all(root.path(), 1, globals, 2);
   harness::run_ranks(2, [&](comm::Communicator& world) {
     Saver saver(world);
-    saver.start(root.path(), 2, parts(globals, world.rank()), R"({"seed":1})", kFast, true);
+    saver.start(root.path(), 2, parts(globals, world.rank()), R"({"seed":1})", kFast);
   });
   const auto folders = list(root.path());
   ASSERT_FALSE(folders.empty());
@@ -125,7 +125,7 @@ TEST(Saver, OffloadedTensorsAreCopiedFirst) {
     Saver saver(world);
     int num_reads = 0;
     const auto entries = entries_of(world, [&] { ++num_reads; });
-    saver.start(root.path(), 1, entries, "{}", kFast, true);
+    saver.start(root.path(), 1, entries, "{}", kFast);
     const int before = num_reads;
     EXPECT_EQ(before, 2);
     EXPECT_TRUE(saver.finish(true).has_value());

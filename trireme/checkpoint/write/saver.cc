@@ -53,7 +53,11 @@ struct Saver::Task {
   std::chrono::nanoseconds took{0};
 };
 
-Saver::Saver(comm::Communicator& world) : world_(world) {}
+Saver::Saver(comm::Communicator& world, const SaverOptions& options) : world_(world) {
+  if (!options.in_background) return;
+  group_ = world_.split(0, world_.rank(), "checkpoint");
+  memory_ = std::make_shared<SnapshotMemory>();
+}
 
 Saver::~Saver() {
   if (!task_ || !task_->thread.joinable()) return;
@@ -68,18 +72,14 @@ Saver::~Saver() {
 bool Saver::is_busy() const { return task_ != nullptr; }
 
 void Saver::start(const std::filesystem::path& root, int64_t step, std::span<const Entry> entries,
-                  const std::string& state, const SaveOptions& options, bool in_background) {
+                  const std::string& state, const SaveOptions& options) {
   TRIREME_ASSERT(!is_busy(), "a save of step ", step, " before the end of the one before");
   on_wait_ = options.on_wait;
-  if (!in_background) {
+  if (!group_) {
     task_ = std::make_shared<Task>(root, step, entries, state, world_, options, nullptr);
     task_->run(world_);
     task_->stall = task_->took;
     return;
-  }
-  if (!group_) {
-    group_ = world_.split(0, world_.rank(), "checkpoint");
-    memory_ = std::make_shared<SnapshotMemory>();
   }
   auto task = std::make_shared<Task>(root, step, entries, state, world_, options, memory_.get());
   task->job.be_quiet();  // the caller tells of waits, in finish()

@@ -27,30 +27,35 @@ struct Saved {
   std::chrono::nanoseconds took{0};   // in all
 };
 
+struct SaverOptions {
+  // false: start() returns at the end of the save, and needs no memory for copies.
+  bool in_background = true;
+};
+
 // One save at a time. Not thread safe. Every function is collective: all ranks of the world call
 // the same ones in the same order. The destructor gives up what is under way: the folder keeps its
 // earlier checkpoints. It waits at most a few seconds for a disk that does not answer.
 class Saver {
  public:
-  explicit Saver(comm::Communicator& world);
+  // Comm: with in_background, a split of `world`, so that the saves' operations never meet its
+  explicit Saver(comm::Communicator& world, const SaverOptions& options = {});
   ~Saver();
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
 
-  // As save(), but returns when this rank's part is copied, or with `in_background` false at the
-  // end. Ask for the end of an earlier save before.
-  // Comm:   also a split of `world`, the first time, so that the saves' operations never meet its
+  // As save(), but in the background returns when this rank's part is copied. Ask for the end of an
+  // earlier save before.
   // Memory: the bytes that this rank writes, kept for the next save
   // Throws: as save(), but for what happens after the copy
   void start(const std::filesystem::path& root, int64_t step, std::span<const Entry> entries,
-             const std::string& state, const SaveOptions& options, bool in_background);
+             const std::string& state, const SaveOptions& options);
 
   // Whether a save was started whose end nobody has asked for.
   bool is_busy() const;
 
   // The save, once it has ended on every rank; nothing while it goes on. `waits`: waits for the
   // end. Nothing when none was started.
-  // Comm:   8 bytes per rank, when one was started in the background
+  // Comm:   in the background 8 bytes per rank
   // Throws: the error of the save, on all ranks
   std::optional<Saved> finish(bool waits);
 
@@ -59,7 +64,7 @@ class Saver {
 
   comm::Communicator& world_;
   // Shared with a task that does not end in time.
-  std::shared_ptr<comm::Communicator> group_;  // null before the first save in the background
+  std::shared_ptr<comm::Communicator> group_;  // null in the foreground
   std::shared_ptr<internal::SnapshotMemory> memory_;
   std::shared_ptr<Task> task_;  // null: idle
   OnWait on_wait_;

@@ -97,9 +97,10 @@ struct CheckpointConfig {
               kCheckpointOnErrors)
   TRIREME_KEY(bool, incremental, true, kMayChange,
               "do not write again what the checkpoint before has; its files are linked")
-  TRIREME_KEY(std::string, share, "", kMayChange,
-              "other runs' folders, such as runs/base,runs/b: what their newest checkpoints have is "
-              "not written again")
+  TRIREME_KEY(
+      std::string, share, "", kMayChange,
+      "other runs' folders, such as runs/base,runs/b: what their newest checkpoints have is "
+      "not written again")
   TRIREME_KEY(checkpoint::Compression, compression, checkpoint::Compression::kNone, kMayChange,
               "how the bytes of tensors are stored", kCompressions)
   TRIREME_KEY(bool, compare_replicas, true, kMayChange,
