@@ -13,7 +13,7 @@ DONE, USER, LOST = 0, 2, 3
 def waiting_ranks(report):
     """The ranks that the findings of `report` say wait in a call, sorted."""
     texts = [named for finding in report["findings"] for named in re.findall(r"ranks? ([\d, and]+) waits? in", finding["text"])]
-    return sorted(int(rank) for text in texts for rank in re.findall(r"\d+", text))
+    return sorted({int(rank) for text in texts for rank in re.findall(r"\d+", text)})
 
 
 class DoctorTest(ProgramTest):
