@@ -272,7 +272,7 @@ class Refusals(ProgramTest):
         content = file.read_bytes()
         data = 8 + int.from_bytes(content[:8], "little")  # an export reads some of it
         file.write_bytes(content[:data] + bytes(byte ^ 1 for byte in content[data:]))
-        self.fail_with(4, ["rank-001-of-002", "checksum"], "checkpoint", "export", "run", "--output", "out")
+        self.fail_with(4, ["rank-001-of-002", "digest"], "checkpoint", "export", "run", "--output", "out")
         self.assertEqual(sorted(p.name for p in self.folder.iterdir()), before)
 
 

@@ -245,8 +245,18 @@ TEST_F(ResumeTest, ARunThatHasLostItsCheckpointsIsNoNewOne) {
   // Of a version that took no note: step 7 came after the checkpoint of step 5.
   RunConfig earlier = config_;
   earlier.checkpoint.interval = 5;
+  earlier.checkpoint.mode = CheckpointMode::kSync;
   write_file_atomically(run() / "config.toml", to_toml(earlier));
   EXPECT_THAT(lost(), HasSubstr("checkpoint.interval was 5"));
+  // In the background it may not have ended before step 10, and with a warning never.
+  earlier.checkpoint.mode = CheckpointMode::kAsync;
+  write_file_atomically(run() / "config.toml", to_toml(earlier));
+  EXPECT_EQ(lost(), "");
+  write_metrics(11);
+  EXPECT_THAT(lost(), HasSubstr("checkpoint.interval was 5"));
+  earlier.checkpoint.on_error = CheckpointOnError::kWarn;
+  write_file_atomically(run() / "config.toml", to_toml(earlier));
+  EXPECT_EQ(lost(), "");
   std::ofstream(run() / "config.toml") << "[trian]";
   EXPECT_EQ(lost(), "");
 }

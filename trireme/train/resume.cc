@@ -93,14 +93,23 @@ std::vector<std::string> incomplete(const fs::path& root) {
   return names;
 }
 
-// checkpoint.interval of the run that last wrote the folder; 0 if unknown.
-int64_t earlier_interval(const fs::path& folder, const RunConfig& config) {
+// What the run that last wrote the folder was to do about checkpoints; empty if unknown.
+std::optional<CheckpointConfig> earlier_checkpoints(const fs::path& folder,
+                                                    const RunConfig& config) {
   try {
     const fs::path path = folder / "config.toml";
-    return parse_saved_config(read_file(path), path.string(), config).checkpoint.interval;
+    return parse_saved_config(read_file(path), path.string(), config).checkpoint;
   } catch (const Error&) {
-    return 0;
+    return std::nullopt;
   }
+}
+
+// The last step that a run may reach before its first checkpoint is on the disk; none: any. A step's
+// line is written after the checkpoint of the step before it, but one in the background may go on
+// until the next is due.
+std::optional<int64_t> last_step_without_checkpoint(const std::optional<CheckpointConfig>& config) {
+  if (!config || config->interval == 0 || config->on_error == CheckpointOnError::kWarn) return {};
+  return config->interval * (config->mode == CheckpointMode::kAsync ? 2 : 1);
 }
 
 // The evidence that a folder without a checkpoint has had one; "": none.
@@ -110,10 +119,10 @@ std::string trace_of_checkpoint(const RunConfig& config, int64_t last_step) {
   if (fs::exists(note)) return concat(kNote, " says that there was one");
   const std::vector<std::string> names = incomplete(folder / "checkpoints");
   if (!names.empty()) return concat("checkpoints/", names.back(), " has no manifest.json");
-  // A step's line is written after the checkpoint of the step before it.
-  const int64_t interval = earlier_interval(folder, config);
-  if (interval > 0 && last_step > interval) {
-    return concat("its checkpoint.interval was ", interval);
+  const auto earlier = earlier_checkpoints(folder, config);
+  const auto most = last_step_without_checkpoint(earlier);
+  if (most && last_step > *most) {
+    return concat("its checkpoint.interval was ", earlier->interval);
   }
   return "";
 }
