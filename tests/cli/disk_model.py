@@ -79,6 +79,8 @@ class Disk:
         if kind in ("create", "mkdir"):
             node = self.nodes[rest[2]] = File() if kind == "create" else Folder()
             self.nodes[rest[0]].change((name_of(rest[1]), node))
+        elif kind == "link":
+            self.nodes[rest[0]].change((name_of(rest[1]), self.nodes[rest[2]]))
         elif kind == "remove":
             self.nodes[rest[0]].change((name_of(rest[1]), None))
         elif kind in ("rename", "exchange"):

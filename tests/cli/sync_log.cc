@@ -4,9 +4,10 @@
 //
 // A record is a line of words and, where the line's last word is a length, that many bytes behind
 // it. Inodes stand for files and folders, names are in hexadecimal. The words of each record:
-//   create FOLDER NAME INODE | mkdir FOLDER NAME INODE | remove FOLDER NAME
+//   create FOLDER NAME INODE | mkdir FOLDER NAME INODE | link FOLDER NAME INODE | remove FOLDER NAME
 //   rename FOLDER NAME FOLDER NAME | exchange FOLDER NAME FOLDER NAME
 //   truncate INODE SIZE | write INODE OFFSET LENGTH | sync INODE | report LENGTH
+#include <cerrno>
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
@@ -220,6 +221,23 @@ ssize_t writev(int fd, const iovec* parts, int count) {
     data.append(static_cast<const char*>(parts[i].iov_base), parts[i].iov_len);
   log_written(fd, data.data(), result, -1);
   return result;
+}
+// What goes through io_uring calls nothing here: the program then uses pwrite() instead.
+int io_uring_queue_init(unsigned /*entries*/, void* /*ring*/, unsigned /*flags*/) {
+  return -ENOSYS;
+}
+int linkat(int from_at, const char* from, int to_at, const char* to, int flags) noexcept {
+  const Place place = place_of(to_at, to);
+  const int result = static_cast<int>(syscall(SYS_linkat, from_at, from, to_at, to, flags));
+  struct stat status {};
+  if (result == 0 && !place.folder.empty() &&
+      fstatat(to_at, to, &status, AT_SYMLINK_NOFOLLOW) == 0) {
+    log("link " + place.words() + " " + std::to_string(status.st_ino));
+  }
+  return result;
+}
+int link(const char* from, const char* to) noexcept {
+  return linkat(AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 int ftruncate(int fd, off_t size) noexcept {
   const int result = REAL(ftruncate)(fd, size);
