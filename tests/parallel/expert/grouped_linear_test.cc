@@ -51,12 +51,20 @@ TEST(GroupedLinear, AnOutputNobodyUsesCostsNoGradient) {
       {values({5, 6}, 0.37), values({2, 7, 6}, 0.3)}, 1e-14);
 }
 
-// The promise of min_rows_of_product(), on this machine's BLAS.
+// The promise of product_sizes(), on this machine's BLAS.
 TEST(GroupedLinear, ARowsBitsDoNotDependOnTheOtherRows) {
   const OneThread one_thread;
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
-    for (const auto& [D, F] :
-         {std::pair<int64_t, int64_t>{40, 24}, {256, 704}, {704, 256}, {512, 128}}) {
+    for (const auto& [D, F] : {std::pair<int64_t, int64_t>{40, 24},
+                               {256, 704},
+                               {704, 256},
+                               {512, 128},
+                               {6, 7},
+                               {300, 6},
+                               {33, 17},
+                               {1, 5},
+                               {65, 66},
+                               {101, 203}}) {
       const int64_t most = 300;
       const at::Tensor x = values({most, D}, 0.37, 1, dtype), w = values({1, F, D}, 0.3, 1, dtype);
       const auto both = [&](int64_t first, int64_t rows) {

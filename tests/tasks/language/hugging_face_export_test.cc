@@ -244,7 +244,7 @@ TEST(HuggingFaceExport, ADamagedOrIncompleteCheckpointIsRefusedAndNothingIsLeft)
   checkpoint::overwrite(damaged.file(),
                         checkpoint::with_flipped_bit(content, content.size() * 8 - 1));
   EXPECT_THAT(refusal<CheckpointError>(damaged),
-              AllOf(HasSubstr("rank-001-of-003"), HasSubstr("checksum")));
+              AllOf(HasSubstr("rank-001-of-003"), HasSubstr("digest")));
   EXPECT_FALSE(fs::exists(damaged.output()));
 
   tensors.erase("transformer.h.1.attn.v_proj.bias");

@@ -14,6 +14,7 @@ TEST_F(EventCommandsTest, RunOnceForEachEvent) {
   const std::string file = (folder_ / "events").string();
   const std::string note = "echo $TRIREME_EVENT $TRIREME_STEP >> '" + file + "'";
   run(config("a", {{"train.steps", "4"},
+                   {"checkpoint.mode", "sync"},  // otherwise later steps may come before the event
                    {"train.evaluate_interval", "3"},
                    {"train.evaluate_sequences", "8"},
                    {"command.on_start", note},

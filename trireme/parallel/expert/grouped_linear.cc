@@ -1,5 +1,6 @@
 #include "trireme/parallel/expert/grouped_linear.h"
 
+#include <algorithm>
 #include <array>
 #include <numeric>
 #include <utility>
@@ -9,6 +10,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/round_up.h"
 #include "trireme/parallel/expert/sum_in_order.h"
 
 namespace trireme::parallel {
@@ -16,6 +18,8 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+
+constexpr uintptr_t kProductAlignment = 16;  // bytes, of each operand
 
 struct GroupedCall : torch::CustomClassHolder {
   ExpertRows rows;
@@ -96,24 +100,36 @@ void for_each_expert(std::span<const int64_t> counts, const Use& use) {
   }
 }
 
-// out = x w, or added to out, with at least min_rows_of_product() rows.
+// `tensor` in the corner of zeros of that size, with its order of strides.
+at::Tensor pad(const at::Tensor& tensor, int64_t rows, int64_t columns) {
+  const bool is_row_major = tensor.stride(1) == 1 || tensor.size(1) == 1;
+  const at::Tensor padded = is_row_major ? at::zeros({rows, columns}, tensor.options())
+                                         : at::zeros({columns, rows}, tensor.options()).t();
+  padded.narrow(0, 0, tensor.size(0)).narrow(1, 0, tensor.size(1)).copy_(tensor);
+  return padded;
+}
+
+// out = x w, or added to out, as a product of the sizes and alignment that product_sizes() wants.
 void multiply(at::Tensor out, const at::Tensor& x, const at::Tensor& w, bool adds) {
-  const int64_t rows = x.size(0), least = min_rows_of_product(x.scalar_type());
-  if (rows < least && x.is_cpu()) {
-    const at::Tensor padded = at::zeros({least, x.size(1)}, x.options());
-    padded.narrow(0, 0, rows).copy_(x);
-    at::Tensor wide = at::empty({least, w.size(1)}, x.options());
+  const auto fits = [](const at::Tensor& tensor, int64_t rows, int64_t columns) {
+    const auto address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+    return tensor.size(0) == rows && tensor.size(1) == columns && address % kProductAlignment == 0;
+  };
+  const ProductSizes sizes = product_sizes(x.size(0), x.size(1), w.size(1), x.scalar_type());
+  const auto& [rows, inner, columns] = sizes;
+  if (!x.is_cpu() ||
+      (fits(x, rows, inner) && fits(w, inner, columns) && fits(out, rows, columns))) {
     if (adds) {
-      wide.zero_();
-      wide.narrow(0, 0, rows).copy_(out);
+      out.addmm_(x, w);
+    } else {
+      at::mm_out(out, x, w);
     }
-    multiply(wide, padded, w, adds);
-    out.copy_(wide.narrow(0, 0, rows));
-  } else if (adds) {
-    out.addmm_(x, w);
-  } else {
-    at::mm_out(out, x, w);
+    return;
   }
+  const at::Tensor own_x = fits(x, rows, inner) ? x : pad(x, rows, inner);
+  const at::Tensor own_w = fits(w, inner, columns) ? w : pad(w, inner, columns);
+  at::Tensor product = adds ? pad(out, rows, columns).addmm_(own_x, own_w) : at::mm(own_x, own_w);
+  out.copy_(product.narrow(0, 0, out.size(0)).narrow(1, 0, out.size(1)));
 }
 
 // The gradient of a stack of weights.
@@ -224,7 +240,17 @@ class GroupedLinearFunction : public torch::autograd::Function<GroupedLinearFunc
 
 }  // namespace
 
-int64_t min_rows_of_product(at::ScalarType dtype) { return dtype == at::kDouble ? 192 : 32; }
+ProductSizes product_sizes(int64_t rows, int64_t inner, int64_t columns, at::ScalarType dtype) {
+  const bool is_double = dtype == at::kDouble;
+  const auto rounded = [](int64_t length, int64_t unit) {
+    return static_cast<int64_t>(round_up(static_cast<size_t>(length), static_cast<size_t>(unit)));
+  };
+  const auto width = [&](int64_t length) {
+    return is_double || length < 64 ? rounded(length, 4) : length;
+  };
+  return {is_double ? std::max<int64_t>(rounded(rows, 8), 192) : std::max<int64_t>(rows, 32),
+          width(inner), width(columns)};
+}
 
 std::vector<at::Tensor> grouped_linear(const at::Tensor& x_RD,
                                        const std::vector<at::Tensor>& weights,

@@ -18,10 +18,16 @@ namespace trireme::parallel {
 using DeferGradient =
     std::function<bool(const at::Tensor& leaf, std::function<at::Tensor()> gradient)>;
 
-// BLAS libraries choose other kernels for a product of few rows, and those round otherwise. A
-// product of fewer rows than this is computed with rows of zeros beside them. A row then has the
-// same bits however many rows its expert has; grouped_linear_test holds this machine to it.
-int64_t min_rows_of_product(at::ScalarType dtype);
+// BLAS libraries choose other kernels for a product of few rows, on some CPUs for the last rows or
+// columns, and for operands that are not aligned; these round otherwise. A product is therefore
+// computed with these sizes, the rest zeros, and with aligned operands. A row then has the same
+// bits however many rows its expert has; grouped_linear_test holds this machine to it.
+struct ProductSizes {
+  int64_t rows = 0;
+  int64_t inner = 0;
+  int64_t columns = 0;
+};
+ProductSizes product_sizes(int64_t rows, int64_t inner, int64_t columns, at::ScalarType dtype);
 
 struct GroupedOptions {
   DeferGradient defer{};

@@ -63,11 +63,23 @@ at::Tensor largest_indices(const at::Tensor& x_SE, int64_t k) {
   return chosen_SK;
 }
 
+namespace {
+
+// libtorch's own rounds the last elements of a tensor, too few for a vector, otherwise than the
+// rest, so that a token's scores would depend on the number of tokens. Its exp() does not. The
+// bound keeps exp() finite, and with it the gradient.
+at::Tensor sigmoid_of(const at::Tensor& logits) {
+  const double lowest = logits.scalar_type() == at::kDouble ? -700 : -80;
+  return (1 + (-logits.clamp_min(lowest)).exp()).reciprocal();
+}
+
+}  // namespace
+
 Routing route(const at::Tensor& logits_SE, const at::Tensor& bias_E, const RouterOptions& options,
               const at::Tensor& chosen_SK) {
   Routing routing;
   routing.scores_SE =
-      options.score == RouterScore::kSoftmax ? logits_SE.softmax(-1) : logits_SE.sigmoid();
+      options.score == RouterScore::kSoftmax ? logits_SE.softmax(-1) : sigmoid_of(logits_SE);
   routing.experts_SK = chosen_SK;
   if (!chosen_SK.defined()) {
     at::Tensor choice_SE = routing.scores_SE.detach();
