@@ -4,7 +4,8 @@
 //
 // A record is a line of words and, where the line's last word is a length, that many bytes behind
 // it. Inodes stand for files and folders, names are in hexadecimal. The words of each record:
-//   create FOLDER NAME INODE | mkdir FOLDER NAME INODE | link FOLDER NAME INODE | remove FOLDER NAME
+//   create FOLDER NAME INODE | mkdir FOLDER NAME INODE | link FOLDER NAME INODE
+//   remove FOLDER NAME
 //   rename FOLDER NAME FOLDER NAME | exchange FOLDER NAME FOLDER NAME
 //   truncate INODE SIZE | write INODE OFFSET LENGTH | sync INODE | report LENGTH
 #include <cerrno>

@@ -98,6 +98,7 @@ int run(const Arguments& arguments) {
       arguments.keep.empty() ? temporary.path() : std::filesystem::path(arguments.keep);
   Formats formats;
   add_text_formats(formats, folder);
+  add_tokenizer_formats(formats, folder);
   add_binary_formats(formats, folder);
   add_checkpoint_formats(formats, folder);
   add_foreign_formats(formats, folder);

@@ -104,9 +104,9 @@ std::optional<CheckpointConfig> earlier_checkpoints(const fs::path& folder,
   }
 }
 
-// The last step that a run may reach before its first checkpoint is on the disk; none: any. A step's
-// line is written after the checkpoint of the step before it, but one in the background may go on
-// until the next is due.
+// The last step that a run may reach before its first checkpoint is on the disk; none: any. A
+// step's line is written after the checkpoint of the step before it, but one in the background may
+// go on until the next is due.
 std::optional<int64_t> last_step_without_checkpoint(const std::optional<CheckpointConfig>& config) {
   if (!config || config->interval == 0 || config->on_error == CheckpointOnError::kWarn) return {};
   return config->interval * (config->mode == CheckpointMode::kAsync ? 2 : 1);
