@@ -27,11 +27,12 @@ class TwoHostsTest(ProgramTest):
     def ip(*arguments):
         subprocess.run(["ip", *arguments], check=True)
 
-    def start_host(self, host, ranks, *arguments):
+    def start_host(self, host, ranks, *arguments, memory=None):
         """`trireme train tiny.toml` on `ranks` ranks in a mount namespace of their own; each is a child of the
-        returned process."""
+        returned process. memory: a tmpfs that is the host's /dev/shm, instead of one that ends with it."""
         first = host * ranks
-        script = f"""mount -t tmpfs -o size=256m tmpfs /dev/shm
+        mount = f"--bind '{memory}'" if memory else "-t tmpfs -o size=256m tmpfs"
+        script = f"""mount {mount} /dev/shm
         for local in $(seq 0 {ranks - 1}); do
           RANK=$(({first} + local)) LOCAL_RANK=$local "$@" &
         done

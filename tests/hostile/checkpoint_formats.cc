@@ -16,7 +16,7 @@
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/comm/shared/thread_group.h"
 #include "trireme/train/config/config.h"
-#include "trireme/train/state.h"
+#include "trireme/train/state/state.h"
 
 namespace trireme::hostile {
 namespace {

@@ -17,7 +17,7 @@
 #include "trireme/train/metrics/metrics.h"
 #include "trireme/train/parallel/layout.h"
 #include "trireme/train/parallel/memory_check.h"
-#include "trireme/train/state.h"
+#include "trireme/train/state/state.h"
 
 namespace trireme::hostile {
 namespace {

@@ -17,6 +17,7 @@
 
 #include "trireme/checkpoint/agreement.h"
 #include "trireme/checkpoint/chunk/codec.h"
+#include "trireme/checkpoint/sites.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/mesh/layout.h"
 
@@ -72,6 +73,11 @@ struct SaveOptions {
   // false: refuses to save NaN and infinite values, but for those of offloaded tensors that are
   // written without a copy.
   bool allow_nonfinite = true;
+  // Unset: all ranks see `root` as the same folder. Otherwise each site has its own, where its
+  // ranks write; the checkpoint is whole over all sites (transfer/site_checkpoints.h).
+  std::optional<Sites> sites{};
+  // With `sites`: how many sites after a site keep its files too.
+  int replicas = 0;
   // Called while ranks wait for others' disks.
   OnWait on_wait{};
 };
@@ -80,8 +86,8 @@ struct SaveOptions {
 // moment leaves the earlier checkpoints as they were. Replaces a checkpoint of the same step.
 // entries: this rank's tensors; they may differ between ranks. state: JSON text; rank 0's is kept.
 // Ranks wait for each other's disks however slow they are (agreement.h).
-// Comm:       names, boxes and digests; no tensor data
-// Collective: every rank of `world`, all seeing `root` as the same folder
+// Comm:       names, boxes and digests; with options.replicas, each file to as many sites
+// Collective: every rank of `world`
 // Throws:     on all ranks the failing rank's error: ConfigError when permission or room is
 //             missing, with the room needed and the room free; Error when it cannot be written for
 //             another reason, such as a bad disk, or when replicas differ, with the rank;
@@ -89,6 +95,12 @@ struct SaveOptions {
 //             lost
 void save(const std::filesystem::path& root, int64_t step, std::span<const Entry> entries,
           const std::string& state, comm::Communicator& world, const SaveOptions& options = {});
+
+// Where a checkpoint goes, and how.
+struct SaveTarget {
+  std::filesystem::path root;
+  SaveOptions options;
+};
 
 // Folders of complete checkpoints in `root`, oldest step first; none when `root` does not exist.
 // Throws: CheckpointError when `root` is not a folder; Error when it or a checkpoint in it cannot

@@ -11,7 +11,7 @@
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
 #include "trireme/cli/printable.h"
-#include "trireme/train/saved_run.h"
+#include "trireme/train/state/saved_run.h"
 
 namespace trireme::cli::inline internal {
 namespace {

@@ -18,8 +18,8 @@
 #include "trireme/train/callbacks/callback.h"
 #include "trireme/train/derived_run.h"
 #include "trireme/train/parallel/gradient_compression.h"
-#include "trireme/train/saved_run.h"
-#include "trireme/train/state.h"
+#include "trireme/train/state/saved_run.h"
+#include "trireme/train/state/state.h"
 
 namespace trireme::train {
 namespace {

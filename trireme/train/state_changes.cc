@@ -7,7 +7,7 @@
 
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
-#include "trireme/train/resume.h"
+#include "trireme/train/state/resume.h"
 
 namespace trireme::train {
 namespace {

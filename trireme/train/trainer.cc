@@ -22,18 +22,19 @@
 #include "trireme/train/parallel/overlap_choice.h"
 #include "trireme/train/parallel/replica_check.h"
 #include "trireme/train/parallel/stage_balance.h"
-#include "trireme/train/resume.h"
-#include "trireme/train/resumption.h"
 #include "trireme/train/run/batches.h"
 #include "trireme/train/run/device.h"
 #include "trireme/train/run/inputs.h"
 #include "trireme/train/run/out_of_memory.h"
 #include "trireme/train/run/peak_flops.h"
 #include "trireme/train/run/run_folder.h"
-#include "trireme/train/saves.h"
+#include "trireme/train/state/places.h"
+#include "trireme/train/state/resume.h"
+#include "trireme/train/state/resumption.h"
+#include "trireme/train/state/saves.h"
+#include "trireme/train/state/training_state.h"
 #include "trireme/train/step.h"
 #include "trireme/train/step_reports.h"
-#include "trireme/train/training_state.h"
 
 namespace trireme::train {
 namespace {
@@ -75,6 +76,7 @@ class Trainer::Impl {
   void rebalance();
   void start_output();
   void save();
+  void save_to_memory();
   void finish_save(bool waits);
   RunState position() const;
   [[noreturn]] void leave_lost_folder();
@@ -99,7 +101,9 @@ class Trainer::Impl {
   double gradient_factor_ = 1;
   std::optional<Profiler> profiler_;
   int64_t step_ = 0;                         // finished steps
+  int64_t saved_step_ = 0;                   // of the newest checkpoint in the run's folder
   const std::atomic<bool>* stop_ = nullptr;  // while run() runs
+  std::optional<Places> places_;
   std::optional<Resumption> resumption_;
   std::vector<std::string> resume_notes_;  // rank 0
   StepReports reports_;
@@ -175,12 +179,14 @@ Trainer::Impl::Impl(RunConfig config, comm::Communicator& world, TrainObserver& 
   });
   // Rank 0 owns the folder now. Before that it may have belonged to another run.
   observer_.on_folder();
-  resumption_.emplace(config_, world, tell(observer));
+  places_.emplace(config_, world, tell(observer));
+  resumption_.emplace(config_, world, *places_, tell(observer));
   if (mesh_.size("tensor") > 1) check_threads(at::get_num_threads(), mesh_.group("tensor"));
   if (config_.train.reproducible) check_sum_order(mesh_.group("tensor"));
   build_model();
   const RunState state = resumption_->load(state_);
   step_ = state.step;
+  if (resumption_->is_in_folder()) saved_step_ = step_;
   batches_.emplace(config_.task->training(),
                    training_batches(config_, mesh_, {state.step, state.next_sample}),
                    read_ahead(config_, config_.train.steps));
@@ -224,7 +230,7 @@ void Trainer::Impl::start_output() {
   resume_notes_ = resumption_->notes();
   on_root([this] {
     output_->start(to_toml(config_), step_);
-    if (step_ > 0) note_checkpoint(folder(), step_);
+    if (step_ > 0 && resumption_->is_in_folder()) note_checkpoint(folder(), step_);
     const std::vector<int64_t>& lines = output_->metrics().unreadable_lines();
     if (!lines.empty()) {
       resume_notes_.push_back(concat(kMetricsName, " keeps lines that cannot be read: ",
@@ -282,7 +288,14 @@ void Trainer::Impl::save() {
   if (ask_again(Leave::kNo) == Leave::kFolderLost) leave_lost_folder();
   // A checkpoint must never claim a step whose line is missing, even after a power failure.
   on_root([this] { output_->metrics().sync(); });
-  saves_.start(folder() / "checkpoints", position());
+  saves_.start(*places_, position());
+  if (config_.checkpoint.mode == CheckpointMode::kSync) finish_save(/*waits=*/true);
+}
+
+// Begins a checkpoint in memory, unless one is under way: the next one is near.
+void Trainer::Impl::save_to_memory() {
+  if (saves_.is_busy()) return;
+  saves_.start(*places_, position(), /*only_memory=*/true);
   if (config_.checkpoint.mode == CheckpointMode::kSync) finish_save(/*waits=*/true);
 }
 
@@ -301,6 +314,7 @@ void Trainer::Impl::finish_save(bool waits) {
     observer_.on_finding(*warning);
   }
   if (!saved) return;
+  saved_step_ = saved->step;
   on_root([&] { note_checkpoint(folder(), saved->step); });
   if (is_root()) {
     observer_.on_checkpoint(saved->folder, in_seconds(saved->took), in_seconds(saved->stall));
@@ -431,6 +445,7 @@ Outcome Trainer::Impl::end(Outcome outcome) {
     if (requests_.stop->for_good) outcome = Outcome::kEnded;
   }
   call(Event::kStop);
+  if (saved_step_ == step_) places_->forget_memory();
   return outcome;
 }
 
@@ -442,13 +457,18 @@ Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
   call(Event::kStart);
   if (!callbacks_.empty()) agree(world_, requests_);
   if (requests_.stop && step_ < config_.train.steps) return end(Outcome::kStopped);
+  if (!resumption_->is_in_folder()) save();  // what survived in memory may not do so again
   while (step_ < config_.train.steps) {
     Leave leave = train_step();
     if (saves_.is_busy()) finish_save(/*waits=*/false);
     const bool is_last = step_ == config_.train.steps;
     const bool is_requested = std::exchange(requests_.checkpoint, false);
     const bool saves = is_due(config_.checkpoint.interval) || is_last || is_requested;
-    if (saves) save();
+    if (saves) {
+      save();
+    } else if (is_due(config_.checkpoint.memory_interval)) {
+      save_to_memory();
+    }
     if (is_last) break;
     if (saves) leave = ask_again(leave);
     if (balance_ && leave == Leave::kNo) {

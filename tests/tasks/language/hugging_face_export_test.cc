@@ -21,7 +21,7 @@
 #include "trireme/model/family/plan.h"
 #include "trireme/model/hugging_face.h"
 #include "trireme/tasks/language/trained_model.h"
-#include "trireme/train/state.h"
+#include "trireme/train/state/state.h"
 
 namespace trireme::tasks {
 namespace {

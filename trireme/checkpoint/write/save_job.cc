@@ -1,8 +1,6 @@
 #include "trireme/checkpoint/write/save_job.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <string_view>
 #include <utility>
 
@@ -13,9 +11,12 @@
 #include "trireme/base/shown.h"
 #include "trireme/checkpoint/agreement.h"
 #include "trireme/checkpoint/manifest.h"
+#include "trireme/checkpoint/publish.h"
 #include "trireme/checkpoint/replicas.h"
-#include "trireme/checkpoint/write/chunk_index.h"
-#include "trireme/checkpoint/write/publish.h"
+#include "trireme/checkpoint/transfer/site_files.h"
+#include "trireme/checkpoint/transfer/transfer_files.h"
+#include "trireme/checkpoint/write/link_shared.h"
+#include "trireme/checkpoint/write/site_commit.h"
 
 namespace trireme::checkpoint::inline internal {
 namespace {
@@ -61,17 +62,21 @@ std::map<std::string, TensorRecord> describe(std::span<const Entry> entries, int
   return held;
 }
 
-// The tensors of each rank, from the ranks' descriptions.
-std::vector<std::map<std::string, TensorRecord>> held_at(
-    int64_t step, std::span<const std::string> descriptions) {
-  std::vector<std::map<std::string, TensorRecord>> held_by;
+// The tensors of each rank, from the ranks' descriptions, and rank 0's state.
+struct Held {
+  std::vector<std::map<std::string, TensorRecord>> by_rank;
+  std::string state;
+};
+Held held_at(int64_t step, std::span<const std::string> descriptions) {
+  Held all;
   for (const std::string& text : descriptions) {
     Manifest held = parse_manifest(text, "a rank's description");
     if (held.step != step)
       throw CheckpointError(concat("ranks save different steps: ", step, " and ", held.step));
-    held_by.push_back(std::move(held.tensors));
+    if (all.by_rank.empty()) all.state = held.state;
+    all.by_rank.push_back(std::move(held.tensors));
   }
-  return held_by;
+  return all;
 }
 
 // A piece of this rank, whose bytes are those of `entry`.
@@ -141,11 +146,19 @@ void require_same_replicas(std::span<const ReplicatedBox> boxes,
   }
 }
 
-// What the ranks wrote, as one manifest. Leaves out shared files that none uses.
-Manifest complete_manifest(int64_t step, const std::string& state,
-                           std::map<std::string, TensorRecord> plan,
-                           std::span<const std::string> reports, size_t num_shared) {
-  Manifest manifest{.step = step, .world_size = static_cast<int>(reports.size()), .state = state};
+// What the ranks wrote, as one manifest, and which files the ranks of each site use. Leaves out
+// shared files that none uses.
+struct Written {
+  Manifest manifest;
+  std::vector<FileNames> used;  // by site
+};
+Written complete_manifest(int64_t step, const std::string& state,
+                          std::map<std::string, TensorRecord> plan,
+                          std::span<const std::string> reports, const Sites& sites) {
+  const int size = static_cast<int>(reports.size());
+  Written written{{.step = step, .world_size = size, .state = state},
+                  std::vector<FileNames>(sites.size())};
+  Manifest& manifest = written.manifest;
   std::map<std::string, size_t> numbers;  // of files in the manifest
   const auto number_of = [&](const FileRecord& file) {
     const auto [number, is_new] = numbers.emplace(file.name, manifest.files.size());
@@ -154,12 +167,16 @@ Manifest complete_manifest(int64_t step, const std::string& state,
   };
   using Place = std::pair<std::string, std::vector<int64_t>>;  // of a box: tensor and offset
   std::map<Place, std::vector<Chunk>> chunks;
-  for (const std::string& text : reports) {
-    Manifest report = parse_manifest(text, "a rank's report");
-    for (size_t i = num_shared; i < report.files.size(); ++i) number_of(report.files[i]);
+  for (int rank = 0; rank < size; ++rank) {
+    Manifest report = parse_manifest(reports[rank], "a rank's report");
+    FileNames& used = written.used[sites.of(rank)];
     for (auto& [name, record] : report.tensors) {
       Piece& piece = record.pieces.at(0);
-      for (Chunk& chunk : piece.chunks) chunk.file = number_of(report.files.at(chunk.file));
+      for (Chunk& chunk : piece.chunks) {
+        const FileRecord& file = report.files.at(chunk.file);
+        used.insert(file.name);
+        chunk.file = number_of(file);
+      }
       chunks[{name, piece.box.offset}] = std::move(piece.chunks);
     }
   }
@@ -167,100 +184,45 @@ Manifest complete_manifest(int64_t step, const std::string& state,
     for (Piece& piece : record.pieces) piece.chunks = chunks.at({name, piece.box.offset});
   }
   manifest.tensors = std::move(plan);
-  return manifest;
+  return written;
 }
 
-// Advice for a save that lacked room or permission; "" when it failed for another reason.
-std::string advice_for(const fs::path& root, const std::map<std::string, TensorRecord>& plan,
-                       const std::string& reason) {
-  const auto says = [&](int code) { return reason.find(std::strerror(code)) != std::string::npos; };
-  if (says(EACCES) || says(EPERM) || says(EROFS)) {
-    return concat(": let this user write in ", root.string(), ", or choose another folder");
-  }
-  if (!says(ENOSPC) && !says(EDQUOT) && !says(EFBIG)) return "";
-  int64_t needed = 0;
-  for (const auto& [name, record] : plan) needed += record.num_bytes();
-  std::error_code code;
-  const fs::space_info space = fs::space(root, code);
-  return concat(": the checkpoint needs ", needed, " bytes in ", root.string(),
-                code ? "" : concat(", which has ", space.available, " free"),
-                "; make room there, or choose another folder");
-}
-
-// Links the files of the newest checkpoint of each root into `temporary`. Returns, as JSON, those
-// checkpoints' folders and which of their files; what cannot be linked is written again.
-std::string link_shared(std::span<const fs::path> roots, const fs::path& temporary) {
-  nlohmann::json result = nlohmann::json::array();
-  for (const fs::path& root : roots) {
-    try {
-      const auto newest = latest(root);
-      if (!newest) continue;
-      const Manifest manifest = read_manifest(*newest);
-      nlohmann::json files = nlohmann::json::array();
-      for (const size_t file : shared_files(manifest)) {
-        const FileRecord& record = manifest.files[file];
-        std::error_code error;  // also when another root has linked it
-        fs::create_hard_link(*newest / record.name, temporary / shared_name(record), error);
-        if (!error) files.push_back(file);
-      }
-      if (!files.empty()) result.push_back({{"folder", newest->string()}, {"files", files}});
-    } catch (const Error&) {  // damaged or not to be read: nothing of it is used
+// Adds to what each site wants what the `replicas` sites before it use.
+std::vector<FileNames> with_replicas(const std::vector<FileNames>& used, int replicas) {
+  std::vector<FileNames> wanted = used;
+  for (size_t site = 0; site < used.size(); ++site) {
+    for (int distance = 1; distance <= replicas; ++distance) {
+      const FileNames& names = used[(site + used.size() - distance % used.size()) % used.size()];
+      wanted[site].insert(names.begin(), names.end());
     }
   }
-  return result.dump();
-}
-
-// The files that link_shared() has linked, as every rank finds them.
-SharedFiles shared_from(const std::string& linked) {
-  SharedFiles shared;
-  const nlohmann::json parsed = nlohmann::json::parse(linked);
-  for (const nlohmann::json& each : parsed) {
-    const auto files = each.at("files").get<std::vector<size_t>>();
-    const Manifest manifest = read_manifest(each.at("folder").get<std::string>());
-    add_chunks(manifest, files, shared.files.size(), shared.chunks);
-    for (const size_t file : files) {
-      FileRecord record = manifest.files.at(file);
-      record.name = shared_name(record);
-      shared.files.push_back(std::move(record));
-    }
-  }
-  return shared;
-}
-
-// Removes links that were not needed.
-void remove_unlisted(const fs::path& folder, const Manifest& manifest) {
-  for (const fs::directory_entry& item : fs::directory_iterator(folder)) {
-    const std::string name = item.path().filename().string();
-    if (std::ranges::count(manifest.files, name, &FileRecord::name) == 0) fs::remove(item.path());
-  }
+  return wanted;
 }
 
 }  // namespace
 
-SaveJob::SaveJob(fs::path root, int64_t step, std::span<const Entry> entries,
-                 const std::string& state, comm::Communicator& world, const SaveOptions& options,
-                 SnapshotMemory* memory)
-    : root_(std::move(root)),
-      step_(step),
-      state_(world.rank() == 0 ? state : "{}"),
-      options_(options),
-      temporary_(temporary_folder(root_, step)) {
+SaveJob::SaveJob(std::vector<SaveTarget> targets, int64_t step, std::span<const Entry> entries,
+                 const std::string& state, comm::Communicator& world, SnapshotMemory* memory)
+    : targets_(std::move(targets)), step_(step) {
+  TRIREME_ASSERT(!targets_.empty(), "a save of step ", step, " to nowhere");
+  const SaveOptions& options = targets_.front().options;
   const int rank = world.rank(), size = world.size();
   const auto describe_mine = [&](const Peers&) {
     if (step < 0 || step > kMaxStep)
       throw CheckpointError(
           concat("step ", step, " to save; expected a number from 0 to ", kMaxStep));
-    return to_text(
-        Manifest{.step = step, .state = state_, .tensors = describe(entries, rank, size)});
+    return to_text(Manifest{
+        .step = step, .state = rank == 0 ? state : "{}", .tensors = describe(entries, rank, size)});
   };
   const auto described = gather_or_throw(world, describe_mine, options.on_wait);
   std::vector<ReplicatedBox> replicated;
   const auto copy_mine = [&](const Peers&) {
     if (options.compression == Compression::kZstd && !has_zstd()) compress({}, 1);  // throws
-    const auto held = held_at(step, described);
-    plan_ = plan_save(held);
+    Held held = held_at(step, described);
+    state_ = std::move(held.state);
+    plan_ = plan_save(held.by_rank);
     take_pieces(entries, shard_name(rank, size));
-    if (options.compare_replicas) replicated = replicated_boxes(held);
+    if (options.compare_replicas) replicated = replicated_boxes(held.by_rank);
     if (memory != nullptr) {
       copy_pieces(pieces_, *memory);
     } else {
@@ -273,8 +235,6 @@ SaveJob::SaveJob(fs::path root, int64_t step, std::span<const Entry> entries,
   require_same_replicas(replicated, digests);
 }
 
-fs::path SaveJob::folder() const { return root_ / folder_name(step_); }
-
 // The boxes that the plan gives to this rank's file.
 void SaveJob::take_pieces(std::span<const Entry> entries, const std::string& own_file) {
   const auto held = by_name(entries);
@@ -285,52 +245,44 @@ void SaveJob::take_pieces(std::span<const Entry> entries, const std::string& own
   }
 }
 
-void SaveJob::finish(comm::Communicator& group) {
-  try {
-    write_and_commit(group);
-  } catch (const CommError&) {
-    throw;
-  } catch (const Error& error) {
-    // All ranks are here, and none is writing any more.
-    const auto clean_up = [&](const Peers&) {
-      std::error_code ignored;
-      fs::remove_all(temporary_, ignored);
-      return advice_for(root_, plan_, error.what());
-    };
-    const std::string advice = from_root(group, clean_up, options_.on_wait);
-    if (advice.empty()) throw;
-    throw ConfigError(error.what() + advice);
+fs::path SaveJob::folder() const { return targets_.back().root / folder_name(step_); }
+
+void SaveJob::finish(comm::Communicator& group, comm::Communicator& lane) {
+  int64_t num_bytes = 0;
+  for (const auto& [name, record] : plan_) num_bytes += record.num_bytes();
+  for (const SaveTarget& target : targets_) {
+    const Sites sites = target.options.sites.value_or(Sites::shared(group));
+    const auto work = [&] { write_and_commit(target, sites, group, lane); };
+    clean_up_on_error({target.root, step_, num_bytes}, sites, group, target.options.on_wait, work);
   }
 }
 
-void SaveJob::write_and_commit(comm::Communicator& group) const {
+void SaveJob::write_and_commit(const SaveTarget& target, const Sites& sites,
+                               comm::Communicator& group, comm::Communicator& lane) const {
+  const auto& [root, options] = target;
+  const fs::path temporary = temporary_folder(root, step_);
   const auto prepare = [&](const Peers&) {
-    make_folders(root_);
-    remove_leftovers(root_);
-    fs::create_directory(temporary_);
-    if (!options_.incremental) return std::string();
-    std::vector<fs::path> roots{root_};
-    roots.insert(roots.end(), options_.shared_roots.begin(), options_.shared_roots.end());
-    return link_shared(roots, temporary_);
+    prepare_temporary(root, step_);
+    if (!options.incremental) return std::string();
+    std::vector<fs::path> roots{root};
+    roots.insert(roots.end(), options.shared_roots.begin(), options.shared_roots.end());
+    return link_shared(roots, temporary);
   };
-  const std::string linked = from_root(group, prepare, options_.on_wait);
-  size_t num_shared = 0;
+  const std::string linked = from_leader(sites, group, prepare, options.on_wait);
   const auto write = [&](const Peers& peers) {
     const SharedFiles shared = linked.empty() ? SharedFiles() : shared_from(linked);
-    num_shared = shared.files.size();
-    const fs::path path = temporary_ / shard_name(group.rank(), group.size());
-    return to_text(
-        write_shard(path, pieces_, shared, {options_.compression, options_.fsync}, peers));
+    const fs::path path = temporary / shard_name(group.rank(), group.size());
+    return to_text(write_shard(path, pieces_, shared, {options.compression, options.fsync}, peers));
   };
-  const auto reports = gather_or_throw(group, write, options_.on_wait);
-  const auto finish = [&](const Peers&) {
-    if (group.rank() != 0) return;
-    const Manifest manifest = complete_manifest(step_, state_, plan_, reports, num_shared);
-    remove_unlisted(temporary_, manifest);
-    commit(root_, temporary_, manifest, options_.fsync);
-    remove_old(root_, step_, options_);
-  };
-  run_or_throw(group, finish, options_.on_wait);
+  const auto reports = gather_or_throw(group, write, options.on_wait);
+  const auto [manifest, used] = complete_manifest(step_, state_, plan_, reports, sites);
+  const auto wanted = with_replicas(used, options.replicas);
+  if (options.replicas > 0) {
+    const auto present = gather_present(manifest, temporary, sites, group, options.on_wait);
+    transfer_files(plan_transfers(manifest, wanted, present), temporary, temporary, sites, group,
+                   lane, options.on_wait);
+  }
+  commit_at_sites(root, manifest, wanted, sites, options, group);
 }
 
 }  // namespace trireme::checkpoint::inline internal

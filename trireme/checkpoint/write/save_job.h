@@ -24,28 +24,30 @@ class SaveJob {
   // Comm:       names, boxes and digests
   // Collective: every rank of `world`
   // Throws:     as save()
-  SaveJob(std::filesystem::path root, int64_t step, std::span<const Entry> entries,
-          const std::string& state, comm::Communicator& world, const SaveOptions& options,
-          SnapshotMemory* memory);
+  SaveJob(std::vector<SaveTarget> targets, int64_t step, std::span<const Entry> entries,
+          const std::string& state, comm::Communicator& world, SnapshotMemory* memory);
 
-  // The second half. group: the same ranks. Removes what it wrote if it fails.
-  void finish(comm::Communicator& group);
+  // The second half, to one target after the other. group, lane: the same ranks. Files that other
+  // sites keep too travel over `lane`. Removes what it wrote to a target that fails.
+  void finish(comm::Communicator& group, comm::Communicator& lane);
 
-  // From now on options.on_wait is not called.
-  void be_quiet() { options_.on_wait = {}; }
+  // From now on no options.on_wait is called.
+  void be_quiet() {
+    for (SaveTarget& target : targets_) target.options.on_wait = {};
+  }
 
   int64_t step() const { return step_; }
+  // In the last target.
   std::filesystem::path folder() const;
 
  private:
   void take_pieces(std::span<const Entry> entries, const std::string& own_file);
-  void write_and_commit(comm::Communicator& group) const;
+  void write_and_commit(const SaveTarget& target, const Sites& sites, comm::Communicator& group,
+                        comm::Communicator& lane) const;
 
-  std::filesystem::path root_;
+  std::vector<SaveTarget> targets_;
   int64_t step_;
-  std::string state_;
-  SaveOptions options_;
-  std::filesystem::path temporary_;
+  std::string state_;  // rank 0's
   std::map<std::string, TensorRecord> plan_;
   std::vector<OwnPiece> pieces_;
 };

@@ -19,15 +19,14 @@ using Clock = std::chrono::steady_clock;
 
 // A save and its end.
 struct Saver::Task {
-  Task(const std::filesystem::path& root, int64_t step, std::span<const Entry> entries,
-       const std::string& state, comm::Communicator& world, const SaveOptions& options,
-       SnapshotMemory* memory)
-      : job(root, step, entries, state, world, options, memory) {}
+  Task(std::vector<SaveTarget> targets, int64_t step, std::span<const Entry> entries,
+       const std::string& state, comm::Communicator& world, SnapshotMemory* memory)
+      : job(std::move(targets), step, entries, state, world, memory) {}
 
-  void run(comm::Communicator& with) {
+  void run(comm::Communicator& group, comm::Communicator& lane) {
     std::exception_ptr failure;
     try {
-      job.finish(with);
+      job.finish(group, lane);
     } catch (...) {
       failure = std::current_exception();
     }
@@ -54,6 +53,7 @@ struct Saver::Task {
 };
 
 Saver::Saver(comm::Communicator& world, const SaverOptions& options) : world_(world) {
+  if (options.has_replicas) lane_ = world_.split(0, world_.rank(), "replicas");
   if (!options.in_background) return;
   group_ = world_.split(0, world_.rank(), "checkpoint");
   memory_ = std::make_shared<SnapshotMemory>();
@@ -62,6 +62,7 @@ Saver::Saver(comm::Communicator& world, const SaverOptions& options) : world_(wo
 Saver::~Saver() {
   if (!task_ || !task_->thread.joinable()) return;
   group_->abort("the run ended during a save");
+  if (lane_) lane_->abort("the run ended during a save");
   if (task_->wait_for(std::chrono::seconds(5))) {
     task_->thread.join();
   } else {
@@ -71,20 +72,23 @@ Saver::~Saver() {
 
 bool Saver::is_busy() const { return task_ != nullptr; }
 
-void Saver::start(const std::filesystem::path& root, int64_t step, std::span<const Entry> entries,
-                  const std::string& state, const SaveOptions& options) {
+void Saver::start(std::vector<SaveTarget> targets, int64_t step, std::span<const Entry> entries,
+                  const std::string& state) {
   TRIREME_ASSERT(!is_busy(), "a save of step ", step, " before the end of the one before");
-  on_wait_ = options.on_wait;
+  on_wait_ = targets.front().options.on_wait;
+  auto task =
+      std::make_shared<Task>(std::move(targets), step, entries, state, world_, memory_.get());
   if (!group_) {
-    task_ = std::make_shared<Task>(root, step, entries, state, world_, options, nullptr);
-    task_->run(world_);
-    task_->stall = task_->took;
+    task->run(world_, lane_ ? *lane_ : world_);
+    task->stall = task->took;
+    task_ = std::move(task);
     return;
   }
-  auto task = std::make_shared<Task>(root, step, entries, state, world_, options, memory_.get());
   task->job.be_quiet();  // the caller tells of waits, in finish()
   task->stall = Clock::now() - task->start;
-  task->thread = std::thread([task, group = group_, memory = memory_] { task->run(*group); });
+  task->thread = std::thread([task, group = group_, lane = lane_, memory = memory_] {
+    task->run(*group, lane ? *lane : *group);
+  });
   task_ = std::move(task);
 }
 

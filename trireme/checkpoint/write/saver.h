@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/comm/communicator.h"
@@ -21,7 +22,7 @@ class SnapshotMemory;
 
 // A save that has ended.
 struct Saved {
-  std::filesystem::path folder;
+  std::filesystem::path folder;  // in the last target
   int64_t step = 0;
   std::chrono::nanoseconds stall{0};  // of the caller
   std::chrono::nanoseconds took{0};   // in all
@@ -30,6 +31,8 @@ struct Saved {
 struct SaverOptions {
   // false: start() returns at the end of the save, and needs no memory for copies.
   bool in_background = true;
+  // Whether targets may have replicas.
+  bool has_replicas = false;
 };
 
 // One save at a time. Not thread safe. Every function is collective: all ranks of the world call
@@ -37,18 +40,23 @@ struct SaverOptions {
 // earlier checkpoints. It waits at most a few seconds for a disk that does not answer.
 class Saver {
  public:
-  // Comm: with in_background, a split of `world`, so that the saves' operations never meet its
+  // Comm: two splits of `world`, so that the saves' operations never meet its
   explicit Saver(comm::Communicator& world, const SaverOptions& options = {});
   ~Saver();
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
 
-  // As save(), but in the background returns when this rank's part is copied. Ask for the end of an
-  // earlier save before.
+  // As save() to one target after the other, each with its own new and shared chunks. In the
+  // background returns when this rank's part is copied. Ask for the end of an earlier save before.
+  // When a target fails, those before it have the checkpoint.
   // Memory: the bytes that this rank writes, kept for the next save
   // Throws: as save(), but for what happens after the copy
+  void start(std::vector<SaveTarget> targets, int64_t step, std::span<const Entry> entries,
+             const std::string& state);
   void start(const std::filesystem::path& root, int64_t step, std::span<const Entry> entries,
-             const std::string& state, const SaveOptions& options);
+             const std::string& state, const SaveOptions& options) {
+    start({{root, options}}, step, entries, state);
+  }
 
   // Whether a save was started whose end nobody has asked for.
   bool is_busy() const;
@@ -65,6 +73,7 @@ class Saver {
   comm::Communicator& world_;
   // Shared with a task that does not end in time.
   std::shared_ptr<comm::Communicator> group_;  // null in the foreground
+  std::shared_ptr<comm::Communicator> lane_;   // of replicas; null: there are none
   std::shared_ptr<internal::SnapshotMemory> memory_;
   std::shared_ptr<Task> task_;  // null: idle
   OnWait on_wait_;

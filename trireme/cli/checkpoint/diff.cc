@@ -20,7 +20,7 @@
 #include "trireme/cli/printable.h"
 #include "trireme/cli/progress_bar.h"
 #include "trireme/train/optimizer/name_pattern.h"
-#include "trireme/train/saved_run.h"
+#include "trireme/train/state/saved_run.h"
 #include "trireme/train/state_changes.h"
 
 namespace trireme::cli::inline internal {

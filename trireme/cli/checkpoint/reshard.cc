@@ -13,8 +13,8 @@
 #include "trireme/cli/printable.h"
 #include "trireme/cli/progress_bar.h"
 #include "trireme/train/derived_run.h"
-#include "trireme/train/saved_run.h"
-#include "trireme/train/state.h"
+#include "trireme/train/state/saved_run.h"
+#include "trireme/train/state/state.h"
 
 namespace trireme::cli::inline internal {
 namespace {

@@ -21,8 +21,8 @@
 #include "trireme/model/hugging_face.h"
 #include "trireme/tasks/language/trained_model.h"
 #include "trireme/train/optimizer/optimizer.h"
-#include "trireme/train/saved_run.h"
-#include "trireme/train/state.h"
+#include "trireme/train/state/saved_run.h"
+#include "trireme/train/state/state.h"
 
 namespace trireme::tasks {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "trireme/base/choice.h"
 #include "trireme/dataset/tokenizer.h"
-#include "trireme/train/saved_run.h"
+#include "trireme/train/state/saved_run.h"
 
 namespace trireme::tasks {
 

@@ -23,8 +23,8 @@
 #include "trireme/model/hugging_face_reader.h"
 #include "trireme/tasks/language/expert_buffers.h"
 #include "trireme/tasks/language/language.h"
-#include "trireme/train/saved_run.h"
-#include "trireme/train/state.h"
+#include "trireme/train/state/saved_run.h"
+#include "trireme/train/state/state.h"
 
 namespace trireme::tasks {
 namespace {

@@ -1,7 +1,7 @@
 #include "trireme/tasks/language/trained_model.h"
 
 #include "trireme/base/error.h"
-#include "trireme/train/saved_run.h"
+#include "trireme/train/state/saved_run.h"
 
 namespace trireme::tasks {
 

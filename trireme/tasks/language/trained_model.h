@@ -9,7 +9,7 @@
 #include "trireme/model/model.h"
 #include "trireme/tasks/language/language.h"
 #include "trireme/train/config/config.h"
-#include "trireme/train/saved_run.h"
+#include "trireme/train/state/saved_run.h"
 
 namespace trireme::tasks {
 

@@ -24,8 +24,8 @@
 #include "trireme/train/derived_run.h"
 #include "trireme/train/optimizer/optimizer.h"
 #include "trireme/train/parallel/gradient_compression.h"
-#include "trireme/train/saved_run.h"
-#include "trireme/train/state.h"
+#include "trireme/train/state/saved_run.h"
+#include "trireme/train/state/state.h"
 
 namespace trireme::tasks {
 namespace {

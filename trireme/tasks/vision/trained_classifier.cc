@@ -1,7 +1,7 @@
 #include "trireme/tasks/vision/trained_classifier.h"
 
 #include "trireme/tasks/vision/vision.h"
-#include "trireme/train/saved_run.h"
+#include "trireme/train/state/saved_run.h"
 
 namespace trireme::tasks {
 

@@ -8,7 +8,7 @@
 #include "trireme/dataset/image/image_source.h"
 #include "trireme/tasks/vision/image_classifier.h"
 #include "trireme/train/config/config.h"
-#include "trireme/train/saved_run.h"
+#include "trireme/train/state/saved_run.h"
 
 namespace trireme::tasks {
 

@@ -48,11 +48,11 @@ void BestCheckpoint::check(const RunConfig& /*config*/,
 // A run that was killed between a checkpoint and its copy makes the copy here.
 void BestCheckpoint::on_start(RunView& run) {
   if (best_step_ == 0 || best_step_ != run.step()) return;
-  const fs::path root = run.folder() / "checkpoints";
-  const std::string newest = checkpoint::from_root(run.world(), [&](const checkpoint::Peers&) {
-    return checkpoint::latest(root).value_or("").string();
+  const fs::path saved = run.folder() / "checkpoints" / checkpoint::folder_name(best_step_);
+  const std::string found = checkpoint::from_root(run.world(), [&](const checkpoint::Peers&) {
+    return fs::exists(saved) ? saved.string() : std::string();  // it may be in memory so far
   });
-  if (!newest.empty()) keep_on_root(run, newest, /*replaces=*/false);
+  if (!found.empty()) keep_on_root(run, found, /*replaces=*/false);
 }
 
 void BestCheckpoint::on_evaluate(RunView& run) {

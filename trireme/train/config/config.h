@@ -107,6 +107,15 @@ struct CheckpointConfig {
               "refuse to save when ranks that should have the same tensor differ")
   TRIREME_KEY(bool, allow_nonfinite, false, kMayChange,
               "save weights and optimizer states that are NaN or infinite")
+  TRIREME_KEY(
+      int64_t, memory_interval, 0, kMayChange,
+      "save into this host's memory every N steps, for a fast start after a crash; 0 = never",
+      Range{0, kMaxSteps})
+  TRIREME_KEY(int64_t, replicas, 0, kMayChange,
+              "other hosts that keep a copy of what a host has in memory", Range{0, 1024})
+  TRIREME_KEY(std::string, local, "", kMayChange,
+              "folder on a fast disk of each host that gets each checkpoint before output.folder "
+              "does, and keeps the newest")
   TRIREME_KEYS_END()
 };
 

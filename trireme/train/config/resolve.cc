@@ -113,6 +113,13 @@ void check_train(const RunConfig& config) {
                 train.spike_factor, "; expected 0 (never) or above 1, such as 3");
 }
 
+void check_checkpoints(const CheckpointConfig& config) {
+  TRIREME_CHECK(config.replicas == 0 || config.memory_interval > 0, "checkpoint.replicas is ",
+                config.replicas,
+                " without checkpoint.memory_interval; it counts copies of what is saved in memory: "
+                "set checkpoint.memory_interval too, such as 5");
+}
+
 // The metrics that an evaluation's line will have; none when the config does not evaluate.
 std::vector<std::string> evaluated_metrics(const RunConfig& config) {
   if (config.train.evaluate_interval == 0) return {};
@@ -141,6 +148,7 @@ void check_init(const InitConfig& init) {
 void resolve(RunConfig& config, int num_ranks) {
   resolve_ranks(config.parallel, num_ranks);
   check_train(config);
+  check_checkpoints(config.checkpoint);
   parse_parameter_groups(config.optimizer.groups);
   check_init(config.init);
   if (config.task) config.task->check(config);

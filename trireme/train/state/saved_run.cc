@@ -1,4 +1,4 @@
-#include "trireme/train/saved_run.h"
+#include "trireme/train/state/saved_run.h"
 
 #include <cmath>
 
@@ -13,7 +13,7 @@
 #include "trireme/checkpoint/shards.h"
 #include "trireme/train/callbacks/callback.h"
 #include "trireme/train/callbacks/weight_average.h"
-#include "trireme/train/state.h"
+#include "trireme/train/state/state.h"
 
 namespace trireme::train {
 

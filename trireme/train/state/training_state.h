@@ -20,7 +20,8 @@
 #include "trireme/train/optimizer/optimizer.h"
 #include "trireme/train/parallel/parallel_model.h"
 #include "trireme/train/run/bad_samples.h"
-#include "trireme/train/state.h"
+#include "trireme/train/state/places.h"
+#include "trireme/train/state/state.h"
 
 namespace trireme::train::inline internal {
 
@@ -38,9 +39,10 @@ class TrainingState {
   void build();
 
   // Fills in all of it from a checkpoint, which may come from another layout. Returns the run's
-  // position.
+  // position. place: where it lies, if it is not in the run's folder; what other hosts have of it
+  // is brought here.
   // Throws: CheckpointError
-  RunState load(const std::filesystem::path& path);
+  RunState load(const std::filesystem::path& path, const FastPlace* place = nullptr);
 
   // Begins a run. If config.init names a checkpoint, fills in the weights, and what the optimizer
   // keeps of them, from there. The rest stays as it was built.
@@ -50,8 +52,10 @@ class TrainingState {
   // Writes `root`/step-…. position: its fields for what this object holds are filled in.
   // Throws: as checkpoint::save()
   void save(const std::filesystem::path& root, RunState position);
-  // The same with `saver`, which may go on after the call: see checkpoint::Saver::start().
-  void start_save(checkpoint::Saver& saver, const std::filesystem::path& root, RunState position);
+  // The same with `saver`, to the places, or to memory alone. It may go on after the call: see
+  // checkpoint::Saver::start().
+  void start_save(checkpoint::Saver& saver, const Places& places, RunState position,
+                  bool only_memory);
 
   ParallelModel& model() { return *model_; }
   const ParallelModel& model() const { return *model_; }

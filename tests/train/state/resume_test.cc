@@ -1,4 +1,4 @@
-#include "trireme/train/resume.h"
+#include "trireme/train/state/resume.h"
 
 #include <fstream>
 
@@ -13,7 +13,7 @@
 #include "trireme/base/file/file.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/train/metrics/metrics.h"
-#include "trireme/train/state.h"
+#include "trireme/train/state/state.h"
 
 namespace trireme::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "trireme/train/training_state.h"
+#include "trireme/train/state/training_state.h"
 
 #include <algorithm>
 #include <iterator>
@@ -7,11 +7,12 @@
 #include <utility>
 
 #include "trireme/base/error.h"
-#include "trireme/train/initial_weights.h"
+#include "trireme/checkpoint/transfer/site_checkpoints.h"
 #include "trireme/train/optimizer/name_pattern.h"
 #include "trireme/train/parallel/gradient_compression.h"
-#include "trireme/train/resume.h"
 #include "trireme/train/run/out_of_memory.h"
+#include "trireme/train/state/initial_weights.h"
+#include "trireme/train/state/resume.h"
 
 namespace trireme::train::inline internal {
 namespace {
@@ -84,7 +85,7 @@ void TrainingState::build() {
   callbacks_.build(model_->shards());
 }
 
-RunState TrainingState::load(const fs::path& path) {
+RunState TrainingState::load(const fs::path& path, const FastPlace* place) {
   const Saved saved = inspect(path, world_);
   auto entries = weight_entries();
   auto residuals = compression_entries();
@@ -93,6 +94,7 @@ RunState TrainingState::load(const fs::path& path) {
   Callbacks::Wanted wanted = callbacks_.wanted(saved.callbacks);
   std::ranges::move(wanted.entries, std::back_inserter(entries));
   if (compression_restarted_) wanted.ignored.emplace_back(kCompressionPrefix);
+  if (place != nullptr) checkpoint::bring(path, entries, place->sites, world_, on_wait_);
   RunState state;
   try {
     state = parse_state(
@@ -171,9 +173,11 @@ void TrainingState::save(const fs::path& root, RunState position) {
   checkpoint::save(root, position.step, entries(), to_json(position), world_, save_options());
 }
 
-void TrainingState::start_save(checkpoint::Saver& saver, const fs::path& root, RunState position) {
+void TrainingState::start_save(checkpoint::Saver& saver, const Places& places, RunState position,
+                               bool only_memory) {
   fill_in(position);
-  saver.start(root, position.step, entries(), to_json(position), save_options());
+  saver.start(places.targets(save_options(), only_memory), position.step, entries(),
+              to_json(position));
 }
 
 int64_t TrainingState::compression_bytes() const {

@@ -1,4 +1,4 @@
-#include "trireme/train/initial_weights.h"
+#include "trireme/train/state/initial_weights.h"
 
 #include <map>
 #include <string>
@@ -14,7 +14,7 @@
 #include "tests/harness/tensors.h"
 #include "tests/train/points_run.h"
 #include "trireme/base/error.h"
-#include "trireme/train/state.h"
+#include "trireme/train/state/state.h"
 
 namespace trireme::train {
 namespace {

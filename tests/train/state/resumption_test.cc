@@ -1,4 +1,4 @@
-#include "trireme/train/resumption.h"
+#include "trireme/train/state/resumption.h"
 
 #include <filesystem>
 #include <fstream>

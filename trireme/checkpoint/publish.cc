@@ -1,4 +1,4 @@
-#include "trireme/checkpoint/write/publish.h"
+#include "trireme/checkpoint/publish.h"
 
 #include <cerrno>
 #include <cstdio>

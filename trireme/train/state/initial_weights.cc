@@ -1,4 +1,4 @@
-#include "trireme/train/initial_weights.h"
+#include "trireme/train/state/initial_weights.h"
 
 #include <algorithm>
 #include <iterator>
@@ -14,8 +14,8 @@
 #include "trireme/train/optimizer/name_pattern.h"
 #include "trireme/train/optimizer/optimizer.h"
 #include "trireme/train/parallel/gradient_compression.h"
-#include "trireme/train/saved_run.h"
-#include "trireme/train/state.h"
+#include "trireme/train/state/saved_run.h"
+#include "trireme/train/state/state.h"
 
 namespace trireme::train::inline internal {
 namespace {

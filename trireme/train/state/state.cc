@@ -1,4 +1,4 @@
-#include "trireme/train/state.h"
+#include "trireme/train/state/state.h"
 
 #include <limits>
 

@@ -3,15 +3,15 @@
 
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 
 #include "trireme/checkpoint/write/saver.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/metrics/metrics.h"
-#include "trireme/train/state.h"
-#include "trireme/train/training_state.h"
+#include "trireme/train/state/places.h"
+#include "trireme/train/state/state.h"
+#include "trireme/train/state/training_state.h"
 
 namespace trireme::train::inline internal {
 
@@ -20,15 +20,15 @@ class Saves {
  public:
   Saves(const RunConfig& config, TrainingState& state, comm::Communicator& world);
 
-  // Begins to write `root`/step-…, of the run at `position`. Ask for the end of an earlier save
-  // before.
+  // Begins to write a checkpoint of the run at `position`, to all places or to memory alone. Ask
+  // for the end of an earlier save before.
   // Throws: as TrainingState::save()
-  void start(const std::filesystem::path& root, const RunState& position);
+  void start(const Places& places, const RunState& position, bool only_memory = false);
 
   bool is_busy() const { return saver_.is_busy(); }
 
-  // The checkpoint, once it has ended; nothing while it goes on, or when there is none. `waits`:
-  // waits for it.
+  // The checkpoint, once it has ended; nothing while it goes on, or when there is none in the run's
+  // folder. `waits`: waits for it.
   // Throws: the save's error; CommError. With checkpoint.on_error = "warn" an error of the disk is
   //         a warning, and there is no checkpoint.
   std::optional<checkpoint::Saved> finish(bool waits);
@@ -39,7 +39,7 @@ class Saves {
   // Waits for a save whose folder is lost, whatever its end.
   void abandon();
 
-  // Of the longest save so far, from its beginning to its end.
+  // Of the longest save to the run's folder so far, from its beginning to its end.
   std::chrono::nanoseconds longest() const { return longest_; }
   // What the step's line says of the saves that began or failed since the line before.
   void add_metrics(StepMetrics& metrics);
@@ -48,6 +48,7 @@ class Saves {
   const RunConfig& config_;
   TrainingState& state_;
   checkpoint::Saver saver_;
+  bool only_memory_ = false;  // the save under way
   std::chrono::nanoseconds longest_{0};
   std::optional<double> stall_seconds_;  // of a save since the last line
   int64_t num_failed_ = 0;

@@ -1,4 +1,4 @@
-#include "trireme/train/saves.h"
+#include "trireme/train/state/saves.h"
 
 #include <algorithm>
 #include <string>
@@ -12,19 +12,21 @@ namespace trireme::train::inline internal {
 Saves::Saves(const RunConfig& config, TrainingState& state, comm::Communicator& world)
     : config_(config),
       state_(state),
-      saver_(world, {.in_background = config.checkpoint.mode == CheckpointMode::kAsync}) {}
+      saver_(world, {.in_background = config.checkpoint.mode == CheckpointMode::kAsync,
+                     .has_replicas = config.checkpoint.replicas > 0}) {}
 
-void Saves::start(const std::filesystem::path& root, const RunState& position) {
-  state_.start_save(saver_, root, position);
+void Saves::start(const Places& places, const RunState& position, bool only_memory) {
+  only_memory_ = only_memory;
+  state_.start_save(saver_, places, position, only_memory);
 }
 
 std::optional<checkpoint::Saved> Saves::finish(bool waits) {
   try {
     auto saved = saver_.finish(waits);
-    if (saved) {
-      longest_ = std::max(longest_, saved->took);
-      stall_seconds_ = in_seconds(saved->stall);
-    }
+    if (!saved) return saved;
+    stall_seconds_ = in_seconds(saved->stall);
+    if (only_memory_) return std::nullopt;
+    longest_ = std::max(longest_, saved->took);
     return saved;
   } catch (const CommError&) {
     throw;

@@ -1,0 +1,97 @@
+#include "trireme/train/state/memory_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/harness/temporary_folder.h"
+#include "trireme/base/error.h"
+
+namespace trireme::train {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class MemoryFolder : public ::testing::Test {
+ protected:
+  void TearDown() override {
+    for (const fs::path& folder : made_) fs::remove_all(folder);
+  }
+  RunMark mark(const fs::path& folder) {
+    fs::create_directories(folder);
+    const RunMark found = mark_run(folder);
+    made_.push_back(memory_folder(found));
+    return found;
+  }
+  std::vector<fs::path> made_;
+  harness::TemporaryFolder root_;
+};
+
+TEST_F(MemoryFolder, IsTheSameForARunAndAnotherForEachOther) {
+  const RunMark first = mark(root_ / "a");
+  EXPECT_EQ(memory_folder(mark(root_ / "a")), memory_folder(first));
+  EXPECT_NE(memory_folder(mark(root_ / "b")), memory_folder(first));
+  fs::copy(root_ / "a", root_ / "copy", fs::copy_options::recursive);
+  EXPECT_EQ(mark(root_ / "copy").id, first.id);
+  EXPECT_NE(memory_folder(mark(root_ / "copy")), memory_folder(first));
+  fs::remove_all(root_ / "a");
+  EXPECT_NE(memory_folder(mark(root_ / "a")), memory_folder(first));  // another run at its place
+}
+
+TEST_F(MemoryFolder, IsForThisUserAlone) {
+  const RunMark run = mark(root_ / "a");
+  EXPECT_FALSE(has_memory_folder(run));
+  make_memory_folder(run);
+  make_memory_folder(run);
+  EXPECT_TRUE(has_memory_folder(run));
+  struct stat status {};
+  ASSERT_EQ(stat(memory_folder(run).c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0700);
+}
+
+TEST_F(MemoryFolder, WhatAnotherUserMayHaveMadeIsRefused) {
+  const RunMark run = mark(root_ / "a");
+  const auto expect_refused = [&](const std::string& why) {
+    EXPECT_FALSE(has_memory_folder(run));
+    try {
+      make_memory_folder(run);
+      ADD_FAILURE() << "made it";
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(why));
+    }
+    fs::remove_all(memory_folder(run));
+  };
+  fs::create_directory(memory_folder(run));
+  fs::permissions(memory_folder(run), fs::perms(0770));
+  expect_refused("is open to other users");
+  fs::create_directory_symlink(root_ / "a", memory_folder(run));
+  expect_refused("is not a folder");
+  if (geteuid() != 0) return;
+  fs::create_directory(memory_folder(run));
+  ASSERT_EQ(chown(memory_folder(run).c_str(), 65534, 65534), 0);
+  expect_refused("belongs to user 65534");
+}
+
+TEST_F(MemoryFolder, OfRunsThatAreGoneIsRemovedAndNoOther) {
+  const RunMark gone = mark(root_ / "gone"), replaced = mark(root_ / "replaced");
+  const RunMark stays = mark(root_ / "stays"), away = mark(root_ / "mounted" / "away");
+  const auto make = [](const RunMark& run) {
+    make_memory_folder(run);
+    sign_memory_folder(run);
+  };
+  for (const RunMark& run : {gone, replaced, stays, away}) make(run);
+  fs::remove_all(root_ / "gone");
+  fs::remove_all(root_ / "replaced");
+  mark(root_ / "replaced");
+  fs::remove_all(root_ / "mounted");  // as of a file system that is not there now
+  make(mark(root_ / "new"));
+  EXPECT_FALSE(has_memory_folder(gone));
+  EXPECT_FALSE(has_memory_folder(replaced));
+  EXPECT_TRUE(has_memory_folder(stays));
+  EXPECT_TRUE(has_memory_folder(away));
+}
+
+}  // namespace
+}  // namespace trireme::train

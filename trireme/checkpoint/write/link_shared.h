@@ -1,0 +1,21 @@
+// What a new checkpoint takes over from earlier ones: their files, linked into its folder.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "trireme/checkpoint/write/shard_writer.h"
+
+namespace trireme::checkpoint::inline internal {
+
+// Links the files of the newest checkpoint of each root into `temporary`, as far as they are there.
+// Returns, as JSON, those checkpoints' folders and which of their files; what cannot be linked is
+// written again.
+std::string link_shared(std::span<const std::filesystem::path> roots,
+                        const std::filesystem::path& temporary);
+
+// The files that link_shared() has linked, as every rank finds them.
+SharedFiles shared_from(const std::string& linked);
+
+}  // namespace trireme::checkpoint::inline internal
