@@ -83,6 +83,8 @@ EXEMPT = {
     "trireme/parallel/tensor/weight_gradients.h": "pure interface; column_linear_test defers with it",
     "trireme/train/parallel/parallel_model.h": "tests/parity/layouts_test: every layout against one rank",
     "trireme/train/step.h": "trainer_test checks every step's outcome at several layouts",
+    "trireme/train/state/newest_checkpoint.h": "resume_test, resumption_test and places_test choose with it",
+    "trireme/train/trainer_impl.h": "trainer_test runs it",
     "trireme/train/state/saved_run.h": "tests/cli finds every checkpoint with it; hugging_face_export_test the weights",
     "trireme/train/task/task.h": "interfaces; chain_task_test and trainer_test run tasks",
     "trireme/train/parallel/stage_costs.h": "tests/tasks/language/costs_test counts with it",

@@ -63,7 +63,7 @@ class MemoryCheckpoint(ProgramTest):
                        "--checkpoint.replicas=1")
         self.fail_with(2, ["checkpoint.memory_interval"], "train", "tiny.toml", "--checkpoint.replicas=1")
         (self.folder / "file").write_text("")
-        self.fail_with(1, ["file"], "train", "tiny.toml", "--checkpoint.local=file/fast")
+        self.fail_with(2, ["file"], "train", "tiny.toml", "--checkpoint.local=file/fast")
 
 
 if __name__ == "__main__":

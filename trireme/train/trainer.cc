@@ -1,4 +1,4 @@
-// Length: the loop and everything it owns; each method is one decision of a run.
+// The loop: each method is one decision of a run.
 #include "trireme/train/trainer.h"
 
 #include <algorithm>
@@ -12,109 +12,28 @@
 #include "trireme/base/error.h"
 #include "trireme/base/seconds.h"
 #include "trireme/checkpoint/agreement.h"
-#include "trireme/checkpoint/checkpoint.h"
 #include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/comm/objects.h"
-#include "trireme/dataset/batch_reader.h"
-#include "trireme/mesh/device_mesh.h"
-#include "trireme/train/callbacks/callbacks.h"
 #include "trireme/train/parallel/layout.h"
-#include "trireme/train/parallel/overlap_choice.h"
 #include "trireme/train/parallel/replica_check.h"
-#include "trireme/train/parallel/stage_balance.h"
 #include "trireme/train/run/batches.h"
 #include "trireme/train/run/device.h"
 #include "trireme/train/run/inputs.h"
 #include "trireme/train/run/out_of_memory.h"
 #include "trireme/train/run/peak_flops.h"
-#include "trireme/train/run/run_folder.h"
-#include "trireme/train/state/places.h"
 #include "trireme/train/state/resume.h"
-#include "trireme/train/state/resumption.h"
-#include "trireme/train/state/saves.h"
-#include "trireme/train/state/training_state.h"
-#include "trireme/train/step.h"
-#include "trireme/train/step_reports.h"
+#include "trireme/train/trainer_impl.h"
 
 namespace trireme::train {
-namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 
-checkpoint::OnWait tell(TrainObserver& observer) {
-  return [&observer](std::span<const int> ranks, std::chrono::milliseconds waited) {
-    observer.on_wait(ranks, in_seconds(waited));
-  };
-}
-
-}  // namespace
-
-class Trainer::Impl {
- public:
-  // `config` is resolved and its data is open.
-  Impl(RunConfig config, comm::Communicator& world, TrainObserver& observer,
-       const ProfileOptions& profile);
-  Outcome run(const std::atomic<bool>& stop);
-
- private:
-  class View;
-
-  bool is_root() const { return world_.rank() == 0; }
-  fs::path folder() const { return config_.output.folder; }
-  void build_model();
-  std::string from_root(const std::function<std::string()>& produce);
-  void on_root(const std::function<void()>& work);
-  bool is_due(int64_t interval) const { return interval > 0 && step_ % interval == 0; }
-  Leave leave() const;
-  Leave ask_again(Leave so_far);
-  Leave train_step();
-  Leave evaluate_step(Leave so_far);
-  Leave end_step(Leave so_far);
-  void call(Event event, const fs::path& checkpoint = {});
-  Outcome end(Outcome outcome);
-  void rebalance();
-  void start_output();
-  void save();
-  void save_to_memory();
-  void finish_save(bool waits);
-  RunState position() const;
-  [[noreturn]] void leave_lost_folder();
-  void profile_pipeline();
-  bool finish_profile(bool run_ends);
-  RunSummary summary() const;
-
-  RunConfig config_;
-  comm::Communicator& world_;
-  TrainObserver& observer_;
-  mesh::DeviceMesh mesh_;
-  std::optional<RunFolder> output_;  // rank 0
-  std::optional<dataset::BatchReader> batches_;
-  Callbacks callbacks_;
-  CallbackRequests requests_;
-  OverlapChoice overlap_;
-  TrainingState state_;
-  Saves saves_;
-  std::optional<StageBalance> balance_;  // if layers may move
-  std::optional<dataset::BatchReader> validation_batches_;
-  StepMetrics metrics_;  // of the last step
-  double gradient_factor_ = 1;
-  std::optional<Profiler> profiler_;
-  int64_t step_ = 0;                         // finished steps
-  int64_t saved_step_ = 0;                   // of the newest checkpoint in the run's folder
-  const std::atomic<bool>* stop_ = nullptr;  // while run() runs
-  std::optional<Places> places_;
-  std::optional<Resumption> resumption_;
-  std::vector<std::string> resume_notes_;  // rank 0
-  StepReports reports_;
-  bool tensor_crosses_hosts_ = false;
-  bool told_evaluation_ = false;  // of its first bad sample
-};
+inline namespace internal {
 
 // What callbacks see of the run.
-class Trainer::Impl::View final : public RunView {
+class TrainerImpl::View final : public RunView {
  public:
-  explicit View(Impl& run) : run_(run) {}
+  explicit View(TrainerImpl& run) : run_(run) {}
 
   const RunConfig& config() const override { return run_.config_; }
   fs::path folder() const override { return run_.folder(); }
@@ -155,11 +74,11 @@ class Trainer::Impl::View final : public RunView {
   }
 
  private:
-  Impl& run_;
+  TrainerImpl& run_;
 };
 
-Trainer::Impl::Impl(RunConfig config, comm::Communicator& world, TrainObserver& observer,
-                    const ProfileOptions& profile)
+TrainerImpl::TrainerImpl(RunConfig config, comm::Communicator& world, TrainObserver& observer,
+                         const ProfileOptions& profile)
     : config_(std::move(config)),
       world_(world),
       observer_(observer),
@@ -201,7 +120,7 @@ Trainer::Impl::Impl(RunConfig config, comm::Communicator& world, TrainObserver& 
   start_output();
 }
 
-void Trainer::Impl::build_model() {
+void TrainerImpl::build_model() {
   state_.build();
   if (config_.parallel.rebalance_interval > 0 && mesh_.size("pipeline") > 1) {
     balance_.emplace(state_.model().layout(), mesh_);
@@ -209,20 +128,20 @@ void Trainer::Impl::build_model() {
 }
 
 // Runs on rank 0 what reads files, for all ranks. The others wait for it, and fail if it fails.
-std::string Trainer::Impl::from_root(const std::function<std::string()>& produce) {
+std::string TrainerImpl::from_root(const std::function<std::string()>& produce) {
   return checkpoint::from_root(
       world_, [&](const checkpoint::Peers&) { return produce(); }, tell(observer_));
 }
 
 // The same for work without a result.
-void Trainer::Impl::on_root(const std::function<void()>& work) {
+void TrainerImpl::on_root(const std::function<void()>& work) {
   from_root([&] {
     work();
     return std::string();
   });
 }
 
-void Trainer::Impl::start_output() {
+void TrainerImpl::start_output() {
   if (mesh_.size("tensor") > 1) {
     const std::vector<std::string> hosts = comm::all_gather_strings(world_, comm::host_identity());
     tensor_crosses_hosts_ = tensor_crosses_hosts(hosts, mesh_.size("tensor"));
@@ -240,7 +159,7 @@ void Trainer::Impl::start_output() {
   if (is_root()) observer_.on_start(config_, summary());
 }
 
-RunSummary Trainer::Impl::summary() const {
+RunSummary TrainerImpl::summary() const {
   return {.num_ranks = world_.size(),
           .num_threads = at::get_num_threads(),
           .device = config_.device,
@@ -257,97 +176,12 @@ RunSummary Trainer::Impl::summary() const {
           .optimizer_bytes = state_.optimizer().state_bytes()};
 }
 
-// Moves layers between stages, with their weights and optimizer states, through a separate
-// checkpoint, which works for any two layouts. No bit of the computation changes.
-void Trainer::Impl::rebalance() {
-  finish_save(/*waits=*/true);
-  const auto layers = balance_->better_layers(config_.parallel.rebalance_threshold);
-  if (!layers || ask_again(Leave::kNo) != Leave::kNo) return;
-  const fs::path root = folder() / "rebalance";
-  const std::string before = to_text(state_.model().layout().layers);
-  on_root([&] { fs::remove_all(root); });  // left by a run that was interrupted here
-  state_.save(root, position());
-  config_.parallel.stage_layers = to_text(*layers);
-  build_model();
-  const RunState state =
-      state_.load(from_root([&] { return checkpoint::latest(root).value_or(root).string(); }));
-  TRIREME_ASSERT(state.step == step_, "moved to the weights of step ", state.step, " in step ",
-                 step_);
-  on_root([&] {
-    fs::remove_all(root);
-    output_->write_config(to_toml(config_));
-  });
-  if (!is_root()) return;
-  observer_.on_finding(concat("decided layers of the stages ", before, " -> ",
-                              config_.parallel.stage_layers, ", to even out their times"));
-}
-
-// Begins a checkpoint of this step, and with checkpoint.mode = "sync" ends it too.
-void Trainer::Impl::save() {
-  finish_save(/*waits=*/true);
-  if (ask_again(Leave::kNo) == Leave::kFolderLost) leave_lost_folder();
-  // A checkpoint must never claim a step whose line is missing, even after a power failure.
-  on_root([this] { output_->metrics().sync(); });
-  saves_.start(*places_, position());
-  if (config_.checkpoint.mode == CheckpointMode::kSync) finish_save(/*waits=*/true);
-}
-
-// Begins a checkpoint in memory, unless one is under way: the next one is near.
-void Trainer::Impl::save_to_memory() {
-  if (saves_.is_busy()) return;
-  saves_.start(*places_, position(), /*only_memory=*/true);
-  if (config_.checkpoint.mode == CheckpointMode::kSync) finish_save(/*waits=*/true);
-}
-
-// Tells of a checkpoint that has ended, if one has.
-void Trainer::Impl::finish_save(bool waits) {
-  std::optional<checkpoint::Saved> saved;
-  try {
-    saved = saves_.finish(waits);
-  } catch (const CommError&) {
-    throw;  // nothing can be asked any more
-  } catch (const Error&) {
-    if (ask_again(Leave::kNo) == Leave::kFolderLost) leave_lost_folder();
-    throw;
-  }
-  if (const auto warning = saves_.take_warning(); warning && is_root()) {
-    observer_.on_finding(*warning);
-  }
-  if (!saved) return;
-  saved_step_ = saved->step;
-  on_root([&] { note_checkpoint(folder(), saved->step); });
-  if (is_root()) {
-    observer_.on_checkpoint(saved->folder, in_seconds(saved->took), in_seconds(saved->stall));
-  }
-  call(Event::kCheckpoint, saved->folder);
-}
-
-// The run's folder is not in its place. Saves a checkpoint where it can, and ends the run with an
-// explanation.
-void Trainer::Impl::leave_lost_folder() {
-  saves_.abandon();
-  const std::string found = from_root([this] {
-    const RunFolder::Loss loss = output_->recover(metrics_);
-    return loss.refuge.string() + '\0' + loss.message;
-  });
-  const size_t end = found.find('\0');
-  if (end > 0) state_.save(fs::path(found.substr(0, end)) / "checkpoints", position());
-  throw ConfigError(found.substr(end + 1));
-}
-
-RunState Trainer::Impl::position() const {
-  return {.step = step_,
-          .next_sample = batches_->loader().step_sample(step_),
-          .data = resumption_->data(),
-          .validation = resumption_->validation()};
-}
-
-void Trainer::Impl::call(Event event, const fs::path& checkpoint) {
+void TrainerImpl::call(Event event, const fs::path& checkpoint) {
   View view(*this);
   callbacks_.call(event, view, checkpoint);
 }
 
-void Trainer::Impl::profile_pipeline() {
+void TrainerImpl::profile_pipeline() {
   if (!profiler_ || !profiler_->is_recording() || mesh_.size("pipeline") == 1) return;
   profiler_->add_pipeline_run(
       state_.model().layout().schedule(batches_->loader().num_microbatches()),
@@ -355,7 +189,7 @@ void Trainer::Impl::profile_pipeline() {
 }
 
 // Finishes the profile when it is due. Returns whether it was.
-bool Trainer::Impl::finish_profile(bool run_ends) {
+bool TrainerImpl::finish_profile(bool run_ends) {
   if (!profiler_ || !profiler_->is_due(run_ends)) return false;
   const auto report = profiler_->finish(folder() / "profile" / "trace.json");
   if (report) observer_.on_profile(*report);
@@ -363,18 +197,18 @@ bool Trainer::Impl::finish_profile(bool run_ends) {
 }
 
 // This rank's answer.
-Leave Trainer::Impl::leave() const {
+Leave TrainerImpl::leave() const {
   if (output_ && !output_->is_in_place()) return Leave::kFolderLost;
   return stop_ != nullptr && stop_->load() ? Leave::kAsked : Leave::kNo;
 }
 
 // Asks all ranks again, after work that may have taken longer than a step.
-Leave Trainer::Impl::ask_again(Leave so_far) {
+Leave TrainerImpl::ask_again(Leave so_far) {
   return std::max(so_far, agree(world_, [this] { return leave(); }));
 }
 
 // Runs one step and reports its metrics. Returns why the run should leave, if it should.
-Leave Trainer::Impl::train_step() {
+Leave TrainerImpl::train_step() {
   StepContext context{config_,
                       state_.model(),
                       state_.optimizer(),
@@ -416,7 +250,7 @@ Leave Trainer::Impl::train_step() {
 }
 
 // Evaluates, and lets callbacks evaluate more. Returns whether the run should leave.
-Leave Trainer::Impl::evaluate_step(Leave so_far) {
+Leave TrainerImpl::evaluate_step(Leave so_far) {
   const auto found = evaluate(config_, state_.model(), *validation_batches_, [&] {
     so_far = ask_again(so_far);
     return so_far != Leave::kNo;
@@ -433,13 +267,13 @@ Leave Trainer::Impl::evaluate_step(Leave so_far) {
 }
 
 // Tells the callbacks that a step has ended. Returns whether it was the last.
-Leave Trainer::Impl::end_step(Leave so_far) {
+Leave TrainerImpl::end_step(Leave so_far) {
   call(Event::kStep);
   agree(world_, requests_);
   return std::max(ask_again(so_far), requests_.stop ? Leave::kAsked : Leave::kNo);
 }
 
-Outcome Trainer::Impl::end(Outcome outcome) {
+Outcome TrainerImpl::end(Outcome outcome) {
   if (requests_.stop) {
     if (is_root()) observer_.on_finding("ended: " + requests_.stop->reason);
     if (requests_.stop->for_good) outcome = Outcome::kEnded;
@@ -449,7 +283,7 @@ Outcome Trainer::Impl::end(Outcome outcome) {
   return outcome;
 }
 
-Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
+Outcome TrainerImpl::run(const std::atomic<bool>& stop) {
   stop_ = &stop;
   if (step_ < config_.train.steps && ask_again(Leave::kNo) == Leave::kAsked) {
     return Outcome::kStopped;
@@ -490,13 +324,15 @@ Outcome Trainer::Impl::run(const std::atomic<bool>& stop) {
   return end(Outcome::kFinished);
 }
 
+}  // namespace internal
+
 Trainer::Trainer(RunConfig config, comm::Communicator& world, TrainObserver& observer,
                  const ProfileOptions& profile) {
   try {
     open_inputs_together(config, world, tell(observer));
     use_device(config);
     config.peak_flops = peak_flops(config, world);
-    impl_ = std::make_unique<Impl>(std::move(config), world, observer, profile);
+    impl_ = std::make_unique<TrainerImpl>(std::move(config), world, observer, profile);
   } catch (...) {
     rethrow_with_memory_advice();
   }

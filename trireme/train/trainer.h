@@ -17,6 +17,10 @@
 
 namespace trireme::train {
 
+inline namespace internal {
+class TrainerImpl;
+}
+
 // Facts that a run derives from its config. Printed before the first step.
 struct RunSummary {
   int num_ranks = 1;
@@ -82,8 +86,7 @@ class Trainer {
   Outcome run(const std::atomic<bool>& stop);
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<internal::TrainerImpl> impl_;
 };
 
 }  // namespace trireme::train

@@ -1,7 +1,6 @@
 #include "trireme/train/state/resume.h"
 
 #include <algorithm>
-#include <iterator>
 #include <optional>
 
 #include <nlohmann/json.hpp>
@@ -10,7 +9,6 @@
 #include "trireme/base/file/file.h"
 #include "trireme/base/shown.h"
 #include "trireme/checkpoint/checkpoint.h"
-#include "trireme/checkpoint/manifest.h"
 #include "trireme/train/metrics/metrics.h"
 #include "trireme/train/optimizer/name_pattern.h"
 #include "trireme/train/state/state.h"
@@ -148,75 +146,6 @@ ResumePoint begin_anew(const RunConfig& config) {
   return point;
 }
 
-// All checkpoints, the best one last.
-std::vector<fs::path> by_preference(const fs::path& root, std::span<const FastCheckpoint> fast) {
-  std::vector<fs::path> folders = checkpoint::list(root);
-  for (auto each = fast.rbegin(); each != fast.rend(); ++each) folders.push_back(each->folder);
-  std::ranges::stable_sort(folders, {}, [](const fs::path& folder) {
-    return checkpoint::step_of(folder.filename().string());
-  });
-  return folders;
-}
-
-// What each place has, for the user: "memory: step 48, 3 s old: used".
-std::vector<std::string> describe_places(const fs::path& root, std::span<const FastCheckpoint> fast,
-                                         const fs::path& chosen) {
-  const auto note = [&](const std::string& place, const fs::path& folder, int64_t age) {
-    const int64_t step = checkpoint::step_of(folder.filename().string());
-    const int64_t best = checkpoint::step_of(chosen.filename().string());
-    return concat("checkpoint in ", place, ": step ", step, ", ", age, " s old: ",
-                  folder == chosen ? "used"
-                  : step < best    ? "older"
-                  : step == best   ? "slower to read"
-                                   : "damaged");
-  };
-  std::vector<std::string> notes;
-  for (const FastCheckpoint& each : fast)
-    notes.push_back(note(each.place, each.folder, each.age.count()));
-  if (const auto newest = checkpoint::latest(root); newest && !fast.empty()) {
-    const auto age = fs::file_time_type::clock::now() - fs::last_write_time(*newest);
-    notes.push_back(note(root.string(), *newest,
-                         std::chrono::duration_cast<std::chrono::seconds>(age).count()));
-  }
-  return notes;
-}
-
-// The newest checkpoint whose manifest can be read and that is not known to be damaged; no path
-// when there is no checkpoint at all.
-struct Newest {
-  fs::path path;
-  checkpoint::Summary summary;
-  std::vector<std::string> notes;  // on those that are newer
-};
-Newest newest_whole(const fs::path& root, const DamagedCheckpoints& damaged,
-                    std::span<const FastCheckpoint> fast) {
-  Newest found;
-  std::vector<fs::path> folders = by_preference(root, fast);
-  std::string newest_problem;
-  for (; !folders.empty(); folders.pop_back()) {
-    const fs::path& folder = folders.back();
-    std::string problem;
-    if (const auto known = damaged.find(folder); known != damaged.end()) {
-      problem = known->second;
-    } else {
-      try {
-        found.summary = checkpoint::inspect(folder);
-        found.path = folder;
-        return found;
-      } catch (const CheckpointError& error) {
-        problem = error.what();
-      }
-    }
-    found.notes.push_back(
-        concat("DAMAGED: ", problem, "; an earlier checkpoint is used, and this one is left out"));
-    if (newest_problem.empty()) newest_problem = problem;
-  }
-  if (newest_problem.empty()) return found;
-  throw CheckpointError(concat(newest_problem, found.notes.size() > 1
-                                                   ? "; all earlier checkpoints are damaged too"
-                                                   : "; there is no earlier checkpoint"));
-}
-
 }  // namespace
 
 std::vector<Change> changes(const RunConfig& before, const RunConfig& after) {
@@ -237,7 +166,7 @@ ResumePoint find_resume_point(const RunConfig& config, const DataIdentity& data,
                               std::span<const FastCheckpoint> fast) {
   const fs::path folder = config.output.folder;
   const fs::path root = folder / "checkpoints";
-  const Newest found = newest_whole(root, damaged, fast);
+  const NewestCheckpoint found = newest_checkpoint(root, damaged, fast);
   if (found.path.empty()) return begin_anew(config);
 
   const fs::path& newest = found.path;
@@ -266,7 +195,6 @@ ResumePoint find_resume_point(const RunConfig& config, const DataIdentity& data,
                 keys_of(refused));
 
   ResumePoint point{.checkpoint = newest, .notes = found.notes};
-  std::ranges::move(describe_places(root, fast, newest), std::back_inserter(point.notes));
   if (!config.init.folder.empty()) {
     point.notes.push_back(concat("init.folder ", config.init.folder,
                                  " is left out: the weights are the checkpoint's"));

@@ -1,15 +1,15 @@
-// Decides where a run continues and whether it may: finds its newest checkpoint, and compares config and data with those that made it. docs/resume.md lists what may change.
+// Decides where a run continues and whether it may: finds its newest checkpoint, and compares
+// config and data with those that made it. docs/resume.md lists what may change.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "trireme/train/config/config.h"
+#include "trireme/train/state/newest_checkpoint.h"
 #include "trireme/train/task/data_identity.h"
 
 namespace trireme::train::inline internal {
@@ -30,22 +30,10 @@ struct ResumePoint {
   std::vector<std::string> notes{};    // for the user, one line each
 };
 
-// Checkpoints that are not whole, each with what is wrong.
-using DamagedCheckpoints = std::map<std::filesystem::path, std::string>;
-
-// A checkpoint outside of the run's folder.
-struct FastCheckpoint {
-  std::string place;  // for the user: "memory"
-  std::filesystem::path folder;
-  int64_t step = 0;
-  std::chrono::seconds age{0};
-};
-
-// Finds the newest checkpoint that is not `damaged` and whose manifest can be read, in
-// config.output.folder and among the `fast` ones; of the same step it takes the first of these. The
-// notes tell of newer ones, and of each place's newest. `config` must be resolved. `data` is what it
-// trains on and `validation` what it evaluates on, if anything. Data is compared by content:
-// data.path may change to a copy, but must stay if the checkpoint does not identify its data.
+// Finds the newest checkpoint, as newest_checkpoint() does, in config.output.folder and among the
+// `fast` ones. `config` must be resolved. `data` is what it trains on and `validation` what it
+// evaluates on, if anything. Data is compared by content: data.path may change to a copy, but must
+// stay if the checkpoint does not identify its data.
 // Throws: ConfigError when a key that must stay has changed and resume.allow does not name it;
 //         CheckpointError when a checkpoint that existed is missing, or none is whole
 ResumePoint find_resume_point(const RunConfig& config, const DataIdentity& data,
