@@ -48,8 +48,8 @@ TEST(Snapshot, CopiesKeepTheValuesThatTensorsHad) {
       pieces.push_back(piece("w", tensor));
       plain.push_back(piece("w", tensor));
     }
-    digest_pieces(plain);
-    copy_pieces(pieces, memory);
+    scan_pieces(plain, Scan::kDigests);
+    copy_pieces(pieces, memory, Scan::kDigests);
     for (at::Tensor& tensor : tensors) tensor.zero_();
     for (size_t i = 0; i < pieces.size(); ++i) {
       harness::assert_same_bits(tensor_of(pieces[i]), before[i].contiguous(), "copy");
@@ -76,12 +76,33 @@ TEST(Snapshot, NonfiniteValuesOfEveryDtypeAreCounted) {
 TEST(Snapshot, TheFirstPieceWithNonfiniteValuesIsNamed) {
   at::Tensor bad = at::zeros({3, 4});
   bad[1][2] = std::nan("");
-  const std::vector<OwnPiece> good{piece("a", at::zeros({3}))};
-  EXPECT_NO_THROW(require_finite_pieces(good));
-  const std::vector<OwnPiece> pieces{piece("a", at::zeros({3})), piece("b", bad)};
-  EXPECT_THAT(harness::message_of<ConfigError>([&] { require_finite_pieces(pieces); }),
-              AllOf(HasSubstr("1 of the 12 values of \"b\""),
-                    HasSubstr("checkpoint.allow_nonfinite = true")));
+  SnapshotMemory memory;
+  for (const bool copies : {false, true}) {
+    const auto scanned = [&](std::vector<OwnPiece> pieces, Scan scan) {
+      copies ? copy_pieces(pieces, memory, scan) : scan_pieces(pieces, scan);
+      return pieces;
+    };
+    const auto good = scanned({piece("a", at::zeros({3}))}, Scan::kDigestsAndNonfinite);
+    EXPECT_NO_THROW(require_finite_pieces(good));
+    const std::vector<OwnPiece> both{piece("a", at::zeros({3})), piece("b", bad)};
+    EXPECT_NO_THROW(require_finite_pieces(scanned(both, Scan::kDigests)));
+    const auto pieces = scanned(both, Scan::kDigestsAndNonfinite);
+    EXPECT_THAT(harness::message_of<ConfigError>([&] { require_finite_pieces(pieces); }),
+                AllOf(HasSubstr("1 of the 12 values of \"b\""),
+                      HasSubstr("checkpoint.allow_nonfinite = true")));
+  }
+}
+
+TEST(Snapshot, NonfiniteValuesOfManyChunksAreCounted) {
+  at::Tensor values = at::zeros({1001, 997});
+  values.view({-1}).slice(0, 5, std::nullopt, 97).fill_(std::nan(""));
+  const int64_t expected = (values != values).sum().item<int64_t>();
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16}) {
+    std::vector<OwnPiece> pieces{piece("a", values.to(dtype))};
+    scan_pieces(pieces, Scan::kDigestsAndNonfinite);
+    EXPECT_GT(pieces[0].digests.size(), 1);
+    EXPECT_EQ(pieces[0].num_nonfinite, expected) << dtype;
+  }
 }
 
 }  // namespace

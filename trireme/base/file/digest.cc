@@ -3,8 +3,7 @@
 #include <charconv>
 #include <cstdio>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "trireme/base/file/xxh3.h"
 
 namespace trireme::inline internal {
 

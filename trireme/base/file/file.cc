@@ -14,9 +14,7 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "trireme/base/file/xxh3.h"
 
 namespace trireme {
 namespace {

@@ -119,7 +119,7 @@ std::string replica_digests(std::span<const ReplicatedBox> boxes, std::span<cons
       text += to_text(digest_of(stored->digests));
     } else {
       std::vector<OwnPiece> replica{piece_of(*entry, replicated.box)};
-      digest_pieces(replica);
+      scan_pieces(replica, Scan::kDigests);
       text += to_text(digest_of(replica[0].digests));
     }
   }
@@ -223,12 +223,13 @@ SaveJob::SaveJob(std::vector<SaveTarget> targets, int64_t step, std::span<const 
     plan_ = plan_save(held.by_rank);
     take_pieces(entries, shard_name(rank, size));
     if (options.compare_replicas) replicated = replicated_boxes(held.by_rank);
+    const Scan scan = options.allow_nonfinite ? Scan::kDigests : Scan::kDigestsAndNonfinite;
     if (memory != nullptr) {
-      copy_pieces(pieces_, *memory);
+      copy_pieces(pieces_, *memory, scan);
     } else {
-      digest_pieces(pieces_);
+      scan_pieces(pieces_, scan);
     }
-    if (!options.allow_nonfinite) require_finite_pieces(pieces_);
+    require_finite_pieces(pieces_);
     return replica_digests(replicated, entries, pieces_, rank);
   };
   const auto digests = gather_or_throw(world, copy_mine, options.on_wait);

@@ -10,6 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/io/async_io.h"
+#include "trireme/base/machine/multiversion.h"
 #include "trireme/base/round_up.h"
 
 namespace trireme::checkpoint::inline internal {
@@ -21,30 +22,58 @@ HostBytes host_bytes(const at::Tensor& tensor) {
   return host;
 }
 
-// Calls use(i, begin) for each chunk, on the compute threads.
-template <typename Use>
-void for_each_chunk(const OwnPiece& piece, const Use& use) {
+// Scans each of the piece's chunks on the compute threads, while it is in a core's cache:
+// fetch(i, begin) gives the bytes.
+template <typename Fetch>
+void scan_chunks(OwnPiece& piece, Scan scan, const Fetch& fetch) {
   std::vector<uint64_t> begins;
   uint64_t begin = 0;
   for (const uint64_t num_bytes : piece.chunk_bytes) {
     begins.push_back(begin);
     begin += num_bytes;
   }
+  piece.digests.resize(begins.size());
+  const bool counts = scan == Scan::kDigestsAndNonfinite && at::isFloatingType(piece.dtype);
+  std::atomic<int64_t> found = 0;
   at::parallel_for(0, std::ssize(begins), 1, [&](int64_t first, int64_t end) {
-    for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(end); ++i) use(i, begins[i]);
+    for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(end); ++i) {
+      const std::span<const std::byte> bytes = fetch(i, begins[i]);
+      piece.digests[i] = digest_of(bytes);
+      if (counts) found += count_nonfinite(bytes, piece.dtype);
+    }
   });
+  piece.num_nonfinite = found;
 }
 
+// Values whose exponent has all bits set. The count of a block fits the values' own width, so the
+// loop needs no wider lanes.
 template <typename Bits>
-int64_t count_all_ones(std::span<const std::byte> bytes, Bits exponent) {
+TRIREME_INLINE int64_t count_all_ones(std::span<const std::byte> bytes, Bits exponent) {
+  constexpr size_t kBlock = 4096;
   int64_t count = 0;
   const size_t num = bytes.size() / sizeof(Bits);
-  for (size_t i = 0; i < num; ++i) {
-    Bits bits;
-    std::memcpy(&bits, bytes.data() + i * sizeof(Bits), sizeof(Bits));
-    count += (bits & exponent) == exponent ? 1 : 0;
+  for (size_t begin = 0; begin < num; begin += kBlock) {
+    const size_t end = std::min(num, begin + kBlock);
+    Bits in_block = 0;
+    for (size_t i = begin; i < end; ++i) {
+      Bits bits;
+      std::memcpy(&bits, bytes.data() + i * sizeof(Bits), sizeof(Bits));
+      in_block += (bits & exponent) == exponent ? 1 : 0;
+    }
+    count += static_cast<int64_t>(in_block);
   }
   return count;
+}
+
+TRIREME_MULTIVERSION int64_t count_nonfinite_64(std::span<const std::byte> bytes) {
+  return count_all_ones<uint64_t>(bytes, 0x7ff0000000000000);
+}
+TRIREME_MULTIVERSION int64_t count_nonfinite_32(std::span<const std::byte> bytes) {
+  return count_all_ones<uint32_t>(bytes, 0x7f800000);
+}
+TRIREME_MULTIVERSION int64_t count_nonfinite_16(std::span<const std::byte> bytes,
+                                                uint16_t exponent) {
+  return count_all_ones<uint16_t>(bytes, exponent);
 }
 
 }  // namespace
@@ -66,7 +95,7 @@ std::span<std::byte> SnapshotMemory::take(uint64_t num_bytes, bool pinned) {
   return {data + skipped, num_bytes};
 }
 
-void copy_pieces(std::vector<OwnPiece>& pieces, SnapshotMemory& memory) {
+void copy_pieces(std::vector<OwnPiece>& pieces, SnapshotMemory& memory, Scan scan) {
   uint64_t total = 0;
   for (const OwnPiece& piece : pieces) {
     for (const uint64_t num_bytes : piece.chunk_bytes) total += num_bytes;
@@ -78,11 +107,10 @@ void copy_pieces(std::vector<OwnPiece>& pieces, SnapshotMemory& memory) {
     const HostBytes source = piece.bytes();
     const std::span<std::byte> target = left.first(source.bytes.size());
     left = left.subspan(source.bytes.size());
-    piece.digests.resize(piece.chunk_bytes.size());
-    for_each_chunk(piece, [&](size_t i, uint64_t begin) {
+    scan_chunks(piece, scan, [&](size_t i, uint64_t begin) {
       const auto to = target.subspan(begin, piece.chunk_bytes[i]);
       std::memcpy(to.data(), source.bytes.data() + begin, to.size());
-      piece.digests[i] = digest_of(to);
+      return to;
     });
     piece.copy = HostBytes{.owner = memory.owner(), .bytes = target};
     piece.local.reset();
@@ -90,37 +118,30 @@ void copy_pieces(std::vector<OwnPiece>& pieces, SnapshotMemory& memory) {
   }
 }
 
-void digest_pieces(std::vector<OwnPiece>& pieces) {
+void scan_pieces(std::vector<OwnPiece>& pieces, Scan scan) {
   for (OwnPiece& piece : pieces) {
     if (piece.offloaded) continue;
     const HostBytes source = piece.bytes();
-    piece.digests.resize(piece.chunk_bytes.size());
-    for_each_chunk(piece, [&](size_t i, uint64_t begin) {
-      piece.digests[i] = digest_of(source.bytes.subspan(begin, piece.chunk_bytes[i]));
+    scan_chunks(piece, scan, [&](size_t i, uint64_t begin) {
+      return source.bytes.subspan(begin, piece.chunk_bytes[i]);
     });
   }
 }
 
 int64_t count_nonfinite(std::span<const std::byte> bytes, at::ScalarType dtype) {
   switch (dtype) {
-    case at::kDouble: return count_all_ones<uint64_t>(bytes, 0x7ff0000000000000);
-    case at::kFloat: return count_all_ones<uint32_t>(bytes, 0x7f800000);
-    case at::kBFloat16: return count_all_ones<uint16_t>(bytes, 0x7f80);
-    case at::kHalf: return count_all_ones<uint16_t>(bytes, 0x7c00);
+    case at::kDouble: return count_nonfinite_64(bytes);
+    case at::kFloat: return count_nonfinite_32(bytes);
+    case at::kBFloat16: return count_nonfinite_16(bytes, 0x7f80);
+    case at::kHalf: return count_nonfinite_16(bytes, 0x7c00);
     default: return 0;
   }
 }
 
 void require_finite_pieces(const std::vector<OwnPiece>& pieces) {
   for (const OwnPiece& piece : pieces) {
-    if (!at::isFloatingType(piece.dtype)) continue;
-    const HostBytes source = piece.bytes();
-    std::atomic<int64_t> found = 0;
-    for_each_chunk(piece, [&](size_t i, uint64_t begin) {
-      found += count_nonfinite(source.bytes.subspan(begin, piece.chunk_bytes[i]), piece.dtype);
-    });
-    TRIREME_CHECK(found == 0, "the checkpoint is refused: ", found, " of the ", piece.box.numel(),
-                  " values of \"", piece.name,
+    TRIREME_CHECK(piece.num_nonfinite == 0, "the checkpoint is refused: ", piece.num_nonfinite,
+                  " of the ", piece.box.numel(), " values of \"", piece.name,
                   "\" that this rank has are NaN or infinite, as training has diverged; resume "
                   "from the last checkpoint with a lower optimizer.learning_rate or "
                   "train.skip_bad_steps, or save them with checkpoint.allow_nonfinite = true");

@@ -31,6 +31,7 @@ struct OwnPiece {
   mesh::Box box{};
   std::vector<uint64_t> chunk_bytes{};  // see cut_into_chunks()
   std::vector<Digest> digests{};        // of each chunk; empty: not known before it is read
+  int64_t num_nonfinite = 0;            // NaN and infinite values, as far as the digests are known
   at::Tensor local{};
   std::shared_ptr<OffloadedTensor> offloaded{};
   std::optional<HostBytes> copy{};
@@ -51,16 +52,20 @@ class SnapshotMemory {
   at::Tensor memory_;  // bytes
 };
 
-// Copies the pieces, all offloaded ones too. Their digests are known then.
-// Threads: this process's compute threads
-void copy_pieces(std::vector<OwnPiece>& pieces, SnapshotMemory& memory);
+// What of a piece is needed before it is written.
+enum class Scan { kDigests, kDigestsAndNonfinite };
 
-// Fills in the digests of pieces that are not offloaded.
-void digest_pieces(std::vector<OwnPiece>& pieces);
+// Copies the pieces, all offloaded ones too, and scans them on the way.
+// Threads: this process's compute threads
+void copy_pieces(std::vector<OwnPiece>& pieces, SnapshotMemory& memory, Scan scan);
+
+// Scans pieces that are not offloaded.
+void scan_pieces(std::vector<OwnPiece>& pieces, Scan scan);
 
 // Values that are NaN or infinite among elements of that dtype.
 int64_t count_nonfinite(std::span<const std::byte> bytes, at::ScalarType dtype);
 
+// Of pieces that were scanned for them.
 // Throws: ConfigError with the first of them that has NaN or infinite values
 void require_finite_pieces(const std::vector<OwnPiece>& pieces);
 
