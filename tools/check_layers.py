@@ -52,7 +52,7 @@ ROOMS = {
     "checkpoint": ["checkpoint/chunk"],
     "checkpoint/write": ["checkpoint", "checkpoint/chunk"],
     "checkpoint/foreign": ["checkpoint"],
-    "checkpoint/offline": ["checkpoint", "checkpoint/foreign"],
+    "checkpoint/offline": ["checkpoint", "checkpoint/chunk", "checkpoint/foreign", "checkpoint/write"],
     "parallel/data": [],
     "parallel/data/compression": ["parallel/data"],
     "parallel/pipeline/schedule": [],

@@ -28,7 +28,7 @@ EXEMPT = {
     "trireme/checkpoint/fail.h": "one expression; manifest_test and safetensors_test read its message",
     "trireme/checkpoint/write/publish.h": "checkpoint_test and interrupted_save_test commit, replace and remove with it",
     "trireme/checkpoint/write/shard_writer.h": "incremental_test and checkpoint_test read every file that it writes",
-    "trireme/checkpoint/offline/progress.h": "one type; reshard_test and tensor_diff_test are called back",
+    "trireme/checkpoint/offline/progress.h": "one type; rewrite_test and tensor_diff_test are called back",
     "trireme/checkpoint/plain_name.h": "one expression; manifest_test, sharded_source_test and dcp_source_test read other names",
     "trireme/checkpoint/foreign/safetensors_source.h": "one loop; tensor_source_test and sharded_source_test read through it",
     "trireme/train/task/callback_kind.h": "one struct; config_test makes callbacks of tables of it",

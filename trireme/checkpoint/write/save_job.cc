@@ -273,6 +273,16 @@ SaveJob::SaveJob(fs::path root, int64_t step, std::span<const Entry> entries,
   require_same_replicas(replicated, digests);
 }
 
+SaveJob::SaveJob(fs::path root, int64_t step, std::map<std::string, TensorRecord> plan,
+                 std::vector<OwnPiece> pieces, std::string state, const SaveOptions& options)
+    : root_(std::move(root)),
+      step_(step),
+      state_(std::move(state)),
+      options_(options),
+      temporary_(temporary_folder(root_, step)),
+      plan_(std::move(plan)),
+      pieces_(std::move(pieces)) {}
+
 fs::path SaveJob::folder() const { return root_ / folder_name(step_); }
 
 // The boxes that the plan gives to this rank's file.

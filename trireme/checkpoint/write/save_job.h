@@ -27,6 +27,11 @@ class SaveJob {
   SaveJob(std::filesystem::path root, int64_t step, std::span<const Entry> entries,
           const std::string& state, comm::Communicator& world, const SaveOptions& options,
           SnapshotMemory* memory);
+  // A save that is planned already. plan: the tensors with their boxes, each with the file of the
+  // rank that writes it, no two boxes of a tensor in one file; only rank 0's is used. pieces: the
+  // boxes of this rank's file.
+  SaveJob(std::filesystem::path root, int64_t step, std::map<std::string, TensorRecord> plan,
+          std::vector<OwnPiece> pieces, std::string state, const SaveOptions& options);
 
   // The second half. group: the same ranks. Removes what it wrote if it fails.
   void finish(comm::Communicator& group);
