@@ -82,6 +82,15 @@ std::optional<ForeignForm> hugging_face_form(const TensorSource& source,
   }
 }
 
+ForeignForm torchtitan_form(const TensorSource& source, const ModelConfig& config) {
+  ForeignForm found = look_up(
+      source, model::family_of(config).torchtitan_tensors(model::make_plan(config)), "model.");
+  found.architecture = "torchtitan's Transformer";
+  found.has_adjacent_pairs = true;
+  found.beside = {"optimizer.", "lr_scheduler.", "dataloader.", "train_state."};
+  return found;
+}
+
 // The form whose names the source has. Before it is laid out, the model's size is compared with the
 // number of the source's tensors, because it comes from a file.
 ForeignForm find_form(const fs::path& path, const TensorSource& source, const ModelConfig& config) {
@@ -95,7 +104,14 @@ ForeignForm find_form(const fs::path& path, const TensorSource& source, const Mo
   if (model::num_sparse_blocks(config) * config.sparse.experts > num_tensors) return best;
   std::optional<ForeignForm> other = hugging_face_form(source, config);
   if (other && other->num_found >= best.num_found) best = std::move(*other);
-  return best;
+  ForeignForm titan = torchtitan_form(source, config);
+  return titan.num_found > best.num_found ? titan : best;
+}
+
+// Whether the tensor is of the trainer that saved it, not of the model.
+bool is_beside(const ForeignForm& form, const std::string& name) {
+  return std::ranges::any_of(form.beside,
+                             [&](std::string_view start) { return name.starts_with(start); });
 }
 
 void require_all(const fs::path& path, const TensorSource& source, const ForeignForm& form,
@@ -115,8 +131,9 @@ void require_all(const fs::path& path, const TensorSource& source, const Foreign
     }
   }
   for (const auto& [name, found] : source.tensors()) {
-    const bool is_tied_copy = name == "lm_head.weight" && config.has_tied_head();
-    if (used.contains(name) || is_computed(name) || is_tied_copy) continue;
+    const bool is_head = name == "lm_head.weight" || name == "output.weight";
+    const bool is_tied_copy = is_head && config.has_tied_head();
+    if (used.contains(name) || is_computed(name) || is_tied_copy || is_beside(form, name)) continue;
     unexpected.insert(name);
   }
   if (missing.empty() && unexpected.empty() && different.empty()) return;
@@ -291,7 +308,7 @@ ForeignWeights::ForeignWeights(fs::path path, std::unique_ptr<TensorSource> sour
                                c10::ScalarType dtype)
     : path_(std::move(path)), source_(std::move(source)) {
   form_ = find_form(path_, *source_, config);
-  form_.has_adjacent_pairs = has_adjacent_pairs;
+  form_.has_adjacent_pairs |= has_adjacent_pairs;
   require_all(path_, *source_, form_, config);
   entries_ = make_entries(path_, *source_, form_, config, dtype);
   for (const checkpoint::Entry& entry : entries_) {

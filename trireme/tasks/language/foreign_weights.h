@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/checkpoint/checkpoint.h"
@@ -53,6 +54,8 @@ struct ForeignForm {
   std::string architecture;
   int64_t num_found = 0;
   bool has_adjacent_pairs = false;  // see model::split_parts()
+  // How the names of tensors begin that are not the model's.
+  std::vector<std::string_view> beside{};
 };
 
 // All parameters and buffers of a model under our names, made of the source's tensors when they are
