@@ -53,7 +53,7 @@ ROOMS = {
     "checkpoint/transfer": ["checkpoint", "checkpoint/chunk"],
     "checkpoint/write": ["checkpoint", "checkpoint/chunk", "checkpoint/transfer"],
     "checkpoint/foreign": ["checkpoint"],
-    "checkpoint/offline": ["checkpoint", "checkpoint/foreign"],
+    "checkpoint/offline": ["checkpoint", "checkpoint/chunk", "checkpoint/foreign", "checkpoint/write"],
     "parallel/data": [],
     "parallel/data/compression": ["parallel/data"],
     "parallel/pipeline/schedule": [],

@@ -102,8 +102,8 @@ class ImportTest(ProgramTest):
 
     def tune(self, run, ranks, *options, init="imported"):
         """Trains a step that changes nothing."""
-        return self.succeed("train", f"{init}/config.toml", "--ranks", ranks, "--init", init,
-                            f"--output.folder={run}", "--data.path=data/tiny", "--train.steps=1",
+        config = [f"{init}/config.toml"] if (self.folder / init / "config.toml").exists() else []
+        return self.succeed("train", *config, "--ranks", ranks, "--init", init, f"--output.folder={run}", "--data.path=data/tiny", "--train.steps=1",
                             "--train.global_batch=8", "--train.micro_batch=2", "--train.evaluate_interval=1",
                             f"--train.evaluate_sequences={SEQUENCES}", "--optimizer.learning_rate=1e-30", *options)
 
@@ -268,13 +268,89 @@ class Tunes(ImportTest):
         self.fail_with(4, ["9 unexpected: model.layers.1.", "init.names"], *self.attempt("--model.layers=1"))
         self.fail_with(4, ["of another dtype or shape", "lm_head.weight"], *self.attempt("--model.vocab_size=300"))
         self.fail_with(2, ["init.names", "without init.folder"], "train", "tiny.toml", "--init.names=a*")
-        self.fail_with(4, ["no checkpoint in hf", "checkpoint import"],
-                       *self.attempt("--init.folder=hf"))
         self.fail_with(4, ["no checkpoint in nowhere"], *self.attempt("--init.folder=nowhere"))
 
     def attempt(self, *options):
         return ["train", "imported/config.toml", "--init.folder=imported", "--output.folder=attempt",
                 "--data.path=data/tiny", "--train.steps=1", "--train.global_batch=8", *options]
+
+
+class Begins(ImportTest):
+    """Runs that begin with a folder of Hugging Face, without an import."""
+
+    def test_a_run_begins_as_with_the_imported_folder(self):
+        for family in ("tied llama", "mixtral", "gpt2", "deepseek pairs"):
+            self.save(family, f"{family} hf")
+            self.do_import(f"{family} hf", f"{family} imported")
+            for layout, (ranks, options) in LAYOUTS.items():
+                with self.subTest(family=family, layout=layout):
+                    runs = [f"{family} {layout} {way}" for way in ("hf", "imported")]
+                    for run in runs:
+                        text = self.tune(run, ranks, *options, *STILL.get(family, []), init=f"{family} {run.split()[-1]}")
+                    self.assertIn(f"init    {family} imported", text)
+                    self.assertEqual(*map(self.curve, runs))
+                    self.assertEqual(*map(self.validation_loss, runs))
+                    same = json.loads(self.succeed("checkpoint", "diff", *runs, "--json"))
+                    self.assertTrue(same["same"])
+                    changed = {change["key"] for change in same["state"]}
+                    self.assertEqual(changed, {"config.init.folder", "config.output.folder"})
+
+    def test_masters_have_the_precision_of_the_folder(self):
+        self.save("llama")
+        self.assertIn("init    hf", self.tune("half", 2, "--parallel.zero=1", "--train.precision=bf16", init="hf"))
+        self.succeed("checkpoint", "export", "half", "--output", "half-exported", "--dtype", "fp32")
+        self.assert_same(self.tensors("half-exported"), self.tensors("hf"))
+        make_model(*FAMILIES["llama"]).to(torch.bfloat16).save_pretrained(self.folder / "bf16")
+        self.tune("as saved", 1, init="bf16")
+        self.succeed("checkpoint", "export", "as saved", "--output", "bf16-exported")
+        self.assert_same(self.tensors("bf16-exported"), self.tensors("bf16"))
+
+    def test_keys_that_say_another_model_are_named(self):
+        self.save("llama")
+        command = ["train", "--init", "hf", "--output.folder=run", "--data.path=data/tiny", "--train.global_batch=8",
+                   "--train.micro_batch=2", "--train.steps=1"]
+        for options, parts in ((["--model.width=64"], ["model.width is 64", "hidden_size", "hf/config.json", "32"]),
+                               (["--model.rope_base=1000"], ["model.rope_base is 1000", "rope_theta", "is 500.0"]),
+                               (["--model.layers=3"], ["model.layers is 3", "num_hidden_layers", "2"]),
+                               (["--model.tied_embedding=true"], ["model.tied_embedding", "tie_word_embeddings"]),
+                               (["--model.family=gpt2", "--model.kv_heads=4"], ["model.family is 'gpt2'", "model_type"]),
+                               (["--model.sequence_length=64"], ["model.sequence_length is 64", "max_position_embeddings"])):
+            for ranks in (1, 2):
+                with self.subTest(options=options, ranks=ranks):
+                    self.fail_with(2, parts, *command, *options, "--ranks", ranks)
+        # A file of keys says as much as the command line.
+        self.fail_with(2, ["model.ffn_width is 64", "intermediate_size", "48"], "train", "tiny.toml", *command[1:])
+        self.assertEqual(self.checkpoints(), []) if (self.folder / "run" / "checkpoints").exists() else None
+        self.succeed(*command, "--model.sequence_length=16", "--model.dropout=0.1")
+        more = self.succeed(*command, "--model.sequence_length=16", "--model.dropout=0.1", "--train.steps=2")
+        self.assertIn("init.folder hf is left out", more)
+
+    def test_folders_that_do_not_fit_are_one_line(self):
+        self.save("llama")
+        command = ["train", "--init", "hf", "--output.folder=run", "--data.path=data/tiny", "--train.global_batch=8",
+                   "--train.micro_batch=2", "--train.steps=1"]
+        path = self.folder / "hf" / "model.safetensors"
+        plain, whole = self.tensors("hf"), path.read_bytes()
+
+        def fail(code, parts, *options):
+            for ranks in (1, 2):
+                with self.subTest(parts=parts, ranks=ranks):
+                    self.fail_with(code, parts, *command, *options, "--ranks", ranks)
+
+        save_file({name: tensor for name, tensor in plain.items() if name != "lm_head.weight"}, path)
+        fail(4, ["1 missing: lm_head.weight"])
+        save_file(plain | {"extra.weight": torch.ones(1)}, path)
+        fail(4, ["1 unexpected: extra.weight"])
+        save_file(plain | {"model.norm.weight": plain["model.norm.weight"] / 0}, path)
+        fail(4, ["model.norm.weight", "infinite"])
+        path.write_bytes(whole[:-4])
+        fail(4, ["model.safetensors"])
+        path.write_bytes(whole)
+        save_file(plain | {"model.norm.weight": plain["model.norm.weight"] * 1e6}, path)
+        fail(2, ["model.norm.weight", "Half cannot hold"], "--train.precision=fp16")
+        config = self.folder / "hf" / "config.json"
+        config.write_text(config.read_text().replace('"llama"', '"bert"'))
+        fail(2, ["hf/config.json", "model_type", "bert"])
 
 
 class Refusals(ImportTest):

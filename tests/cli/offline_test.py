@@ -1,4 +1,4 @@
-"""checkpoint diff, average, reshard: what they say, what they write, and what they refuse."""
+"""checkpoint diff, average, reshard, pack, unpack: what they say, what they write, and what they refuse."""
 import json
 import os
 import pty
@@ -172,6 +172,74 @@ class Offline(ProgramTest):
             self.assertEqual(self.curve(run), self.curve()[5:])
         self.assertTrue(self.succeed("generate", "--checkpoint", "one", "--prompt", "def ", "--tokens", 3))
 
+    # pack, unpack
+
+    def inodes(self, folder):
+        return {path.stat().st_ino for path in (self.folder / folder).rglob("*") if path.is_file()}
+
+    def own_bytes(self, folder, others):
+        """Of the files that no other folder has."""
+        taken = set().union(*map(self.inodes, others))
+        return sum(path.stat().st_size for path in folder.iterdir() if path.stat().st_ino not in taken)
+
+    def test_a_packed_checkpoint_moves_and_goes_on_with_the_same_bits(self):
+        self.train("run", 2, 5, "--parallel.zero=1")
+        source = self.train("run", 2, 8, "--parallel.zero=1")
+        for compression in ("none", "zstd"):
+            with self.subTest(compression=compression):
+                text = self.succeed("checkpoint", "pack", "run", "--output", "packed", "--compression", compression)
+                self.assertRegex(text, r"read   run/checkpoints/step-000008: step 8, saved by 2 ranks\n"
+                                       r"wrote  packed: \d+ tensors, .* in files of .*")
+                self.assertEqual(self.checkpoints("packed"), ["step-000008"])
+                self.assertFalse(self.inodes("packed") & self.inodes("run"))
+                self.assertTrue(all(path.stat().st_nlink == 1 and not path.is_symlink()
+                                    for path in (self.folder / "packed").rglob("*") if path.is_file()))
+                self.assertTrue(self.succeed("generate", "--checkpoint", "packed", "--prompt", "def ", "--tokens", 3))
+                # By tar, to a place of which the run knows nothing.
+                archive = shutil.make_archive(str(self.folder / "moved"), "tar", self.folder, "packed")
+                shutil.rmtree(self.folder / "packed")
+                (self.folder / "elsewhere").mkdir()
+                shutil.unpack_archive(archive, self.folder / "elsewhere")
+                self.succeed("checkpoint", "verify", "elsewhere/packed")
+                self.succeed("checkpoint", "unpack", "elsewhere/packed", "--output", "copy")
+                shutil.rmtree(self.folder / "elsewhere")
+                same = self.diff_json(source, "copy")
+                self.assertTrue(same["same"])
+                self.assertEqual((same["state"], same["tensors"]), ([], []))
+                self.succeed("train", "copy/config.toml", "--ranks", 2, "--train.steps=11", "--parallel.zero=1")
+                self.assertEqual([step for step, _, _ in self.curve("copy")], [9, 10, 11])
+                shutil.move(self.folder / "copy", self.folder / compression)
+        self.train("run", 2, 11, "--parallel.zero=1")
+        for copy in ("none", "zstd"):
+            self.assertEqual(self.curve(copy), self.curve()[8:])
+
+    def test_unpacking_into_a_run_writes_only_what_it_lacks(self):
+        options = ["--parallel.zero=1", "--model.width=128", "--model.ffn_width=256", "--optimizer.schedule=constant"]
+        self.train("run", 2, 5, *options)
+        source = self.train("run", 2, 6, *options)
+        self.succeed("checkpoint", "pack", "run/checkpoints/step-000005", "--output", "five", "--compression", "zstd")
+        self.succeed("checkpoint", "pack", "run", "--output", "six", "--compression", "zstd")
+        kept = self.folder / "kept"
+        shutil.copytree(source, kept)
+
+        report = json.loads(self.succeed("checkpoint", "unpack", "six", "--output", "run", "--replace", "--json"))
+        self.assertGreater(report["bytes"], 2 << 20)
+        self.assertGreater(report["bytes_shared"], 0.95 * report["bytes"])
+        self.assertLess(report["bytes_written"], 0.05 * report["bytes"])
+        self.assertTrue(self.diff_json(kept, "run")["same"])
+
+        shutil.rmtree(self.folder / "run" / "checkpoints" / "step-000005")
+        text = self.succeed("checkpoint", "unpack", "five", "--output", "run")
+        self.assertRegex(text, r"wrote  run: \d+ tensors, .* written, .* shared with its newest checkpoint")
+        self.assertEqual(self.checkpoints("run"), ["step-000005", "step-000006"])
+        self.succeed("checkpoint", "verify", "run/checkpoints/step-000005")
+        self.assertTrue(self.diff_json("five", "run/checkpoints/step-000005")["same"])
+        # A run that is trained is left alone.
+        process = self.start_a_step("train", "tiny.toml", "--train.steps=100000", "--output.folder=live")
+        self.fail_with(USER, ["live"], "checkpoint", "unpack", "five", "--output", "live")
+        process.terminate()
+        self.assertEqual(process.wait(), 0)
+
     # what is refused
 
     def test_wrong_input_is_refused_in_one_line_and_leaves_nothing(self):
@@ -190,7 +258,14 @@ class Offline(ProgramTest):
         shutil.copytree(first, cut)
         (cut / "manifest.json").write_text((first / "manifest.json").read_text()[:-9])
 
+        (self.folder / "run" / "config.toml").rename(self.folder / "config.toml")
+        (self.folder / "no run").mkdir()
+        (self.folder / "no run" / "file").write_text("x")
+        shutil.copytree(self.folder / "run", self.folder / "there")
+        (self.folder / "config.toml").rename(self.folder / "there" / "config.toml")
+
         average, reshard = ["average", "--output", "new"], ["reshard", "--output", "new"]
+        pack, unpack = ["pack", "--output", "new"], ["unpack", "--output"]
         for code, words, arguments in (
                 (CHECKPOINT, ["nowhere"], ["diff", first, "nowhere"]),
                 (CHECKPOINT, ["no checkpoint in text"], ["diff", "text", first]),
@@ -214,11 +289,22 @@ class Offline(ProgramTest):
                 (USER, ["--ranks", "two"], [*reshard, first, "--ranks", "two"]),
                 (CHECKPOINT, ["damaged"], [*reshard, damaged, "--ranks", 3]),
                 (CHECKPOINT, ["nowhere"], [*reshard, "nowhere", "--ranks", 2]),
-                (USER, ["file", "is a file"], ["reshard", first, "--ranks", 2, "--output", "file"])):
+                (USER, ["file", "is a file"], ["reshard", first, "--ranks", 2, "--output", "file"]),
+                (USER, ["--compression", "gzip"], [*pack, first, "--compression", "gzip"]),
+                (USER, ["full", "not empty"], ["pack", first, "--output", "full"]),
+                (CHECKPOINT, ["damaged"], [*pack, damaged]),
+                (CHECKPOINT, ["nowhere"], [*pack, "nowhere"]),
+                (CHECKPOINT, ["manifest.json"], [*unpack, "new", cut]),
+                (CHECKPOINT, ["damaged"], [*unpack, "there", damaged, "--replace"]),
+                (USER, ["step-000002", "is there already", "--replace"], [*unpack, "there", first]),
+                (USER, ["no run", "has no config.toml"], [*unpack, "no run", first]),
+                (USER, ["file", "is a file"], [*unpack, "file", first]),
+                (USER, ["model.width", "32 -> 64", "new folder"], [*unpack, "there", "other"])):
             with self.subTest(arguments=arguments):
                 before = sorted(os.listdir(self.folder))
                 self.fail_with(code, words, "checkpoint", *arguments)
                 self.assertEqual(sorted(os.listdir(self.folder)), before)
+                self.assertEqual(self.checkpoints("there"), ["step-000002", "step-000004"])
 
 
 if __name__ == "__main__":

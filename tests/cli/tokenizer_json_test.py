@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import sysconfig
 import unicodedata
 import unittest
@@ -10,6 +11,7 @@ import unittest
 os.environ["HF_HUB_OFFLINE"] = "1"  # before the import
 
 import numpy
+import torch
 import transformers
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -178,6 +180,45 @@ class JsonTokenizers(ProgramTest):
             encoded = loaded.encode(text, add_special_tokens=False)
             self.assertEqual([*encoded, end], tokens)
             self.assertEqual(loaded.decode(encoded), text)
+
+    def test_an_imported_model_has_the_tokenizer_beside_it(self):
+        tokenizer = self.make("tokenizer.json", **KINDS["llama3"])
+        size = tokenizer.get_vocab_size()
+        torch.manual_seed(1)
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+            vocab_size=size, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, max_position_embeddings=64, initializer_range=0.2)).eval()
+        # Only words of ASCII are ever chosen, so that each token is text.
+        words = [tokenizer.id_to_token(i).isascii() and tokenizer.id_to_token(i).isalnum() for i in range(size)]
+        with torch.no_grad():
+            model.lm_head.weight[~torch.tensor(words)] = 0
+        model.save_pretrained(self.folder / "hf")
+        shutil.copy(self.folder / "tokenizer.json", self.folder / "hf")
+
+        report = json.loads(self.succeed("checkpoint", "import", "hf", "--output", "imported", "--json"))
+        self.assertEqual((report["tokenizer"], report["tokenizer_problem"]), ("json", ""))
+        kept = self.folder / "imported" / "tokenizer.tokenizer.model"
+        self.assertEqual(kept.read_bytes(), (self.folder / "tokenizer.json").read_bytes())
+        self.write(self.texts)
+        self.prepare_data(kept, "data/json")
+        end = tokenizer.token_to_id(END)
+        for text, tokens in zip(self.texts, self.documents("data/json"), strict=True):
+            self.assertEqual(tokens, [*tokenizer.encode(text, add_special_tokens=False).ids, end])
+
+        prompt = "def main(self):"
+        tokens = [end, *tokenizer.encode(prompt, add_special_tokens=False).ids]
+        with torch.no_grad():
+            for _ in range(12):
+                tokens.append(model(torch.tensor([tokens])).logits[0, -1].argmax().item())
+        text = self.succeed("generate", "--checkpoint", "imported", "--prompt", prompt, "--tokens", 12, "--temperature", 0)
+        self.assertEqual(text, prompt + tokenizer.decode(tokens[-12:]) + "\n")
+
+        small = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+            vocab_size=size - 1, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4))
+        small.save_pretrained(self.folder / "hf")
+        report = json.loads(self.succeed("checkpoint", "import", "hf", "--output", "smaller", "--json"))
+        self.assertEqual(report["tokenizer"], "")
+        self.assertIn(f"it has {size} tokens and the model {size - 1}", report["tokenizer_problem"])
 
     def test_what_cannot_be_read_is_one_line(self):
         self.write(["text"])

@@ -76,5 +76,42 @@ TEST(DerivedRun, ConfigIsTheSavedOneButForItsFolderAndDataRanks) {
               HasSubstr("sing"));
 }
 
+// The message with which lock_run() refuses to put a checkpoint of `saved` into a run of `config`.
+std::string refusal(const RunConfig& config, const RunConfig& saved) {
+  const harness::TemporaryFolder folder;
+  std::ofstream(folder / "config.toml") << to_toml(config);
+  return harness::message_of<ConfigError>(
+      [&] { lock_run(folder.path(), to_toml(saved), "packed", tasks::all_tasks()); });
+}
+
+TEST(DerivedRun, LocksARunWhoseKeysThatMustStayAreTheSame) {
+  const RunConfig config = language_config();
+  RunConfig other = config;
+  other.train.steps = 77;
+  other.parallel.tensor = 2;
+  data_of(other).path = "elsewhere";  // resume compares its content
+  EXPECT_EQ(refusal(config, other), "");
+  model_of(other).width *= 2;
+  EXPECT_THAT(refusal(config, other), HasSubstr("model.width"));
+  other = config;
+  other.train.seed = 7;
+  EXPECT_THAT(refusal(config, other), HasSubstr("train.seed 42 -> 7"));
+  EXPECT_THAT(refusal(default_config(tasks::all_tasks(), "vision"), config),
+              HasSubstr("'vision'; unpack it into a new folder"));
+}
+
+TEST(DerivedRun, LocksNoFolderThatIsNoRunsOrInUse) {
+  const harness::TemporaryFolder folder;
+  const std::string toml = to_toml(language_config());
+  const auto lock = [&] { return lock_run(folder.path(), toml, "packed", tasks::all_tasks()); };
+  EXPECT_THAT(harness::message_of<ConfigError>(lock), HasSubstr("has no config.toml"));
+  std::ofstream(folder / "config.toml") << toml;
+  {
+    const FolderLock held = lock();
+    EXPECT_NE(harness::message_of<ConfigError>(lock), "");
+  }
+  lock();
+}
+
 }  // namespace
 }  // namespace trireme::train

@@ -86,9 +86,8 @@ void add_checkpoint(CLI::App& app, int& exit_code, const train::Offer& offer) {
   const auto add = [&](const char* name, const char* description,
                        int (*run)(const CheckpointArguments&)) {
     CLI::App* command = group->add_subcommand(name, description);
-    command->add_option("path", arguments->path, "a run's folder, or one checkpoint of it")
-        ->required();
-    command->add_flag("--json", arguments->json, "print JSON");
+    add_checkpoint_path(*command, arguments->path);
+    add_json(*command, arguments->json);
     command->callback([arguments, run, &exit_code] { exit_code = run(*arguments); });
   };
   add("inspect", "List the tensors of a checkpoint with their shapes and layouts", inspect);
@@ -96,6 +95,18 @@ void add_checkpoint(CLI::App& app, int& exit_code, const train::Offer& offer) {
   add_checkpoint_diff(*group, exit_code, offer);
   add_checkpoint_average(*group, exit_code, offer);
   add_checkpoint_reshard(*group, exit_code, offer);
+  add_checkpoint_pack(*group, exit_code, offer);
+  add_checkpoint_unpack(*group, exit_code, offer);
 }
+
+void add_checkpoint_path(CLI::App& command, std::string& path) {
+  command.add_option("path", path, "a run's folder, or one checkpoint of it")->required();
+}
+
+void add_new_run(CLI::App& command, std::string& output) {
+  command.add_option("--output", output, "the new run's folder; new or empty")->required();
+}
+
+void add_json(CLI::App& command, bool& json) { command.add_flag("--json", json, "print JSON"); }
 
 }  // namespace trireme::cli::inline internal

@@ -31,7 +31,14 @@ void add_checkpoint(CLI::App& app, int& exit_code, const train::Offer& offer);
 void add_checkpoint_average(CLI::App& group, int& exit_code, const train::Offer& offer);
 void add_checkpoint_diff(CLI::App& group, int& exit_code, const train::Offer& offer);
 void add_checkpoint_reshard(CLI::App& group, int& exit_code, const train::Offer& offer);
+void add_checkpoint_pack(CLI::App& group, int& exit_code, const train::Offer& offer);
+void add_checkpoint_unpack(CLI::App& group, int& exit_code, const train::Offer& offer);
 void add_doctor(CLI::App& app, int& exit_code);
+
+// Arguments that several commands have: the checkpoint to read, the run to write, --json.
+void add_checkpoint_path(CLI::App& command, std::string& path);
+void add_new_run(CLI::App& command, std::string& output);
+void add_json(CLI::App& command, bool& json);
 
 // The path with which the program can start itself again.
 std::string own_program();

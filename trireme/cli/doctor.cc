@@ -165,7 +165,7 @@ void add_doctor(CLI::App& app, int& exit_code) {
   command->add_option("--calls", arguments->num_calls, "also list the last calls of every rank")
       ->check(within({0, 1e9}))
       ->capture_default_str();
-  command->add_flag("--json", arguments->json, "print JSON");
+  add_json(*command, arguments->json);
   command->footer(
       "Prints one finding per line, the most likely culprit first. Every rank records its calls "
       "in\n"

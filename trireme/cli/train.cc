@@ -1,5 +1,6 @@
 // The command train: one rank, N local ranks that it starts itself, or a rank started by a
 // launcher.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -212,17 +213,18 @@ void add_train(CLI::App& app, int& exit_code, const train::Offer& offer, bool ne
              "--ranks 2 --train.steps=1000 --optimizer.learning_rate=3e-4\n", start,
              "--ranks 2 --profile --profile-steps 5\n", start,
              "--init runs/other --output.folder=runs/tuned\n"));
-  CLI::Option* config = command->add_option("config", arguments->config, "TOML file");
-  if (needs_config) config->required();
+  CLI::Option* config =
+      command->add_option("config", arguments->config,
+                          needs_config ? "TOML file; only --init may stand for it" : "TOML file");
   CLI::Option* ranks = command->add_option("--ranks", arguments->num_ranks, "local ranks to start");
   ranks->check(within({1, 1 << 15}))->capture_default_str();
   command->add_option("--threads", arguments->num_threads, "threads per rank; 0 = cores / ranks")
       ->check(within({0, 1 << 15}))
       ->capture_default_str();
-  command->add_option(
-      "--init", arguments->init,
-      "run or checkpoint whose weights a new run begins with, with a fresh optimizer; the same as\n"
-      "--init.folder. A resumed run has its own");
+  command->add_option("--init", arguments->init,
+                      "run, checkpoint or folder of Hugging Face whose weights a new run begins "
+                      "with, with a fresh\n"
+                      "optimizer; the same as --init.folder. A resumed run has its own");
   CLI::Option* profile = command->add_flag(
       "--profile", arguments->has_profile,
       "profile some steps of every rank, print what limits them, and write\n"
@@ -240,12 +242,17 @@ void add_train(CLI::App& app, int& exit_code, const train::Offer& offer, bool ne
   command->allow_extras();
   command->footer("Every key of the config can be given here (shown with its default):\n" +
                   train::describe_config(offer));
-  command->callback([arguments, command, ranks, &exit_code] {
+  command->callback([arguments, command, config, ranks, needs_config, &exit_code] {
     arguments->ranks_given = ranks->count() > 0;
     arguments->overrides = command->remaining();
     if (!arguments->init.empty()) {
       arguments->overrides.push_back("--init.folder=" + arguments->init);
     }
+    const bool has_init = std::ranges::any_of(arguments->overrides, [](const std::string& text) {
+      return text.starts_with("--init.folder");
+    });
+    if (needs_config && arguments->config.empty() && !has_init)
+      throw CLI::RequiredError(config->get_name());
     exit_code = train(*arguments);
   });
 }

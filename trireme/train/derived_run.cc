@@ -2,8 +2,11 @@
 
 #include <utility>
 
+#include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
+#include "trireme/base/shown.h"
 #include "trireme/train/metrics/metrics.h"
+#include "trireme/train/state/resume.h"
 
 namespace trireme::train::inline internal {
 namespace {
@@ -37,6 +40,27 @@ RunConfig derived_config(const std::string& toml, const std::string& where, cons
   if (config.parallel.shard == config.parallel.data) config.parallel.shard = 0;
   config.parallel.data = 0;
   return config;
+}
+
+FolderLock lock_run(const fs::path& folder, const std::string& toml, const std::string& where,
+                    const Offer& offer) {
+  const fs::path path = folder / kConfigName;
+  TRIREME_CHECK(fs::is_regular_file(path), folder.string(), " has no ", kConfigName,
+                "; expected the folder of a run, or one that is new or empty");
+  FolderLock lock(folder);
+  const RunConfig like = default_config(offer, saved_task_name(toml, where));
+  const RunConfig saved = parse_saved_config(toml, where, like);
+  const std::string text = read_file(path);
+  const std::string task = saved_task_name(text, path.string());
+  TRIREME_CHECK(task == saved_task_name(toml, where), where, " is of the task '",
+                shown(like.task_choice.name), "' and ", folder.string(), " of '", shown(task),
+                "'; unpack it into a new folder");
+  for (const Change& change : changes(parse_saved_config(text, path.string(), like), saved)) {
+    const bool stays = change.rule == OnResume::kMustStay && change.key != saved.task->data_key();
+    TRIREME_CHECK(!stays, where, " is of another run than ", folder.string(), ": ", change.key, " ",
+                  change.before, " -> ", change.after, "; unpack it into a new folder");
+  }
+  return lock;
 }
 
 DerivedRun::DerivedRun(fs::path checkpoint, const fs::path& output)

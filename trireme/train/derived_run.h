@@ -1,10 +1,11 @@
-// The folder of a new run that begins with a checkpoint made from another run's. It appears
-// complete or not at all.
+// Where a checkpoint goes that was made from another run's: the folder of a new run, which appears
+// complete or not at all, or that of a run which is there already.
 #pragma once
 
 #include <filesystem>
 #include <string>
 
+#include "trireme/base/file/folder_lock.h"
 #include "trireme/base/file/new_folder.h"
 #include "trireme/train/config/config.h"
 
@@ -16,6 +17,13 @@ namespace trireme::train::inline internal {
 // Throws: ConfigError when it is a run of a task that the program does not offer; CheckpointError
 RunConfig derived_config(const std::string& toml, const std::string& where, const Offer& offer,
                          const std::filesystem::path& output);
+
+// Locks the folder of a run that can go on from a checkpoint with that config.
+// toml, where: as for derived_config()
+// Throws: ConfigError when `folder` is not a run's, when a run is writing there, and when a key
+//         that a resumed run may not change differs, but for the path of the data; CheckpointError
+FolderLock lock_run(const std::filesystem::path& folder, const std::string& toml,
+                    const std::string& where, const Offer& offer);
 
 // Not thread safe. Without commit() nothing is left.
 class DerivedRun {

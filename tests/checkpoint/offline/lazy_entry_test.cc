@@ -29,6 +29,7 @@ TEST(LazyEntry, IsMadeOnceWhenItIsWritten) {
 }
 
 TEST(LazyEntry, CannotBeLoaded) {
+  EXPECT_THROW(lazy_tensor("w", [] { return at::Tensor(); })->write({}), InternalError);
   const harness::TemporaryFolder root;
   const Global w{"w", random_tensor("w", {3}, at::kFloat), mesh::Layout({3}, {})};
   save_all(root.path(), 1, {&w, 1}, 1);

@@ -1,6 +1,8 @@
 #include "trireme/model/llama/llama_form.h"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +14,9 @@
 namespace trireme::model {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 HuggingFaceForm form_of(const ModelConfig& config) {
   ModelConfig whole = config;
@@ -63,6 +67,39 @@ TEST(LlamaForm, NamesTheKeyForWhichTransformersHasNoClass) {
                        .sparse = {.experts = 4, .router_score = RouterScore::kSigmoid}}),
               HasSubstr("model.router_score"));
   EXPECT_THAT(refusal({.attention = {.kv_lora_rank = 8}}), HasSubstr("model.experts"));
+}
+
+TEST(LlamaForm, HasTheNamesOfTorchtitanForLlamaItself) {
+  ModelConfig config{.width = 16, .heads = 2, .kv_heads = 1, .ffn_width = 24};
+  const auto tensors_of = [](ModelConfig whole) {
+    whole.layers = 12;
+    whole.vocab_size = 11;
+    return llama_torchtitan_tensors(make_plan(whole));
+  };
+  const std::vector<HuggingFaceTensor> tensors = tensors_of(config);
+  EXPECT_EQ(tensors.size(), 3 + 12 * 9);
+  const auto find = [&](const std::string& name) {
+    const auto found = std::ranges::find(tensors, name, &HuggingFaceTensor::name);
+    EXPECT_NE(found, tensors.end()) << name;
+    return found == tensors.end() ? HuggingFaceTensor() : *found;
+  };
+  EXPECT_THAT(find("model.tok_embeddings.weight").parts, ElementsAre("model.embed_tokens.weight"));
+  EXPECT_THAT(find("model.output.weight").parts, ElementsAre("lm_head.weight"));
+  EXPECT_THAT(find("model.layers.11.feed_forward.w3.weight").parts,
+              ElementsAre("model.layers.11.mlp.up_proj.weight"));
+  EXPECT_THAT(find("model.layers.11.ffn_norm.weight").parts,
+              ElementsAre("model.layers.11.post_attention_layernorm.weight"));
+  for (const char* name : {"wq", "wk"}) {
+    const HuggingFaceTensor tensor = find(concat("model.layers.0.attention.", name, ".weight"));
+    EXPECT_EQ(tensor.head_rows, 8) << name;
+    EXPECT_EQ(tensor.rotary_rows, 8) << name;
+  }
+  EXPECT_EQ(find("model.layers.0.attention.wv.weight").rotary_rows, 0);
+  config.sparse.experts = 4;
+  EXPECT_THAT(tensors_of(config), IsEmpty());
+  config.sparse.experts = 0;
+  config.attention.qk_norm = true;
+  EXPECT_THAT(tensors_of(config), IsEmpty());
 }
 
 }  // namespace

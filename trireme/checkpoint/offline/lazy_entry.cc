@@ -26,6 +26,10 @@ class LazyTensor : public OffloadedTensor {
 
 }  // namespace
 
+std::shared_ptr<OffloadedTensor> lazy_tensor(std::string name, std::function<at::Tensor()> make) {
+  return std::make_shared<LazyTensor>(std::move(name), std::move(make));
+}
+
 Entry lazy_entry(const std::string& name, c10::ScalarType dtype, const mesh::Layout& layout,
                  int rank, std::function<at::Tensor()> make) {
   return {.name = name,
@@ -33,7 +37,7 @@ Entry lazy_entry(const std::string& name, c10::ScalarType dtype, const mesh::Lay
                              at::TensorOptions().dtype(dtype).device(at::kMeta)),
           .layout = layout,
           .rank = rank,
-          .offloaded = std::make_shared<LazyTensor>(name, std::move(make))};
+          .offloaded = lazy_tensor(name, std::move(make))};
 }
 
 }  // namespace trireme::checkpoint::inline internal

@@ -38,6 +38,7 @@ class SavedTensors : public TensorSource {
   // Throws: as read()
   at::Tensor read_box(const std::string& name, const mesh::Box& box) const;
   std::string kind() const override { return "a checkpoint of Trireme"; }
+  const internal::Manifest& manifest() const { return *manifest_; }
 
  private:
   std::filesystem::path folder_;

@@ -7,6 +7,8 @@
 namespace trireme::checkpoint::inline internal {
 namespace {
 
+constexpr const char* kSharedPrefix = "shared-";
+
 template <typename Use>
 void for_each_chunk(const Manifest& manifest, const Use& use) {
   for (const auto& [name, record] : manifest.tensors) {
@@ -43,8 +45,10 @@ std::vector<size_t> shared_files(const Manifest& manifest) {
 }
 
 std::string shared_name(const FileRecord& file) {
-  return concat("shared-", file.header_checksum, ".safetensors");
+  return concat(kSharedPrefix, file.header_checksum, ".safetensors");
 }
+
+bool is_shared(const FileRecord& file) { return file.name.starts_with(kSharedPrefix); }
 
 void add_chunks(const Manifest& manifest, const std::vector<size_t>& files, size_t first,
                 ChunkIndex& index) {

@@ -37,6 +37,8 @@ std::vector<size_t> shared_files(const Manifest& manifest);
 
 // The name under which a later checkpoint has the file.
 std::string shared_name(const FileRecord& file);
+// Whether a checkpoint has the file from another one.
+bool is_shared(const FileRecord& file);
 
 // Adds the chunks of `manifest` in `files` to the index, where files[i] has the number first + i.
 void add_chunks(const Manifest& manifest, const std::vector<size_t>& files, size_t first,

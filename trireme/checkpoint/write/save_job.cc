@@ -236,6 +236,14 @@ SaveJob::SaveJob(std::vector<SaveTarget> targets, int64_t step, std::span<const 
   require_same_replicas(replicated, digests);
 }
 
+SaveJob::SaveJob(SaveTarget target, int64_t step, std::map<std::string, TensorRecord> plan,
+                 std::vector<OwnPiece> pieces, std::string state)
+    : targets_{std::move(target)},
+      step_(step),
+      state_(std::move(state)),
+      plan_(std::move(plan)),
+      pieces_(std::move(pieces)) {}
+
 // The boxes that the plan gives to this rank's file.
 void SaveJob::take_pieces(std::span<const Entry> entries, const std::string& own_file) {
   const auto held = by_name(entries);
@@ -276,7 +284,11 @@ void SaveJob::write_and_commit(const SaveTarget& target, const Sites& sites,
     return to_text(write_shard(path, pieces_, shared, {options.compression, options.fsync}, peers));
   };
   const auto reports = gather_or_throw(group, write, options.on_wait);
-  const auto [manifest, used] = complete_manifest(step_, state_, plan_, reports, sites);
+  // Only leaders commit it, but all ranks agree on what travels.
+  const bool needs_manifest = sites.leads() || options.replicas > 0;
+  const auto [manifest, used] = needs_manifest
+                                    ? complete_manifest(step_, state_, plan_, reports, sites)
+                                    : Written{.used = std::vector<FileNames>(sites.size())};
   const auto wanted = with_replicas(used, options.replicas);
   if (options.replicas > 0) {
     const auto present = gather_present(manifest, temporary, sites, group, options.on_wait);

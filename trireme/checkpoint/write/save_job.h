@@ -26,6 +26,11 @@ class SaveJob {
   // Throws:     as save()
   SaveJob(std::vector<SaveTarget> targets, int64_t step, std::span<const Entry> entries,
           const std::string& state, comm::Communicator& world, SnapshotMemory* memory);
+  // A save that is planned already. plan: the tensors with their boxes, each with the file of the
+  // rank that writes it, no two boxes of a tensor in one file; only rank 0's is used. pieces: the
+  // boxes of this rank's file. The target has neither sites nor replicas.
+  SaveJob(SaveTarget target, int64_t step, std::map<std::string, TensorRecord> plan,
+          std::vector<OwnPiece> pieces, std::string state);
 
   // The second half, to one target after the other. group, lane: the same ranks. Files that other
   // sites keep too travel over `lane`. Removes what it wrote to a target that fails.

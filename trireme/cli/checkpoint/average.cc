@@ -77,13 +77,12 @@ void add_checkpoint_average(CLI::App& group, int& exit_code, const train::Offer&
       ->add_option("paths", arguments->paths,
                    "at least two, oldest first: runs' folders, or checkpoints of them")
       ->required();
-  command->add_option("--output", arguments->output, "the new run's folder; new or empty")
-      ->required();
+  add_new_run(*command, arguments->output);
   command
       ->add_option("--decay", arguments->decay,
                    "what a checkpoint counts, relative to the next one; 1: all count the same")
       ->check(within({.minimum = 0, .maximum = 1, .above_minimum = true}));
-  command->add_flag("--json", arguments->json, "print JSON");
+  add_json(*command, arguments->json);
   command->callback([arguments, offer, &exit_code] { exit_code = average(*arguments, offer); });
 }
 

@@ -241,7 +241,7 @@ void add_checkpoint_diff(CLI::App& group, int& exit_code, const train::Offer& of
                    "allowed |a-b|, relative to the largest |value| of the tensor in A and B;\n"
                    "0: the bits must be the same")
       ->check(within({.minimum = 0, .maximum = 1e9}));
-  command->add_flag("--json", arguments->json, "print JSON");
+  add_json(*command, arguments->json);
   command->callback(
       [arguments, offer, &exit_code] { exit_code = diff_checkpoints(*arguments, offer); });
 }

@@ -98,8 +98,7 @@ void add_export(CLI::App& app, int& exit_code) {
                            "torch.distributed.checkpoint loads.\n"
                            "Optimizer states are left out. The checkpoint is not changed. See "
                            "docs/export.md.\n");
-  command->add_option("path", arguments->path, "a run's folder, or one checkpoint of it")
-      ->required();
+  add_checkpoint_path(*command, arguments->path);
   command->add_option("--output", arguments->output, "folder to write; new or empty")->required();
   command
       ->add_option("--format", arguments->form,
@@ -121,7 +120,7 @@ void add_export(CLI::App& app, int& exit_code) {
       ->default_str("5GB");
   command->add_flag("--average", arguments->average,
                     "export the moving average of the weights (average.decay)");
-  command->add_flag("--json", arguments->json, "print JSON");
+  add_json(*command, arguments->json);
   command->callback([arguments, &exit_code] { exit_code = export_checkpoint(*arguments); });
 }
 

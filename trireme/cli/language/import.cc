@@ -97,7 +97,7 @@ void add_import(CLI::App& app, int& exit_code) {
                    "dtype of the weights and of the run: fp64, fp32, bf16 or fp16; default: that "
                    "of config.json")
       ->check(CLI::IsMember(names_of(train::kPrecisions)));
-  command->add_flag("--json", arguments->json, "print JSON");
+  add_json(*command, arguments->json);
   command->allow_extras();
   command->callback([arguments, command, &exit_code] {
     arguments->overrides = command->remaining();

@@ -53,10 +53,8 @@ void add_upcycle(CLI::App& app, int& exit_code) {
               "  trireme train runs/sparse/config.toml --ranks 2 --train.steps=600\n"
               "Keys of the new run are given as for `trireme train`. The dense run is not changed. "
               "See docs/experts.md.\n");
-  command->add_option("path", arguments->path, "a run's folder, or one checkpoint of it")
-      ->required();
-  command->add_option("--output", arguments->output, "the new run's folder; new or empty")
-      ->required();
+  add_checkpoint_path(*command, arguments->path);
+  add_new_run(*command, arguments->output);
   command
       ->add_option("--noise", arguments->noise,
                    "noise added to each expert's weights, as a part of their standard deviation,\n"

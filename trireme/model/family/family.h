@@ -66,6 +66,12 @@ class Family {
 
   // The model that `plan` describes, in the form that Hugging Face's transformers loads.
   virtual HuggingFaceForm hugging_face_form(const ModelPlan& plan) const = 0;
+
+  // The tensors of the same model in torchtitan, whose names begin with "model." in its older
+  // checkpoints, and whose rotary rows are stored in adjacent pairs. Empty: it has no such model.
+  virtual std::vector<HuggingFaceTensor> torchtitan_tensors(const ModelPlan& /*plan*/) const {
+    return {};
+  }
 };
 
 // The family that `config` names.

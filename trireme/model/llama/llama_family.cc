@@ -151,6 +151,10 @@ class LlamaFamily : public Family {
   HuggingFaceForm hugging_face_form(const ModelPlan& plan) const override {
     return llama_form(plan);
   }
+
+  std::vector<HuggingFaceTensor> torchtitan_tensors(const ModelPlan& plan) const override {
+    return llama_torchtitan_tensors(plan);
+  }
 };
 
 class MixtralFamily : public LlamaFamily {

@@ -1,6 +1,10 @@
 #include "trireme/model/llama/llama_form.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "trireme/base/error.h"
 #include "trireme/model/llama/llama_kinds.h"
@@ -110,7 +114,50 @@ void add_tensors(HuggingFaceForm& form, const HuggingFaceKind& kind, const Model
   }
 }
 
+// Our names and those of torchtitan's Llama, whose blocks are "layers.N.".
+constexpr std::pair<std::string_view, std::string_view> kTorchtitanNames[] = {
+    {"model.embed_tokens.weight", "tok_embeddings.weight"},
+    {"model.norm.weight", "norm.weight"},
+    {"lm_head.weight", "output.weight"},
+    {"input_layernorm.weight", "attention_norm.weight"},
+    {"post_attention_layernorm.weight", "ffn_norm.weight"},
+    {"self_attn.q_proj.weight", "attention.wq.weight"},
+    {"self_attn.k_proj.weight", "attention.wk.weight"},
+    {"self_attn.v_proj.weight", "attention.wv.weight"},
+    {"self_attn.o_proj.weight", "attention.wo.weight"},
+    {"mlp.gate_proj.weight", "feed_forward.w1.weight"},
+    {"mlp.up_proj.weight", "feed_forward.w3.weight"},
+    {"mlp.down_proj.weight", "feed_forward.w2.weight"}};
+
+std::string torchtitan_name(std::string_view name) {
+  constexpr std::string_view kBlocks = "model.layers.";
+  std::string block;
+  if (name.starts_with(kBlocks)) {
+    const size_t end = name.find('.', kBlocks.size()) + 1;
+    block = concat("layers.", name.substr(kBlocks.size(), end - kBlocks.size()));
+    name.remove_prefix(end);
+  }
+  const auto* const found = std::ranges::find(
+      kTorchtitanNames, name, &std::pair<std::string_view, std::string_view>::first);
+  TRIREME_ASSERT(found != std::end(kTorchtitanNames), name, " has no name in torchtitan");
+  return concat("model.", block, found->second);
+}
+
 }  // namespace
+
+std::vector<HuggingFaceTensor> llama_torchtitan_tensors(const ModelPlan& plan) {
+  const ModelConfig& config = plan.config();
+  if (config.sparse.experts > 0 || &kind_of(config) != &kLlamaKind) return {};
+  std::vector<HuggingFaceTensor> tensors;
+  for (const ParameterPlan& parameter : plan.parameters()) {
+    HuggingFaceTensor tensor = own_tensor(parameter);
+    tensor.name = torchtitan_name(parameter.name);
+    if (tensor.name.ends_with(".wq.weight") || tensor.name.ends_with(".wk.weight"))
+      tensor.head_rows = tensor.rotary_rows = config.head_width();
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
 
 HuggingFaceForm llama_form(const ModelPlan& plan) {
   const ModelConfig& config = plan.config();

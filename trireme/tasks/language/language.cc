@@ -15,6 +15,7 @@
 #include "trireme/model/model.h"
 #include "trireme/tasks/language/costs.h"
 #include "trireme/tasks/language/expert_report.h"
+#include "trireme/tasks/language/foreign_weights.h"
 #include "trireme/tasks/language/token_identity.h"
 
 namespace trireme::tasks {
@@ -70,6 +71,23 @@ class LanguageTask : public train::Task {
     model::ModelConfig model = config_.model;
     if (model.vocab_size == 0) model.vocab_size = 1;  // the tokenizer sets it in open()
     model::validate(model);
+  }
+
+  void take_keys_of(const std::filesystem::path& folder, train::RunConfig& config) override {
+    if (!is_hugging_face_folder(folder)) return;
+    const model::HuggingFaceModel found = read_foreign_model(folder).model;
+    config_.model = found.config;
+    if (found.dtype) config.train.precision = *found.dtype;
+  }
+  std::unique_ptr<checkpoint::TensorSource> open_weights(
+      const std::filesystem::path& folder) const override {
+    if (!is_hugging_face_folder(folder)) return nullptr;
+    const DescribedModel described = read_foreign_model(folder);
+    require_same_model(described, config_.model);
+    auto source = checkpoint::open_tensors(folder);
+    const c10::ScalarType dtype = dtype_of(folder, *source, described);
+    return std::make_unique<ForeignWeights>(folder, std::move(source), config_.model,
+                                            described.model.has_adjacent_pairs, dtype);
   }
 
   void open(bool evaluates) override {

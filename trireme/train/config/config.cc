@@ -119,9 +119,21 @@ toml::table parse_table(std::string_view toml, const std::string& source) {
   }
 }
 
-// "" when the table names no task. A value of another type is found later.
-std::string task_name(const toml::table& table) {
-  return table["task"]["name"].value_exact<std::string>().value_or("");
+// "" when the table has no such key. A value of another type is found later.
+std::string text_at(const toml::table& table, std::string_view section, std::string_view name) {
+  return table[section][name].value_exact<std::string>().value_or("");
+}
+
+std::string task_name(const toml::table& table) { return text_at(table, "task", "name"); }
+
+// The same of the overrides, which come after the table.
+std::string last_text(const toml::table& table, std::span<const Override> overrides,
+                      std::string_view section, std::string_view name) {
+  const std::string key = concat(section, ".", name);
+  for (size_t i = overrides.size(); i-- > 0;) {
+    if (overrides[i].first == key) return overrides[i].second;
+  }
+  return text_at(table, section, name);
 }
 
 void assign_values(RunConfig& config, const toml::table& table, const std::string& source) {
@@ -176,9 +188,9 @@ RunConfig parse_saved_model(std::string_view toml, const std::string& source,
 RunConfig parse_config(std::string_view toml, const std::string& source, const Offer& offer,
                        std::span<const Override> overrides) {
   const toml::table table = parse_table(toml, source);
-  const auto named = std::ranges::find(overrides, "task.name", &Override::first);
-  RunConfig config =
-      default_config(offer, named == overrides.end() ? task_name(table) : named->second);
+  RunConfig config = default_config(offer, last_text(table, overrides, "task", "name"));
+  const std::string weights = last_text(table, overrides, "init", "folder");
+  if (config.task && !weights.empty()) config.task->take_keys_of(weights, config);
   assign_values(config, table, source);
   std::vector<Field> fields = fields_of(config);
   for (const auto& [key, text] : overrides) {

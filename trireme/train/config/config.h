@@ -61,8 +61,10 @@ struct DataConfig {
 // Where a new run takes its first weights from. A resumed run has its own.
 struct InitConfig {
   TRIREME_KEYS_BEGIN(InitConfig)
-  TRIREME_KEY(std::string, folder, "", kMustStay,
-              "run or checkpoint whose weights a new run begins with; none = drawn from train.seed")
+  TRIREME_KEY(
+      std::string, folder, "", kMustStay,
+      "run, checkpoint or folder of Hugging Face whose weights a new run begins with; none = drawn "
+      "from train.seed")
   TRIREME_KEY(std::string, names, "*", kMustStay,
               "its tensors that are taken, as patterns such as model.layers.*,model.norm.*")
   TRIREME_KEY(std::string, missing, "", kMustStay,

@@ -1,15 +1,16 @@
 #include "trireme/train/state/initial_weights.h"
 
 #include <algorithm>
-#include <iterator>
+#include <map>
 #include <set>
 #include <string>
 
+#include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
 #include "trireme/base/listed.h"
-#include "trireme/checkpoint/manifest.h"
+#include "trireme/checkpoint/offline/saved_tensors.h"
 #include "trireme/train/callbacks/callback.h"
 #include "trireme/train/optimizer/name_pattern.h"
 #include "trireme/train/optimizer/optimizer.h"
@@ -22,6 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using Tensors = std::map<std::string, checkpoint::SourceTensor>;
 
 bool matches_any(const std::string& patterns, const std::string& name) {
   return std::ranges::any_of(split_list(patterns, ','),
@@ -41,11 +43,10 @@ struct Findings {
 };
 
 // Leaves out what the checkpoint lacks and may lack, and tells what it must not.
-Findings look_up(const checkpoint::Manifest& manifest, const InitConfig& init,
-                 InitialWeights& entries) {
+Findings look_up(const Tensors& tensors, const InitConfig& init, InitialWeights& entries) {
   Findings found;
   const auto has = [&](const std::string& name) {
-    return manifest.tensors.contains(name) && matches_any(init.names, name);
+    return tensors.contains(name) && matches_any(init.names, name);
   };
   for (const checkpoint::Entry& entry : entries.weights) {
     found.wanted.insert(entry.name);
@@ -60,15 +61,15 @@ Findings look_up(const checkpoint::Manifest& manifest, const InitConfig& init,
 }
 
 // Decides the same on every rank, because all are given the same reports.
-void require_all(const fs::path& folder, const checkpoint::Manifest& manifest,
-                 const InitConfig& init, const std::vector<std::string>& reports) {
+void require_all(const fs::path& folder, const Tensors& tensors, const InitConfig& init,
+                 const std::vector<std::string>& reports) {
   std::set<std::string> wanted, missing, unexpected;
   for (const std::string& text : reports) {
     const json report = json::parse(text);
     wanted.merge(report.at("wanted").get<std::set<std::string>>());
     missing.merge(report.at("missing").get<std::set<std::string>>());
   }
-  for (const auto& [name, record] : manifest.tensors) {
+  for (const auto& [name, tensor] : tensors) {
     const bool is_taken = is_weight(name) && matches_any(init.names, name);
     if (is_taken && !wanted.contains(name)) unexpected.insert(name);
   }
@@ -81,12 +82,44 @@ void require_all(const fs::path& folder, const checkpoint::Manifest& manifest,
 }
 
 // Reads a tensor of another dtype from the master, which no rounding has touched.
-void choose_stored(const checkpoint::Manifest& manifest, std::vector<checkpoint::Entry>& entries) {
+void choose_stored(const Tensors& tensors, std::vector<checkpoint::Entry>& entries) {
   for (checkpoint::Entry& entry : entries) {
     const std::string master = concat(kOptimizerPrefix, kMasterState, ".", entry.name);
-    const bool is_same = manifest.tensors.at(entry.name).dtype == entry.local.scalar_type();
-    if (!is_same && manifest.tensors.contains(master)) entry.name = master;
+    const bool is_same = tensors.at(entry.name).dtype == entry.local.scalar_type();
+    if (!is_same && tensors.contains(master)) entry.name = master;
   }
+}
+
+// This rank's part of each tensor.
+void read_foreign(const checkpoint::TensorSource& source,
+                  const std::vector<checkpoint::Entry>& entries, comm::Communicator& world,
+                  const checkpoint::Peers& peers) {
+  const at::NoGradGuard no_grad;
+  for (const checkpoint::Entry& entry : entries) {
+    peers.check();
+    const mesh::Box box = entry.box(world.rank(), world.size());
+    at::Tensor values = source.read(entry.name);
+    for (size_t d = 0; d < box.size.size(); ++d)
+      values = values.narrow(static_cast<int64_t>(d), box.offset[d], box.size[d]);
+    values = in_dtype(values, entry.local.scalar_type(), entry.name).contiguous();
+    if (entry.offloaded) {
+      entry.offloaded->write(values);
+    } else {
+      at::Tensor(entry.local).copy_(values);
+    }
+  }
+}
+
+// Refuses shapes before anything is changed.
+void require_shapes(const fs::path& folder, const Tensors& tensors, const InitialWeights& wanted) {
+  std::set<std::string> different;
+  for (const checkpoint::Entry& entry : wanted.weights) {
+    const auto& found = tensors.at(entry.name).shape;
+    if (found != entry.layout.whole_shape()) different.insert(entry.name);
+  }
+  if (different.empty()) return;
+  throw CheckpointError(concat("init.folder ", folder.string(), " does not fit the model",
+                               listed("of another shape", different)));
 }
 
 }  // namespace
@@ -96,26 +129,33 @@ fs::path find_initial_weights(const InitConfig& init) {
   try {
     return find_checkpoint(folder);
   } catch (const CheckpointError& error) {
-    throw CheckpointError(concat("init.folder: ", error.what(),
-                                 fs::exists(folder / "config.json")
-                                     ? "; `trireme checkpoint import` makes a run of a folder "
-                                       "from Hugging Face"
-                                     : ""));
+    throw CheckpointError(concat("init.folder: ", error.what()));
   }
 }
 
 void load_initial_weights(const fs::path& folder, const InitConfig& init, InitialWeights wanted,
-                          comm::Communicator& world, const checkpoint::OnWait& on_wait) {
-  checkpoint::Manifest manifest;
+                          comm::Communicator& world, const checkpoint::OnWait& on_wait,
+                          const OpenWeights& open) {
+  std::unique_ptr<checkpoint::TensorSource> foreign;
+  Tensors tensors;
   const auto look = [&](const checkpoint::Peers&) {
-    manifest = checkpoint::read_manifest(folder);
-    const Findings mine = look_up(manifest, init, wanted);
+    if (open) foreign = open();
+    tensors = foreign ? foreign->tensors() : checkpoint::SavedTensors(folder).tensors();
+    const Findings mine = look_up(tensors, init, wanted);
+    if (foreign) require_shapes(folder, tensors, wanted);
     return json({{"wanted", mine.wanted}, {"missing", mine.missing}}).dump();
   };
-  require_all(folder, manifest, init, checkpoint::gather_or_throw(world, look, on_wait));
+  require_all(folder, tensors, init, checkpoint::gather_or_throw(world, look, on_wait));
   // One after the other, because both may read the same tensor.
   for (std::vector<checkpoint::Entry>* entries : {&wanted.weights, &wanted.masters}) {
-    choose_stored(manifest, *entries);
+    choose_stored(tensors, *entries);
+    if (foreign) {
+      const auto read = [&, entries = entries](const checkpoint::Peers& peers) {
+        read_foreign(*foreign, *entries, world, peers);
+      };
+      checkpoint::run_or_throw(world, read, on_wait);
+      continue;
+    }
     checkpoint::load(folder, *entries, world,
                      {.strict = false, .converts = true, .on_wait = on_wait});
   }

@@ -1,11 +1,14 @@
-// The first weights of a new run, from a checkpoint of another one ([init]). Knows no model: names
-// and shapes decide.
+// The first weights of a new run, from a checkpoint of another one or from those of another program
+// ([init]). Knows no model: names and shapes decide.
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include "trireme/checkpoint/checkpoint.h"
+#include "trireme/checkpoint/foreign/tensor_source.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/train/config/config.h"
 
@@ -21,15 +24,21 @@ struct InitialWeights {
   std::vector<checkpoint::Entry> masters{};  // what the optimizer keeps in fp32, if it does
 };
 
+// Opens weights of another program under the names of this one.
+using OpenWeights = std::function<std::unique_ptr<checkpoint::TensorSource>()>;
+
 // Fills them, at any layout and converted to their dtypes. Where a weight has another dtype in the
 // checkpoint, the optimizer's master of it is read, if there is one. Parameters that init.missing
 // names keep their values if the checkpoint lacks them or init.names leaves them out. The
 // checkpoint's other states are ignored.
+// source: a checkpoint; with `open` the folder that it opens, of which every rank then has one
+// tensor at a time in memory
 // Collective: every rank of `world`
 // Throws:     on all ranks: CheckpointError, listing parameters that the checkpoint lacks, tensors
-//             that the model lacks, and those with another shape; so when it is damaged
-void load_initial_weights(const std::filesystem::path& checkpoint, const InitConfig& init,
+//             that the model lacks, and those with another shape; so when it is damaged;
+//             ConfigError when a value does not fit its dtype; errors of open()
+void load_initial_weights(const std::filesystem::path& source, const InitConfig& init,
                           InitialWeights wanted, comm::Communicator& world,
-                          const checkpoint::OnWait& on_wait = {});
+                          const checkpoint::OnWait& on_wait = {}, const OpenWeights& open = {});
 
 }  // namespace trireme::train::inline internal

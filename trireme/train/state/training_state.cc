@@ -116,9 +116,14 @@ RunState TrainingState::load(const fs::path& path, const FastPlace* place) {
 
 RunState TrainingState::begin() {
   if (config_.init.folder.empty()) return {};
-  initial_weights_ = checkpoint::from_root(
-      world_, [&](const checkpoint::Peers&) { return find_initial_weights(config_.init).string(); },
-      on_wait_);
+  const fs::path folder = config_.init.folder;
+  const OpenWeights open = [&] { return config_.task->open_weights(folder); };
+  // "" when another program has written it.
+  const auto find = [&](const checkpoint::Peers&) {
+    return open() ? std::string() : find_initial_weights(config_.init).string();
+  };
+  const std::string found = checkpoint::from_root(world_, find, on_wait_);
+  initial_weights_ = found.empty() ? folder : fs::path(found);
   InitialWeights wanted;
   for (const parallel::Shard& shard : model_->shards()) {
     wanted.weights.push_back({shard.name, shard.weights, shard.layout, shard.rank});
@@ -130,7 +135,8 @@ RunState TrainingState::begin() {
     entry.name.erase(0, prefix.size());
     wanted.masters.push_back(std::move(entry));
   }
-  load_initial_weights(initial_weights_, config_.init, std::move(wanted), world_, on_wait_);
+  load_initial_weights(initial_weights_, config_.init, std::move(wanted), world_, on_wait_,
+                       found.empty() ? open : OpenWeights());
   model_->end_step();  // each rank has read its part of the weights
   return {};
 }

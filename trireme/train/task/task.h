@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/checkpoint/foreign/tensor_source.h"
 #include "trireme/dataset/batch_loader.h"
 #include "trireme/dataset/source.h"
 #include "trireme/model/family/parts.h"
@@ -122,6 +123,19 @@ class Task {
   // Checks its keys against each other and against the run's, without data.
   // Throws: ConfigError with the key, the value found and the value expected
   virtual void check(const RunConfig& /*config*/) const {}
+
+  // Sets the keys of `config`, the task's config, that weights of another program in `folder`
+  // (init.folder) decide: the model's, and the precision. They are defaults: config file and
+  // command line come after. Does nothing for other folders.
+  // Throws: ConfigError when they are of no model that the task has
+  virtual void take_keys_of(const std::filesystem::path& /*folder*/, RunConfig& /*config*/) {}
+  // Those weights under the names of the model's parameters and buffers. Null for other folders.
+  // Throws: ConfigError with a key that says another model than the folder; CheckpointError when
+  //         the tensors do not fit
+  virtual std::unique_ptr<checkpoint::TensorSource> open_weights(
+      const std::filesystem::path& /*folder*/) const {
+    return nullptr;
+  }
 
   // Opens the data, and the validation data if `evaluates`. May fill in keys that the data decides.
   // Throws: ConfigError
