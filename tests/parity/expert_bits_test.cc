@@ -43,11 +43,11 @@ TEST_F(ExpertBits, CopiesOfExpertsChangeNone) {
       SCOPED_TRACE(describe(each.overrides) + precision);
       auto overrides = each.overrides;
       overrides.emplace_back("train.precision", precision);
-      const Outcome expected = run(sparse(overrides), each.ranks);
+      const StepOutcome expected = run(sparse(overrides), each.ranks);
       for (const char* copies : {"1", "5"}) {
         auto with_copies = overrides;
         with_copies.emplace_back("parallel.expert_replicas", copies);
-        const Outcome actual = run(sparse(with_copies), each.ranks);
+        const StepOutcome actual = run(sparse(with_copies), each.ranks);
         expect_same_bits(actual, expected);
         EXPECT_NE(actual.counts, expected.counts) << "nothing was copied";
       }
@@ -67,11 +67,11 @@ TEST_F(ExpertBits, ExpertsOnAllRanksAreThoseOfDataParallelism) {
                            {"parallel.expert", std::to_string(degree)}}),
                    ranks);
       };
-      const Outcome whole = at_degree(1);
+      const StepOutcome whole = at_degree(1);
       for (int degree = 2; degree <= ranks; ++degree) {
         if (ranks % degree != 0) continue;
         SCOPED_TRACE(concat(precision, ", expert = ", degree, " on ", ranks, " ranks"));
-        Outcome split = at_degree(degree);
+        StepOutcome split = at_degree(degree);
         EXPECT_EQ(split.loss, whole.loss);
         EXPECT_EQ(split.counts, whole.counts);
         for (const auto& [name, gradient] : whole.gradients) {
@@ -94,10 +94,10 @@ TEST_F(ExpertBits, CompressionIsThatOfDataParallelism) {
                4);
   };
   for (const char* rule : {"bf16", "fp16", "int8"}) {
-    const Outcome whole = with(rule, "1"), exact = with("none", "1");
+    const StepOutcome whole = with(rule, "1"), exact = with("none", "1");
     for (const char* degree : {"2", "4"}) {
       SCOPED_TRACE(concat(rule, ", expert = ", degree));
-      const Outcome split = with(rule, degree);
+      const StepOutcome split = with(rule, degree);
       EXPECT_NE(split.norm, exact.norm);
       for (const auto& [name, gradient] : whole.gradients) {
         const bool is_expert = name.find(".experts.") != std::string::npos;

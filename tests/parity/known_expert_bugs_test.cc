@@ -26,7 +26,7 @@ std::vector<Override> with_experts(std::vector<Override> overrides) {
 // pytorch#160285: with two ranks that share the experts, their gradients came out twice as large.
 TEST_F(KnownExpertBugs, GradientsAreNotDoubledByTwoExpertRanks) {
   const RunConfig config = config_of(with_experts({{"parallel.expert", "2"}}));
-  const Outcome actual = run(config, 2), expected = run(on_one_rank(config), 1);
+  const StepOutcome actual = run(config, 2), expected = run(on_one_rank(config), 1);
   for (const auto& [name, gradient] : expected.gradients) {
     const double size = gradient.norm().item<double>();
     EXPECT_NEAR(actual.gradients.at(name).norm().item<double>(), size, 1e-10 * size) << name;
@@ -101,7 +101,7 @@ TEST_F(KnownExpertBugs, RanksWithoutATokenTakePartAndTiesGoToTheLowestExperts) {
   for (const auto& [expert, zero] : {std::pair("2", "0"), {"4", "0"}, {"4", "1"}, {"4", "3"}}) {
     const RunConfig config =
         config_of(with_experts({{"parallel.expert", expert}, {"parallel.zero", zero}}));
-    const Outcome actual = run(config, 4, zero_routers);
+    const StepOutcome actual = run(config, 4, zero_routers);
     expect_close(actual, run(on_one_rank(config), 1, zero_routers), 1e-10);
     const auto row = model::row_of_block(std::span<const double>(actual.counts), 0, 4);
     const double tokens = 8.0 * 13;  // of the step, see config_of()

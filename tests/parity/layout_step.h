@@ -17,6 +17,7 @@
 #include "tests/harness/ranks.h"
 #include "tests/harness/tensors.h"
 #include "tests/parity/gradient_scale.h"
+#include "tests/parity/layout_config.h"
 #include "tests/parity/step_batches.h"
 #include "trireme/base/error.h"
 #include "trireme/model/experts/routing_counts.h"
@@ -29,7 +30,7 @@
 namespace trireme::train {
 
 // What a step computed, over all ranks.
-struct Outcome {
+struct StepOutcome {
   double loss = 0;
   double norm = 0;
   double evaluated = 0;
@@ -64,11 +65,11 @@ inline void collect(const ParallelModel& model, std::map<std::string, at::Tensor
 }
 
 // prepare: may change a rank's parameters before the step.
-inline Outcome run(RunConfig config, int num_ranks,
-                   const std::function<void(ParallelModel&)>& prepare = {}) {
+inline StepOutcome run(RunConfig config, int num_ranks,
+                       const std::function<void(ParallelModel&)>& prepare = {}) {
   resolve(config, num_ranks);
   check_layout(config);
-  Outcome outcome;
+  StepOutcome outcome;
   std::map<std::string, at::Tensor> seen;
   std::mutex mutex;
   harness::run_ranks(num_ranks, [&](comm::Communicator& world) {
@@ -106,25 +107,6 @@ inline Outcome run(RunConfig config, int num_ranks,
   return outcome;
 }
 
-inline RunConfig config_of(const std::vector<Override>& overrides) {
-  RunConfig config = parse_config(R"(
-[model]
-layers = 4
-width = 24
-heads = 6
-kv_heads = 2
-ffn_width = 25
-sequence_length = 13
-vocab_size = 37
-[train]
-global_batch = 8
-micro_batch = 1
-precision = "fp64"
-)",
-                                  "layouts_test", overrides);
-  return config;
-}
-
 // The same step on one rank.
 inline RunConfig on_one_rank(RunConfig config) {
   config.parallel = {};
@@ -132,7 +114,7 @@ inline RunConfig on_one_rank(RunConfig config) {
   return config;
 }
 
-inline void expect_close(const Outcome& actual, const Outcome& expected, double relative) {
+inline void expect_close(const StepOutcome& actual, const StepOutcome& expected, double relative) {
   EXPECT_NEAR(actual.loss, expected.loss, relative * std::abs(expected.loss));
   EXPECT_NEAR(actual.evaluated, expected.evaluated, relative * std::abs(expected.evaluated));
   EXPECT_NEAR(actual.norm, expected.norm, relative * expected.norm);
@@ -144,7 +126,7 @@ inline void expect_close(const Outcome& actual, const Outcome& expected, double 
   }
 }
 
-inline void expect_same_bits(const Outcome& actual, const Outcome& expected) {
+inline void expect_same_bits(const StepOutcome& actual, const StepOutcome& expected) {
   EXPECT_EQ(actual.loss, expected.loss);
   EXPECT_EQ(actual.norm, expected.norm);
   for (const auto& [name, gradient] : expected.gradients) {
@@ -152,25 +134,19 @@ inline void expect_same_bits(const Outcome& actual, const Outcome& expected) {
   }
 }
 
-inline std::string describe(const std::vector<Override>& overrides) {
-  std::string text;
-  for (const auto& [key, value] : overrides) text += key + "=" + value + " ";
-  return text;
-}
-
 class LayoutsTest : public ::testing::Test {
  protected:
   void check(const std::vector<Override>& overrides, int num_ranks, double relative = 1e-10) {
     SCOPED_TRACE(concat(num_ranks, " ranks: ", describe(overrides)));
     const RunConfig config = config_of(overrides);
-    const Outcome actual = run(config, num_ranks), expected = run(on_one_rank(config), 1);
+    const StepOutcome actual = run(config, num_ranks), expected = run(on_one_rank(config), 1);
     expect_close(actual, expected, relative);
     // fp64's roundings change no routing: tokens of every expert and dropped ones are the same
     // numbers.
     if (config.train.precision != at::kDouble || expected.counts.empty()) return;
     const int64_t E = model_of(config).sparse.experts;
     for (int64_t block = 0; block < model::num_sparse_blocks(model_of(config)); ++block) {
-      const auto row = [&](const Outcome& outcome) {
+      const auto row = [&](const StepOutcome& outcome) {
         return model::row_of_block(std::span<const double>(outcome.counts), block, E);
       };
       // The last one tells of the layout: what went to copies of experts.

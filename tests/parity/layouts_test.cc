@@ -4,12 +4,13 @@
 //   TRIREME_LAYOUT_SEED=217 parity_test --gtest_filter='RandomLayout.*'
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <random>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "tests/parity/layout_step.h"
+#include "tests/parity/random_layout.h"
 
 namespace trireme::train {
 namespace {
@@ -118,7 +119,7 @@ TEST_F(LayoutsTest, DropoutChangesTheLossAndNoEvaluation) {
     const std::vector<Override> base = {{"model.family", family}, {"model.kv_heads", "6"}};
     auto dropped = base;
     dropped.emplace_back("model.dropout", "0.1");
-    const Outcome plain = run(config_of(base), 1), actual = run(config_of(dropped), 1);
+    const StepOutcome plain = run(config_of(base), 1), actual = run(config_of(dropped), 1);
     EXPECT_EQ(actual.evaluated, plain.evaluated);
     EXPECT_GT(std::abs(actual.loss - plain.loss), 1e-6);
   }
@@ -150,7 +151,7 @@ TEST_F(LayoutsTest, DataPipelineAndZeroAreTheOneRanksPipelineBitForBit) {
       for (const int data : {1, 2}) {
         auto overrides = base;
         overrides.emplace_back("parallel.data", std::to_string(data));
-        const Outcome expected = run(config_of(overrides), data);
+        const StepOutcome expected = run(config_of(overrides), data);
         for (const int stages : {2, 3}) {
           for (const std::string schedule :
                {"gpipe", "1f1b", "interleaved", "zero-bubble", "zero-bubble-v", "breadth-first"}) {
@@ -174,122 +175,19 @@ TEST_F(LayoutsTest, DataPipelineAndZeroAreTheOneRanksPipelineBitForBit) {
   }
 }
 
-bool is_legal(const std::vector<Override>& overrides, int num_ranks) {
-  try {
-    RunConfig config = config_of(overrides);
-    resolve(config, num_ranks);
-    check_layout(config);
-    return true;
-  } catch (const ConfigError&) {
-    return false;
-  }
-}
-
-// A layout drawn from a seed, of at most eight ranks.
-std::pair<std::vector<Override>, int> random_layout(int seed) {
-  std::mt19937_64 random(static_cast<uint64_t>(seed));
-  const auto one_of = [&](const std::vector<std::string>& values) {
-    return values[random() % values.size()];
-  };
-  std::vector<Override> overrides;
-  const auto set = [&](const std::string& key, const std::string& value) {
-    overrides.emplace_back(key, value);
-  };
-  int data = 1, tensor = 1, context = 1, pipeline = 1;
-  for (int* size : {&data, &tensor, &context, &pipeline}) {
-    const int room = 8 / (data * tensor * context * pipeline);
-    *size = 1 + static_cast<int>(random() % static_cast<uint64_t>(std::min(room, 4)));
-  }
-  set("parallel.data", std::to_string(data));
-  set("parallel.tensor", std::to_string(tensor));
-  set("parallel.context", std::to_string(context));
-  set("parallel.pipeline", std::to_string(pipeline));
-  set("parallel.sequence_parallel", one_of({"false", "true"}));
-  set("parallel.context_form", one_of({"ring", "all-to-all"}));
-  const std::string zero = one_of({"0", "1", "2", "3"});
-  set("parallel.zero", zero);
-  if (data == 4 && zero != "0") set("parallel.shard", one_of({"2", "4"}));
-  set("parallel.async_tensor", one_of({"off", "on"}));
-  set("train.overlap", one_of({"false", "true"}));
-  set("train.symmetric_memory", one_of({"false", "true"}));
-  const bool may_have_chunks = pipeline <= 2;
-  set("parallel.schedule", may_have_chunks ? one_of({"gpipe", "1f1b", "interleaved", "zero-bubble",
-                                                     "zero-bubble-v", "breadth-first"})
-                                           : one_of({"gpipe", "1f1b", "zero-bubble"}));
-  set("model.layers", std::to_string(4 + random() % 2));
-  set("model.vocab_size", std::to_string(29 + random() % 20));
-  set("model.ffn_width", std::to_string(17 + random() % 20));
-  set("model.sequence_length", std::to_string(7 + random() % 12));
-  set("model.tied_embedding", one_of({"false", "true"}));
-  if (random() % 3 == 0) {
-    set("model.family", "gpt2");
-    set("model.kv_heads", "6");
-  } else {
-    const std::string attention = one_of({"plain", "biases and wide heads", "norms", "latent"});
-    set("model.kv_heads", attention == "latent" ? "6" : one_of({"1", "2", "3", "6"}));
-    set("model.qk_norm", attention == "norms" ? "true" : "false");
-    if (attention == "biases and wide heads") {
-      set("model.attention_bias", "true");
-      set("model.head_width", one_of({"2", "10"}));
-    }
-    if (attention == "latent") {
-      set("model.kv_lora_rank", one_of({"5", "8"}));
-      set("model.q_lora_rank", one_of({"0", "7"}));
-      set("model.qk_nope_width", one_of({"2", "3"}));
-      set("model.qk_rope_width", one_of({"2", "4"}));
-      set("model.v_head_width", one_of({"3", "8"}));
-    }
-    if (random() % 2 == 0) {
-      const int64_t experts = 4 + 2 * static_cast<int64_t>(random() % 3);
-      std::vector<std::string> degrees;
-      for (int64_t n = 1; n <= experts; ++n) {
-        if (data * context % n == 0) degrees.push_back(std::to_string(n));
-      }
-      set("model.experts", std::to_string(experts));
-      const std::string degree = one_of(degrees);
-      set("parallel.expert", degree);
-      const std::string per_token = one_of({"1", "2"});
-      set("model.experts_per_token", per_token);
-      set("model.expert_width", std::to_string(9 + random() % 9));
-      set("model.shared_experts", one_of({"0", "1", "2"}));
-      set("model.dense_layers", one_of({"0", "1"}));
-      set("model.expert_interval", one_of({"1", "2"}));
-      set("model.router_score", one_of({"softmax", "sigmoid"}));
-      set("model.router_normalise", per_token == "1" ? "false" : one_of({"false", "true"}));
-      set("model.expert_groups", one_of({"1", "2"}));
-      set("model.balance_loss", one_of({"0", "0.3"}));
-      set("model.balance_over", one_of({"sequence", "batch"}));
-      set("model.router_bias_rate", one_of({"0", "0.05"}));
-      set("model.router_jitter", one_of({"0", "0.1"}));
-      set("model.capacity_factor", one_of({"0", "1.2", "2"}));
-      set("model.drop_by", one_of({"position", "probability"}));
-      set("parallel.expert_chunk", one_of({"0", "0", "4", "100"}));
-      set("model.router_z_loss", one_of({"0", "0.1"}));
-      if (degree != "1") set("parallel.expert_replicas", one_of({"0", "1", "2", "4"}));
-    }
-  }
-  set("data.separate_documents", one_of({"false", "true"}));
-  set("train.micro_batch", std::to_string(1 + random() % 2));
-  set("train.global_batch", std::to_string(data * (2 + random() % 7)));
-  set("train.uneven_batches", "true");
-  set("train.bucket_bytes", one_of({"1", "4096", "4194304"}));
-  set("train.recompute", one_of({"none", "selective", "full"}));
-  set("train.recompute_modules", one_of({"attention_core", "attention", "feed_forward"}));
-  set("model.dropout", one_of({"0", "0.1"}));
-  const int ranks = data * tensor * context * pipeline;
-  // Tensor ranks may have too few heads to share out once more.
-  if (!is_legal(overrides, ranks)) set("parallel.context_form", "ring");
-  return {overrides, ranks};
-}
-
 class RandomLayout : public LayoutsTest, public ::testing::WithParamInterface<int> {
  protected:
   void check_seed(int seed) {
     SCOPED_TRACE(concat("TRIREME_LAYOUT_SEED=", seed));
-    auto [overrides, ranks] = random_layout(seed);
-    check(overrides, ranks);
+    Draw draw(seed);
+    Overrides overrides = draw_problem(draw);
+    overrides.emplace_back("model.vocab_size", std::to_string(draw.number(29, 20)));
+    overrides.emplace_back("train.global_batch", std::to_string(draw.number(8, 13)));
+    const DrawnLayout layout = draw_layout(draw, overrides);
+    overrides = joined(overrides, layout.all());
+    check(overrides, layout.ranks);
     overrides.emplace_back("train.precision", "fp32");
-    check(overrides, ranks, fp32_bound(config_of(overrides)));
+    check(overrides, layout.ranks, fp32_bound(config_of(overrides)));
   }
 };
 
@@ -298,12 +196,7 @@ TEST_P(RandomLayout, IsTheOneRank) {
   for (int i = 0; i < 20 && !HasFatalFailure(); ++i) check_seed(20 * GetParam() + i);
 }
 // One more, of 200 and above, or the one that the environment asks for.
-TEST_F(RandomLayout, OfAnySeedIsTheOneRank) {
-  const char* const asked = std::getenv("TRIREME_LAYOUT_SEED");
-  const int seed = asked != nullptr ? std::atoi(asked)
-                                    : 200 + static_cast<int>(std::random_device()() % 1'000'000);
-  check_seed(seed);
-}
+TEST_F(RandomLayout, OfAnySeedIsTheOneRank) { check_seed(layout_seed(200)); }
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomLayout, ::testing::Range(0, 10));
 
 }  // namespace
