@@ -288,7 +288,7 @@ void SaveJob::write_and_commit(const SaveTarget& target, const Sites& sites,
   const bool needs_manifest = sites.leads() || options.replicas > 0;
   const auto [manifest, used] = needs_manifest
                                     ? complete_manifest(step_, state_, plan_, reports, sites)
-                                    : Written{.used = std::vector<FileNames>(sites.size())};
+                                    : Written{{}, std::vector<FileNames>(sites.size())};
   const auto wanted = with_replicas(used, options.replicas);
   if (options.replicas > 0) {
     const auto present = gather_present(manifest, temporary, sites, group, options.on_wait);

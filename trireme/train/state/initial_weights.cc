@@ -8,6 +8,8 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
+#include <ATen/core/grad_mode.h>
+
 #include "trireme/base/error.h"
 #include "trireme/base/listed.h"
 #include "trireme/checkpoint/offline/saved_tensors.h"
