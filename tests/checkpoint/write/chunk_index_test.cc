@@ -57,8 +57,11 @@ TEST(ChunkIndex, CountsTheFilesThatAreShared) {
 }
 
 TEST(ChunkIndex, ASharedFilesNameTellsItsHeader) {
-  EXPECT_EQ(shared_name({"rank-000-of-002.safetensors", 10, "0123456789abcdef"}),
-            "shared-0123456789abcdef.safetensors");
+  FileRecord file{"rank-000-of-002.safetensors", 10, "0123456789abcdef"};
+  EXPECT_FALSE(is_shared(file));
+  file.name = shared_name(file);
+  EXPECT_EQ(file.name, "shared-0123456789abcdef.safetensors");
+  EXPECT_TRUE(is_shared(file));
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // trireme checkpoint reshard | pack | unpack.
 #include <cstdio>
 #include <memory>
-#include <optional>
 #include <string>
+#include <system_error>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -113,7 +113,8 @@ int unpack(const RewriteArguments& arguments, const train::Offer& offer) {
                                            .compression = source.config.checkpoint.compression};
   const fs::path output = arguments.output;
   checkpoint::Rewritten done;
-  if (!fs::is_directory(output) || fs::is_empty(output)) {
+  std::error_code unreadable;  // the lock says why
+  if (!fs::is_directory(output) || fs::is_empty(output, unreadable)) {
     done = write_new_run(source, "unpack", options, arguments);
   } else {
     const FolderLock lock = train::lock_run(output, source.toml, source.folder.string(), offer);
