@@ -5,7 +5,8 @@ namespace trireme::checkpoint {
 
 void save(const std::filesystem::path& root, int64_t step, std::span<const Entry> entries,
           const std::string& state, comm::Communicator& world, const SaveOptions& options) {
-  SaveJob(root, step, entries, state, world, options, /*memory=*/nullptr).finish(world);
+  WholeCheckpoints whole;
+  SaveJob(root, step, entries, state, world, options, /*memory=*/nullptr, whole).finish(world);
 }
 
 }  // namespace trireme::checkpoint

@@ -187,13 +187,14 @@ std::string advice_for(const fs::path& root, const std::map<std::string, TensorR
                 "; make room there, or choose another folder");
 }
 
-// Links the files of the newest checkpoint of each root into `temporary`. Returns, as JSON, those
-// checkpoints' folders and which of their files; what cannot be linked is written again.
-std::string link_shared(std::span<const fs::path> roots, const fs::path& temporary) {
+// Links the files of the newest whole checkpoint of each root into `temporary`. Returns, as JSON,
+// those checkpoints' folders and which of their files; what cannot be linked is written again.
+std::string link_shared(std::span<const fs::path> roots, const fs::path& temporary,
+                        WholeCheckpoints& whole) {
   nlohmann::json result = nlohmann::json::array();
   for (const fs::path& root : roots) {
     try {
-      const auto newest = latest(root);
+      const auto newest = whole.newest(root);
       if (!newest) continue;
       const Manifest manifest = read_manifest(*newest);
       nlohmann::json files = nlohmann::json::array();
@@ -204,7 +205,7 @@ std::string link_shared(std::span<const fs::path> roots, const fs::path& tempora
         if (!error) files.push_back(file);
       }
       if (!files.empty()) result.push_back({{"folder", newest->string()}, {"files", files}});
-    } catch (const Error&) {  // damaged or not to be read: nothing of it is used
+    } catch (const Error&) {  // not to be read: nothing of it is used
     }
   }
   return result.dump();
@@ -239,11 +240,12 @@ void remove_unlisted(const fs::path& folder, const Manifest& manifest) {
 
 SaveJob::SaveJob(fs::path root, int64_t step, std::span<const Entry> entries,
                  const std::string& state, comm::Communicator& world, const SaveOptions& options,
-                 SnapshotMemory* memory)
+                 SnapshotMemory* memory, WholeCheckpoints& whole)
     : root_(std::move(root)),
       step_(step),
       state_(world.rank() == 0 ? state : "{}"),
       options_(options),
+      whole_(whole),
       temporary_(temporary_folder(root_, step)) {
   const int rank = world.rank(), size = world.size();
   const auto describe_mine = [&](const Peers&) {
@@ -303,7 +305,7 @@ void SaveJob::finish(comm::Communicator& group) {
   }
 }
 
-void SaveJob::write_and_commit(comm::Communicator& group) const {
+void SaveJob::write_and_commit(comm::Communicator& group) {
   const auto prepare = [&](const Peers&) {
     make_folders(root_);
     remove_leftovers(root_);
@@ -311,7 +313,7 @@ void SaveJob::write_and_commit(comm::Communicator& group) const {
     if (!options_.incremental) return std::string();
     std::vector<fs::path> roots{root_};
     roots.insert(roots.end(), options_.shared_roots.begin(), options_.shared_roots.end());
-    return link_shared(roots, temporary_);
+    return link_shared(roots, temporary_, whole_);
   };
   const std::string linked = from_root(group, prepare, options_.on_wait);
   size_t num_shared = 0;
@@ -328,6 +330,7 @@ void SaveJob::write_and_commit(comm::Communicator& group) const {
     const Manifest manifest = complete_manifest(step_, state_, plan_, reports, num_shared);
     remove_unlisted(temporary_, manifest);
     commit(root_, temporary_, manifest, options_.fsync);
+    whole_.add(folder());
     remove_old(root_, step_, options_);
   };
   run_or_throw(group, finish, options_.on_wait);

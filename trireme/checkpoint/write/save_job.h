@@ -12,6 +12,7 @@
 #include "trireme/checkpoint/write/save_plan.h"
 #include "trireme/checkpoint/write/shard_writer.h"
 #include "trireme/checkpoint/write/snapshot.h"
+#include "trireme/checkpoint/write/whole_checkpoints.h"
 #include "trireme/comm/communicator.h"
 
 namespace trireme::checkpoint::inline internal {
@@ -20,13 +21,14 @@ namespace trireme::checkpoint::inline internal {
 class SaveJob {
  public:
   // The first half. memory: where to copy this rank's bytes; null: finish() reads the tensors.
+  // whole: of earlier saves; finish() reads it and adds this one.
   // Refuses what must not be saved: replicas that differ, values that are not finite.
   // Comm:       names, boxes and digests
   // Collective: every rank of `world`
   // Throws:     as save()
   SaveJob(std::filesystem::path root, int64_t step, std::span<const Entry> entries,
           const std::string& state, comm::Communicator& world, const SaveOptions& options,
-          SnapshotMemory* memory);
+          SnapshotMemory* memory, WholeCheckpoints& whole);
 
   // The second half. group: the same ranks. Removes what it wrote if it fails.
   void finish(comm::Communicator& group);
@@ -39,12 +41,13 @@ class SaveJob {
 
  private:
   void take_pieces(std::span<const Entry> entries, const std::string& own_file);
-  void write_and_commit(comm::Communicator& group) const;
+  void write_and_commit(comm::Communicator& group);
 
   std::filesystem::path root_;
   int64_t step_;
   std::string state_;
   SaveOptions options_;
+  WholeCheckpoints& whole_;  // rank 0's
   std::filesystem::path temporary_;
   std::map<std::string, TensorRecord> plan_;
   std::vector<OwnPiece> pieces_;

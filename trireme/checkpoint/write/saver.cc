@@ -21,8 +21,8 @@ using Clock = std::chrono::steady_clock;
 struct Saver::Task {
   Task(const std::filesystem::path& root, int64_t step, std::span<const Entry> entries,
        const std::string& state, comm::Communicator& world, const SaveOptions& options,
-       SnapshotMemory* memory)
-      : job(root, step, entries, state, world, options, memory) {}
+       SnapshotMemory* memory, WholeCheckpoints& whole)
+      : job(root, step, entries, state, world, options, memory, whole) {}
 
   void run(comm::Communicator& with) {
     std::exception_ptr failure;
@@ -53,7 +53,8 @@ struct Saver::Task {
   std::chrono::nanoseconds took{0};
 };
 
-Saver::Saver(comm::Communicator& world, const SaverOptions& options) : world_(world) {
+Saver::Saver(comm::Communicator& world, const SaverOptions& options)
+    : world_(world), whole_(std::make_shared<WholeCheckpoints>()) {
   if (!options.in_background) return;
   group_ = world_.split(0, world_.rank(), "checkpoint");
   memory_ = std::make_shared<SnapshotMemory>();
@@ -76,15 +77,17 @@ void Saver::start(const std::filesystem::path& root, int64_t step, std::span<con
   TRIREME_ASSERT(!is_busy(), "a save of step ", step, " before the end of the one before");
   on_wait_ = options.on_wait;
   if (!group_) {
-    task_ = std::make_shared<Task>(root, step, entries, state, world_, options, nullptr);
+    task_ = std::make_shared<Task>(root, step, entries, state, world_, options, nullptr, *whole_);
     task_->run(world_);
     task_->stall = task_->took;
     return;
   }
-  auto task = std::make_shared<Task>(root, step, entries, state, world_, options, memory_.get());
+  auto task =
+      std::make_shared<Task>(root, step, entries, state, world_, options, memory_.get(), *whole_);
   task->job.be_quiet();  // the caller tells of waits, in finish()
   task->stall = Clock::now() - task->start;
-  task->thread = std::thread([task, group = group_, memory = memory_] { task->run(*group); });
+  task->thread =
+      std::thread([task, group = group_, memory = memory_, whole = whole_] { task->run(*group); });
   task_ = std::move(task);
 }
 

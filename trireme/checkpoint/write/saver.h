@@ -17,7 +17,8 @@ namespace trireme::checkpoint {
 
 inline namespace internal {
 class SnapshotMemory;
-}
+class WholeCheckpoints;
+}  // namespace internal
 
 // A save that has ended.
 struct Saved {
@@ -66,6 +67,7 @@ class Saver {
   // Shared with a task that does not end in time.
   std::shared_ptr<comm::Communicator> group_;  // null in the foreground
   std::shared_ptr<internal::SnapshotMemory> memory_;
+  std::shared_ptr<internal::WholeCheckpoints> whole_;
   std::shared_ptr<Task> task_;  // null: idle
   OnWait on_wait_;
 };

@@ -1,0 +1,27 @@
+// Checkpoints of which this process knows that every byte is right, because it has written or read
+// them. Only from such a one may another take chunks: a link to damaged bytes would be saved as if
+// it were whole. Not thread safe.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace trireme::checkpoint::inline internal {
+
+class WholeCheckpoints {
+ public:
+  // The newest checkpoint of `root` that is whole. Reads all of each that it does not know.
+  // Throws: as list() and verify()
+  std::optional<std::filesystem::path> newest(const std::filesystem::path& root);
+
+  // This process has just written `folder`, and all that it takes from others was whole.
+  void add(const std::filesystem::path& folder);
+
+ private:
+  std::set<std::pair<std::filesystem::path, std::string>> known_;  // and the manifest's checksum
+};
+
+}  // namespace trireme::checkpoint::inline internal
