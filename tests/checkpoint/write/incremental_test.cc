@@ -15,6 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 mesh::Layout rows(const at::Tensor& tensor, int ranks) {
@@ -153,6 +154,27 @@ TEST_F(Incremental, NothingIsTakenFromADamagedCheckpoint) {
   overwrite(step(1) / kManifestName, with_flipped_bit(manifest, 999));
   save_step(2, globals, 2);
   EXPECT_EQ(own_bytes(step(2)), whole);
+  expect_loads(step(2), globals, 2);
+}
+
+// As when a run goes on from the checkpoint before and comes to the damaged one again.
+TEST_F(Incremental, DamagedBytesAreWrittenAgain) {
+  std::vector<Global> globals = model(2);
+  save_step(1, globals, 2);
+  globals[3].tensor.add_(1);
+  save_step(2, globals, 2);
+  for (const auto& item : fs::directory_iterator(step(2))) {
+    struct stat status {};
+    EXPECT_EQ(::stat(item.path().c_str(), &status), 0);
+    if (status.st_nlink > 1 || item.path().filename() == kManifestName) continue;
+    const std::string bytes = read_file(item.path());
+    overwrite(item.path(), with_flipped_bit(bytes, 8 * bytes.size() - 1));
+  }
+  ASSERT_THAT(verify(step(2)).problems, Not(IsEmpty()));
+  save_step(3, globals, 2);
+  expect_loads(step(3), globals, 2);
+  EXPECT_LE(own_bytes(step(3)), 2 << 20) << "the rest is that of step 1";
+  save_step(2, globals, 2);
   expect_loads(step(2), globals, 2);
 }
 

@@ -190,8 +190,9 @@ Rewritten rewrite(const SavedTensors& source, const fs::path& root, const Rewrit
       .keep = 0, .incremental = options.incremental, .compression = options.compression};
   comm::run_thread_group(result.num_ranks, [&](comm::Communicator& world) {
     const std::string file = shard_name(world.rank(), world.size());
+    WholeCheckpoints whole;
     SaveJob({root, save_options}, source.step(), world.rank() == 0 ? plan : Plan(),
-            pieces_in(file, plan, source.manifest(), read), source.state())
+            pieces_in(file, plan, source.manifest(), read), source.state(), whole)
         .finish(world, world);
   });
   count_bytes(read_manifest(root / folder_name(source.step())), result);

@@ -15,11 +15,12 @@ namespace trireme::checkpoint::inline internal {
 
 namespace fs = std::filesystem;
 
-std::string link_shared(std::span<const fs::path> roots, const fs::path& temporary) {
+std::string link_shared(std::span<const fs::path> roots, const fs::path& temporary,
+                        WholeCheckpoints& whole) {
   nlohmann::json result = nlohmann::json::array();
   for (const fs::path& root : roots) {
     try {
-      const auto newest = latest(root);
+      const auto newest = whole.newest(root);
       if (!newest) continue;
       const Manifest manifest = read_manifest(*newest);
       nlohmann::json files = nlohmann::json::array();
@@ -30,7 +31,7 @@ std::string link_shared(std::span<const fs::path> roots, const fs::path& tempora
         if (!error) files.push_back(file);
       }
       if (!files.empty()) result.push_back({{"folder", newest->string()}, {"files", files}});
-    } catch (const Error&) {  // damaged or not to be read: nothing of it is used
+    } catch (const Error&) {  // not to be read: nothing of it is used
     }
   }
   return result.dump();

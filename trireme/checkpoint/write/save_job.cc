@@ -202,8 +202,9 @@ std::vector<FileNames> with_replicas(const std::vector<FileNames>& used, int rep
 }  // namespace
 
 SaveJob::SaveJob(std::vector<SaveTarget> targets, int64_t step, std::span<const Entry> entries,
-                 const std::string& state, comm::Communicator& world, SnapshotMemory* memory)
-    : targets_(std::move(targets)), step_(step) {
+                 const std::string& state, comm::Communicator& world, SnapshotMemory* memory,
+                 WholeCheckpoints& whole)
+    : targets_(std::move(targets)), step_(step), whole_(whole) {
   TRIREME_ASSERT(!targets_.empty(), "a save of step ", step, " to nowhere");
   const SaveOptions& options = targets_.front().options;
   const int rank = world.rank(), size = world.size();
@@ -237,10 +238,11 @@ SaveJob::SaveJob(std::vector<SaveTarget> targets, int64_t step, std::span<const 
 }
 
 SaveJob::SaveJob(SaveTarget target, int64_t step, std::map<std::string, TensorRecord> plan,
-                 std::vector<OwnPiece> pieces, std::string state)
+                 std::vector<OwnPiece> pieces, std::string state, WholeCheckpoints& whole)
     : targets_{std::move(target)},
       step_(step),
       state_(std::move(state)),
+      whole_(whole),
       plan_(std::move(plan)),
       pieces_(std::move(pieces)) {}
 
@@ -267,7 +269,7 @@ void SaveJob::finish(comm::Communicator& group, comm::Communicator& lane) {
 }
 
 void SaveJob::write_and_commit(const SaveTarget& target, const Sites& sites,
-                               comm::Communicator& group, comm::Communicator& lane) const {
+                               comm::Communicator& group, comm::Communicator& lane) {
   const auto& [root, options] = target;
   const fs::path temporary = temporary_folder(root, step_);
   const auto prepare = [&](const Peers&) {
@@ -275,7 +277,7 @@ void SaveJob::write_and_commit(const SaveTarget& target, const Sites& sites,
     if (!options.incremental) return std::string();
     std::vector<fs::path> roots{root};
     roots.insert(roots.end(), options.shared_roots.begin(), options.shared_roots.end());
-    return link_shared(roots, temporary);
+    return link_shared(roots, temporary, whole_);
   };
   const std::string linked = from_leader(sites, group, prepare, options.on_wait);
   const auto write = [&](const Peers& peers) {
@@ -296,6 +298,7 @@ void SaveJob::write_and_commit(const SaveTarget& target, const Sites& sites,
                    lane, options.on_wait);
   }
   commit_at_sites(root, manifest, wanted, sites, options, group);
+  if (sites.leads()) whole_.add(root / folder_name(step_));
 }
 
 }  // namespace trireme::checkpoint::inline internal

@@ -12,6 +12,7 @@
 #include "trireme/checkpoint/write/save_plan.h"
 #include "trireme/checkpoint/write/shard_writer.h"
 #include "trireme/checkpoint/write/snapshot.h"
+#include "trireme/checkpoint/write/whole_checkpoints.h"
 #include "trireme/comm/communicator.h"
 
 namespace trireme::checkpoint::inline internal {
@@ -20,17 +21,19 @@ namespace trireme::checkpoint::inline internal {
 class SaveJob {
  public:
   // The first half. memory: where to copy this rank's bytes; null: finish() reads the tensors.
+  // whole: of earlier saves; finish() reads it and adds this one.
   // Refuses what must not be saved: replicas that differ, values that are not finite.
   // Comm:       names, boxes and digests
   // Collective: every rank of `world`
   // Throws:     as save()
   SaveJob(std::vector<SaveTarget> targets, int64_t step, std::span<const Entry> entries,
-          const std::string& state, comm::Communicator& world, SnapshotMemory* memory);
+          const std::string& state, comm::Communicator& world, SnapshotMemory* memory,
+          WholeCheckpoints& whole);
   // A save that is planned already. plan: the tensors with their boxes, each with the file of the
   // rank that writes it, no two boxes of a tensor in one file; only rank 0's is used. pieces: the
   // boxes of this rank's file. The target has neither sites nor replicas.
   SaveJob(SaveTarget target, int64_t step, std::map<std::string, TensorRecord> plan,
-          std::vector<OwnPiece> pieces, std::string state);
+          std::vector<OwnPiece> pieces, std::string state, WholeCheckpoints& whole);
 
   // The second half, to one target after the other. group, lane: the same ranks. Files that other
   // sites keep too travel over `lane`. Removes what it wrote to a target that fails.
@@ -48,11 +51,12 @@ class SaveJob {
  private:
   void take_pieces(std::span<const Entry> entries, const std::string& own_file);
   void write_and_commit(const SaveTarget& target, const Sites& sites, comm::Communicator& group,
-                        comm::Communicator& lane) const;
+                        comm::Communicator& lane);
 
   std::vector<SaveTarget> targets_;
   int64_t step_;
-  std::string state_;  // rank 0's
+  std::string state_;        // rank 0's
+  WholeCheckpoints& whole_;  // the leaders'
   std::map<std::string, TensorRecord> plan_;
   std::vector<OwnPiece> pieces_;
 };

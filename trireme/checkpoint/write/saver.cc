@@ -20,8 +20,9 @@ using Clock = std::chrono::steady_clock;
 // A save and its end.
 struct Saver::Task {
   Task(std::vector<SaveTarget> targets, int64_t step, std::span<const Entry> entries,
-       const std::string& state, comm::Communicator& world, SnapshotMemory* memory)
-      : job(std::move(targets), step, entries, state, world, memory) {}
+       const std::string& state, comm::Communicator& world, SnapshotMemory* memory,
+       WholeCheckpoints& whole)
+      : job(std::move(targets), step, entries, state, world, memory, whole) {}
 
   void run(comm::Communicator& group, comm::Communicator& lane) {
     std::exception_ptr failure;
@@ -52,7 +53,8 @@ struct Saver::Task {
   std::chrono::nanoseconds took{0};
 };
 
-Saver::Saver(comm::Communicator& world, const SaverOptions& options) : world_(world) {
+Saver::Saver(comm::Communicator& world, const SaverOptions& options)
+    : world_(world), whole_(std::make_shared<WholeCheckpoints>()) {
   if (options.has_replicas) lane_ = world_.split(0, world_.rank(), "replicas");
   if (!options.in_background) return;
   group_ = world_.split(0, world_.rank(), "checkpoint");
@@ -76,8 +78,8 @@ void Saver::start(std::vector<SaveTarget> targets, int64_t step, std::span<const
                   const std::string& state) {
   TRIREME_ASSERT(!is_busy(), "a save of step ", step, " before the end of the one before");
   on_wait_ = targets.front().options.on_wait;
-  auto task =
-      std::make_shared<Task>(std::move(targets), step, entries, state, world_, memory_.get());
+  auto task = std::make_shared<Task>(std::move(targets), step, entries, state, world_,
+                                     memory_.get(), *whole_);
   if (!group_) {
     task->run(world_, lane_ ? *lane_ : world_);
     task->stall = task->took;
@@ -86,9 +88,8 @@ void Saver::start(std::vector<SaveTarget> targets, int64_t step, std::span<const
   }
   task->job.be_quiet();  // the caller tells of waits, in finish()
   task->stall = Clock::now() - task->start;
-  task->thread = std::thread([task, group = group_, lane = lane_, memory = memory_] {
-    task->run(*group, lane ? *lane : *group);
-  });
+  task->thread = std::thread([task, group = group_, lane = lane_, memory = memory_,
+                              whole = whole_] { task->run(*group, lane ? *lane : *group); });
   task_ = std::move(task);
 }
 

@@ -18,7 +18,8 @@ namespace trireme::checkpoint {
 
 inline namespace internal {
 class SnapshotMemory;
-}
+class WholeCheckpoints;
+}  // namespace internal
 
 // A save that has ended.
 struct Saved {
@@ -75,6 +76,7 @@ class Saver {
   std::shared_ptr<comm::Communicator> group_;  // null in the foreground
   std::shared_ptr<comm::Communicator> lane_;   // of replicas; null: there are none
   std::shared_ptr<internal::SnapshotMemory> memory_;
+  std::shared_ptr<internal::WholeCheckpoints> whole_;
   std::shared_ptr<Task> task_;  // null: idle
   OnWait on_wait_;
 };
