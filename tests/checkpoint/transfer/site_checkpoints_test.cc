@@ -10,6 +10,7 @@
 #include "tests/checkpoint/hosts.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/checkpoint/write/save_plan.h"
+#include "trireme/checkpoint/write/saver.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -148,28 +149,38 @@ TEST(SiteCheckpoints, ADamagedReplicaIsRefused) {
 // What did not change is linked on each host, in its replicas too.
 TEST(SiteCheckpoints, ReplicasOfWhatDidNotChangeAreLinked) {
   Hosts hosts({0, 1, 2});
-  auto globals = hosts_model(3, 1);
-  hosts.save(7, globals, with_replicas(1));
-  std::map<std::string, ino_t> inodes;
-  const auto inode = [](const fs::path& path) {
-    struct stat status {};
-    EXPECT_EQ(stat(path.c_str(), &status), 0) << path;
-    return status.st_ino;
+  const auto globals = hosts_model(3, 1);
+  using Inodes = std::map<std::string, ino_t>;
+  const auto inodes_of = [&](int host, int64_t step) {
+    Inodes inodes;
+    const fs::path folder = hosts.root(host) / folder_name(step);
+    for (const std::string& name : data_files(folder)) {
+      struct stat status {};
+      EXPECT_EQ(stat((folder / name).c_str(), &status), 0) << name;
+      inodes[name] = status.st_ino;
+    }
+    return inodes;
   };
+  std::vector<Inodes> before(3);
+  harness::run_ranks(3, [&](comm::Communicator& world) {
+    Saver saver(world, {.in_background = false, .has_replicas = true});
+    SaveOptions options = with_replicas(1);
+    options.sites = find_sites(hosts.root_of(world), world);
+    for (const int64_t step : {7, 8}) {
+      saver.start(hosts.root_of(world), step, parts(globals, world.rank()), R"({"seed":1})",
+                  options);
+      EXPECT_EQ(saver.finish(true)->step, step);
+      if (step == 7) before[world.rank()] = inodes_of(world.rank(), 7);
+    }
+  });
   for (int host = 0; host < 3; ++host) {
-    for (const std::string& name : data_files(hosts.root(host) / folder_name(7)))
-      inodes[std::to_string(host) + name] = inode(hosts.root(host) / folder_name(7) / name);
-  }
-  hosts.save(8, globals, with_replicas(1));
-  for (int host = 0; host < 3; ++host) {
-    const fs::path folder = hosts.root(host) / folder_name(8);
     EXPECT_FALSE(fs::exists(hosts.root(host) / folder_name(7)));
-    const auto files = data_files(folder);
-    EXPECT_EQ(files.size(), 2);  // its own, and one of the host before
-    for (const std::string& name : files) {
+    const Inodes after = inodes_of(host, 8);
+    EXPECT_EQ(after.size(), 2);  // its own, and one of the host before
+    for (const auto& [name, inode] : after) {
       EXPECT_THAT(name, HasSubstr("shared-"));
-      const auto is_same = [&](const auto& each) { return each.second == inode(folder / name); };
-      EXPECT_TRUE(std::ranges::any_of(inodes, is_same)) << name;
+      const auto is_same = [&](const auto& each) { return each.second == inode; };
+      EXPECT_TRUE(std::ranges::any_of(before[host], is_same)) << name;
     }
   }
   hosts.lose(2);
