@@ -191,7 +191,11 @@ class KilledSaves(ProgramTest):
         last = f"checkpoints/step-{STEPS:06}"
         compared = self.run_program("checkpoint", "diff", f"{self.run_name}/{last}", f"reference/{last}")
         self.assertEqual(compared.returncode, 0, compared.stdout + compared.stderr)
-        self.assertEqual(len(self.names_in_checkpoints()), KEEP, self.names_in_checkpoints())
+        names = self.names_in_checkpoints()
+        # What an interrupted save has left goes with the next one, and a run that had ended has no next.
+        if whole and max(whole) == STEPS:
+            names = [name for name in names if not name.startswith(".")]
+        self.assertEqual(len(names), KEEP, names)
         # The last one was read whole above.
         self.assertTrue(self.is_whole(self.saved_steps()[STEPS - 1]))
         self.links += any((self.folder / self.run_name).rglob("shared-*"))
