@@ -14,12 +14,13 @@ declare -A command=(
   [power]="python cli/power_loss_test.py PowerLoss.test_whatever_the_instant"
   [damage]="python cli/damaged_files_test.py"
   [disks]="python cli/full_disk_test.py"
+  [saves-and-disks]="python cli/killed_saves_test.py --kills 30"
   [structures]="bin/hostile_readers_test --seconds 60"
   [peers]="bin/comm_test --gtest_filter=PeerMemory.*:MessageRings.*"
   [users]="bin/shared_host_test --gtest_filter=OtherUser.*"
   [jobs]="bin/rendezvous_test --gtest_filter=TwoJobs.*:StoreServer.*"
 )
-readonly order=(kills signals saves power damage disks structures peers users jobs)
+readonly order=(kills signals saves power damage disks saves-and-disks structures peers users jobs)
 
 usage() {
   sed -n '2,4s/^# //p' "$0"

@@ -6,19 +6,11 @@ import signal
 import time
 import unittest
 
-from program import TIMEOUT, ProgramTest, children
+from program import TIMEOUT, ProgramTest, children, is_running
 
 DONE, USER, PEER_LOST = 0, 2, 3
 STEPS = 60
 SEED = int(os.environ.get("TRIREME_TEST_SEED", time.time_ns() % 1_000_000))
-
-
-def is_running(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 class KillResume(ProgramTest):

@@ -1,11 +1,14 @@
 """What the program's tests share: a temporary folder with tiny data and a tiny config."""
+import contextlib
 import glob
 import json
 import os
 import pathlib
 import random
+import signal
 import subprocess
 import tempfile
+import time
 import unittest
 
 PROGRAM = os.environ["TRIREME_PROGRAM"]
@@ -133,6 +136,29 @@ class ProgramTest(unittest.TestCase):
 def children(pid):
     """The ranks that a launcher has started."""
     return [int(p) for p in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def state(pid):
+    """The kernel's letter for what a process does, such as T for stopped; X when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
+
+
+def is_running(pid):
+    return state(pid) not in "XZ"
+
+
+def freeze(pids):
+    """Stops processes between two of their instructions, until SIGCONT."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+    for pid in pids:
+        while state(pid) not in "TXZ":
+            time.sleep(0.001)
 
 
 def end(process):

@@ -3,17 +3,11 @@ import contextlib
 import os
 import shutil
 import signal
-import time
 import unittest
 
-from program import TIMEOUT, ProgramTest, children
+from program import TIMEOUT, ProgramTest, children, freeze
 
 DONE, USER, BAD_CHECKPOINT = 0, 2, 4
-
-
-def state(pid):
-    with open(f"/proc/{pid}/stat") as stat:
-        return stat.read().rsplit(")", 1)[1].split()[0]
 
 
 class Resume(ProgramTest):
@@ -109,11 +103,7 @@ class Resume(ProgramTest):
         process = self.start_a_step("train", "tiny.toml", "--ranks", ranks, "--train.steps=1000000",
                                     "--checkpoint.interval=0")
         pids = [process.pid, *children(process.pid)]
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        for pid in pids:
-            while state(pid) not in "TZ":
-                time.sleep(0.001)
+        freeze(pids)
         yield process
         for pid in pids:
             os.kill(pid, signal.SIGCONT)

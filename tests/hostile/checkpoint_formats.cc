@@ -1,7 +1,10 @@
 // Checkpoints (a manifest and tensor files, all with checksums), and tensor files by themselves.
 #include <cstring>
+#include <functional>
 #include <map>
 #include <span>
+#include <string>
+#include <utility>
 
 #include <ATen/ops/arange.h>
 #include <nlohmann/json.hpp>
@@ -90,10 +93,37 @@ class Safetensors : public Format {
   TensorFile valid_;
 };
 
+// One field of a chunk as its text in the manifest.
+void damage_chunk(std::string& text, Random& random) {
+  auto chunk = checkpoint::parse_chunk(text);
+  // Any character, or an end that is cut off.
+  if (!chunk || random.one_in(4)) {
+    if (random.one_in(4)) return text.resize(random.below(text.size() + 1));
+    if (!text.empty()) text[random.below(text.size())] = static_cast<char>(' ' + random.below(95));
+    return;
+  }
+  constexpr checkpoint::Codec kCodecs[] = {checkpoint::Codec::kRaw, checkpoint::Codec::kZstd,
+                                           checkpoint::Codec::kZstdPlanes};
+  const auto number = [&](uint64_t valid) {
+    return random.one_in(2) ? edge_number(random) : valid + random.below(9) - 4;
+  };
+  switch (random.below(5)) {
+    case 0: chunk->file = number(chunk->file); break;
+    case 1: chunk->begin = number(chunk->begin); break;
+    case 2: chunk->stored_bytes = number(chunk->stored_bytes); break;
+    case 3: chunk->num_bytes = number(chunk->num_bytes); break;
+    default: chunk->codec = random.pick(kCodecs); break;
+  }
+  if (chunk->codec != checkpoint::Codec::kRaw) chunk->stored_checksum.resize(16, '0');
+  text = checkpoint::to_text(*chunk);
+}
+
+enum class Kind { kVersion1, kVersion2, kZstd };
+
 class Checkpoint : public Format {
  public:
-  Checkpoint(const std::filesystem::path& folder, int version)
-      : folder_(folder / "step-000007"), version_(version) {
+  Checkpoint(const std::filesystem::path& folder, std::string name, Kind kind)
+      : folder_(folder / "step-000007"), name_(std::move(name)), kind_(kind) {
     const train::RunState state{.step = 7,
                                 .next_sample = 112,
                                 .optimizer_steps = 7,
@@ -103,12 +133,18 @@ class Checkpoint : public Format {
     for (const auto& [name, tensor] : std::map<std::string, at::Tensor>{
              {"blocks.0.weight", at::arange(12, at::kFloat).view({3, 4})},
              {"count", at::arange(3, at::kLong)},
-             {"optimizer.step", at::arange(1, at::kDouble).view({})}}) {
+             {"optimizer.step", at::arange(1, at::kDouble).view({})},
+             // Compress by planes, as they are, and not at all.
+             {"planes", at::arange(700, at::kFloat)},
+             {"whole", at::arange(3000).remainder(7).to(at::kByte)}}) {
       entries.push_back(
           {.name = name, .local = tensor, .layout = mesh::Layout(tensor.sizes().vec(), {}, {})});
     }
-    checkpoint::save(folder, 7, entries, train::to_json(state), *world.front(), {.fsync = false});
-    if (version_ == 1) checkpoint::to_version_1(folder_);
+    const auto compression =
+        kind == Kind::kZstd ? checkpoint::Compression::kZstd : checkpoint::Compression::kNone;
+    checkpoint::save(folder, 7, entries, train::to_json(state), *world.front(),
+                     {.fsync = false, .compression = compression});
+    if (kind == Kind::kVersion1) checkpoint::to_version_1(folder_);
     for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
       files_[entry.path().filename().string()] = get_file(entry.path());
     }
@@ -117,7 +153,7 @@ class Checkpoint : public Format {
     manifest_ = ordered_json::parse(manifest);
     manifest_.erase("checksum");
   }
-  std::string name() const override { return "checkpoint-" + std::to_string(version_); }
+  std::string name() const override { return name_; }
 
   void write(Random& random) override {
     ordered_json manifest = manifest_;
@@ -131,6 +167,8 @@ class Checkpoint : public Format {
       }
       put_file(folder_ / name, bytes);
     }
+    if (kind_ != Kind::kVersion1 && random.one_in(2)) damage_chunks(manifest, random);
+    if (kind_ == Kind::kZstd && !random.one_in(6)) repair_chunks(manifest);
     std::string body = random.one_in(4) ? manifest.dump(1) : damaged_json(manifest, 1, random);
     body = body.starts_with("{\n") ? body.substr(2) + "\n" : body;
     const std::string sum = random.one_in(10) ? "0123456789abcdef" : checksum_of(body);
@@ -185,8 +223,36 @@ class Checkpoint : public Format {
     }
   }
 
+  static void for_each_chunk(ordered_json& manifest,
+                             const std::function<void(std::string&)>& work) {
+    for (ordered_json& record : manifest["tensors"]) {
+      for (ordered_json& piece : record["pieces"]) {
+        for (ordered_json& chunk : piece["chunks"]) work(chunk.get_ref<std::string&>());
+      }
+    }
+  }
+  static void damage_chunks(ordered_json& manifest, Random& random) {
+    for_each_chunk(manifest, [&](std::string& text) {
+      if (random.one_in(3)) damage_chunk(text, random);
+    });
+  }
+  // Damaged frames get the checksums of what is stored, so that they reach the decoder.
+  void repair_chunks(ordered_json& manifest) const {
+    const std::string data = TensorFile::of(get_file(folder_ / files_.begin()->first)).data;
+    for_each_chunk(manifest, [&](std::string& text) {
+      auto chunk = checkpoint::parse_chunk(text);
+      if (!chunk || chunk->codec == checkpoint::Codec::kRaw || chunk->begin > data.size() ||
+          chunk->stored_bytes > data.size() - chunk->begin)
+        return;
+      chunk->stored_checksum =
+          checksum_of(std::string_view(data).substr(chunk->begin, chunk->stored_bytes));
+      text = checkpoint::to_text(*chunk);
+    });
+  }
+
   std::filesystem::path folder_;
-  int version_;
+  std::string name_;
+  Kind kind_;
   std::map<std::string, std::string> files_;  // without the manifest
   ordered_json manifest_;
 };
@@ -195,10 +261,12 @@ class Checkpoint : public Format {
 
 void add_checkpoint_formats(Formats& formats, const std::filesystem::path& folder) {
   formats.push_back(std::make_unique<Safetensors>(folder / "safetensors"));
-  for (const int version : {1, 2}) {
-    formats.push_back(
-        std::make_unique<Checkpoint>(folder / ("checkpoint-" + std::to_string(version)), version));
-  }
+  const auto add = [&](const std::string& name, Kind kind) {
+    formats.push_back(std::make_unique<Checkpoint>(folder / name, name, kind));
+  };
+  add("checkpoint-1", Kind::kVersion1);
+  add("checkpoint-2", Kind::kVersion2);
+  if (checkpoint::has_zstd()) add("checkpoint-zstd", Kind::kZstd);
 }
 
 }  // namespace trireme::hostile

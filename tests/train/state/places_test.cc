@@ -137,6 +137,24 @@ TEST_F(PlacesTest, TheLocalFolderHasTheNewestAndTheRunsFolderAll) {
   EXPECT_THAT(notes_of(config("b", options)), Not(Contains(HasSubstr("checkpoint in local"))));
 }
 
+// Also of a run that has nothing more to save.
+TEST_F(PlacesTest, WhatAnInterruptedSaveLeftIsRemovedAtTheStart) {
+  const fs::path local = folder_ / "fast";
+  const auto ended = config("a", {{"checkpoint.local", local.string()}});
+  run(ended, 2);
+  const std::vector<fs::path> roots{folder_ / "a" / "checkpoints",
+                                    fs::directory_iterator(local)->path()};
+  for (const fs::path& root : roots) {
+    fs::create_directory(root / ".step-000001.removed");
+    fs::create_directory(root / ".step-000007.tmp");
+  }
+  run(ended, 2);
+  for (const fs::path& root : roots) {
+    for (const fs::directory_entry& item : fs::directory_iterator(root))
+      EXPECT_FALSE(item.path().filename().string().starts_with(".")) << item.path();
+  }
+}
+
 TEST_F(PlacesTest, ReplicasNeedHostsAndMemory) {
   EXPECT_THAT(
       harness::message_of<ConfigError>([&] {

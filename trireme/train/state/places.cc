@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "trireme/base/error.h"
+#include "trireme/checkpoint/publish.h"
 #include "trireme/comm/objects.h"
 #include "trireme/train/state/memory_folder.h"
 
@@ -12,10 +13,20 @@ namespace trireme::train::inline internal {
 namespace fs = std::filesystem;
 using checkpoint::Peers;
 
+namespace {
+
+// A run that has nothing more to save removes them now or never.
+void remove_leftovers(const fs::path& root) {
+  if (fs::is_directory(root)) checkpoint::remove_leftovers(root);
+}
+
+}  // namespace
+
 Places::Places(const RunConfig& config, comm::Communicator& world,
                const checkpoint::OnWait& on_wait)
     : config_(config), world_(world) {
   const auto mark = [&](const Peers&) {
+    remove_leftovers(fs::path(config_.output.folder) / "checkpoints");
     const RunMark run = mark_run(config_.output.folder);
     return run.id + '\n' + run.folder.string();
   };
@@ -38,7 +49,10 @@ void Places::add_memory(const checkpoint::OnWait& on_wait) {
   const fs::path root = memory_folder(mark) / "checkpoints";
   fast_.push_back({"memory", root, checkpoint::find_sites(root, world_, on_wait)});
   const checkpoint::Sites& sites = fast_.back().sites;
-  const auto sign = [&](const Peers&) { sign_memory_folder(mark); };
+  const auto sign = [&](const Peers&) {
+    sign_memory_folder(mark);
+    remove_leftovers(root);
+  };
   checkpoint::on_leaders(sites, world_, sign, on_wait);
   const int hosts = sites.size();
   TRIREME_CHECK(replicas < hosts, "checkpoint.replicas is ", replicas, "; expected at most ",
@@ -50,6 +64,8 @@ void Places::add_local(const checkpoint::OnWait& on_wait) {
   const fs::path root = fs::absolute(config_.checkpoint.local) /
                         concat(run_folder_.filename().string(), "-", run_id_.substr(0, 8));
   fast_.push_back({"local", root, checkpoint::find_sites(root, world_, on_wait)});
+  const auto clean = [&](const Peers&) { remove_leftovers(root); };
+  checkpoint::on_leaders(fast_.back().sites, world_, clean, on_wait);
 }
 
 std::vector<checkpoint::SaveTarget> Places::targets(const checkpoint::SaveOptions& options,

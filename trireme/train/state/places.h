@@ -25,7 +25,8 @@ struct FastPlace {
 // outlive it.
 class Places {
  public:
-  // Finds out which ranks share memory and disks. Rank 0 has the lock of the run's folder.
+  // Finds out which ranks share memory and disks, and removes what interrupted saves have left.
+  // Rank 0 has the lock of the run's folder.
   // Throws: on all ranks: ConfigError when there are too few hosts for checkpoint.replicas, or a
   //         folder may be another user's; Error when one cannot be made
   Places(const RunConfig& config, comm::Communicator& world, const checkpoint::OnWait& on_wait);
