@@ -229,6 +229,12 @@ class Exports(ProgramTest):
         loaded = {name: torch.zeros_like(tensor) for name, tensor in weights.items()}
         torch.distributed.checkpoint.load(loaded, checkpoint_id=self.folder / "dcp", no_dist=True)
         self.assert_same(loaded, weights)
+        # The same files of weights, and nothing else.
+        report = json.loads(self.export("run", "weights", "--format", "safetensors", "--json"))
+        self.assertEqual((report["format"], report["files"]), ("safetensors", ["model.safetensors"]))
+        self.assertEqual(sorted(os.listdir(self.folder / "weights")), ["model.safetensors"])
+        self.assertEqual((self.folder / "weights/model.safetensors").read_bytes(),
+                         (self.folder / "hf/model.safetensors").read_bytes())
         self.fail_with(2, ["--format", "zip", "dcp"], "checkpoint", "export", "run", "--output", "zip", "--format", "zip")
 
     def test_a_bpe_tokenizer_gives_transformers_the_same_tokens(self):

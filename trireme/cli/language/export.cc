@@ -87,23 +87,25 @@ void add_export(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<ExportArguments>();
   CLI::App* command =
       app.get_subcommand("checkpoint")
-          ->add_subcommand("export",
-                           "Export a checkpoint of any layout to a folder that Hugging Face's "
-                           "transformers loads:\n"
-                           "model.safetensors, config.json and a bpe or json tokenizer.\n"
-                           "  trireme checkpoint export runs/demo --output demo-hf\n"
-                           "  python3 -c \"import transformers as t; "
-                           "t.AutoModelForCausalLM.from_pretrained('demo-hf')\"\n"
-                           "Or, with --format dcp, the same weights as a folder that "
-                           "torch.distributed.checkpoint loads.\n"
-                           "Optimizer states are left out. The checkpoint is not changed. See "
-                           "docs/export.md.\n");
+          ->add_subcommand(
+              "export",
+              "Export a checkpoint of any layout to a folder that Hugging Face's "
+              "transformers loads:\n"
+              "model.safetensors, config.json and a bpe or json tokenizer.\n"
+              "  trireme checkpoint export runs/demo --output demo-hf\n"
+              "  python3 -c \"import transformers as t; "
+              "t.AutoModelForCausalLM.from_pretrained('demo-hf')\"\n"
+              "Or only the same weights: with --format safetensors the files of weights, "
+              "with --format dcp\na folder that torch.distributed.checkpoint loads.\n"
+              "Optimizer states are left out. The checkpoint is not changed. See "
+              "docs/export.md.\n");
   add_checkpoint_path(*command, arguments->path);
   command->add_option("--output", arguments->output, "folder to write; new or empty")->required();
   command
-      ->add_option("--format", arguments->form,
-                   "hf: for transformers; dcp: for torch.distributed.checkpoint, the weights under "
-                   "the same names")
+      ->add_option(
+          "--format", arguments->form,
+          "hf: for transformers; safetensors: only the weights; dcp: only the weights, for\n"
+          "torch.distributed.checkpoint; all under the same names")
       ->check(CLI::IsMember(names_of(tasks::kExportForms)))
       ->default_str("hf");
   command

@@ -244,12 +244,14 @@ HuggingFaceExport export_to_hugging_face(const fs::path& path, const fs::path& o
     write_weights(target.path() / report.files[i], files[i], source, report.dtype);
   }
   if (files.size() > 1) write_index(target.path(), files, report);
-  write_file_atomically(
-      target.path() / "config.json",
-      model::hugging_face_config(
-          shape, report.dtype,
-          tokenizer ? std::optional<int64_t>(tokenizer->end_of_document()) : std::nullopt));
-  if (tokenizer) write_tokenizer(target.path(), *tokenizer);
+  if (options.form == ExportForm::kHuggingFace) {
+    write_file_atomically(
+        target.path() / "config.json",
+        model::hugging_face_config(
+            shape, report.dtype,
+            tokenizer ? std::optional<int64_t>(tokenizer->end_of_document()) : std::nullopt));
+    if (tokenizer) write_tokenizer(target.path(), *tokenizer);
+  }
   target.commit();
   return report;
 }

@@ -1,6 +1,7 @@
 // Exports a checkpoint as a folder that Hugging Face's transformers loads: weights, config.json and
-// the tokenizer; or the same weights as a checkpoint of torch.distributed.checkpoint. The same code
-// serves every layout, because it reads whole tensors, wherever their pieces are.
+// the tokenizer; or only the same weights, as safetensors or as a checkpoint of
+// torch.distributed.checkpoint. The same code serves every layout, because it reads whole tensors,
+// wherever their pieces are.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +20,12 @@ namespace trireme::tasks {
 
 enum class ExportForm {
   kHuggingFace,  // what transformers loads
+  kSafetensors,  // the same files of weights, and nothing else
   kDcp,          // what torch.distributed.checkpoint loads: the weights only
 };
 
 inline constexpr Choice<ExportForm> kExportForms[] = {{"hf", ExportForm::kHuggingFace},
+                                                      {"safetensors", ExportForm::kSafetensors},
                                                       {"dcp", ExportForm::kDcp}};
 
 struct HuggingFaceExportOptions {
@@ -30,7 +33,7 @@ struct HuggingFaceExportOptions {
   // The dtype of all weights; empty: the one that the run computes in.
   std::optional<c10::ScalarType> dtype{};
   train::Weights weights = train::Weights::kLast;
-  // Limit on the tensors in one file of kHuggingFace. A larger model becomes several files and an
+  // Limit on the tensors in one safetensors file. A larger model becomes several files and an
   // index; a larger tensor gets its own file.
   int64_t max_shard_bytes = 5'000'000'000;
 };
