@@ -178,6 +178,30 @@ TEST_F(Incremental, DamagedBytesAreWrittenAgain) {
   expect_loads(step(2), globals, 2);
 }
 
+// The same for every way in which a linked file can be damaged, compressed or not.
+TEST_F(Incremental, NoDamagedFileIsTakenOver) {
+  for (const Compression compression : {Compression::kNone, Compression::kZstd}) {
+    if (compression == Compression::kZstd && !has_zstd()) continue;
+    SaveOptions options = kFast;
+    options.compression = compression;
+    for (const std::string damage : {"tail", "header", "cut", "empty"}) {
+      const harness::TemporaryFolder root;
+      const std::vector<Global> globals = {
+          {"w", at::zeros({3000, 600}, at::kInt), mesh::Layout({3000, 600}, {})}};
+      save_all(root.path(), 1, globals, 1, options);
+      const fs::path file = root / folder_name(1) / "rank-000-of-001.safetensors";
+      const std::string bytes = read_file(file);
+      overwrite(file, damage == "tail"     ? with_flipped_bit(bytes, 8 * bytes.size() - 1)
+                      : damage == "header" ? with_flipped_bit(bytes, 8 * 12)
+                      : damage == "cut"    ? bytes.substr(0, bytes.size() / 2)
+                                           : "");
+      save_all(root.path(), 2, globals, 1, options);
+      EXPECT_THAT(verify(root / folder_name(2)).problems, IsEmpty()) << damage;
+      expect_loads(root / folder_name(2), globals, 1);
+    }
+  }
+}
+
 TEST_F(Incremental, AnEarlierFormatIsLoadedAndNotShared) {
   std::vector<Global> globals = model(2);
   for (Global& global : globals) {  // each its own entry

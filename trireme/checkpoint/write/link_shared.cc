@@ -16,11 +16,11 @@ namespace trireme::checkpoint::inline internal {
 namespace fs = std::filesystem;
 
 std::string link_shared(std::span<const fs::path> roots, const fs::path& temporary,
-                        WholeCheckpoints& whole) {
+                        const WholeCheckpoints& whole) {
   nlohmann::json result = nlohmann::json::array();
   for (const fs::path& root : roots) {
     try {
-      const auto newest = whole.newest(root);
+      const auto newest = latest(root);
       if (!newest) continue;
       const Manifest manifest = read_manifest(*newest);
       nlohmann::json files = nlohmann::json::array();
@@ -30,8 +30,10 @@ std::string link_shared(std::span<const fs::path> roots, const fs::path& tempora
         fs::create_hard_link(*newest / record.name, temporary / shared_name(record), error);
         if (!error) files.push_back(file);
       }
-      if (!files.empty()) result.push_back({{"folder", newest->string()}, {"files", files}});
-    } catch (const Error&) {  // not to be read: nothing of it is used
+      if (files.empty()) continue;
+      result.push_back(
+          {{"folder", newest->string()}, {"files", files}, {"is_whole", whole.contains(*newest)}});
+    } catch (const Error&) {  // damaged or not to be read: nothing of it is used
     }
   }
   return result.dump();
@@ -48,6 +50,7 @@ SharedFiles shared_from(const std::string& linked) {
       FileRecord record = manifest.files.at(file);
       record.name = shared_name(record);
       shared.files.push_back(std::move(record));
+      shared.are_whole.push_back(each.at("is_whole"));
     }
   }
   return shared;

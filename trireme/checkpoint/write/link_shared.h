@@ -10,11 +10,11 @@
 
 namespace trireme::checkpoint::inline internal {
 
-// Links the files of the newest whole checkpoint of each root into `temporary`.
-// Returns, as JSON, those checkpoints' folders and which of their files; what cannot be linked is
-// written again.
+// Links the files of the newest checkpoint of each root into `temporary`, as far as they are there.
+// Returns, as JSON, those checkpoints' folders, which of their files, and whether they are known to
+// be whole; what cannot be linked is written again.
 std::string link_shared(std::span<const std::filesystem::path> roots,
-                        const std::filesystem::path& temporary, WholeCheckpoints& whole);
+                        const std::filesystem::path& temporary, const WholeCheckpoints& whole);
 
 // The files that link_shared() has linked, as every rank finds them.
 SharedFiles shared_from(const std::string& linked);

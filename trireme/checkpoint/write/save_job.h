@@ -21,7 +21,7 @@ namespace trireme::checkpoint::inline internal {
 class SaveJob {
  public:
   // The first half. memory: where to copy this rank's bytes; null: finish() reads the tensors.
-  // whole: of earlier saves; finish() reads it and adds this one.
+  // whole: of earlier saves; finish() adds this one.
   // Refuses what must not be saved: replicas that differ, values that are not finite.
   // Comm:       names, boxes and digests
   // Collective: every rank of `world`

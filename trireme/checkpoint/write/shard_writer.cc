@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -19,20 +20,49 @@ namespace {
 constexpr const char* kChunksSuffix = "@chunks";
 constexpr const char* kDigestKey = "digest";
 
-const Chunk* find_stored(const OwnPiece& piece, size_t i, const ChunkIndex& chunks) {
-  return i < piece.digests.size() ? chunks.find(piece.digests[i], piece.chunk_bytes[i]) : nullptr;
-}
+// Compares chunks of linked files with what their checkpoint says of them.
+class LinkedFiles {
+ public:
+  LinkedFiles(std::filesystem::path folder, const SharedFiles& shared)
+      : folder_(std::move(folder)), shared_(shared) {}
 
-// The bytes that will be written if none is compressed, at most.
-uint64_t new_bytes(const std::vector<OwnPiece>& pieces, const ChunkIndex& stored) {
-  uint64_t total = 0;
-  for (const OwnPiece& piece : pieces) {
-    for (size_t i = 0; i < piece.chunk_bytes.size(); ++i) {
-      if (find_stored(piece, i, stored) == nullptr) total += piece.chunk_bytes[i];
-    }
+  bool has_whole(const Chunk& chunk) {
+    if (shared_.are_whole.at(chunk.file)) return true;
+    const auto [known, is_new] = known_.try_emplace({chunk.file, chunk.begin}, false);
+    if (is_new) known->second = is_whole(chunk);
+    return known->second;
   }
-  return total;
-}
+
+ private:
+  bool is_whole(const Chunk& chunk) {
+    const SafetensorsReader* const reader = open(chunk.file);
+    if (reader == nullptr || chunk.begin > reader->data().size() ||
+        chunk.stored_bytes > reader->data().size() - chunk.begin)
+      return false;
+    const auto bytes = reader->data().subspan(chunk.begin, chunk.stored_bytes);
+    return chunk.codec == Codec::kRaw ? digest_of(bytes) == chunk.digest
+                                      : checksum(bytes) == chunk.stored_checksum;
+  }
+
+  // Null: its header is not the one that the checkpoint knows.
+  const SafetensorsReader* open(size_t file) {
+    const auto [found, is_new] = readers_.try_emplace(file);
+    if (is_new) {
+      const FileRecord& record = shared_.files[file];
+      try {
+        auto reader = std::make_unique<SafetensorsReader>(folder_ / record.name);
+        if (checksum(reader->header()) == record.header_checksum) found->second = std::move(reader);
+      } catch (const Error&) {
+      }
+    }
+    return found->second.get();
+  }
+
+  std::filesystem::path folder_;
+  const SharedFiles& shared_;
+  std::map<size_t, std::unique_ptr<SafetensorsReader>> readers_;
+  std::map<std::pair<size_t, uint64_t>, bool> known_;  // by file and begin
+};
 
 // Larger elements first, so that every tensor is aligned.
 std::vector<const OwnPiece*> in_file_order(const std::vector<OwnPiece>& pieces) {
@@ -47,10 +77,14 @@ class ShardWriter {
  public:
   ShardWriter(const std::filesystem::path& path, const std::vector<OwnPiece>& pieces,
               const SharedFiles& shared, const ShardOptions& options)
-      : path_(path), stored_(shared.chunks), options_(options), own_file_(shared.files.size()) {
+      : path_(path),
+        stored_(shared.chunks),
+        linked_(path.parent_path(), shared),
+        options_(options),
+        own_file_(shared.files.size()) {
     for (const OwnPiece& piece : pieces) names_.insert(piece.name);
     written_.files = shared.files;
-    const uint64_t num_new = new_bytes(pieces, stored_);
+    const uint64_t num_new = new_bytes(pieces);
     if (num_new == 0) return;
     head_bytes_ = head_bytes_for(pieces);
     const bool knows_size = options.compression == Compression::kNone;
@@ -83,6 +117,27 @@ class ShardWriter {
   }
 
  private:
+  // The chunk with these bytes that is stored already; null: none that is whole.
+  const Chunk* find(const Digest& digest, uint64_t num_bytes) {
+    const Chunk* const found = stored_.find(digest, num_bytes);
+    const bool is_usable =
+        found != nullptr && (found->file == own_file_ || linked_.has_whole(*found));
+    return is_usable ? found : nullptr;
+  }
+
+  // The bytes that will be written if none is compressed, at most.
+  uint64_t new_bytes(const std::vector<OwnPiece>& pieces) {
+    uint64_t total = 0;
+    for (const OwnPiece& piece : pieces) {
+      for (size_t i = 0; i < piece.chunk_bytes.size(); ++i) {
+        const bool is_stored =
+            i < piece.digests.size() && find(piece.digests[i], piece.chunk_bytes[i]) != nullptr;
+        if (!is_stored) total += piece.chunk_bytes[i];
+      }
+    }
+    return total;
+  }
+
   // Room for the header, whose numbers are known last.
   uint64_t head_bytes_for(const std::vector<OwnPiece>& pieces) const {
     constexpr uint64_t kLongest = ~uint64_t{0};
@@ -107,7 +162,7 @@ class ShardWriter {
   // Where the chunk is stored, or stores it.
   Chunk place(const OwnPiece& piece, size_t i, std::span<const std::byte> bytes) {
     const Digest digest = i < piece.digests.size() ? piece.digests[i] : digest_of(bytes);
-    if (const Chunk* found = stored_.find(digest, bytes.size())) return *found;
+    if (const Chunk* found = find(digest, bytes.size())) return *found;
     Encoded encoded;
     if (options_.compression == Compression::kZstd)
       encoded = compress(bytes, c10::elementSize(piece.dtype));
@@ -141,6 +196,7 @@ class ShardWriter {
 
   std::filesystem::path path_;
   ChunkIndex stored_;
+  LinkedFiles linked_;
   ShardOptions options_;
   size_t own_file_;
   std::set<std::string> names_;

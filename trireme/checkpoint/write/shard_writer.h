@@ -13,10 +13,13 @@
 
 namespace trireme::checkpoint::inline internal {
 
-// Files that a checkpoint has from an earlier one, and the chunks in them; Chunk::file counts these
-// files.
+// Files that a checkpoint has from an earlier one, beside the new file, and the chunks in them;
+// Chunk::file counts these files.
 struct SharedFiles {
   std::vector<FileRecord> files{};
+  // By file: whether its bytes are known to be right. Otherwise a chunk is read before it is used,
+  // and written again if it is damaged.
+  std::vector<bool> are_whole{};
   ChunkIndex chunks{};
 };
 

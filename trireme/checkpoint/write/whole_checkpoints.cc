@@ -1,10 +1,7 @@
 #include "trireme/checkpoint/write/whole_checkpoints.h"
 
-#include <ranges>
-
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/checkpoint/checkpoint.h"
 #include "trireme/checkpoint/manifest.h"
 
 namespace trireme::checkpoint::inline internal {
@@ -19,20 +16,13 @@ std::pair<fs::path, std::string> identity_of(const fs::path& folder) {
 
 }  // namespace
 
-std::optional<fs::path> WholeCheckpoints::newest(const fs::path& root) {
-  for (const fs::path& folder : std::views::reverse(list(root))) {
-    const auto identity = identity_of(folder);
-    auto known = is_whole_.find(identity);
-    if (known == is_whole_.end())
-      known = is_whole_.emplace(identity, verify(folder).problems.empty()).first;
-    if (known->second) return folder;
-  }
-  return std::nullopt;
+bool WholeCheckpoints::contains(const fs::path& folder) const {
+  return known_.contains(identity_of(folder));
 }
 
 void WholeCheckpoints::add(const fs::path& folder) {
   try {
-    is_whole_[identity_of(folder)] = true;
+    known_.insert(identity_of(folder));
   } catch (const Error&) {
   }
 }
