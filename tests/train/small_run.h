@@ -55,6 +55,22 @@ class SmallRun : public ::testing::Test {
     return run(config, num_ranks, stop_after, /*on_devices=*/true);
   }
 
+  // Trains to the end; what the start told of a resumed run.
+  static std::vector<std::string> notes_of(const RunConfig& config, int num_ranks = 2) {
+    struct Observer : TrainObserver {
+      std::vector<std::string> notes;
+      void on_start(const RunConfig&, const RunSummary& summary) override {
+        notes = summary.resume_notes;
+      }
+    } observer;
+    TrainObserver silent;
+    const std::atomic<bool> stop = false;
+    harness::run_ranks(num_ranks, [&](comm::Communicator& world) {
+      Trainer(config, world, world.rank() == 0 ? observer : silent).run(stop);
+    });
+    return observer.notes;
+  }
+
   // The lines of metrics.jsonl of the run in folder_ / run.
   std::vector<nlohmann::json> metrics(const std::string& run) const {
     std::vector<nlohmann::json> lines;

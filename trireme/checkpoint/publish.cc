@@ -60,6 +60,14 @@ void remove_leftovers(const fs::path& root) {
   }
 }
 
+fs::path prepare_temporary(const fs::path& root, int64_t step) {
+  make_folders(root);
+  remove_leftovers(root);
+  const fs::path temporary = temporary_folder(root, step);
+  fs::create_directory(temporary);
+  return temporary;
+}
+
 void commit(const fs::path& root, const fs::path& temporary, const Manifest& manifest, bool fsync) {
   const std::string text = to_text(manifest);
   // A checkpoint that readers would refuse must not replace a good one.

@@ -15,6 +15,9 @@ std::filesystem::path temporary_folder(const std::filesystem::path& root, int64_
 // Removes what interrupted saves have left.
 void remove_leftovers(const std::filesystem::path& root);
 
+// Makes `root`, without leftovers, and the temporary folder in it, which it returns.
+std::filesystem::path prepare_temporary(const std::filesystem::path& root, int64_t step);
+
 // Writes the manifest into `temporary`, whose other files are on the disk, and gives the folder its
 // name. Replaces a checkpoint of the same step.
 // Throws: CheckpointError when readers would refuse the manifest; Error when it cannot be written

@@ -94,6 +94,16 @@ std::span<const std::byte> Shards::stored(const Chunk& chunk) {
   return data.subspan(chunk.begin, chunk.stored_bytes);
 }
 
+bool Shards::has_whole(const Chunk& chunk) {
+  try {
+    const auto bytes = stored(chunk);
+    return chunk.codec == Codec::kRaw ? digest_of(bytes) == chunk.digest
+                                      : checksum(bytes) == chunk.stored_checksum;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 bool Shards::decode_into(const Chunk& chunk, const TensorRecord& record, std::span<std::byte> out) {
   return decode(chunk.codec, stored(chunk), c10::elementSize(record.dtype), out);
 }

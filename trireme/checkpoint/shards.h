@@ -34,6 +34,10 @@ class Shards {
     check(name, record, piece, piece.box);
   }
 
+  // Whether the chunk's stored bytes are those that its digest, or the checksum of what is packed,
+  // says. false also when the file is missing, truncated or damaged, or may not be read.
+  bool has_whole(const Chunk& chunk);
+
   // Copies the part of `record` that lies in `box` into `target`, whose shape is box.size. Reads
   // only the pieces that meet the box; check() them before.
   void copy_box(const std::string& name, const TensorRecord& record, const mesh::Box& box,

@@ -33,11 +33,10 @@ Sites Sites::shared(const comm::Communicator& world) {
 }
 
 Sites find_sites(const fs::path& folder, comm::Communicator& world, const OnWait& on_wait) {
+  const std::string key = from_root(
+      world, [](const Peers&) { return unique_name(); }, on_wait);
   // Begins as the folders of saves do: the next save removes what a killed process left.
-  const std::string prefix = ".step-site-" +
-                             from_root(
-                                 world, [](const Peers&) { return unique_name(); }, on_wait) +
-                             "-";
+  const std::string prefix = concat(".step-site-", key, "-");
   const fs::path mine = folder / concat(prefix, world.rank());
   const auto write = [&](const Peers&) {
     make_folders(folder);

@@ -47,20 +47,6 @@ class PlacesTest : public TextRun {
     EXPECT_ANY_THROW(harness::run_ranks(num_ranks, train));
     memory_.push_back(memory_folder(mark_run(config.output.folder)));
   }
-  std::vector<std::string> notes_of(const RunConfig& config, int num_ranks = 2) {
-    struct Observer : TrainObserver {
-      std::vector<std::string> notes;
-      void on_start(const RunConfig&, const RunSummary& summary) override {
-        notes = summary.resume_notes;
-      }
-    } observer;
-    TrainObserver silent;
-    const std::atomic<bool> stop = false;
-    harness::run_ranks(num_ranks, [&](comm::Communicator& world) {
-      Trainer(config, world, world.rank() == 0 ? observer : silent).run(stop);
-    });
-    return observer.notes;
-  }
   std::vector<std::string> steps_in(const fs::path& root) const {
     std::vector<std::string> names;
     for (const fs::path& folder : checkpoint::list(root)) names.push_back(folder.filename());

@@ -31,20 +31,6 @@ class ResumptionTest : public TextRun {
     content.back() = static_cast<char>(content.back() ^ 1);
     std::ofstream(path, std::ios::binary) << content;
   }
-  std::vector<std::string> notes_of(const RunConfig& config) {
-    struct Observer : TrainObserver {
-      std::vector<std::string> notes;
-      void on_start(const RunConfig&, const RunSummary& summary) override {
-        notes = summary.resume_notes;
-      }
-    } observer;
-    TrainObserver silent;
-    const std::atomic<bool> stop = false;
-    harness::run_ranks(2, [&](comm::Communicator& world) {
-      Trainer(config, world, world.rank() == 0 ? observer : silent).run(stop);
-    });
-    return observer.notes;
-  }
 };
 
 // Whatever is damaged, the run goes on from the newest one that is whole, says so, and computes

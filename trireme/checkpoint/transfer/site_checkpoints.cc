@@ -21,14 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-std::chrono::seconds age_of(const fs::path& file) {
-  std::error_code none;
-  const auto written = fs::last_write_time(file, none);
-  if (none) return std::chrono::seconds(0);
-  const auto age = fs::file_time_type::clock::now() - written;
-  return std::max(std::chrono::seconds(0), std::chrono::duration_cast<std::chrono::seconds>(age));
-}
-
 // What a site knows of one checkpoint.
 json describe(const fs::path& folder) {
   json found{{"step", step_of(folder.filename().string())}};
@@ -36,11 +28,10 @@ json describe(const fs::path& folder) {
     const Manifest manifest = read_manifest(folder);
     FileNames files;
     for (const FileRecord& file : manifest.files) files.insert(file.name);
-    const std::string text = to_text(manifest);
-    found["manifest"] = checksum(std::as_bytes(std::span(text)));
+    found["manifest"] = checksum(InputFile(folder / kManifestName));
     found["files"] = files;
     found["present"] = present_files(manifest, folder);
-    found["age"] = age_of(folder / kManifestName).count();
+    found["age"] = age_of(folder).count();
   } catch (const Error& error) {
     found["problem"] = error.what();
   }
@@ -118,6 +109,14 @@ SharedManifest share_manifest(const fs::path& folder, const Sites& sites, comm::
 
 }  // namespace
 
+std::chrono::seconds age_of(const fs::path& folder) {
+  std::error_code none;
+  const auto written = fs::last_write_time(folder / kManifestName, none);
+  if (none) return std::chrono::seconds(0);
+  const auto age = fs::file_time_type::clock::now() - written;
+  return std::max(std::chrono::seconds(0), std::chrono::duration_cast<std::chrono::seconds>(age));
+}
+
 FoundCheckpoint find_complete(const fs::path& root, const std::set<int64_t>& left_out,
                               const Sites& sites, comm::Communicator& world,
                               const OnWait& on_wait) {
@@ -162,9 +161,7 @@ void bring(const fs::path& folder, std::span<const Entry> entries, const Sites& 
   const fs::path temporary = temporary_folder(root, manifest.step);
   const auto prepare = [&](const Peers&) {
     if (!gets) return;
-    make_folders(root);
-    remove_leftovers(root);
-    fs::create_directory(temporary);
+    prepare_temporary(root, manifest.step);
     for (const std::string& name : present[sites.mine()])
       fs::create_hard_link(folder / name, temporary / name);
   };

@@ -17,10 +17,13 @@
 
 namespace trireme::checkpoint {
 
+// How long ago the manifest of the checkpoint `folder` was written; 0 when there is none.
+std::chrono::seconds age_of(const std::filesystem::path& folder);
+
 struct SiteCheckpoint {
   std::filesystem::path folder;
   int64_t step = 0;
-  std::chrono::seconds age{0};  // since its manifest was written
+  std::chrono::seconds age{0};  // of the oldest site's part
 };
 
 struct FoundCheckpoint {
@@ -28,7 +31,8 @@ struct FoundCheckpoint {
   std::vector<std::string> notes{};  // on newer ones that cannot be used, one line each
 };
 
-// The newest checkpoint in `root` of which each file is at some site, apart from those of `steps`.
+// The newest checkpoint in `root` of which each file is at some site, apart from the steps
+// `left_out`.
 // Reads manifests and sizes; the digests are compared at load.
 // Comm:       names of files
 // Collective: every rank of `world`

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <memory>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -13,6 +12,7 @@
 #include "trireme/base/io/async_io.h"
 #include "trireme/checkpoint/chunk/data_file.h"
 #include "trireme/checkpoint/safetensors.h"
+#include "trireme/checkpoint/shards.h"
 
 namespace trireme::checkpoint::inline internal {
 namespace {
@@ -20,47 +20,25 @@ namespace {
 constexpr const char* kChunksSuffix = "@chunks";
 constexpr const char* kDigestKey = "digest";
 
-// Compares chunks of linked files with what their checkpoint says of them.
+// Compares chunks of linked files with what their checkpoint says of them, each once.
 class LinkedFiles {
  public:
-  LinkedFiles(std::filesystem::path folder, const SharedFiles& shared)
-      : folder_(std::move(folder)), shared_(shared) {}
+  LinkedFiles(const std::filesystem::path& folder, const SharedFiles& shared)
+      : are_whole_(shared.are_whole),
+        manifest_{.files = shared.files},
+        shards_(folder, manifest_) {}
 
   bool has_whole(const Chunk& chunk) {
-    if (shared_.are_whole.at(chunk.file)) return true;
+    if (are_whole_.at(chunk.file)) return true;
     const auto [known, is_new] = known_.try_emplace({chunk.file, chunk.begin}, false);
-    if (is_new) known->second = is_whole(chunk);
+    if (is_new) known->second = shards_.has_whole(chunk);
     return known->second;
   }
 
  private:
-  bool is_whole(const Chunk& chunk) {
-    const SafetensorsReader* const reader = open(chunk.file);
-    if (reader == nullptr || chunk.begin > reader->data().size() ||
-        chunk.stored_bytes > reader->data().size() - chunk.begin)
-      return false;
-    const auto bytes = reader->data().subspan(chunk.begin, chunk.stored_bytes);
-    return chunk.codec == Codec::kRaw ? digest_of(bytes) == chunk.digest
-                                      : checksum(bytes) == chunk.stored_checksum;
-  }
-
-  // Null: its header is not the one that the checkpoint knows.
-  const SafetensorsReader* open(size_t file) {
-    const auto [found, is_new] = readers_.try_emplace(file);
-    if (is_new) {
-      const FileRecord& record = shared_.files[file];
-      try {
-        auto reader = std::make_unique<SafetensorsReader>(folder_ / record.name);
-        if (checksum(reader->header()) == record.header_checksum) found->second = std::move(reader);
-      } catch (const Error&) {
-      }
-    }
-    return found->second.get();
-  }
-
-  std::filesystem::path folder_;
-  const SharedFiles& shared_;
-  std::map<size_t, std::unique_ptr<SafetensorsReader>> readers_;
+  std::vector<bool> are_whole_;
+  Manifest manifest_;
+  Shards shards_;
   std::map<std::pair<size_t, uint64_t>, bool> known_;  // by file and begin
 };
 

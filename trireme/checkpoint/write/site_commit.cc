@@ -6,7 +6,6 @@
 #include <system_error>
 
 #include "trireme/base/error.h"
-#include "trireme/base/file/file.h"
 #include "trireme/checkpoint/publish.h"
 
 namespace trireme::checkpoint::inline internal {
@@ -35,12 +34,6 @@ std::string advice_for(const Unfinished& save, const std::string& reason) {
 }
 
 }  // namespace
-
-void prepare_temporary(const fs::path& root, int64_t step) {
-  make_folders(root);
-  remove_leftovers(root);
-  fs::create_directory(temporary_folder(root, step));
-}
 
 void clean_up_on_error(const Unfinished& save, const Sites& sites, comm::Communicator& group,
                        const OnWait& on_wait, const std::function<void()>& work) {

@@ -1,5 +1,4 @@
-// The beginning and the end of a save at the sites: each makes a folder, and gives it the
-// checkpoint's name.
+// The end of a save at the sites: each gives its folder the checkpoint's name, or all remove it.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +13,6 @@
 #include "trireme/comm/communicator.h"
 
 namespace trireme::checkpoint::inline internal {
-
-// Makes root's folder for a checkpoint that is being written, and removes what interrupted saves
-// have left.
-void prepare_temporary(const std::filesystem::path& root, int64_t step);
 
 struct Unfinished {
   const std::filesystem::path& root;

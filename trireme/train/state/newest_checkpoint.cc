@@ -5,6 +5,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/manifest.h"
+#include "trireme/checkpoint/transfer/site_checkpoints.h"
 
 namespace trireme::train::inline internal {
 namespace {
@@ -36,11 +37,8 @@ std::vector<std::string> describe_places(const fs::path& root, std::span<const F
   std::vector<std::string> notes;
   for (const FastCheckpoint& each : fast)
     notes.push_back(note(each.place, each.folder, each.age.count()));
-  if (const auto newest = checkpoint::latest(root); newest && !fast.empty()) {
-    const auto age = fs::file_time_type::clock::now() - fs::last_write_time(*newest);
-    notes.push_back(note(root.string(), *newest,
-                         std::chrono::duration_cast<std::chrono::seconds>(age).count()));
-  }
+  if (const auto newest = checkpoint::latest(root); newest && !fast.empty())
+    notes.push_back(note(root.string(), *newest, checkpoint::age_of(*newest).count()));
   return notes;
 }
 
