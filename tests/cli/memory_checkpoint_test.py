@@ -61,6 +61,7 @@ class MemoryCheckpoint(ProgramTest):
     def test_what_cannot_be(self):
         self.fail_with(2, ["checkpoint.replicas is 1", "on 1 host"], "train", "tiny.toml", "--ranks", 2, *MEMORY,
                        "--checkpoint.replicas=1")
+        self.assertEqual(memory_folders(), self.before)
         self.fail_with(2, ["checkpoint.memory_interval"], "train", "tiny.toml", "--checkpoint.replicas=1")
         (self.folder / "file").write_text("")
         self.fail_with(2, ["file"], "train", "tiny.toml", "--checkpoint.local=file/fast")

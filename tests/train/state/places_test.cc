@@ -123,6 +123,18 @@ TEST_F(PlacesTest, TheLocalFolderHasTheNewestAndTheRunsFolderAll) {
   EXPECT_THAT(notes_of(config("b", options)), Not(Contains(HasSubstr("checkpoint in local"))));
 }
 
+// What a run has in memory stays when a later start is refused.
+TEST_F(PlacesTest, ARefusedStartKeepsWhatIsInMemory) {
+  crash(config("a", in_memory_), 2, 4);
+  auto options = in_memory_;
+  options.emplace_back("checkpoint.replicas", "1");
+  EXPECT_THROW(run(config("a", options), 2), ConfigError);
+  options = in_memory_;
+  options.emplace_back("train.seed", "7");
+  EXPECT_THROW(run(config("a", options), 2), ConfigError);
+  EXPECT_THAT(steps_in(memory_.front() / "checkpoints"), ElementsAre("step-000003"));
+}
+
 // Also of a run that has nothing more to save.
 TEST_F(PlacesTest, WhatAnInterruptedSaveLeftIsRemovedAtTheStart) {
   const fs::path local = folder_ / "fast";

@@ -24,7 +24,7 @@ void remove_leftovers(const fs::path& root) {
 
 Places::Places(const RunConfig& config, comm::Communicator& world,
                const checkpoint::OnWait& on_wait)
-    : config_(config), world_(world) {
+    : Places(config, world) {  // from here on the destructor runs when something throws
   const auto mark = [&](const Peers&) {
     remove_leftovers(fs::path(config_.output.folder) / "checkpoints");
     const RunMark run = mark_run(config_.output.folder);
@@ -37,17 +37,24 @@ Places::Places(const RunConfig& config, comm::Communicator& world,
   if (!config_.checkpoint.local.empty()) add_local(on_wait);
 }
 
+Places::~Places() {
+  if (!has_memory_ || !fast_.front().sites.leads()) return;
+  const fs::path& root = fast_.front().root;
+  std::error_code ignored;
+  if (fs::is_empty(root, ignored) && !ignored) fs::remove_all(root.parent_path(), ignored);
+}
+
 void Places::add_memory(const checkpoint::OnWait& on_wait) {
   const RunMark mark{run_folder_, run_id_};
   const int64_t replicas = config_.checkpoint.replicas;
   // Also what a run that has ended left there, whatever this one is to do.
   const int64_t mine = config_.checkpoint.memory_interval > 0 || has_memory_folder(mark) ? 1 : 0;
-  has_memory_ = std::ranges::count(comm::all_gather_numbers(world_, mine), 1) > 0;
-  if (!has_memory_) return;
+  if (std::ranges::count(comm::all_gather_numbers(world_, mine), 1) == 0) return;
   checkpoint::run_or_throw(
       world_, [&](const Peers&) { make_memory_folder(mark); }, on_wait);
   const fs::path root = memory_folder(mark) / "checkpoints";
   fast_.push_back({"memory", root, checkpoint::find_sites(root, world_, on_wait)});
+  has_memory_ = true;
   const checkpoint::Sites& sites = fast_.back().sites;
   const auto sign = [&](const Peers&) {
     sign_memory_folder(mark);

@@ -21,7 +21,8 @@ struct FastPlace {
   checkpoint::Sites sites;
 };
 
-// Not thread safe. Every function that is not const is collective. `config` and `world` must
+// Not thread safe. Every function that is not const is collective, but for the destructor, which
+// removes the memory folder of a run that has saved nothing there. `config` and `world` must
 // outlive it.
 class Places {
  public:
@@ -30,6 +31,10 @@ class Places {
   // Throws: on all ranks: ConfigError when there are too few hosts for checkpoint.replicas, or a
   //         folder may be another user's; Error when one cannot be made
   Places(const RunConfig& config, comm::Communicator& world, const checkpoint::OnWait& on_wait);
+
+  ~Places();
+  Places(const Places&) = delete;
+  Places& operator=(const Places&) = delete;
 
   // Faster ones first.
   const std::vector<FastPlace>& fast() const { return fast_; }
@@ -42,6 +47,7 @@ class Places {
   void forget_memory();
 
  private:
+  Places(const RunConfig& config, comm::Communicator& world) : config_(config), world_(world) {}
   void add_memory(const checkpoint::OnWait& on_wait);
   void add_local(const checkpoint::OnWait& on_wait);
 
