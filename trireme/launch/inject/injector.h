@@ -1,0 +1,43 @@
+// Says which injections are due. Pure: time and the run's state are arguments.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "trireme/launch/inject/injection.h"
+
+namespace trireme::launch::inline internal {
+
+struct RunMoment {
+  std::chrono::milliseconds since_start{0};
+  std::map<int, int64_t> steps{};        // rank -> its last finished step
+  std::map<int, std::string> hosts{};    // rank -> its host
+  std::vector<std::string> all_hosts{};  // with a live agent, also spares
+  bool is_saving = false;
+  bool is_recovering = false;
+};
+
+class Injector {
+ public:
+  // `seed` draws targets that are left open and moments of kRandom.
+  explicit Injector(std::vector<Injection> injections, uint64_t seed = 1);
+
+  // Those that are due now and were not returned before. Rank and host are filled in; for a rank,
+  // also its host.
+  std::vector<Injection> due(const RunMoment& moment);
+  size_t num_left() const { return waiting_.size(); }
+
+ private:
+  bool is_due(const Injection& injection, const RunMoment& moment) const;
+  bool choose_target(Injection& injection, const RunMoment& moment);
+  uint64_t draw(uint64_t below);
+
+  std::vector<Injection> waiting_;
+  uint64_t seed_;
+  uint64_t num_drawn_ = 0;
+};
+
+}  // namespace trireme::launch::inline internal
