@@ -19,7 +19,7 @@ struct CampaignEvent {
 struct Campaign {
   uint64_t seed = 1;
   int num_events = 20;
-  // std::chrono::steady_clock::time_point from one event to the next: uniform in this range.
+  // The pause from one event to the next: uniform in this range.
   std::chrono::milliseconds least_pause{5000};
   std::chrono::milliseconds most_pause{15000};
   int num_ranks = 1;

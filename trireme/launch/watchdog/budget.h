@@ -6,7 +6,7 @@
 #include <map>
 #include <span>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "trireme/launch/watchdog/classify.h"
@@ -17,32 +17,40 @@ struct BudgetOptions {
   int max_restarts = 10;
   // A restart that has been used comes back after this long; zero: never.
   std::chrono::seconds refill_after{3600};
-  // The pause before a restart doubles with each restart in use, from the first.
-  std::chrono::milliseconds first_delay{0};     // of the first restart
-  std::chrono::milliseconds second_delay{500};  // then doubled
+  // The first restart is at once. Each that follows within `calm_after` of the one before waits,
+  // first this long, then twice as long each time, up to the most.
+  std::chrono::milliseconds first_delay{500};
   std::chrono::milliseconds most_delay{60000};
+  std::chrono::seconds calm_after{60};
+  // So many deaths in a row at one step stop the run: it would die there again.
   int deaths_at_one_step = 3;
 };
 
 struct RestartDecision {
   bool may_restart = false;
-  std::chrono::milliseconds delay{0};
-  std::string text{};  // why, one line
+  std::chrono::milliseconds delay{0};  // before it
+  std::string text{};                  // why, one line
 };
 
 class Budget {
  public:
-  explicit Budget(const BudgetOptions& options = {});
+  using Time = std::chrono::steady_clock::time_point;
 
-  // Decides about faults that happened together, of classify_exits() or classify(), and counts one
-  // restart if they may be answered with one. Refuses when one has Action::kStop, when the budget
-  // is spent, and when workers have died at one step three times in a row.
-  RestartDecision decide(std::span<const Fault> faults, std::chrono::steady_clock::time_point now);
-  int num_left(std::chrono::steady_clock::time_point now) const;
+  explicit Budget(const BudgetOptions& options = {}) : options_(options) {}
+
+  // Decides about faults that belong together, as classify_exits() or classify() return them, and
+  // if they may be answered with a restart, counts one. One call is one death, however many workers
+  // died. Refuses faults with Action::kStop, a spent budget, and repeated deaths at one step. Faults
+  // that are only warnings cost nothing. faults: at least one.
+  RestartDecision decide(std::span<const Fault> faults, Time now);
+  int num_left(Time now) const;
 
  private:
+  bool counts(Time used, Time now) const;
+
   BudgetOptions options_;
-  std::vector<std::chrono::steady_clock::time_point> used_;
+  std::vector<Time> used_;  // when restarts were granted, oldest first
+  int streak_ = 0;          // restarts before the last one, each soon after the one before
   int64_t last_step_ = -1;
   int deaths_ = 0;  // in a row at last_step_
 };
@@ -50,20 +58,20 @@ class Budget {
 // Hosts that may not take part for a while.
 class ExcludedHosts {
  public:
-  void add(const std::string& host, const std::string& reason,
-           std::chrono::steady_clock::time_point until);
-  bool contains(const std::string& host, std::chrono::steady_clock::time_point now) const;
+  using Time = Budget::Time;
   struct Entry {
     std::string host;
     std::string reason;
-    std::chrono::seconds left;
+    std::chrono::seconds left{};
   };
-  std::vector<Entry> list(std::chrono::steady_clock::time_point now) const;
-  void remove(const std::string& host);
+
+  void add(const std::string& host, const std::string& reason, Time until);
+  void remove(const std::string& host) { hosts_.erase(host); }
+  bool contains(const std::string& host, Time now) const;
+  std::vector<Entry> list(Time now) const;  // by name
 
  private:
-  std::map<std::string, std::pair<std::string, std::chrono::steady_clock::time_point>, std::less<>>
-      hosts_;
+  std::map<std::string, std::pair<std::string, Time>> hosts_;  // host -> reason, until when
 };
 
 }  // namespace trireme::launch::inline internal

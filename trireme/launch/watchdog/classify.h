@@ -2,7 +2,6 @@
 // Pure functions of their arguments.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -26,21 +25,28 @@ struct WorkerExit {
 struct Fault {
   FaultKind kind = FaultKind::kCrash;
   int rank = -1;
-  std::string host{};
-  int64_t step = 0;        // the rank's last finished one
-  std::string evidence{};  // one line, printable
+  std::string host{};  // "": not known
+  int64_t step = 0;    // the rank's last finished one
+  std::string evidence{};  // one line, with rank and host
   Action action = Action::kWarn;
 };
 
-// The faults of workers that have ended, causes only. A worker that ended because it lost a peer
-// (exit code 3) is no fault if another one is the cause. Exit code 0 is none. A corruption names
-// the ranks that differ, whichever worker reported it. `hosts`: host of each rank, for those.
-// Exit codes 2 and 4 (the config, a checkpoint: no restart helps) get Action::kStop.
+// The faults behind the ends of workers: causes only, likely ones first. Exit code 0 is none. A
+// worker that has only lost a peer (exit code 3) counts if nothing else explains it, so wait a
+// moment for the exits of all hosts. Corruption names the ranks that differ, whichever worker said
+// so; their hosts come from `observations`. Without a majority of equal replicas nobody knows the
+// wrong host, so that kExclude becomes kRestart. Exit codes 2 and 4 get kStop: no restart helps.
 std::vector<Fault> classify_exits(std::span<const WorkerExit> exits,
                                   std::span<const Observation> observations, const Policy& policy);
 
-// The faults of workers that live. observations: the latest of every rank of the epoch, from all
-// hosts. Warnings repeat as long as the fault lasts; tell them once.
+// The faults of workers that live, likely causes first.
+// observations: the latest of every rank of the epoch, from all hosts, each rank once. A hang needs
+// those of all ranks with evidence: WatchOptions::evidence_after is shorter than policy.hang_after.
+// A fault comes again with each call as long as it lasts.
 std::vector<Fault> classify(std::span<const Observation> observations, const Policy& policy);
+
+// The two parts of classify().
+std::vector<Fault> find_hang(std::span<const Observation> observations, const Policy& policy);
+std::vector<Fault> find_stragglers(std::span<const Observation> observations, const Policy& policy);
 
 }  // namespace trireme::launch::inline internal

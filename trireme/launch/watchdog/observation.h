@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,15 +13,17 @@
 
 namespace trireme::launch::inline internal {
 
-// Steps first_step to first_step + kWindowSteps - 1 of one rank: medians over the steps.
+// Steps are compared in windows of this many: 1 to 20, 21 to 40, ...
 inline constexpr int64_t kWindowSteps = 20;
+inline constexpr size_t kMaxWindows = 5;
+
+// The medians of one rank's steps in a window.
 struct StepWindow {
-  int64_t first_step = 0;  // a multiple of kWindowSteps, plus 1: the same windows on every rank
+  int64_t first_step = 1;  // the same windows on every rank
   std::chrono::nanoseconds computing{};
   std::chrono::nanoseconds waiting{};  // for communication
   bool operator==(const StepWindow&) const = default;
 };
-inline constexpr size_t kMaxWindows = 3;
 
 struct Observation {
   int rank = -1;
@@ -29,24 +32,25 @@ struct Observation {
   // The letter of /proc/PID/stat: R runs, S sleeps, D waits for a disk or a network file system,
   // T is stopped, t is traced, Z has ended; '?': no such process.
   char process_state = '?';
-  bool has_ring = false;            // false: the program keeps no flight recorder, or not yet
-  int64_t step = 0;                 // the last finished one; 0: none
-  bool is_in_step = false;          // false: between steps (it evaluates, saves, loads), or unknown
-  uint64_t num_calls = 0;           // issued in all groups
-  std::string last_call{};          // "all_reduce #5 of group data"
-  bool is_in_call = false;          // last_call has not ended
+  bool has_ring = false;          // false: the program keeps no flight recorder, or not yet
+  int64_t step = 0;               // the last finished one that the ring shows; 0: none
+  bool is_in_step = false;        // false: between steps (it evaluates, saves, loads), or unknown
+  uint64_t num_calls = 0;         // issued in all groups
+  std::string last_call{};        // "all_reduce #5 of group data"; "": none
+  bool is_in_call = false;        // last_call has not ended
   std::chrono::nanoseconds idle{};  // since a call or a step began or ended; without a ring 0
-  double cores_used = 0;            // CPU time divided by wall time, since the poll before
-  int stage = 0;                    // of the pipeline; only ranks of one stage do the same work
-  std::vector<StepWindow> windows{};  // the latest complete ones, oldest first
+  double cores_used = 0;          // CPU time divided by wall time, since the poll before
+  int stage = 0;                  // of the pipeline; only ranks of one stage do the same work
+  std::vector<StepWindow> windows{};  // the latest complete ones, at most kMaxWindows, oldest first
   // The ring, cut to what a diagnosis needs. Only when the rank has been idle for a while.
   std::optional<comm::ObservedRank> evidence{};
 };
 
-// Kept small: about 200 bytes, with evidence a few thousand.
+// JSON for a heartbeat: about 300 bytes per rank, with evidence a few thousand.
 std::string to_json(const std::vector<Observation>& observations);
-// source: names the text in errors. At most 4 MiB.
-// Throws: ConfigError, one line
+// source: names the text in errors.
+// Throws: ConfigError, one line, when it is not such a text or exceeds 4 MiB, 4096 observations or
+//         a million members of groups
 std::vector<Observation> parse_observations(std::string_view text, const std::string& source);
 
 }  // namespace trireme::launch::inline internal

@@ -5,8 +5,10 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "trireme/launch/watchdog/observation.h"
@@ -14,15 +16,15 @@
 namespace trireme::launch::inline internal {
 
 struct WatchOptions {
-  std::filesystem::path folder{};  // with the rings: the run's recorder/; empty: none is known
+  std::filesystem::path folder{};  // with the rings: the run's recorder/; empty: not known yet
   std::string host{};              // the name for this host in observations
   // A rank that has been idle for this long is observed with evidence.
-  std::chrono::milliseconds evidence_after{2000};
+  std::chrono::milliseconds evidence_after{5000};
 };
 
 struct WatchedProcess {
   int rank = 0;
-  int64_t process_id = 0;
+  int64_t process_id = 0;  // the worker, or a script that has started it
 };
 
 // Not thread safe.
@@ -30,20 +32,24 @@ class Watch {
  public:
   explicit Watch(WatchOptions options);
   ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
 
   // Where the rings are, once a worker has said it ("hello").
   void set_folder(std::filesystem::path folder);
 
-  // One observation for each of `processes`, in their order. What it knows of a process that is no
-  // longer among them is forgotten. A ring that cannot be read counts as none. Reads at most one
-  // ring per process, 30 us for 4096 records (benchmarks/watchdog.cc), and the folder's names while
-  // a ring is missing.
+  // One observation for each of `processes`, in their order. Forgets processes that are no longer
+  // among them, and what a process did under another rank. A ring that cannot be read counts as
+  // none. Never throws for what it finds in a folder or a ring.
+  // Cost: per process one ring (some 30 us for 4096 records, see benchmarks/watchdog.cc); a whole
+  //       one for idle processes (some 500 us); while a ring is missing, at most 256 files
   std::vector<Observation> poll(std::span<const WatchedProcess> processes);
 
  private:
-  class Rank;
+  class Subject;
+
   WatchOptions options_;
-  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::map<int64_t, std::unique_ptr<Subject>> subjects_;  // by process id
 };
 
 }  // namespace trireme::launch::inline internal
