@@ -124,12 +124,13 @@ Record record_of(const RecordSlot& values, CallState state, const Clock& clock) 
 
 RecordedStep step_of(const RecordSlot& values, CallState state, const Clock& clock) {
   const bool has_ended = state >= CallState::kDone;
-  return {.number = values.stamp - 1,
-          .step = static_cast<int64_t>(std::min<uint64_t>(values.sequence, kMostNs)),
-          .state = state,
-          .began = clock.at(values.issued_ns),
-          .ended = clock.at(has_ended ? values.ended_ns : 0),
-          .waiting = std::chrono::nanoseconds(has_ended ? std::max<int64_t>(values.elements, 0) : 0)};
+  return {
+      .number = values.stamp - 1,
+      .step = static_cast<int64_t>(std::min<uint64_t>(values.sequence, kMostNs)),
+      .state = state,
+      .began = clock.at(values.issued_ns),
+      .ended = clock.at(has_ended ? values.ended_ns : 0),
+      .waiting = std::chrono::nanoseconds(has_ended ? std::max<int64_t>(values.elements, 0) : 0)};
 }
 
 std::vector<RecordedGroup> read_groups(std::span<const std::byte> bytes, const RingHeader& header,
@@ -323,8 +324,7 @@ ProcessIdentity own_identity() {
   ::stat("/proc/self/ns/pid", &status);
   const int64_t self = getpid();
   const std::optional<ProcessStat> stat = process_stat(self);
-  return {host, own_boot_id(), status.st_ino, self,
-          stat ? stat->start : 0};
+  return {host, own_boot_id(), status.st_ino, self, stat ? stat->start : 0};
 }
 
 uint32_t own_thread_id() {

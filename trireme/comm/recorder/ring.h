@@ -45,7 +45,7 @@ struct RecordedStep {
   uint64_t number = 0;  // among this rank's calls and steps
   int64_t step = 0;
   CallState state = CallState::kStarted;
-  WallTime began, ended;              // ended: zero until it happens
+  WallTime began, ended;               // ended: zero until it happens
   std::chrono::nanoseconds waiting{};  // of it, for communication; known once it is done
 };
 
@@ -73,10 +73,10 @@ struct Ring {
   std::optional<WallTime> closed{};  // the rank ended normally, in success or failure
   WallTime now{};                    // when the ring was read, by the rank's clocks
   std::vector<RecordedGroup> groups{};
-  std::vector<Record> records{};  // ordered by number
+  std::vector<Record> records{};      // ordered by number
   std::vector<RecordedStep> steps{};  // ordered by number
-  uint64_t num_torn = 0;          // records left out because they were being written
-  uint64_t num_dropped = 0;       // calls that found every slot taken by an unfinished call
+  uint64_t num_torn = 0;              // records left out because they were being written
+  uint64_t num_dropped = 0;           // calls that found every slot taken by an unfinished call
 };
 
 // File name of a rank's ring in the recorder's folder: "rank-00012.ring".

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -11,29 +12,31 @@
 
 namespace trireme::launch::inline internal {
 
+// The run at one moment.
 struct RunMoment {
   std::chrono::milliseconds since_start{0};
-  std::map<int, int64_t> steps{};        // rank -> its last finished step
-  std::map<int, std::string> hosts{};    // rank -> its host
-  std::vector<std::string> all_hosts{};  // with a live agent, also spares
+  std::map<int, int64_t> steps{};      // rank -> its last finished step
+  std::map<int, std::string> hosts{};  // rank -> its host
+  std::vector<std::string> agents{};   // hosts with a live agent, also those without a rank
   bool is_saving = false;
   bool is_recovering = false;
 };
 
 class Injector {
  public:
-  // `seed` draws targets that are left open and moments of kRandom.
+  // `seed` draws targets that are left open and moments of Trigger::kWithin.
   explicit Injector(std::vector<Injection> injections, uint64_t seed = 1);
 
-  // Those that are due now and were not returned before. Rank and host are filled in; for a rank,
-  // also its host.
+  // Those that are due now and have not been returned before, in their order. Rank and host are
+  // filled in as far as the target has them; for a rank also its host. One whose rank or host is
+  // not there waits for it. A host that joins need not be there.
   std::vector<Injection> due(const RunMoment& moment);
   size_t num_left() const { return waiting_.size(); }
 
  private:
   bool is_due(const Injection& injection, const RunMoment& moment) const;
   bool choose_target(Injection& injection, const RunMoment& moment);
-  uint64_t draw(uint64_t below);
+  size_t draw(size_t below);
 
   std::vector<Injection> waiting_;
   uint64_t seed_;

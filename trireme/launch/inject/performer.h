@@ -1,9 +1,12 @@
 // Carries out injections on this host: signals to workers, faults of this host's network, a full
-// disk. Undoes them when their time is over and when it is destroyed.
+// disk. Ends them when their time is over, and when it is destroyed.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,10 +15,12 @@
 namespace trireme::launch::inline internal {
 
 struct PerformerOptions {
-  // The network device to cut or to slow down; "": the one that has the default route, else the
-  // only one that is up and is not the loopback.
-  std::string device{};
-  std::filesystem::path folder{};  // where to fill the disk
+  std::string device{};            // for faults of the network; "": network_device()
+  std::filesystem::path folder{};  // whose disk is filled
+  int64_t max_fill_bytes = int64_t{4} << 30;
+  // Network faults of a process that shares the network of process 1. They would stay if this
+  // process were killed, so they are refused otherwise.
+  bool may_cut_machine = false;
 };
 
 // What happened, for the journal.
@@ -23,8 +28,8 @@ struct InjectionReport {
   Injection injection{};
   bool succeeded = false;
   bool is_end = false;     // the fault is over
-  int64_t process_id = 0;  // of the worker; 0: none
-  std::string text{};      // one line: "sent signal 9 to rank 1 (process 4711)", or why it failed
+  int64_t process_id = 0;  // of the first process; 0: none
+  std::string text{};      // one line: "kill rank=1: sent signal 9 to process 4711", or why not
 };
 
 // Not thread safe.
@@ -35,25 +40,22 @@ class Performer {
   Performer(const Performer&) = delete;
   Performer& operator=(const Performer&) = delete;
 
-  // process_ids: of the workers that the injection means (one for a rank; all of this host's for
-  // Target::kWorkersOfHost; this agent's own for kAgent). kExit, kLeave and kJoin are the agent's
-  // to do and are refused here. Never throws for a fault that cannot be injected; the report says
-  // why. Network faults need CAP_NET_ADMIN, and only touch this process's network namespace.
-  InjectionReport begin(const Injection& injection, const std::vector<int64_t>& process_ids,
+  // process_ids: the processes that the target means, which this process has not reaped: a rank's,
+  // those of this host's workers, or the agent's own. kExit sends SIGKILL; that the code is another
+  // one is the agent's to pretend. kLeave and kJoin are the agent's to do and are refused. A fault
+  // that cannot be injected is a report, not an exception.
+  InjectionReport begin(const Injection& injection, std::span<const int64_t> process_ids,
                         std::chrono::milliseconds now);
-  // Ends those whose time is over.
+  // Ends those whose time is over. Call it now and then.
   std::vector<InjectionReport> end_due(std::chrono::milliseconds now);
+  // Ends all, for example before the agent ends.
+  std::vector<InjectionReport> end_all();
 
  private:
-  struct Running {
-    Injection injection;
-    std::vector<int64_t> process_ids;
-    std::chrono::milliseconds until;
-  };
-  std::string undo(const Running& running);
+  class Running;
 
   PerformerOptions options_;
-  std::vector<Running> running_;
+  std::vector<std::unique_ptr<Running>> running_;
 };
 
 }  // namespace trireme::launch::inline internal

@@ -32,13 +32,15 @@ RestartDecision Budget::decide(std::span<const Fault> faults, Time now) {
   last_step_ = step;
   if (deaths_ >= options_.deaths_at_one_step) {
     return {.text = concat("no restart: workers have died ", deaths_, " times in a row after step ",
-                           step, ", so it would happen again; the last time: ",
-                           faults.front().evidence)};
+                           step,
+                           ", so it would happen again; the last time: ", faults.front().evidence)};
   }
   const int left = num_left(now);
   if (left == 0) {
-    return {.text = concat("no restart: all ", options_.max_restarts, " restarts of the budget are "
-                           "used (--max-restarts); ", faults.front().evidence)};
+    return {.text = concat("no restart: all ", options_.max_restarts,
+                           " restarts of the budget are "
+                           "used (--max-restarts); ",
+                           faults.front().evidence)};
   }
   const bool is_soon = !used_.empty() && now - used_.back() < options_.calm_after;
   streak_ = is_soon ? streak_ + 1 : 0;

@@ -33,7 +33,10 @@ constexpr size_t kMaxEvidence = 1000;
 std::string seconds_text(nanoseconds duration) {
   char text[40];
   const double seconds = in_seconds(duration);
-  std::snprintf(text, sizeof(text), seconds < 0.1 ? "%.4f s" : seconds < 10 ? "%.2f s" : "%.0f s",
+  std::snprintf(text, sizeof(text),
+                seconds < 0.1  ? "%.4f s"
+                : seconds < 10 ? "%.2f s"
+                               : "%.0f s",
                 seconds);
   return text;
 }
@@ -98,9 +101,8 @@ std::vector<Fault> find_corruption(std::span<const WorkerExit> exits,
     if (!found) continue;
     for (const int rank : found->ranks) {
       if (std::ranges::find(faults, rank, &Fault::rank) != faults.end()) continue;
-      Fault fault =
-          fault_of(FaultKind::kCorruption, rank, observations, shown(exit.message, kMaxEvidence),
-                   policy);
+      Fault fault = fault_of(FaultKind::kCorruption, rank, observations,
+                             shown(exit.message, kMaxEvidence), policy);
       const auto own = std::ranges::find(exits, rank, &WorkerExit::rank);
       if (fault.host.empty() && own != exits.end()) fault.host = own->host;
       fault.step = exit.step;
@@ -117,9 +119,8 @@ Fault hang_of(const comm::Finding& finding, std::span<const Observation> observa
   const int rank = finding.ranks.empty() ? -1 : finding.ranks.front();
   const Observation* const observed = find_rank(observations, rank);
   std::string text = finding.text;
-  if (observed != nullptr) {
-    text = concat(text, "; host ", observed->host, ", ", process_text(*observed));
-  }
+  const bool is_said = finding.kind == Kind::kStopped || finding.kind == Kind::kDied;
+  if (observed != nullptr && !is_said) text += "; " + process_text(*observed);
   return fault_of(FaultKind::kHang, rank, observations, text, policy);
 }
 
@@ -152,8 +153,8 @@ std::vector<int64_t> common_windows(const std::map<int, Windows>& ranks) {
   const Windows& first = ranks.begin()->second;
   for (auto window = first.rbegin(); window != first.rend(); ++window) {
     const int64_t begin = window->first;
-    const bool is_everywhere = std::ranges::all_of(
-        ranks, [&](const auto& rank) { return rank.second.contains(begin); });
+    const bool is_everywhere =
+        std::ranges::all_of(ranks, [&](const auto& rank) { return rank.second.contains(begin); });
     if (!is_everywhere) {
       if (common.empty()) continue;
       break;
@@ -187,13 +188,13 @@ std::vector<Fault> find_stragglers_among(const std::map<int, Windows>& ranks,
     if (!is_slow) continue;
     const Observation& observed = *find_rank(observations, rank);
     const int64_t last_step = windows.front() + kWindowSteps - 1;
-    faults.push_back(fault_of(
-        FaultKind::kStraggler, rank, observations,
-        concat(with_host(rank, observed.host), " computes for ", seconds_text(slowest),
-               " in each step, and the median of its ", ranks.size() - 1, " peers for ",
-               seconds_text(others), ", waiting not included (steps ", windows.back(), " to ",
-               last_step, ")"),
-        policy));
+    faults.push_back(
+        fault_of(FaultKind::kStraggler, rank, observations,
+                 concat(with_host(rank, observed.host), " computes for ", seconds_text(slowest),
+                        " in each step, and the median of its ", ranks.size() - 1, " peers for ",
+                        seconds_text(others), ", waiting not included (steps ", windows.back(),
+                        " to ", last_step, ")"),
+                 policy));
   }
   return faults;
 }
@@ -201,8 +202,7 @@ std::vector<Fault> find_stragglers_among(const std::map<int, Windows>& ranks,
 }  // namespace
 
 std::vector<Fault> classify_exits(std::span<const WorkerExit> exits,
-                                  std::span<const Observation> observations,
-                                  const Policy& policy) {
+                                  std::span<const Observation> observations, const Policy& policy) {
   std::vector<Fault> faults = find_corruption(exits, observations, policy);
   if (!faults.empty()) return faults;
   for (const bool lost_a_peer : {false, true}) {

@@ -25,8 +25,8 @@ struct WorkerExit {
 struct Fault {
   FaultKind kind = FaultKind::kCrash;
   int rank = -1;
-  std::string host{};  // "": not known
-  int64_t step = 0;    // the rank's last finished one
+  std::string host{};      // "": not known
+  int64_t step = 0;        // the rank's last finished one
   std::string evidence{};  // one line, with rank and host
   Action action = Action::kWarn;
 };

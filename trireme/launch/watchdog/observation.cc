@@ -87,7 +87,8 @@ comm::Record parse_record(const JsonView& view, size_t num_groups) {
   comm::Record record;
   record.number = static_cast<uint64_t>(view.at("number").integer(0));
   record.sequence = static_cast<uint64_t>(view.at("sequence").integer(0));
-  record.group = static_cast<int>(view.at("group").integer(-1, static_cast<int64_t>(num_groups) - 1));
+  record.group =
+      static_cast<int>(view.at("group").integer(-1, static_cast<int64_t>(num_groups) - 1));
   record.operation = view.at("operation").word(kMaxName);
   record.shape = view.at("shape").integers(-kMaxCount);
   if (record.shape.size() > 4) view.at("shape").fail("at most 4 lengths");

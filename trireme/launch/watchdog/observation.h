@@ -32,15 +32,15 @@ struct Observation {
   // The letter of /proc/PID/stat: R runs, S sleeps, D waits for a disk or a network file system,
   // T is stopped, t is traced, Z has ended; '?': no such process.
   char process_state = '?';
-  bool has_ring = false;          // false: the program keeps no flight recorder, or not yet
-  int64_t step = 0;               // the last finished one that the ring shows; 0: none
-  bool is_in_step = false;        // false: between steps (it evaluates, saves, loads), or unknown
-  uint64_t num_calls = 0;         // issued in all groups
-  std::string last_call{};        // "all_reduce #5 of group data"; "": none
-  bool is_in_call = false;        // last_call has not ended
+  bool has_ring = false;            // false: the program keeps no flight recorder, or not yet
+  int64_t step = 0;                 // the last finished one that the ring shows; 0: none
+  bool is_in_step = false;          // false: between steps (it evaluates, saves, loads), or unknown
+  uint64_t num_calls = 0;           // issued in all groups
+  std::string last_call{};          // "all_reduce #5 of group data"; "": none
+  bool is_in_call = false;          // last_call has not ended
   std::chrono::nanoseconds idle{};  // since a call or a step began or ended; without a ring 0
-  double cores_used = 0;          // CPU time divided by wall time, since the poll before
-  int stage = 0;                  // of the pipeline; only ranks of one stage do the same work
+  double cores_used = 0;            // CPU time divided by wall time, since the poll before
+  int stage = 0;                    // of the pipeline; only ranks of one stage do the same work
   std::vector<StepWindow> windows{};  // the latest complete ones, at most kMaxWindows, oldest first
   // The ring, cut to what a diagnosis needs. Only when the rank has been idle for a while.
   std::optional<comm::ObservedRank> evidence{};

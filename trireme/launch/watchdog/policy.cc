@@ -20,10 +20,11 @@ constexpr std::array<Choice<Action>, 4> kActions{{{"warn", Action::kWarn},
                                                   {"restart", Action::kRestart},
                                                   {"exclude", Action::kExclude},
                                                   {"stop", Action::kStop}}};
-constexpr std::array<Choice<Action Policy::*>, 4> kActionKeys{{{"crash", &Policy::crash},
-                                                               {"hang", &Policy::hang},
-                                                               {"straggler", &Policy::straggler},
-                                                               {"corruption", &Policy::corruption}}};
+constexpr std::array<Choice<Action Policy::*>, 4> kActionKeys{
+    {{"crash", &Policy::crash},
+     {"hang", &Policy::hang},
+     {"straggler", &Policy::straggler},
+     {"corruption", &Policy::corruption}}};
 constexpr std::array<Choice<std::chrono::seconds Policy::*>, 2> kSecondKeys{
     {{"hang-after", &Policy::hang_after}, {"exclusion", &Policy::exclusion}}};
 
@@ -47,8 +48,8 @@ void set(Policy& policy, std::string_view key, std::string_view value) {
   if (const auto* action = find_choice(kActionKeys, key)) {
     policy.*action->value = choose(kActions, concat("the watchdog's ", key), value);
   } else if (const auto* seconds = find_choice(kSecondKeys, key)) {
-    policy.*seconds->value = std::chrono::seconds(static_cast<int64_t>(
-        std::ceil(number(key, value, 1, static_cast<double>(kMaxSeconds)))));
+    policy.*seconds->value = std::chrono::seconds(
+        static_cast<int64_t>(std::ceil(number(key, value, 1, static_cast<double>(kMaxSeconds)))));
   } else if (key == "slower-by") {
     policy.slower_by = number(key, value, 1.01, 1000);
   } else {

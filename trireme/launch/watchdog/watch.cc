@@ -91,7 +91,8 @@ int stage_of(const comm::Ring& ring) {
 // One worker.
 class Watch::Subject {
  public:
-  explicit Subject(const WatchedProcess& process) : process_(process), writer_(process.process_id) {}
+  explicit Subject(const WatchedProcess& process)
+      : process_(process), writer_(process.process_id) {}
 
   int rank() const { return process_.rank; }
   Observation observe(const WatchOptions& options);
@@ -175,7 +176,8 @@ void Watch::Subject::observe_process(Observation& observation) {
   const auto now = Steady::now();
   observation.process_state = stat->state;
   if (cpu_time_ >= nanoseconds(0) && now > cpu_time_at_) {
-    observation.cores_used = in_seconds(stat->cpu_time - cpu_time_) / in_seconds(now - cpu_time_at_);
+    observation.cores_used =
+        in_seconds(stat->cpu_time - cpu_time_) / in_seconds(now - cpu_time_at_);
   }
   cpu_time_ = stat->cpu_time;
   cpu_time_at_ = now;
