@@ -17,12 +17,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A process that is to go on later. Its id may belong to another one by then.
-struct Stopped {
-  int64_t process_id;
-  uint64_t start;
-};
-
 void send(int64_t process_id, int signal) {
   // kill() takes 0, -1 and below for groups of processes.
   if (process_id <= 1) throw Error(concat("process ", process_id, " is no worker"));
@@ -52,6 +46,12 @@ class Performer::Running {
   }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
+
+  // A process that is to go on later. Its id may belong to another one by then.
+  struct Stopped {
+    int64_t process_id;
+    uint64_t start;
+  };
 
   // Returns what it did.
   std::string end() {

@@ -39,7 +39,7 @@ struct Observation {
   std::string last_call{};          // "all_reduce #5 of group data"; "": none
   bool is_in_call = false;          // last_call has not ended
   std::chrono::nanoseconds idle{};  // since a call or a step began or ended; without a ring 0
-  double cores_used = 0;            // CPU time divided by wall time, since the poll before
+  double cores_used = 0;            // CPU time divided by wall time, over the last 200 ms or more
   int stage = 0;                    // of the pipeline; only ranks of one stage do the same work
   std::vector<StepWindow> windows{};  // the latest complete ones, at most kMaxWindows, oldest first
   // The ring, cut to what a diagnosis needs. Only when the rank has been idle for a while.

@@ -24,6 +24,8 @@ using Steady = std::chrono::steady_clock;
 constexpr int kMostFiles = 256;
 // A call's end becomes visible a moment after the time that it has.
 constexpr std::chrono::milliseconds kSlack{10};
+// The kernel counts CPU time in ticks of 10 ms.
+constexpr std::chrono::milliseconds kCpuInterval{200};
 // Of a diagnosis: more open calls than a sane rank has, and the last ones.
 constexpr size_t kMostOpen = 64, kMostEnded = 8;
 
@@ -113,7 +115,8 @@ class Watch::Subject {
   std::string last_call_;
   bool is_in_call_ = false;
   StepWindows windows_;
-  nanoseconds cpu_time_{-1};
+  double cores_used_ = 0;
+  std::optional<nanoseconds> cpu_time_;
   Steady::time_point cpu_time_at_{};
 };
 
@@ -173,14 +176,17 @@ void Watch::Subject::observe_process(Observation& observation) {
   observation.process_id = writer_;
   const auto stat = process_stat(writer_);
   if (!stat) return;
-  const auto now = Steady::now();
   observation.process_state = stat->state;
-  if (cpu_time_ >= nanoseconds(0) && now > cpu_time_at_) {
-    observation.cores_used =
-        in_seconds(stat->cpu_time - cpu_time_) / in_seconds(now - cpu_time_at_);
+  const auto now = Steady::now();
+  const auto interval = now - cpu_time_at_;
+  if (interval >= kCpuInterval) {
+    if (cpu_time_) {
+      cores_used_ = std::max(0.0, in_seconds(stat->cpu_time - *cpu_time_) / in_seconds(interval));
+    }
+    cpu_time_ = stat->cpu_time;
+    cpu_time_at_ = now;
   }
-  cpu_time_ = stat->cpu_time;
-  cpu_time_at_ = now;
+  observation.cores_used = cores_used_;
 }
 
 Observation Watch::Subject::observe(const WatchOptions& options) {
