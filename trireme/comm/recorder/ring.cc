@@ -80,7 +80,7 @@ bool is_possible(const RecordSlot& values, CallState state) {
          is_time(values.ended_ns);
 }
 
-// The words of a record. Nothing when the slot is empty, is being written, or belongs to a call that
+// The words of a record. Nothing when the slot is empty or being written, or belongs to a call that
 // ended before `since_ns`.
 std::optional<RecordSlot> read_slot(const RecordSlot& slot, int64_t since_ns, CallState& state,
                                     uint64_t& num_torn) {

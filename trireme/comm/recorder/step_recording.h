@@ -9,8 +9,8 @@
 
 namespace trireme::comm {
 
-// The step begins with this object and has failed if it ends without finish(). One ring entry, under
-// 100 ns. A null recorder records nothing.
+// The step begins with this object and has failed if that ends without finish(). One ring entry,
+// under 100 ns. A null recorder records nothing.
 class StepRecording {
  public:
   // step: from 1

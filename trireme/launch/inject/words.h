@@ -27,8 +27,8 @@ class Words {
   double number(std::string_view value, double minimum, double maximum) const;
   std::chrono::milliseconds duration(std::string_view value) const;
 
-  // Throws ConfigError: --inject "TEXT": at character 6, "rnk=1" ...; expected `expected`. The place
-  // is that of `value`, which is part of the text.
+  // Throws ConfigError: --inject: "rnk=1" at character 6 of "kill rnk=1"; expected `expected`. The
+  // place is that of `value`, which is part of the text.
   [[noreturn]] void fail(std::string_view value, const std::string& expected) const;
 
  private:

@@ -40,8 +40,8 @@ class Budget {
 
   // Decides about faults that belong together, as classify_exits() or classify() return them, and
   // if they may be answered with a restart, counts one. One call is one death, however many workers
-  // died. Refuses faults with Action::kStop, a spent budget, and repeated deaths at one step. Faults
-  // that are only warnings cost nothing. faults: at least one.
+  // died. Refuses faults with Action::kStop, a spent budget, and repeated deaths at one step.
+  // Warnings cost nothing. faults: at least one.
   RestartDecision decide(std::span<const Fault> faults, Time now);
   int num_left(Time now) const;
 

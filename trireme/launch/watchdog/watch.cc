@@ -40,8 +40,8 @@ bool descends(int64_t process, int64_t ancestor) {
   return false;
 }
 
-// Files that may be the ring of `rank`, the likely ones first. A survivor's ring keeps the name that
-// it had in an earlier epoch, and a starting rank's is not published yet.
+// Files that may be the ring of `rank`, the likely ones first. A survivor's ring keeps the name of
+// an earlier epoch, and a starting rank's is not published yet.
 std::vector<fs::path> candidates(const fs::path& folder, int rank) {
   std::vector<fs::path> paths = {folder / comm::ring_name(rank)};
   std::vector<fs::path> others;
