@@ -188,6 +188,23 @@ TEST(Watch, FindsTheRingOfAProcessThatTheWorkerHasStarted) {
   waitpid(script, nullptr, 0);
 }
 
+TEST(Watch, NextEpochsRingReplacesTheClosedOne) {
+  const harness::TemporaryFolder folder;
+  Watch watch({.folder = folder.path()});
+  const std::vector<WatchedProcess> self = {{0, getpid()}};
+  for (const int64_t step : {7, 3}) {
+    {
+      comm::Recorder recorder({.folder = folder.path(), .is_unpublished = true});
+      comm::StepRecording(&recorder, step).finish(0ns);
+      EXPECT_EQ(watch.poll(self)[0].step, step);
+      recorder.publish();
+      comm::StepRecording(&recorder, step + 1).finish(0ns);
+      EXPECT_EQ(watch.poll(self)[0].step, step + 1);
+    }
+    EXPECT_FALSE(watch.poll(self)[0].has_ring);
+  }
+}
+
 TEST(Watch, AnotherProcessesRingIsNotTaken) {
   const harness::TemporaryFolder folder;
   const pid_t child = fork();

@@ -128,11 +128,12 @@ bool is_culprit(const comm::Finding& finding) {
   return finding.kind != Kind::kWaiting && finding.kind < Kind::kUnrecorded;
 }
 
-// Nobody waits for anybody. A rank that computes may take its time.
+// Nobody waits for anybody. A rank that computes or waits for a disk may take its time.
 std::vector<Fault> find_silence(std::span<const Observation> observations, const Policy& policy) {
   std::vector<Fault> faults;
   for (const Observation& rank : observations) {
-    const bool computes = rank.cores_used >= kIdleCores && !is_stopped(rank);
+    const bool computes =
+        (rank.cores_used >= kIdleCores || rank.process_state == 'D') && !is_stopped(rank);
     if (rank.idle < policy.hang_after * (computes ? kPatience : 1)) continue;
     const std::string call =
         rank.last_call.empty() ? "" : concat(", the last of which was ", rank.last_call);

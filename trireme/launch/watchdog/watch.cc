@@ -21,7 +21,8 @@ namespace fs = std::filesystem;
 using std::chrono::nanoseconds;
 using Steady = std::chrono::steady_clock;
 
-constexpr int kMostFiles = 256;
+// Of a folder that others may have filled.
+constexpr size_t kMostFiles = 64;
 // A call's end becomes visible a moment after the time that it has.
 constexpr std::chrono::milliseconds kSlack{10};
 // The kernel counts CPU time in ticks of 10 ms.
@@ -40,22 +41,26 @@ bool descends(int64_t process, int64_t ancestor) {
   return false;
 }
 
-// Files that may be the ring of `rank`, the likely ones first. A survivor's ring keeps the name of
-// an earlier epoch, and a starting rank's is not published yet.
-std::vector<fs::path> candidates(const fs::path& folder, int rank) {
-  std::vector<fs::path> paths = {folder / comm::ring_name(rank)};
-  std::vector<fs::path> others;
+struct Candidates {
+  std::vector<fs::path> likely;  // named after the rank, published or not yet
+  std::vector<fs::path> others;  // a survivor may keep the ring that it had under another rank
+};
+
+Candidates candidates(const fs::path& folder, int rank) {
+  const fs::path own = folder / comm::ring_name(rank);
+  const std::string stem = own.stem().string() + ".";
+  Candidates found{.likely = {own}, .others = {}};
   std::error_code error;
-  int num_files = 0;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
-    if (++num_files > kMostFiles) break;
     const fs::path& path = entry->path();
-    if (path.extension() == ".new") paths.push_back(path);
-    if (path.extension() == ".ring" && path != paths[0]) others.push_back(path);
+    const bool is_ring = path.extension() == ".ring" || path.extension() == ".new";
+    if (!is_ring || path == own) continue;
+    const bool is_likely = path.filename().string().starts_with(stem);
+    std::vector<fs::path>& paths = is_likely ? found.likely : found.others;
+    if (paths.size() < kMostFiles) paths.push_back(path);
   }
-  paths.insert(paths.end(), others.begin(), others.end());
-  return paths;
+  return found;
 }
 
 std::string call_text(const comm::Ring& ring, const comm::Record& record) {
@@ -100,7 +105,7 @@ class Watch::Subject {
   Observation observe(const WatchOptions& options);
 
  private:
-  void find_ring(const fs::path& folder);
+  bool find_ring(const std::vector<fs::path>& paths);
   void read_ring();
   void observe_process(Observation& observation);
 
@@ -120,10 +125,11 @@ class Watch::Subject {
   Steady::time_point cpu_time_at_{};
 };
 
-void Watch::Subject::find_ring(const fs::path& folder) {
-  if (folder.empty()) return;
+// Takes the newest open ring that the worker, or a process that it has started, writes. Returns
+// whether there is one.
+bool Watch::Subject::find_ring(const std::vector<fs::path>& paths) {
   std::optional<comm::Ring> newest;
-  for (const fs::path& path : candidates(folder, process_.rank)) {
+  for (const fs::path& path : paths) {
     try {
       auto file = std::make_unique<MappedFile>(path, comm::kMostRingBytes);
       comm::Ring ring = comm::parse_ring(file->bytes(), path.string(), comm::WallTime::max());
@@ -139,6 +145,7 @@ void Watch::Subject::find_ring(const fs::path& folder) {
     } catch (const Error&) {  // no ring, or one that is being made
     }
   }
+  return newest.has_value();
 }
 
 void Watch::Subject::read_ring() {
@@ -192,13 +199,17 @@ void Watch::Subject::observe_process(Observation& observation) {
 Observation Watch::Subject::observe(const WatchOptions& options) {
   Observation observation{.rank = process_.rank, .host = options.host};
   try {
-    if (file_ == nullptr || ring_.closed) find_ring(options.folder);
+    if (!options.folder.empty() && (file_ == nullptr || ring_.closed)) {
+      const Candidates found = candidates(options.folder, process_.rank);
+      if (!find_ring(found.likely)) find_ring(found.others);
+    }
     if (file_ != nullptr) read_ring();
   } catch (const Error&) {
     file_ = nullptr;
   }
   observe_process(observation);
-  if (file_ == nullptr) return observation;
+  // Closed: the worker is between two epochs, or about to end.
+  if (file_ == nullptr || ring_.closed) return observation;
   observation.has_ring = true;
   observation.step = step_;
   observation.is_in_step =

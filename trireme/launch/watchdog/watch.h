@@ -39,10 +39,11 @@ class Watch {
   void set_folder(std::filesystem::path folder);
 
   // One observation for each of `processes`, in their order. Forgets processes that are no longer
-  // among them, and what a process did under another rank. A ring that cannot be read counts as
-  // none. Never throws for what it finds in a folder or a ring.
+  // among them, and what a process did under another rank. A ring that cannot be read, or that its
+  // rank has closed, counts as none; a process that has several is seen by its newest. Never throws
+  // for what it finds in a folder or a ring.
   // Cost: 0.1 ms of CPU time per process; 0.7 ms for an idle one, whose whole ring is read
-  //       (benchmarks/watchdog.cc). While a ring is missing, at most 256 files are tried.
+  //       (benchmarks/watchdog.cc). While a ring is missing, at most 128 files are tried.
   std::vector<Observation> poll(std::span<const WatchedProcess> processes);
 
  private:
