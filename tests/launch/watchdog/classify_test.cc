@@ -155,6 +155,19 @@ TEST(Hang, StoppedRankIsNamedAndItsPeersAreNot) {
   EXPECT_THAT(faults[0].evidence, AllOf(HasSubstr("rank 2 is stopped"), HasSubstr("kill -CONT")));
 }
 
+TEST(Hang, RankThatHasNotBegunToRecordIsMissing) {
+  auto ranks = comm::run_of(3);
+  ranks[0].call("all_reduce", 60);
+  ranks[1].call("all_reduce", 60);
+  auto observations = observations_of(ranks);
+  observations[2] = {.rank = 2, .host = "a", .process_id = 7, .process_state = 'D'};
+  const auto faults = classify(observations, kPolicy);
+  ASSERT_EQ(outline(faults), "hang 2 restart");
+  EXPECT_EQ(faults[0].host, "a");
+  EXPECT_THAT(faults[0].evidence, AllOf(HasSubstr("rank 2 has no ring: it has not started"),
+                                        HasSubstr("process 7 waits for a disk")));
+}
+
 TEST(Hang, MutualWaitsAreOneFault) {
   auto ranks = comm::run_of(2);
   ranks[0].message("recv", 1, 7, 60);
