@@ -12,6 +12,7 @@
 #include "trireme/comm/recorder/diagnosis.h"
 #include "trireme/comm/recorder/recorder.h"
 #include "trireme/comm/recorder/ring_layout.h"
+#include "trireme/comm/recorder/step_recording.h"
 #include "trireme/dataset/image/image_records.h"
 #include "trireme/dataset/indexed_file.h"
 #include "trireme/dataset/indexed_file_writer.h"
@@ -121,6 +122,7 @@ class RecorderRing : public Format {
                                                    .peer = i % 2 == 0 ? -1 : 1 - rank,
                                                    .is_point_to_point = i % 2 == 1});
           if (i < 4) call.finish(true);
+          comm::StepRecording(&recorder, i + 1).finish(std::chrono::milliseconds(i));
         }
         rings_.push_back(get_file(folder / comm::ring_name(rank)));
       }
@@ -167,6 +169,9 @@ class RecorderRing : public Format {
       require(!comm::diagnose(ranks).empty(), "no finding at all");
       for (const auto& rank : ranks) {
         for (const auto& record : rank.ring.records) comm::to_string(record);
+        for (const auto& step : rank.ring.steps) {
+          require(step.step >= 0 && step.waiting.count() >= 0, "a step with a negative number");
+        }
       }
     });
   }

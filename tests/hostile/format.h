@@ -39,6 +39,7 @@ void require(bool condition, const std::string& what);
 using Formats = std::vector<std::unique_ptr<Format>>;
 // Each format works in its own folder below `folder`.
 void add_text_formats(Formats& formats, const std::filesystem::path& folder);
+void add_launch_formats(Formats& formats);
 void add_tokenizer_formats(Formats& formats, const std::filesystem::path& folder);
 void add_binary_formats(Formats& formats, const std::filesystem::path& folder);
 // Only in a build with PNG and JPEG.

@@ -100,6 +100,7 @@ int run(const Arguments& arguments) {
   add_text_formats(formats, folder);
   add_tokenizer_formats(formats, folder);
   add_binary_formats(formats, folder);
+  add_launch_formats(formats);
   add_checkpoint_formats(formats, folder);
   add_foreign_formats(formats, folder);
 #ifdef TRIREME_HAVE_IMAGES

@@ -84,6 +84,25 @@ TEST_F(TrainerTest, LossFallsAndEveryStepIsInTheMetrics) {
   EXPECT_LT(lines.back().at("loss").get<double>(), lines.front().at("loss").get<double>() - 1.0);
 }
 
+TEST_F(TrainerTest, EveryStepIsInTheRecorderWithTheTimeThatTheRankHasWaited) {
+  const RunConfig five = config("recorded", {{"train.steps", "5"}});
+  const auto recorder = std::make_shared<comm::Recorder>(comm::RecorderOptions{});
+  const std::atomic<bool> stop = false;
+  TrainObserver silent;
+  harness::run_ranks(2, [&](comm::Communicator& world) {
+    Trainer(five, world, silent, {.recorder = world.rank() == 1 ? recorder : nullptr}).run(stop);
+  });
+  const comm::Ring ring = recorder->snapshot();
+  ASSERT_EQ(ring.steps.size(), 5u);
+  for (size_t i = 0; i < 5; ++i) {
+    const comm::RecordedStep& step = ring.steps[i];
+    EXPECT_EQ(step.step, static_cast<int64_t>(i) + 1);
+    EXPECT_EQ(step.state, comm::CallState::kDone);
+    EXPECT_GT(step.waiting.count(), 0);
+    EXPECT_LE(step.waiting, step.ended - step.began);
+  }
+}
+
 TEST_F(TrainerTest, RanksAndAccumulationAreInterchangeable) {
   // The issue's own bounds, over 50 steps.
   for (const auto& [precision, bound] : {std::pair{"fp64", 1e-12}, std::pair{"fp32", 1e-5}}) {

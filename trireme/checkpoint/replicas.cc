@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "trireme/base/error.h"
+#include "trireme/base/replicas_differ.h"
 
 namespace trireme::checkpoint {
 
@@ -21,12 +21,9 @@ std::vector<size_t> minority(std::span<const std::string_view> digests) {
 
 std::string replicas_differ(const std::string& name, std::span<const int> ranks,
                             size_t num_holders) {
-  std::string text;
-  for (const int rank : ranks) text += concat(text.empty() ? "" : ", ", rank);
-  const bool tells_which = 2 * ranks.size() < num_holders;
-  return concat("replicas differ: \"", name, "\" has different bits on rank ", text,
-                tells_which ? "" : " (or on the others: there is no majority)",
-                "; check that host's memory and resume from the last checkpoint");
+  return to_string(ReplicasDiffer{.tensor = name,
+                                  .ranks = {ranks.begin(), ranks.end()},
+                                  .has_majority = 2 * ranks.size() < num_holders});
 }
 
 }  // namespace trireme::checkpoint

@@ -13,6 +13,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/seconds.h"
+#include "trireme/comm/recorder/step_recording.h"
 #include "trireme/train/numerics/batch_scaling.h"
 #include "trireme/train/numerics/gradient_norm.h"
 #include "trireme/train/numerics/learning_rate.h"
@@ -134,6 +135,7 @@ Leave agree(comm::Communicator& world, const AskLeave& ask) {
 
 StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
   StepScope scope(context.profiler, step);
+  comm::StepRecording recording(context.recorder, step);
   const auto start = Clock::now();
   const RunConfig& config = context.config;
   StepResult result;
@@ -171,6 +173,8 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
   model.end_step();
   metrics.gradient_bytes = model.gradient_bytes();
 
+  // Before the exchange, in which a fast rank waits for the slow ones.
+  recording.finish(model.communication_time());
   scope.enter(Phase::kExchange);
   const double microbatch_squares = add_reports(
       model.mesh().world(),

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "trireme/comm/recorder/recorder.h"
 #include "trireme/dataset/batch_reader.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/metrics/metrics.h"
@@ -31,6 +32,7 @@ struct StepContext {
   BadSamples& bad_samples;
   dataset::BatchReader& batches;
   Profiler* profiler = nullptr;
+  comm::Recorder* recorder = nullptr;  // of the step and what it waited for
   // Called between the norm and the optimizer, with what the step's metrics hold by then and the
   // factor that undoes the loss scale. Empty: nobody wants it.
   std::function<void(const StepMetrics& metrics, double gradient_factor)> on_gradients{};

@@ -82,6 +82,7 @@ TrainerImpl::TrainerImpl(RunConfig config, comm::Communicator& world, TrainObser
     : config_(std::move(config)),
       world_(world),
       observer_(observer),
+      recorder_(profile.recorder),
       mesh_(world, mesh_axes(config_.parallel)),
       callbacks_(config_.callbacks, config_),
       overlap_(config_.parallel.tensor > 1 ? config_.parallel.async_tensor : AsyncTensor::kOff,
@@ -217,7 +218,8 @@ Leave TrainerImpl::train_step() {
                       state_.noise(),
                       state_.bad_samples(),
                       *batches_,
-                      profiler_ ? &*profiler_ : nullptr};
+                      profiler_ ? &*profiler_ : nullptr,
+                      recorder_.get()};
   if (callbacks_.wants_gradients(step_ + 1)) {
     context.on_gradients = [this](const StepMetrics& metrics, double gradient_factor) {
       metrics_ = metrics;

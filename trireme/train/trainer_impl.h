@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 #include "trireme/base/seconds.h"
 #include "trireme/checkpoint/agreement.h"
 #include "trireme/comm/communicator.h"
+#include "trireme/comm/recorder/recorder.h"
 #include "trireme/dataset/batch_reader.h"
 #include "trireme/mesh/device_mesh.h"
 #include "trireme/train/callbacks/callbacks.h"
@@ -74,6 +76,7 @@ class TrainerImpl {
   RunConfig config_;
   comm::Communicator& world_;
   TrainObserver& observer_;
+  std::shared_ptr<comm::Recorder> recorder_;  // of the steps; null: none
   mesh::DeviceMesh mesh_;
   std::optional<RunFolder> output_;  // rank 0
   std::optional<dataset::BatchReader> batches_;

@@ -21,8 +21,13 @@ namespace trireme::comm {
 // Runs `function` on `size` ranks; what it throws ends its rank. None is left behind.
 class RecordedRanks {
  public:
+  // A rank's work, with its group and its recorder.
+  using Function = std::function<void(Communicator& world, Recorder& recorder)>;
+
   RecordedRanks(int size, const std::filesystem::path& folder,
                 const harness::RankFunction& function)
+      : RecordedRanks(size, folder, [&](Communicator& world, Recorder&) { function(world); }) {}
+  RecordedRanks(int size, const std::filesystem::path& folder, const Function& function)
       : children_(size) {
     const std::string job = harness::unique_job();
     for (int rank = 0; rank < size; ++rank) {
@@ -37,6 +42,8 @@ class RecordedRanks {
   RecordedRanks(const RecordedRanks&) = delete;
   RecordedRanks& operator=(const RecordedRanks&) = delete;
 
+  int size() const { return static_cast<int>(children_.size()); }
+  pid_t id(int rank) const { return children_[rank]; }
   void signal(int rank, int number) const { kill(children_[rank], number); }
   // Until all have ended.
   void join() {
@@ -45,13 +52,13 @@ class RecordedRanks {
   }
 
  private:
-  [[noreturn]] static void run(const RecorderOptions& options,
-                               const harness::RankFunction& function) {
+  [[noreturn]] static void run(const RecorderOptions& options, const Function& function) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     try {
       const auto recorder = std::make_shared<Recorder>(options);
-      function(
-          *make_shm_group(options.job, options.rank, options.world_size, {.recorder = recorder}));
+      const auto world =
+          make_shm_group(options.job, options.rank, options.world_size, {.recorder = recorder});
+      function(*world, *recorder);
     } catch (const Error&) {
     }
     _exit(0);

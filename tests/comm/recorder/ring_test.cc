@@ -38,6 +38,27 @@ Ring parse(const std::string& bytes) {
   return parse_ring(std::as_bytes(std::span(bytes)), "the ring");
 }
 
+TEST(Ring, ReadingOnlyWhatIsNewLeavesOutEndedCallsAndKeepsOpenOnes) {
+  Recorder recorder({});
+  const int group = recorder.add_group("world", std::vector<int>{0});
+  const auto open = recorder.issue(group, {.operation = "open", .is_background = true});
+  for (int i = 1; i < 4; ++i) recorder.issue(group, {.operation = "old"}).finish(true);
+  const WallTime since = recorder.snapshot().records.back().ended + std::chrono::nanoseconds(1);
+  const auto numbers_since = [&] {
+    std::vector<uint64_t> numbers;
+    for (const Record& record : parse_ring(recorder.bytes(), "the ring", since).records) {
+      numbers.push_back(record.number);
+    }
+    return numbers;
+  };
+  EXPECT_EQ(numbers_since(), (std::vector<uint64_t>{0}));
+  while (recorder.snapshot().now <= since) continue;
+  open.finish(true);
+  recorder.issue(group, {.operation = "new"}).finish(true);
+  EXPECT_EQ(numbers_since(), (std::vector<uint64_t>{0, 4}));
+  EXPECT_EQ(recorder.snapshot().records.size(), 5u);
+}
+
 TEST(Ring, FileHasTheDocumentedBytes) {
   const std::string bytes = ring_bytes({.rank = 2, .world_size = 3, .num_records = 16});
   // docs/recorder-format.md: header, 256 groups, members, records.

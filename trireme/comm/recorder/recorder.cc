@@ -237,6 +237,7 @@ Recorder::Entry Recorder::issue(int group, const RecordedCall& call) noexcept {
     sequence = load(count, kRelaxed) + 1;
     store(count, sequence);
   }
+  if (call.step > 0) sequence = static_cast<uint64_t>(call.step);
   uint64_t number = 0;
   RecordSlot* const record = claim(number);
   if (record == nullptr) return {};
@@ -254,7 +255,8 @@ Recorder::Entry Recorder::issue(int group, const RecordedCall& call) noexcept {
   store(record->dtype, static_cast<int8_t>(call.dtype));
   store(record->reduce_op, static_cast<int8_t>(call.reduce_op));
   store(record->flags, static_cast<uint8_t>((call.is_background ? kBackground : 0) |
-                                            (call.is_point_to_point ? kPointToPoint : 0)));
+                                            (call.is_point_to_point ? kPointToPoint : 0) |
+                                            (call.step > 0 ? kStep : 0)));
   store(record->num_dims, static_cast<uint8_t>(std::min<size_t>(call.shape.size(), 255)));
   store(record->thread, own_thread_id());
   std::array<uint64_t, 3> operation{};
@@ -279,6 +281,12 @@ void Recorder::Entry::finish(bool succeeded) const {
   if (record_ == nullptr) return;
   store(record_->ended_ns, monotonic_ns(), kRelaxed);
   store(record_->state, static_cast<uint32_t>(succeeded ? CallState::kDone : CallState::kFailed));
+}
+
+void Recorder::Entry::finish_step(std::chrono::nanoseconds waiting) const {
+  if (record_ == nullptr) return;
+  store(record_->elements, std::max<int64_t>(waiting.count(), 0), kRelaxed);
+  finish(true);
 }
 
 std::span<const std::byte> Recorder::bytes() const { return memory_->bytes(); }

@@ -4,6 +4,7 @@
 // Once made, it never throws, waits or allocates, and never changes what is communicated.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -45,6 +46,7 @@ struct RecordedCall {
   int tag = 0;
   bool is_point_to_point = false;
   bool is_background = false;
+  int64_t step = 0;  // positive: no call, but this step of the training loop (step_recording.h)
 };
 
 // Thread safety: any thread may call issue() and the entries' methods, but one thread at a time
@@ -57,6 +59,7 @@ class Recorder {
     Entry() = default;   // records nothing
     void start() const;  // a background call begins to run; other calls begin when issued
     void finish(bool succeeded) const;
+    void finish_step(std::chrono::nanoseconds waiting) const;  // a step has succeeded
 
    private:
     friend class Recorder;

@@ -8,13 +8,13 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
-#include <sstream>
 
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
+#include "trireme/base/machine/process_stat.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/recorder/ring_layout.h"
 
@@ -71,46 +71,66 @@ struct Clock {
 
 // False for values that no writer writes. After a machine crash the file may contain anything.
 bool is_possible(const RecordSlot& values, CallState state) {
+  const bool is_step = (values.flags & kStep) != 0;
+  if (is_step && (values.group != -1 || values.elements < -1 || values.elements >= kMostNs)) {
+    return false;
+  }
   return state <= CallState::kFailed && values.group >= -1 && values.reduce_op < kNumReduceOps &&
          values.peer >= -1 && is_time(values.issued_ns) && is_time(values.started_ns) &&
          is_time(values.ended_ns);
 }
 
-// False when the slot is empty or being written.
-bool read_record(const RecordSlot& slot, const Clock& clock, Record& record, uint64_t& num_torn) {
+// The words of a record. Nothing when the slot is empty or being written, or belongs to a call that
+// ended before `since_ns`.
+std::optional<RecordSlot> read_slot(const RecordSlot& slot, int64_t since_ns, CallState& state,
+                                    uint64_t& num_torn) {
   const uint64_t stamp = load(slot.stamp);
-  if (stamp == 0) return false;
+  if (stamp == 0) return std::nullopt;
   // Load the state first, so that the times it promises are there.
-  const auto state = static_cast<CallState>(load(slot.state));
+  state = static_cast<CallState>(load(slot.state));
+  if (state >= CallState::kDone && load(slot.ended_ns) < since_ns) return std::nullopt;
   std::array<uint64_t, kRecordWords> words;
   const auto* from = reinterpret_cast<const uint64_t*>(&slot);
   for (size_t i = 0; i < words.size(); ++i) words[i] = load(from[i]);
   const auto values = std::bit_cast<RecordSlot>(words);
   if (stamp == kWriting || load(slot.stamp) != stamp || !is_possible(values, state)) {
     ++num_torn;
-    return false;
+    return std::nullopt;
   }
-  const bool has_ended = state >= CallState::kDone;
+  return values;
+}
+
+Record record_of(const RecordSlot& values, CallState state, const Clock& clock) {
   const auto num_lengths = std::min<size_t>(values.num_dims, std::size(values.shape));
-  record = {.number = stamp - 1,
-            .sequence = values.sequence,
-            .group = values.group,
-            .operation = text_of(values.operation),
-            .shape = {values.shape, values.shape + num_lengths},
-            .num_dims = values.num_dims,
-            .elements = values.elements,
-            .dtype = values.dtype,
-            .reduce_op = values.reduce_op,
-            .peer = values.peer,
-            .tag = values.tag,
-            .thread = values.thread,
-            .is_point_to_point = (values.flags & kPointToPoint) != 0,
-            .is_background = (values.flags & kBackground) != 0,
-            .state = state,
-            .issued = clock.at(values.issued_ns),
-            .started = clock.at(state == CallState::kIssued ? 0 : values.started_ns),
-            .ended = clock.at(has_ended ? values.ended_ns : 0)};
-  return true;
+  return {.number = values.stamp - 1,
+          .sequence = values.sequence,
+          .group = values.group,
+          .operation = text_of(values.operation),
+          .shape = {values.shape, values.shape + num_lengths},
+          .num_dims = values.num_dims,
+          .elements = values.elements,
+          .dtype = values.dtype,
+          .reduce_op = values.reduce_op,
+          .peer = values.peer,
+          .tag = values.tag,
+          .thread = values.thread,
+          .is_point_to_point = (values.flags & kPointToPoint) != 0,
+          .is_background = (values.flags & kBackground) != 0,
+          .state = state,
+          .issued = clock.at(values.issued_ns),
+          .started = clock.at(state == CallState::kIssued ? 0 : values.started_ns),
+          .ended = clock.at(state >= CallState::kDone ? values.ended_ns : 0)};
+}
+
+RecordedStep step_of(const RecordSlot& values, CallState state, const Clock& clock) {
+  const bool has_ended = state >= CallState::kDone;
+  return {
+      .number = values.stamp - 1,
+      .step = static_cast<int64_t>(std::min<uint64_t>(values.sequence, kMostNs)),
+      .state = state,
+      .began = clock.at(values.issued_ns),
+      .ended = clock.at(has_ended ? values.ended_ns : 0),
+      .waiting = std::chrono::nanoseconds(has_ended ? std::max<int64_t>(values.elements, 0) : 0)};
 }
 
 std::vector<RecordedGroup> read_groups(std::span<const std::byte> bytes, const RingHeader& header,
@@ -150,22 +170,10 @@ std::string first_line(const char* path) {
   return line;
 }
 
-// A process's state letter and start time from /proc; empty when there is no such process.
-struct ProcessStat {
-  char state;
-  uint64_t start;
-};
-std::optional<ProcessStat> process_stat(int64_t process_id) {
-  const std::string line = first_line(concat("/proc/", process_id, "/stat").c_str());
-  const size_t name_end = line.rfind(')');  // the name may contain anything
-  if (name_end == std::string::npos) return std::nullopt;
-  std::istringstream fields(line.substr(name_end + 1));
-  ProcessStat stat{};
-  std::string skipped;
-  fields >> stat.state;  // field 3
-  for (int field = 4; field < 22; ++field) fields >> skipped;
-  fields >> stat.start;
-  return fields ? std::optional(stat) : std::nullopt;
+// The kernel is asked only once, because a watch reads rings often.
+const std::string& own_boot_id() {
+  static const std::string id = first_line("/proc/sys/kernel/random/boot_id");
+  return id;
 }
 
 bool has_ended(const Ring& ring) {
@@ -208,7 +216,7 @@ std::string ring_name(int rank) {
   return name;
 }
 
-Ring parse_ring(std::span<const std::byte> bytes, const std::string& source) {
+Ring parse_ring(std::span<const std::byte> bytes, const std::string& source, WallTime since) {
   const RingHeader& header = check_header(bytes, source);
   const Clock clock{header.wall_offset_ns};
   Ring ring{.rank = header.rank,
@@ -222,11 +230,19 @@ Ring parse_ring(std::span<const std::byte> bytes, const std::string& source) {
             .created = clock.at(header.created_ns),
             .wall_offset = std::chrono::nanoseconds(header.wall_offset_ns)};
   const auto* slots = reinterpret_cast<const RecordSlot*>(bytes.data() + records_offset(header));
-  Record record;
+  const int64_t since_ns = (since.time_since_epoch() - ring.wall_offset).count();
+  CallState state{};
   for (const RecordSlot& slot : std::span(slots, header.max_records)) {
-    if (read_record(slot, clock, record, ring.num_torn)) ring.records.push_back(record);
+    const std::optional<RecordSlot> values = read_slot(slot, since_ns, state, ring.num_torn);
+    if (!values) continue;
+    if ((values->flags & kStep) != 0) {
+      ring.steps.push_back(step_of(*values, state, clock));
+    } else {
+      ring.records.push_back(record_of(*values, state, clock));
+    }
   }
   std::ranges::sort(ring.records, {}, &Record::number);
+  std::ranges::sort(ring.steps, {}, &RecordedStep::number);
   // Read after the records, so that a group's counts are never behind them.
   ring.groups = read_groups(bytes, header, source);
   std::erase_if(ring.records, [&](const Record& found) {
@@ -238,7 +254,7 @@ Ring parse_ring(std::span<const std::byte> bytes, const std::string& source) {
     ring.closed = clock.at(closed_ns);
   }
   // Ranks of one host share a monotonic clock. For others the time of day is used.
-  const bool is_here = own_identity().boot_id == ring.boot_id;
+  const bool is_here = own_boot_id() == ring.boot_id;
   ring.now =
       is_here
           ? clock.at(std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch())
@@ -308,8 +324,7 @@ ProcessIdentity own_identity() {
   ::stat("/proc/self/ns/pid", &status);
   const int64_t self = getpid();
   const std::optional<ProcessStat> stat = process_stat(self);
-  return {host, first_line("/proc/sys/kernel/random/boot_id"), status.st_ino, self,
-          stat ? stat->start : 0};
+  return {host, own_boot_id(), status.st_ino, self, stat ? stat->start : 0};
 }
 
 uint32_t own_thread_id() {

@@ -40,6 +40,15 @@ struct Record {
   WallTime issued, started, ended;  // zero until it happens
 };
 
+// A step of the training loop. It spans calls and is none itself.
+struct RecordedStep {
+  uint64_t number = 0;  // among this rank's calls and steps
+  int64_t step = 0;
+  CallState state = CallState::kStarted;
+  WallTime began, ended;               // ended: zero until it happens
+  std::chrono::nanoseconds waiting{};  // of it, for communication; known once it is done
+};
+
 struct RecordedGroup {
   std::string name;
   std::vector<int> world_ranks;  // in rank order
@@ -64,9 +73,10 @@ struct Ring {
   std::optional<WallTime> closed{};  // the rank ended normally, in success or failure
   WallTime now{};                    // when the ring was read, by the rank's clocks
   std::vector<RecordedGroup> groups{};
-  std::vector<Record> records{};  // ordered by number
-  uint64_t num_torn = 0;          // records left out because they were being written
-  uint64_t num_dropped = 0;       // calls that found every slot taken by an unfinished call
+  std::vector<Record> records{};      // ordered by number
+  std::vector<RecordedStep> steps{};  // ordered by number
+  uint64_t num_torn = 0;              // records left out because they were being written
+  uint64_t num_dropped = 0;           // calls that found every slot taken by an unfinished call
 };
 
 // File name of a rank's ring in the recorder's folder: "rank-00012.ring".
@@ -75,9 +85,10 @@ std::string ring_name(int rank);
 // that identifies the job and the process.
 std::string unpublished_ring_name(int rank, const std::string& start);
 
-// `source` names the bytes in errors.
+// `source` names the bytes in errors. Leaves out calls and steps that ended before `since`, a time
+// of this ring, so that reading what is new costs little.
 // Throws: ConfigError when they are not a ring, are corrupt, or have a newer format
-Ring parse_ring(std::span<const std::byte> bytes, const std::string& source);
+Ring parse_ring(std::span<const std::byte> bytes, const std::string& source, WallTime since = {});
 Ring read_ring(const std::filesystem::path& path);
 
 // The rings of the newest job in `folder`, by rank. Ignores rings that an earlier job left, and

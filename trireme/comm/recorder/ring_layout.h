@@ -83,6 +83,8 @@ static_assert(sizeof(RecordSlot) == 128 && offsetof(RecordSlot, operation) == 64
 
 inline constexpr uint8_t kBackground = 1;
 inline constexpr uint8_t kPointToPoint = 2;
+inline constexpr uint8_t kStep =
+    4;  // no call: a step, with its number as sequence, see recorder-format.md
 inline constexpr size_t kRecordWords = sizeof(RecordSlot) / sizeof(uint64_t);
 
 // The sections in order: header, groups, members (int32), records.

@@ -262,6 +262,7 @@ WallTime ObservedRun::last_event(int rank) const {
   for (const Record& record : ring(rank).records) {
     last = std::max({last, record.issued, record.started, record.ended});
   }
+  for (const RecordedStep& step : ring(rank).steps) last = std::max({last, step.began, step.ended});
   return last;
 }
 

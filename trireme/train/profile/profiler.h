@@ -21,8 +21,9 @@ struct ProfileOptions {
   int64_t num_steps = 0;
   // Steps of this process before them. The first steps allocate memory and touch everything once.
   int64_t warmup_steps = 5;
-  // Records this rank's calls; null: the profile shows no calls.
-  std::shared_ptr<const comm::Recorder> recorder = nullptr;
+  // Records this rank's calls, and every step of the run for the watchdog, profiled or not; null:
+  // the profile shows no calls.
+  std::shared_ptr<comm::Recorder> recorder = nullptr;
 };
 
 // Checks that the first step to profile is among steps `next_step` to `last_step`, which a process
