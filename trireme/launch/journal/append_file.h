@@ -23,7 +23,8 @@ class AppendFile {
   void open();
 
   // Appends `line`, which ends in a newline, and opens the file if it is not open. Never throws: a
-  // line that cannot be written is lost and counted. Returns whether it was written.
+  // line that cannot be written is lost and counted. Returns whether it was written. `line` may
+  // begin with a line about earlier losses; together they count as one.
   bool append(std::string_view line);
 
   // Lines lost since the last call with take.

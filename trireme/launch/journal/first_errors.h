@@ -16,7 +16,7 @@ namespace trireme::launch::inline internal {
 // Pure: prints nothing, reads no clock. Not thread safe. Every function returns the lines to print
 // now, without newlines and as the programs wrote them: print them through cli's printable().
 //
-// Rank 0's lines are returned at once, except errors. An error waits kSettle for the same error of
+// Rank 0's lines are returned at once, except errors. An error waits kSettle for the same one of
 // other ranks ("ranks 1-3: ..."). One that says that a peer was lost waits longer, until a rank has
 // died of something else, or until kPatience or finish(): it follows the cause or stands for it.
 class FirstErrors {
@@ -44,22 +44,26 @@ class FirstErrors {
   struct RankState {
     LogLevels levels{};
     std::vector<std::string> block{};  // the error that is being read, line by line
+    std::vector<std::string> last{};   // the last one, if it was not shown
     bool has_error = false;            // its first error was taken
+    bool lost_peer = false;            // its last error says so
   };
   struct Error {
     std::set<int> ranks{};
     std::vector<std::string> lines{};
     bool lost_peer = false;
+    bool is_cause = false;  // a rank has died of it
     Clock::time_point since{};
   };
 
   void take_block(int rank, Clock::time_point now);
-  void add_error(int rank, std::vector<std::string> lines, bool lost_peer, Clock::time_point now);
-  std::vector<std::string> print(const std::vector<Error>& errors);
+  Error* held_error_of(int rank);
+  std::vector<std::string> print_due(Clock::time_point now);
+  std::vector<std::string> print_lost_peers();
 
   std::map<int, RankState> ranks_{};
-  std::vector<Error> held_{};
-  bool has_cause_ = false;  // an error that is not a lost peer was returned
+  std::vector<Error> held_{};  // in the order of their coming
+  bool has_cause_ = false;     // one was returned
 };
 
 // "rank 3", "ranks 0-3, 7 and 9".

@@ -32,16 +32,21 @@ class LineReader {
   uint64_t num_bytes_read() const { return num_bytes_read_; }
 
  private:
+  enum class Place { kCurrent, kOlder, kGone };
+
   bool refill();
+  bool has_nothing_new() const;
   bool read_from(const std::filesystem::path& path);
+  Place place_of_file() const;
 
   std::filesystem::path path_;
   Options options_;
   std::string buffer_;
   size_t begin_ = 0;                    // of the unread part of buffer_
-  std::optional<FileIdentity> file_{};  // that is being read
+  std::optional<FileIdentity> file_{};  // the one that is being read
   std::string head_;                    // its first bytes: inodes are used again
   uint64_t offset_ = 0;                 // within it
+  bool has_passed_older_ = false;       // PATH.1 was read to its end
   uint64_t num_bytes_read_ = 0;
 };
 

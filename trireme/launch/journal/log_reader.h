@@ -3,9 +3,12 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "trireme/launch/journal/line_reader.h"
@@ -26,6 +29,7 @@ struct LogFilter {
   std::optional<WallTime> since{};
   LogLevel least_level = LogLevel::kInfo;
   std::function<bool(std::string_view)> matches{};  // of a text; null: all
+  bool is_following = false;  // wait for the rest of a last line that has no newline yet
 };
 
 // Not thread safe. Memory is bounded by the number of files, whatever their size. Lines of one file
@@ -47,25 +51,14 @@ class LogReader {
  private:
   struct Source;
   void find_files();
-  std::optional<LogEntry> read(Source& source) const;
+  void fill(Source& source);
 
   std::filesystem::path run_folder_;
   LogFilter filter_;
-  std::vector<std::unique_ptr<Source>> sources_;
-  std::vector<Source*> heap_;  // those with a line, the earliest first
+  std::map<std::string, std::unique_ptr<Source>> sources_;  // by file name
+  std::vector<Source*> heap_;                               // those with a line, the earliest first
   LineReader events_;
   bool has_ended_ = false;
 };
-
-// "3", "3,5-7" as LogFilter::ranks.
-// Throws: ConfigError; `what` names the option
-std::vector<std::pair<int, int>> parse_ranks(std::string_view text, std::string_view what);
-
-// A function that finds an extended regular expression (POSIX, as `grep -E`) in a text. It takes no
-// more than memory of the pattern's size, whatever the text.
-// Throws: ConfigError for a bad pattern or one above kMaxPatternBytes; `what` names the option
-inline constexpr size_t kMaxPatternBytes = 1024;
-std::function<bool(std::string_view)> parse_pattern(const std::string& pattern,
-                                                    std::string_view what);
 
 }  // namespace trireme::launch::inline internal
