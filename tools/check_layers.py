@@ -80,10 +80,13 @@ ROOMS = {
     "tasks/language": [],
     "tasks/vision": [],
     "tasks": ["tasks/language", "tasks/vision"],
+    "launch/journal": [],
+    "launch": [],
     "cli": [],
     "cli/checkpoint": ["cli"],
     "cli/bench": ["cli"],
     "cli/language": ["cli"],
+    "cli/launch": ["cli"],
     "cli/vision": ["cli"],
     "cli/main": ["cli", "cli/bench", "cli/language", "cli/vision"],
 }

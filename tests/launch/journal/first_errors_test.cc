@@ -115,6 +115,26 @@ TEST(FirstErrors, AnExitFollowsFromALostPeerIfItsLastErrorSaysSo) {
             (Lines{"rank 0: killed by signal 11", "rank 1: stopped because a peer was lost"}));
 }
 
+TEST(FirstErrors, PyTorchsRankPrefixDoesNotTellErrorsApart) {
+  FirstErrors errors;
+  for (const int rank : {1, 2}) {
+    errors.add_line(rank, LogStream::kErr, "[rank" + std::to_string(rank) + "]: KeyError: 'x'",
+                    kNow);
+  }
+  EXPECT_EQ(errors.finish(), Lines{"ranks 1-2: KeyError: 'x'"});
+}
+
+TEST(FirstErrors, AThousandDifferentErrorsAreFewLines) {
+  FirstErrors errors;
+  for (int rank = 0; rank < 1000; ++rank) {
+    errors.add_line(rank, LogStream::kErr, "ERROR: file " + std::to_string(rank), kNow);
+  }
+  const Lines lines = errors.finish();
+  ASSERT_EQ(lines.size(), 21u);
+  EXPECT_EQ(lines[0], "rank 0: ERROR: file 0");
+  EXPECT_EQ(lines[20], "ranks 20-999: other errors, which are in the logs");
+}
+
 TEST(FirstErrors, FinishBeginsAnew) {
   FirstErrors errors;
   for (int epoch = 0; epoch < 2; ++epoch) {

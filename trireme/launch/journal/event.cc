@@ -9,6 +9,7 @@
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/bounds.h"
 #include "trireme/base/error.h"
+#include "trireme/base/utf8.h"
 
 namespace trireme::launch::inline internal {
 namespace {
@@ -19,7 +20,7 @@ constexpr JsonLimits kEventLimits{.max_bytes = kMaxEventBytes, .max_values = 256
 
 // The beginning of `text`, on one line.
 std::string cut(std::string_view text, size_t max_bytes) {
-  std::string line(text.substr(0, max_bytes));
+  std::string line(text.substr(0, utf8_prefix_bytes(text, max_bytes)));
   std::ranges::replace_if(
       line, [](char c) { return c == '\n' || c == '\r' || c == '\0'; }, ' ');
   return line;

@@ -9,6 +9,7 @@
 namespace trireme::launch::inline internal {
 namespace {
 
+constexpr size_t kMostErrors = 20;       // at once, that differ
 constexpr size_t kFirstErrorLines = 10;  // of a long traceback, before what is left out
 
 // The message without "rank 2 was", since the line begins with the rank.
@@ -42,7 +43,7 @@ std::vector<std::string> FirstErrors::add_line(int rank, LogStream stream, std::
     state.block[kFirstErrorLines] = "...";
     state.block.erase(state.block.begin() + kFirstErrorLines + 1);
   }
-  state.block.emplace_back(line);
+  state.block.emplace_back(without_rank_prefix(line));
   if (!state.levels.is_in_traceback(stream)) take_block(rank, now);
   return {};
 }
@@ -128,10 +129,13 @@ std::vector<std::string> FirstErrors::print_due(Clock::time_point now) {
   std::erase_if(held_, was_printed);
   std::ranges::stable_partition(due, [](const Error& error) { return error.is_cause; });
   std::vector<std::string> out;
-  for (const Error& error : due) {
-    append_prefixed(out, error.ranks, error.lines);
-    has_cause_ |= error.is_cause;
+  std::set<int> others;
+  for (size_t i = 0; i < due.size(); ++i) {
+    has_cause_ |= due[i].is_cause;
+    if (i < kMostErrors) append_prefixed(out, due[i].ranks, due[i].lines);
+    if (i >= kMostErrors) others.insert(due[i].ranks.begin(), due[i].ranks.end());
   }
+  if (!others.empty()) append_prefixed(out, others, {"other errors, which are in the logs"});
   return out;
 }
 

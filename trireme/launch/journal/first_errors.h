@@ -24,14 +24,14 @@ class FirstErrors {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kSettle{300};
   static constexpr std::chrono::seconds kPatience{10};
-  static constexpr size_t kMaxErrorLines =
-      40;  // of a traceback; the middle of a longer one is left out
+  // Of a traceback; the middle of a longer one is left out.
+  static constexpr size_t kMaxErrorLines = 40;
 
   // A line that LogWriter returned.
   std::vector<std::string> add_line(int rank, LogStream stream, std::string_view line,
                                     Clock::time_point now);
   // A worker has failed. `message` describes it ("rank 2 was killed by signal 9"); `lost_peer`: it
-  // ended with exit code 3, because of another rank. Not for one that ended well or as it was asked.
+  // ended with exit code 3, because of another rank. Not for one that ended well or as asked.
   std::vector<std::string> add_exit(int rank, std::string_view message, bool lost_peer,
                                     Clock::time_point now);
   // Call this several times a second.

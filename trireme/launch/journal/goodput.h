@@ -1,4 +1,4 @@
-// Predicts the goodput of a job on many devices: the share of its time that it spends in steps which
+// Predicts the goodput of a job on many devices: the share of its time that it spends in steps that
 // are kept. Pure arithmetic.
 // Source: Young 1974, "A first order approximation to the optimum checkpoint interval"; Daly 2006,
 //         "A higher order estimate of the optimum checkpoint interval for restart dumps"

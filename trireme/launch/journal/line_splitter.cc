@@ -10,15 +10,6 @@ namespace {
 
 constexpr std::chrono::seconds kUpdateInterval(1);
 
-// The most bytes of `text` that end with a whole character, at most `max_bytes`.
-size_t whole_characters(std::string_view text, size_t max_bytes) {
-  for (size_t back = 0; back < 4 && back < max_bytes; ++back) {
-    const auto next = static_cast<unsigned char>(text[max_bytes - back]);
-    if ((next & 0xc0) != 0x80) return max_bytes - back;
-  }
-  return max_bytes;  // no UTF-8
-}
-
 }  // namespace
 
 LineSplitter::LineSplitter(size_t max_line_bytes)
@@ -48,7 +39,7 @@ std::vector<std::string> LineSplitter::add(std::string_view piece, WallTime now)
     held_ += piece.substr(0, taken);
     piece.remove_prefix(taken);
     if (held_.size() > max_line_bytes_) {
-      const size_t cut = whole_characters(held_, max_line_bytes_);
+      const size_t cut = utf8_prefix_bytes(held_, max_line_bytes_);
       lines.push_back(held_.substr(0, cut));
       held_.erase(0, cut);
       was_cut_ = true;

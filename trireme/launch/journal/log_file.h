@@ -21,8 +21,8 @@ struct LogOptions {
   size_t max_line_bytes = kMaxLogLineBytes;
 };
 
-// Not thread safe. Never throws while it writes: what a full disk keeps out is lost, and a line says
-// how much once there is space again.
+// Not thread safe. Never throws while it writes: what a full disk keeps out is lost, and a line
+// says how much once there is space again.
 class LogWriter {
  public:
   // `file`: RUN/logs/ and a name of log_line.h. Opens it with the first line.

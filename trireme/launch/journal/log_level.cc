@@ -14,17 +14,6 @@ bool is_word_character(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
-// Without the "[rank3]: " that PyTorch puts before each line of a traceback.
-std::string_view without_rank(std::string_view text) {
-  constexpr std::string_view kPrefix = "[rank";
-  if (!text.starts_with(kPrefix)) return text;
-  const size_t end = text.find_first_not_of("0123456789", kPrefix.size());
-  if (end == std::string_view::npos || !text.substr(end).starts_with("]:")) return text;
-  text.remove_prefix(end + 2);
-  if (text.starts_with(' ')) text.remove_prefix(1);
-  return text;
-}
-
 bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
@@ -66,8 +55,18 @@ bool is_warning(std::string_view text) {
 
 }  // namespace
 
+std::string_view without_rank_prefix(std::string_view text) {
+  constexpr std::string_view kPrefix = "[rank";
+  if (!text.starts_with(kPrefix)) return text;
+  const size_t end = text.find_first_not_of("0123456789", kPrefix.size());
+  if (end == std::string_view::npos || !text.substr(end).starts_with("]:")) return text;
+  text.remove_prefix(end + 2);
+  if (text.starts_with(' ')) text.remove_prefix(1);
+  return text;
+}
+
 LogLevel LogLevels::next(LogStream stream, std::string_view text) {
-  text = without_rank(text.substr(0, kMostRead));
+  text = without_rank_prefix(text.substr(0, kMostRead));
   bool& in_traceback = in_traceback_[static_cast<size_t>(stream)];
   if (text.starts_with(kTraceback)) {
     in_traceback = true;

@@ -1,6 +1,7 @@
 // One line of a log file: "TIME EPOCH STEP STREAM| TEXT", for example
 //   2026-11-25T07:12:01.123456Z 2 50 err| RuntimeError: boom
-// TEXT is what the program wrote, byte by byte, and may be hostile. docs/logs.md describes the files.
+// TEXT is what the program wrote, byte by byte, and may be hostile. docs/logs.md describes the
+// files.
 #pragma once
 
 #include <cstddef>

@@ -45,6 +45,9 @@ class LogReader {
   // on, call it again later: it finds new lines and new files.
   std::optional<LogEntry> next();
 
+  // Log files found so far that the filter's ranks and time let through.
+  size_t num_files() const { return sources_.size(); }
+
   // Whether the run's event log says that it has ended and not started again.
   bool has_ended();
 
