@@ -1,5 +1,6 @@
 // What failures cost a job of a month, by launch/journal/goodput.h: with hourly files and a restart
-// of everything, with files at the best interval, and with `trireme run`, which goes on from memory.
+// of everything, with files at the best interval, and with `trireme run`, which goes on from
+// memory.
 //   month_of_failures_benchmark [--devices 1024] [--device-mtbf-hours 29500] [--file-save 60]
 //       [--file-recovery 900] [--step 5] [--memory-steps 10] [--memory-save 0.1]
 //       [--memory-recovery 10] [--from-files 0.01]
@@ -54,8 +55,8 @@ void print_month(const std::map<std::string, double>& options) {
   best.interval_seconds = trireme::launch::best_interval_seconds(files);
   print_row("files at the best interval", best.interval_seconds, trireme::launch::goodput_of(best),
             1 - hourly);
-  // The two kinds of failures are independent. Their losses are small, so shares multiply. Files are
-  // written behind the training from a copy in memory, which costs no more than the copy.
+  // The two kinds of failures are independent, and their losses are small: goodputs multiply. Files
+  // are written behind the training from a copy in memory, which costs no more than the copy.
   const double share = options.at("--from-files");
   FailureModel memory = files;
   memory.device_mtbf_seconds /= 1 - share;

@@ -49,7 +49,7 @@ TEST(StoryReport, TellsWhatHappenedAndWhatItCost) {
                   "2026-11-25T00:01:55.000000Z  epoch 2  recovery  step 92, 5.0 s",
                   "2026-11-25T01:01:55.000000Z  epoch 2  end  step 3692",
                   "run     2 epochs, 1 failure, step 3692; it is done",
-                  "goodput 99.3 %: 1h 02m of 1h 02m in steps that were kept, 10.0 s until the "
+                  "goodput 99.3 %: 1h 01m of 1h 01m in steps that were kept, 10.0 s until the "
                   "first step",
                   "lost    15.0 s: killed, 1 time, 5.0 s until the next step, 10.0 s of steps "
                   "repeated",
