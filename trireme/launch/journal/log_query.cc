@@ -43,7 +43,9 @@ int64_t num_repetitions(std::string_view pattern) {
       int64_t bound = 0;
       const auto [end, code] =
           std::from_chars(bounds.data() + i, bounds.data() + bounds.size(), bound);
-      if (code == std::errc::result_out_of_range) return kMaxRepetitions + 1;
+      if (code == std::errc::result_out_of_range || bound > kMaxRepetitions) {
+        return kMaxRepetitions + 1;
+      }
       if (bound > 1) product *= bound;
       if (product > kMaxRepetitions) return product;
       i = static_cast<size_t>(end - bounds.data()) + 1;
