@@ -92,8 +92,9 @@ std::vector<std::string> story_lines(const launch::EventLog& log, const launch::
     lines.push_back(concat("events  ", skipped, " earlier ones are in --json or the file"));
   for (size_t i = skipped; i < log.events.size(); ++i) lines.push_back(event_line(log.events[i]));
   if (log.num_unreadable > 0 || log.is_cut) {
-    lines.push_back(concat("events  ", log.num_unreadable, " unreadable lines",
-                           log.is_cut ? "; the file is too large, and its end was not read" : ""));
+    lines.push_back(
+        concat("events  ", log.num_unreadable, " unreadable lines",
+               log.is_cut ? "; there are too many lines, and the last were not read" : ""));
   }
   lines.push_back(printable(
       concat("run     ", story.num_epochs, story.num_epochs == 1 ? " epoch, " : " epochs, ",

@@ -76,6 +76,19 @@ TEST_F(EventFiles, StopsReadingAtItsBounds) {
   EXPECT_EQ(log.events.size(), kMaxEvents);
 }
 
+TEST_F(EventFiles, GivesUpOnAFileThatIsMostlySomethingElse) {
+  append(std::string(1'000'000, '\n'));  // empty lines do not count
+  for (int i = 0; i < 3; ++i) append("text\n");
+  EXPECT_FALSE(read_events(folder_.path()).is_cut);
+  std::string lines;
+  for (int64_t i = 0; i < kMaxUnreadableEvents; ++i) lines += "{\"event\"}\n";
+  append(lines);
+  EventWriter(folder_.path()).write({.kind = EventKind::kEnd});
+  const EventLog log = read_events(folder_.path());
+  EXPECT_TRUE(log.is_cut);
+  EXPECT_EQ(log.num_unreadable, kMaxUnreadableEvents);
+}
+
 TEST_F(EventFiles, NamesTheFileThatCannotBeOpened) {
   EXPECT_THROW(read_events(folder_.path()), Error);
   std::filesystem::create_directory(folder_ / kEventFileName);

@@ -67,6 +67,14 @@ TEST(Event, SkipsUnknownKeys) {
   EXPECT_EQ(event.epoch, 7);
 }
 
+TEST(Event, KnowsAtAGlanceWhatIsNone) {
+  const std::string line = to_json_line({.time = kMorning});
+  EXPECT_TRUE(may_be_event(line.substr(0, line.size() - 1)));
+  for (const char* other : {"", "{", "{}", "text", "{\"event\"", "[\"event\"]"}) {
+    EXPECT_FALSE(may_be_event(other)) << other;
+  }
+}
+
 TEST(Event, RefusesWhatIsNoEvent) {
   const std::string time = R"("time":"2026-11-25T07:00:00Z")";
   for (const std::string& line :

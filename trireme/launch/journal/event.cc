@@ -58,6 +58,11 @@ std::string to_json_line(const Event& event) {
          "\n";
 }
 
+bool may_be_event(std::string_view line) {
+  return line.starts_with('{') && line.ends_with('}') &&
+         line.find("\"event\"") != std::string_view::npos;
+}
+
 Event parse_event(std::string_view line, const std::string& source) {
   const nlohmann::json value = parse_json(line, source, kEventLimits);
   const JsonView object(value, source);

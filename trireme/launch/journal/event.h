@@ -58,6 +58,9 @@ inline constexpr size_t kMaxEventText = 4096;               // of `text`
 // and `cause`, and replaces bytes that are not UTF-8.
 std::string to_json_line(const Event& event);
 
+// Whether parse_event() may take the line. Costs no exception, for files with many other lines.
+bool may_be_event(std::string_view line);
+
 // Reads one line. Skips keys that it does not know, since another version may have written them.
 // Throws: ConfigError, which begins with `source`, when it is no event
 Event parse_event(std::string_view line, const std::string& source);

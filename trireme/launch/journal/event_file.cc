@@ -38,11 +38,16 @@ EventLog read_events(const std::filesystem::path& run_folder) {
   EventLog log;
   LineReader lines(path, {.max_line_bytes = kMaxEventBytes, .with_older = false});
   while (const auto line = lines.next()) {
-    if (lines.num_bytes_read() > kMaxEventFileBytes || log.events.size() >= kMaxEvents) {
+    if (lines.num_bytes_read() > kMaxEventFileBytes || log.events.size() >= kMaxEvents ||
+        log.num_unreadable >= kMaxUnreadableEvents) {
       log.is_cut = true;
       break;
     }
     if (line->empty()) continue;
+    if (!may_be_event(*line)) {
+      ++log.num_unreadable;
+      continue;
+    }
     try {
       log.events.push_back(parse_event(*line, path.string()));
     } catch (const ConfigError&) {

@@ -40,11 +40,12 @@ struct EventLog {
 
 inline constexpr uint64_t kMaxEventFileBytes = uint64_t{64} << 20;
 inline constexpr size_t kMaxEvents = size_t{1} << 18;
+inline constexpr int64_t kMaxUnreadableEvents = 10'000;
 
 bool has_events(const std::filesystem::path& run_folder);
 
-// Reads the events of a run, also while it writes them. Reads at most kMaxEventFileBytes and
-// kMaxEvents.
+// Reads the events of a run, also while it writes them. Reads at most kMaxEventFileBytes,
+// kMaxEvents and kMaxUnreadableEvents.
 // Throws: Error when there is no such file or it cannot be read
 EventLog read_events(const std::filesystem::path& run_folder);
 

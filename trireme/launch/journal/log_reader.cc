@@ -145,6 +145,7 @@ std::optional<LogEntry> LogReader::next() {
 
 bool LogReader::has_ended() {
   while (const auto line = events_.next()) {
+    if (!may_be_event(*line)) continue;
     try {
       const EventKind kind = parse_event(*line, kEventFileName).kind;
       if (kind == EventKind::kEnd) has_ended_ = true;
