@@ -99,9 +99,10 @@ std::function<bool(std::string_view)> parse_pattern(const std::string& pattern,
   }
   const std::shared_ptr<regex_t> regex(compiled.get(), [compiled](regex_t* it) { ::regfree(it); });
   return [regex](std::string_view text) {
-    // With its bounds, because a line may contain a zero.
+    // Its size is in `bounds`, because a line may contain a zero.
     regmatch_t bounds{.rm_so = 0, .rm_eo = static_cast<regoff_t>(text.size())};
-    return ::regexec(regex.get(), text.data(), 1, &bounds, REG_STARTEND) == 0;
+    const char* const start = text.data();  // NOLINT(bugprone-suspicious-stringview-data-usage)
+    return ::regexec(regex.get(), start, 1, &bounds, REG_STARTEND) == 0;
   };
 }
 

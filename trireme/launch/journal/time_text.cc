@@ -12,7 +12,6 @@
 namespace trireme::launch::inline internal {
 namespace {
 
-using std::chrono::duration_cast;
 using std::chrono::microseconds;
 using std::chrono::seconds;
 
