@@ -23,6 +23,16 @@ TEST(Utf8, RefusesWhatIsNoCharacter) {
   }
 }
 
+TEST(Utf8, CutsBetweenCharacters) {
+  const std::string text = "a\u00e9\u6f22b";  // of 1, 2, 3 and 1 bytes
+  for (const auto& [most, kept] :
+       {std::pair{0, 0}, {1, 1}, {2, 1}, {3, 3}, {4, 3}, {5, 3}, {6, 6}, {7, 7}, {100, 7}}) {
+    EXPECT_EQ(utf8_prefix_bytes(text, most), static_cast<size_t>(kept)) << most;
+  }
+  EXPECT_EQ(utf8_prefix_bytes(std::string(20, '\x80'), 10), 10u);
+  EXPECT_EQ(utf8_prefix_bytes("", 10), 0u);
+}
+
 TEST(Utf8, KnowsABeginning) {
   for (const char* text : {"\xc3", "\xe2", "\xe2\x82", "\xf0\x9f", "\xf0\x9f\x98"}) {
     EXPECT_TRUE(is_utf8_beginning(text)) << text;

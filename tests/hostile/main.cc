@@ -103,6 +103,7 @@ int run(const Arguments& arguments) {
   add_launch_formats(formats);
   add_checkpoint_formats(formats, folder);
   add_foreign_formats(formats, folder);
+  add_journal_formats(formats, folder);
 #ifdef TRIREME_HAVE_IMAGES
   add_image_formats(formats, folder);
 #endif

@@ -50,4 +50,12 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
+size_t utf8_prefix_bytes(std::string_view text, size_t max_bytes) {
+  if (text.size() <= max_bytes) return text.size();
+  for (size_t back = 0; back < 4 && back < max_bytes; ++back) {
+    if (!is_continuation(text[max_bytes - back])) return max_bytes - back;
+  }
+  return max_bytes;  // not UTF-8
+}
+
 }  // namespace trireme::inline internal

@@ -15,4 +15,7 @@ bool is_utf8_beginning(std::string_view text);
 // Whether all of `text` is well-formed.
 bool is_utf8(std::string_view text);
 
+// How much of `text` to keep when it must be cut: at most `max_bytes`, and no part of a character.
+size_t utf8_prefix_bytes(std::string_view text, size_t max_bytes);
+
 }  // namespace trireme::inline internal

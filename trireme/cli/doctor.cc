@@ -5,7 +5,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -16,6 +18,7 @@
 #include "trireme/cli/commands.h"
 #include "trireme/cli/number_range.h"
 #include "trireme/cli/printable.h"
+#include "trireme/cli/story_report.h"
 #include "trireme/comm/recorder/diagnosis.h"
 
 namespace trireme::cli::inline internal {
@@ -58,6 +61,32 @@ std::filesystem::path recorder_folder(const std::filesystem::path& run) {
   return std::filesystem::is_directory(inner) ? inner : run;
 }
 
+// The ranks that the run has recorded. Empty for a program without a recorder that `trireme run`
+// has started.
+std::vector<comm::ObservedRank> observe(const DoctorArguments& arguments) {
+  const std::filesystem::path run = arguments.run;
+  if (!std::filesystem::is_directory(run / "recorder") && launch::has_events(run)) return {};
+  return comm::observe_ranks(recorder_folder(run));
+}
+
+// What the run's event log tells.
+struct RunStory {
+  launch::EventLog log;
+  launch::Story story;
+};
+
+std::optional<RunStory> story_of_run(const std::string& run,
+                                     const std::vector<comm::ObservedRank>& ranks) {
+  if (!launch::has_events(run)) return std::nullopt;
+  const bool goes_on = std::ranges::any_of(ranks, [](const comm::ObservedRank& rank) {
+    return !rank.ring.closed && rank.process == comm::ProcessState::kRunning;
+  });
+  const auto until = goes_on ? std::optional(std::chrono::system_clock::now()) : std::nullopt;
+  launch::EventLog log = launch::read_events(run);
+  launch::Story story = launch::story_of(log, until);
+  return RunStory{std::move(log), std::move(story)};
+}
+
 // The latest calls of a rank, oldest first.
 std::vector<comm::Record> last_calls(const comm::Ring& ring, size_t count) {
   const size_t num_skipped = ring.records.size() - std::min(count, ring.records.size());
@@ -82,10 +111,18 @@ nlohmann::json to_json(const comm::Ring& ring, const comm::Record& record) {
   return object;
 }
 
+// Without a recorder, the event log decides.
+int exit_code_of(const std::vector<comm::Finding>& findings, const std::optional<RunStory>& story) {
+  if (findings.empty()) return story && !story->story.end_cause.empty() ? kPeerLost : kDone;
+  if (comm::is_healthy(findings)) return kDone;
+  const bool is_silent = findings.front().kind == comm::Finding::Kind::kUnrecorded;
+  return is_silent ? kUserError : kPeerLost;
+}
+
 void print_json(const DoctorArguments& arguments, const std::vector<comm::ObservedRank>& ranks,
-                const std::vector<comm::Finding>& findings) {
+                const std::vector<comm::Finding>& findings, const std::optional<RunStory>& story) {
   nlohmann::json object = {{"run", arguments.run},
-                           {"healthy", comm::is_healthy(findings)},
+                           {"healthy", exit_code_of(findings, story) == kDone},
                            {"findings", nlohmann::json::array()},
                            {"ranks", nlohmann::json::array()}};
   for (const comm::Finding& finding : findings) {
@@ -110,6 +147,7 @@ void print_json(const DoctorArguments& arguments, const std::vector<comm::Observ
       line["calls"].push_back(to_json(rank.ring, record));
     object["ranks"].push_back(line);
   }
+  if (story) object["story"] = story_json(story->log, story->story);
   std::printf("%s\n", json_text(object).c_str());
 }
 
@@ -129,21 +167,28 @@ void print_calls(const comm::ObservedRank& rank, size_t count) {
 int doctor(const DoctorArguments& arguments) {
   TRIREME_CHECK(arguments.late_after >= 0, "--late-after is ", arguments.late_after,
                 "; expected seconds from 0 on");
-  const std::vector<comm::ObservedRank> ranks = comm::observe_ranks(recorder_folder(arguments.run));
-  const std::vector<comm::Finding> findings = comm::diagnose(
-      ranks, {.late_after = std::chrono::milliseconds(std::llround(1000 * arguments.late_after))});
+  const std::vector<comm::ObservedRank> ranks = observe(arguments);
+  std::vector<comm::Finding> findings;
+  if (!ranks.empty()) {
+    findings = comm::diagnose(
+        ranks,
+        {.late_after = std::chrono::milliseconds(std::llround(1000 * arguments.late_after))});
+  }
+  const std::optional<RunStory> story = story_of_run(arguments.run, ranks);
   if (arguments.json) {
-    print_json(arguments, ranks, findings);
+    print_json(arguments, ranks, findings, story);
   } else {
     for (const comm::Finding& finding : findings)
       std::printf("%s\n", printable(finding.text).c_str());
     if (arguments.num_calls > 0) {
       for (const comm::ObservedRank& rank : ranks) print_calls(rank, arguments.num_calls);
     }
+    if (story) {
+      for (const std::string& line : story_lines(story->log, story->story))
+        std::printf("%s\n", line.c_str());
+    }
   }
-  if (comm::is_healthy(findings)) return kDone;
-  const bool is_silent = findings.front().kind == comm::Finding::Kind::kUnrecorded;
-  return is_silent ? kUserError : kPeerLost;
+  return exit_code_of(findings, story);
 }
 
 }  // namespace
@@ -170,6 +215,9 @@ void add_doctor(CLI::App& app, int& exit_code) {
       "Prints one finding per line, the most likely culprit first. Every rank records its calls "
       "in\n"
       "RUN/recorder; reading them does not disturb the run. All times are UTC.\n"
+      "For a run that `trireme run` has started, also tells from RUN/events.jsonl what happened, "
+      "the\n"
+      "share of time in steps that were kept (goodput), and the time lost to each cause.\n"
       "Exit codes: 0 the run is healthy or has finished, 2 nothing was recorded, 3 a rank is "
       "lost,\n"
       "stopped, late or without a recorder file, or ranks make different calls.");

@@ -100,6 +100,7 @@ int run_program(int argc, char** argv, const ProgramOptions& options) {
   add_train(app, exit_code, offer, options.needs_config);
   add_checkpoint(app, exit_code, offer);
   add_doctor(app, exit_code);
+  add_logs(app, exit_code);
   for (const AddCommand add : options.commands) add(app, exit_code);
   return run(app, argc, argv, exit_code);
 }

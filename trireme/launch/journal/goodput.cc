@@ -1,0 +1,47 @@
+#include "trireme/launch/journal/goodput.h"
+
+#include <cmath>
+#include <initializer_list>
+
+#include "trireme/base/error.h"
+
+namespace trireme::launch::inline internal {
+namespace {
+
+void check_not_negative(double value, const char* what) {
+  TRIREME_CHECK(std::isfinite(value) && value >= 0, what, " is ", value,
+                "; expected a finite number from 0 on");
+}
+
+void check_failures(const FailureModel& model) {
+  TRIREME_CHECK(model.num_devices > 0, "the number of devices is ", model.num_devices,
+                "; expected at least 1");
+  check_not_negative(model.device_mtbf_seconds, "the mean time between failures of a device");
+  check_not_negative(model.save_seconds, "the time of a save");
+  check_not_negative(model.recovery_seconds, "the time of a recovery");
+  TRIREME_CHECK(model.device_mtbf_seconds > 0,
+                "the mean time between failures of a device is 0; expected more");
+}
+
+}  // namespace
+
+double goodput_of(const FailureModel& model) {
+  check_failures(model);
+  check_not_negative(model.interval_seconds, "the interval between checkpoints");
+  TRIREME_CHECK(model.interval_seconds > 0, "the interval between checkpoints is 0; expected more");
+  const double mtbf = model.mtbf_seconds();
+  // An infinite exponential means that no interval is ever finished: 0.
+  return model.interval_seconds /
+         (mtbf * std::exp(model.recovery_seconds / mtbf) *
+          std::expm1((model.interval_seconds + model.save_seconds) / mtbf));
+}
+
+double best_interval_seconds(const FailureModel& model) {
+  check_failures(model);
+  const double mtbf = model.mtbf_seconds(), save = model.save_seconds;
+  if (save >= 2 * mtbf) return mtbf;
+  const double ratio = save / (2 * mtbf);
+  return std::sqrt(2 * save * mtbf) * (1 + std::sqrt(ratio) / 3 + ratio / 9) - save;
+}
+
+}  // namespace trireme::launch::inline internal

@@ -1,0 +1,190 @@
+#include "trireme/launch/journal/story.h"
+
+#include <algorithm>
+#include <map>
+
+#include "trireme/base/seconds.h"
+
+namespace trireme::launch::inline internal {
+namespace {
+
+// Steps first + 1 to last, which took `seconds`.
+struct Segment {
+  int64_t first = 0;
+  int64_t last = 0;
+  double seconds = 0;
+};
+
+// Follows the events of a run.
+class Teller {
+ public:
+  void tell(const Event& event);
+  Story finish(std::optional<WallTime> until);
+
+ private:
+  enum class Phase { kNoJob, kStarting, kRunning, kDown };
+
+  void advance(WallTime time);
+  void end_running(int64_t step);
+  void start(const Event& event);
+  void fail(const Event& event);
+  void recover(const Event& event);
+  void end(const Event& event);
+  void go_back_to(int64_t step);
+
+  Story story_;
+  std::map<std::string, CauseShare> causes_;
+  std::map<std::string, int64_t> hosts_;
+  std::vector<Segment> segments_;  // kept so far, in order
+
+  Phase phase_ = Phase::kNoJob;
+  WallTime now_{};            // of the latest event
+  double phase_seconds_ = 0;  // of kStarting and kRunning
+  int64_t first_step_ = -1;   // the last finished one when the phase began
+  std::string cause_;         // of kDown
+  WallTime failed_{};
+  bool is_failure_ = false;  // kDown is one, not a change of the hosts
+  std::string change_ = "change of hosts";
+};
+
+void Teller::advance(WallTime time) {
+  // The clock may have been set back, or another host leads now.
+  const double seconds = now_ == WallTime() ? 0 : std::max(0.0, in_seconds(time - now_));
+  now_ = std::max(now_, time);
+  if (phase_ == Phase::kNoJob) return;
+  story_.wall_seconds += seconds;
+  if (phase_ == Phase::kDown) {
+    causes_[cause_].down_seconds += seconds;
+  } else {
+    phase_seconds_ += seconds;
+  }
+}
+
+// The steps of the phase that ends now are kept until an epoch goes on from before them.
+void Teller::end_running(int64_t step) {
+  // An epoch that says nothing about its first step has run from its start on.
+  const bool has_run = phase_ == Phase::kRunning || step > first_step_;
+  if (phase_ == Phase::kStarting && !has_run) story_.start_seconds += phase_seconds_;
+  if (phase_ == Phase::kRunning || (phase_ == Phase::kStarting && has_run)) {
+    segments_.push_back({first_step_, std::max(first_step_, step), phase_seconds_});
+  }
+  phase_seconds_ = 0;
+}
+
+void Teller::go_back_to(int64_t step) {
+  if (step < 0) return;
+  double repeated = 0;
+  while (!segments_.empty() && segments_.back().last > step) {
+    Segment& segment = segments_.back();
+    const int64_t kept = std::clamp(step, segment.first, segment.last) - segment.first;
+    // Time without a finished step is lost with the step.
+    const double seconds = kept == 0 ? 0
+                                     : segment.seconds * static_cast<double>(kept) /
+                                           static_cast<double>(segment.last - segment.first);
+    repeated += segment.seconds - seconds;
+    segment = {segment.first, segment.first + kept, seconds};
+    if (kept > 0) break;
+    segments_.pop_back();
+  }
+  if (repeated > 0) causes_[cause_].repeated_seconds += repeated;
+}
+
+void Teller::start(const Event& event) {
+  const bool is_new_job = phase_ == Phase::kNoJob || event.epoch <= 1;
+  if (is_new_job && phase_ != Phase::kNoJob) ++story_.num_without_end;
+  // Nobody knows how long a job went on whose leader was killed.
+  if (is_new_job) now_ = std::max(now_, event.time);
+  advance(event.time);
+  if (is_new_job) {
+    if (phase_ != Phase::kDown) end_running(event.step);
+    cause_ = "restart";
+    phase_ = Phase::kStarting;
+  } else if (phase_ != Phase::kDown) {
+    end_running(event.step);
+    phase_ = Phase::kDown;
+    cause_ = change_;
+    is_failure_ = false;
+  }
+  go_back_to(event.step);
+  first_step_ = std::max<int64_t>(0, event.step);
+  ++story_.num_epochs;
+  story_.has_ended = false;
+  story_.end_cause.clear();
+}
+
+void Teller::fail(const Event& event) {
+  advance(event.time);
+  if (phase_ == Phase::kStarting || phase_ == Phase::kRunning) end_running(event.step);
+  // A failure outside of a job stops nothing.
+  if (phase_ != Phase::kNoJob) phase_ = Phase::kDown;
+  cause_ = event.cause.empty() ? "unknown" : event.cause;
+  failed_ = now_;
+  is_failure_ = true;
+  ++causes_[cause_].num_failures;
+  ++story_.num_failures;
+  if (!event.host.empty()) ++hosts_[event.host];
+}
+
+void Teller::recover(const Event& event) {
+  advance(event.time);
+  if (phase_ == Phase::kDown && is_failure_) {
+    story_.recovery_seconds.push_back(event.seconds > 0 ? event.seconds
+                                                        : in_seconds(now_ - failed_));
+  }
+  if (phase_ == Phase::kStarting) story_.start_seconds += phase_seconds_;
+  if (phase_ == Phase::kStarting || phase_ == Phase::kDown) {
+    phase_ = Phase::kRunning;
+    phase_seconds_ = 0;
+    first_step_ = std::max(first_step_, event.step);
+  }
+}
+
+void Teller::end(const Event& event) {
+  advance(event.time);
+  end_running(event.step);
+  phase_ = Phase::kNoJob;
+  story_.has_ended = true;
+  story_.end_cause = event.cause;
+}
+
+void Teller::tell(const Event& event) {
+  story_.last_step = std::max(story_.last_step, event.step);
+  switch (event.kind) {
+    case EventKind::kStart: return start(event);
+    case EventKind::kFailure: return fail(event);
+    case EventKind::kRecovery: return recover(event);
+    case EventKind::kEnd: return end(event);
+    case EventKind::kJoin:
+    case EventKind::kLeave:
+      change_ = event.kind == EventKind::kJoin ? "host joined" : "host left";
+      return advance(event.time);
+    default: return advance(event.time);
+  }
+}
+
+Story Teller::finish(std::optional<WallTime> until) {
+  if (until) advance(*until);
+  end_running(first_step_);
+  for (const Segment& segment : segments_) story_.kept_seconds += segment.seconds;
+  for (auto& [cause, share] : causes_) {
+    share.cause = cause;
+    story_.causes.push_back(share);
+  }
+  std::ranges::stable_sort(story_.causes, [](const CauseShare& a, const CauseShare& b) {
+    return a.lost_seconds() > b.lost_seconds();
+  });
+  story_.hosts.assign(hosts_.begin(), hosts_.end());
+  std::ranges::stable_sort(story_.hosts,
+                           [](const auto& a, const auto& b) { return a.second > b.second; });
+  return story_;
+}
+
+}  // namespace
+
+Story story_of(const EventLog& log, std::optional<WallTime> until) {
+  Teller teller;
+  for (const Event& event : log.events) teller.tell(event);
+  return teller.finish(until);
+}
+
+}  // namespace trireme::launch::inline internal
