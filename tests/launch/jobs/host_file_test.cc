@@ -33,8 +33,8 @@ TEST_F(HostFile, ReadsOpenMpisSlotsAndComments) {
 }
 
 TEST_F(HostFile, NamesTheLineThatItCannotRead) {
-  for (const std::string line : {"a slots=x", "a slots=-1", "a b", "a slots", "a port=22",
-                                 "a slots=9999999", "a slots="}) {
+  for (const std::string line :
+       {"a slots=x", "a slots=-1", "a b", "a slots", "a port=22", "a slots=9999999", "a slots="}) {
     EXPECT_ERROR(ConfigError, read_host_file("FILE", file("n\n" + line)),
                  "has line 2 \"" + line + "\"; expected HOST");
   }

@@ -93,7 +93,8 @@ TEST(JobHosts, SlurmsContradictionsAreRefused) {
   expect_refusal(name, {{"SLURM_NODEID", "3"}}, "SLURM_NODEID is 3; expected below the 3 hosts");
   expect_refusal(name, {{"SLURM_NODEID", "0"}},
                  "SLURMD_NODENAME is \"node02\" and SLURM_NODEID is 0; expected host \"node01\"");
-  expect_refusal(name, {{"SLURM_STEP_NUM_NODES", "4"}}, "SLURM_STEP_NUM_NODES is 4; expected the 3");
+  expect_refusal(name, {{"SLURM_STEP_NUM_NODES", "4"}},
+                 "SLURM_STEP_NUM_NODES is 4; expected the 3");
   expect_refusal(name, {{"SLURM_STEP_TASKS_PER_NODE", "2(x3)"}},
                  "\"2(x3)\"; expected one agent on each of 3 hosts");
   expect_refusal(name, {{"SLURM_JOB_CPUS_PER_NODE", "8"}}, "\"8\", 1 hosts; expected the 3");

@@ -1,5 +1,5 @@
-// The forms in which launchers and schedulers write numbers and hosts. Reads no environment: callers
-// pass the variable's name, for errors, and its value.
+// The forms in which launchers and schedulers write numbers and hosts. Reads no environment:
+// callers pass the variable's name, for errors, and its value.
 #pragma once
 
 #include <cstddef>
