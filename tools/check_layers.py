@@ -84,6 +84,7 @@ ROOMS = {
     "cli/checkpoint": ["cli"],
     "cli/bench": ["cli"],
     "cli/language": ["cli"],
+    "cli/launch": ["cli"],
     "cli/vision": ["cli"],
     "cli/main": ["cli", "cli/bench", "cli/language", "cli/vision"],
 }

@@ -148,7 +148,7 @@ class Manifests(unittest.TestCase):
         self.assertEqual(self.words(train_job["spec"]["trainer"]["command"]), expected)
         services = yaml.safe_load(emit("compose", *settings, overrides=HOSTILE))["services"]
         self.assertEqual(list(services), ["host-0", "host-1"])
-        self.assertEqual(self.words(services["host-1"]["command"]), expected)
+        self.assertEqual(self.words(services["host-1"]["entrypoint"]), expected)
 
     def test_pods_read_their_job_from_what_the_manifest_sets(self):
         _, job = yaml.safe_load_all(emit("kubernetes", "image=i", "name=galley", "nnodes=3", "min_nnodes=2"))

@@ -6,6 +6,7 @@ TRIREME_JOB_TOOL: jobs/job_tool.cc. Needs what `tools/setup.sh clusters` install
 
 import os
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -62,11 +63,17 @@ class Schemas(unittest.TestCase):
                                         capture_output=True, text=True)
                 self.assertEqual(result.returncode, 0, result.stderr)
                 # It prints the doubled dollar that it reads as one.
-                words = yaml.safe_load(result.stdout)["services"]["host-0"]["command"]
+                words = yaml.safe_load(result.stdout)["services"]["host-0"]["entrypoint"]
                 self.assertEqual(words[-1].replace("$$", "$"), "--data.path=it's ${HOME} $(X)")
                 result = subprocess.run(command, env=environment, capture_output=True, text=True)
                 self.assertNotEqual(result.returncode, 0)
                 self.assertIn("TRIREME_TOKEN", result.stderr)
+
+    def test_hadolint_accepts_the_dockerfile(self):
+        dockerfile = Path(__file__).parents[2] / "tools" / "container" / "Dockerfile"
+        hadolint = str(Path(sys.executable).parent / "hadolint")
+        result = subprocess.run([hadolint, str(dockerfile)], capture_output=True, text=True)
+        self.assertEqual((result.returncode, result.stdout), (0, ""))
 
 
 if __name__ == "__main__":

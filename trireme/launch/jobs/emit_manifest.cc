@@ -176,7 +176,7 @@ std::string emit_compose(const JobOptions& options) {
   for (int rank = 0; rank < options.nnodes; ++rank) {
     text +=
         concat("  host-", rank, ":\n    image: ", yaml_text(options.image), "\n    hostname: host-",
-               rank, "\n    command: ", yaml_list(container_words(options)),
+               rank, "\n    init: true\n    entrypoint: ", yaml_list(container_words(options)),
                "\n    environment:\n      PET_NNODES: \"", nnodes_text(options),
                "\"\n      PET_NODE_RANK: \"", rank,
                "\"\n      PET_MASTER_ADDR: host-0\n      PET_MASTER_PORT: \"", kContainerPort,
