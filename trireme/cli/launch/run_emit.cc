@@ -92,7 +92,7 @@ std::string emit(const EmitOptions& options) {
   job.system = choose(launch::kJobSystems, "--emit", options.system);
   if (!options.time.empty()) job.time = parse_time(options.time);
   job.notice = std::chrono::seconds(options.notice_seconds);
-  const std::string text = launch::emit_job(job);
+  std::string text = launch::emit_job(job);
   if (options.output.empty()) return text;
   std::error_code error;
   TRIREME_CHECK(!std::filesystem::exists(std::filesystem::symlink_status(options.output, error)),

@@ -125,9 +125,9 @@ class HostList {
 int whole_number(std::string_view variable, std::string_view value, int minimum,
                  std::string_view setter) {
   int number = 0;
-  const char* const end_of_value = value.data() + value.size();
-  const auto [end, error] = std::from_chars(value.data(), end_of_value, number);
-  TRIREME_CHECK(!value.empty() && error == std::errc() && end == end_of_value && number >= minimum,
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  TRIREME_CHECK(!value.empty() && error == std::errc() && end == value.data() + value.size() &&
+                    number >= minimum,
                 "environment variable ", variable, " is ",
                 value.empty() ? "not set" : concat("\"", shown(value), "\""),
                 "; expected a whole number from ", minimum, " on (", setter, " set it)");
