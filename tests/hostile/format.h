@@ -47,6 +47,9 @@ void add_image_formats(Formats& formats, const std::filesystem::path& folder);
 void add_checkpoint_formats(Formats& formats, const std::filesystem::path& folder);
 // Event logs and output of runs.
 void add_journal_formats(Formats& formats, const std::filesystem::path& folder);
+// What schedulers tell the launcher.
+void add_job_formats(Formats& formats, const std::filesystem::path& folder);
+void add_link_formats(Formats& formats);
 // Checkpoints of other programs.
 void add_foreign_formats(Formats& formats, const std::filesystem::path& folder);
 

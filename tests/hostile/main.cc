@@ -104,6 +104,8 @@ int run(const Arguments& arguments) {
   add_checkpoint_formats(formats, folder);
   add_foreign_formats(formats, folder);
   add_journal_formats(formats, folder);
+  add_job_formats(formats, folder);
+  add_link_formats(formats);
 #ifdef TRIREME_HAVE_IMAGES
   add_image_formats(formats, folder);
 #endif

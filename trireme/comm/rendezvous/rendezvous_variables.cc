@@ -1,12 +1,10 @@
 #include "trireme/comm/rendezvous/rendezvous_variables.h"
 
-#include <algorithm>
-#include <charconv>
-#include <cstdint>
 #include <cstdlib>
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/comm/rendezvous/launcher_values.h"
 
 namespace trireme::comm {
 namespace {
@@ -17,14 +15,7 @@ std::string variable(const char* name) {
 }
 
 int number(const char* name, int minimum, const char* setter) {
-  const std::string text = variable(name);
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  TRIREME_CHECK(
-      !text.empty() && error == std::errc() && end == text.data() + text.size() && value >= minimum,
-      "environment variable ", name, " is ", text.empty() ? "not set" : "\"" + text + "\"",
-      "; expected a whole number from ", minimum, " on (", setter, " set it)");
-  return value;
+  return whole_number(name, variable(name), minimum, setter);
 }
 
 // The first of `names` that is set.
@@ -35,49 +26,14 @@ std::string first_of(std::initializer_list<const char*> names) {
   return "";
 }
 
-// A port above those of services and below those given to clients. The same for all ranks of a job,
-// and rarely that of another job.
-std::string port_of(const std::string& job_number) {
-  uint32_t hash = 2166136261;
-  for (const char c : job_number) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619;
-  return std::to_string(16384 + hash % 16384);
+// "" when there is no name.
+std::string port_of(const std::string& job) {
+  return job.empty() ? "" : std::to_string(port_of_job(job));
 }
 
-// "node[003-010,12],login1" -> "node003".
-std::string first_host(const std::string& list) {
-  const size_t bracket = list.find('[');
-  const size_t comma = list.find(',');
-  if (bracket == std::string::npos || comma < bracket) return list.substr(0, comma);
-  const size_t end = list.find_first_of(",-]", bracket);
-  const size_t close = list.find(']', bracket);
-  TRIREME_CHECK(end != std::string::npos && close != std::string::npos, "SLURM_STEP_NODELIST is \"",
-                list, "\"; expected hosts as in node[003-010,12]");
-  const size_t next = list.find(',', close);
-  const size_t suffix = next == std::string::npos ? std::string::npos : next - close - 1;
-  return list.substr(0, bracket) + list.substr(bracket + 1, end - bracket - 1) +
-         list.substr(close + 1, suffix);
-}
-
-// "2(x3),1" means 2, 2, 2, 1. Returns the entry of node `index`.
+// The number of tasks on node `index`.
 int tasks_of_node(const std::string& text, int index) {
-  std::vector<int> counts;
-  const char* at = text.c_str();
-  while (*at != '\0') {
-    char* end = nullptr;
-    const long count = std::strtol(at, &end, 10);
-    long repeats = 1;
-    bool is_valid = end != at && count >= 0;
-    if (is_valid && end[0] == '(' && end[1] == 'x') {
-      at = end + 2;
-      repeats = std::strtol(at, &end, 10);
-      is_valid = end != at && repeats > 0 && repeats < 1 << 20 && *end == ')';
-      if (is_valid) ++end;
-    }
-    TRIREME_CHECK(is_valid && (*end == ',' || *end == '\0'), "SLURM_STEP_TASKS_PER_NODE is \"",
-                  text, "\"; expected counts as in 2(x3),1");
-    counts.insert(counts.end(), static_cast<size_t>(repeats), static_cast<int>(count));
-    at = *end == ',' ? end + 1 : end;
-  }
+  const std::vector<int> counts = expand_counts("SLURM_STEP_TASKS_PER_NODE", text);
   TRIREME_CHECK(index < static_cast<int>(counts.size()), "SLURM_NODEID is ", index,
                 "; expected below the ", counts.size(),
                 " nodes of SLURM_STEP_TASKS_PER_NODE = ", text);
@@ -121,8 +77,8 @@ Address read_open_mpi(WorldInfo& info) {
   info.local_size = number("OMPI_COMM_WORLD_LOCAL_SIZE", 1, kSetter);
   const std::string job = first_of({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"});
   if (!job.empty()) info.job = "mpirun-" + job;
-  const Address address = overridden(
-      {info.local_size == info.size ? "127.0.0.1" : "", job.empty() ? "" : port_of(job)});
+  const Address address =
+      overridden({info.local_size == info.size ? "127.0.0.1" : "", port_of(job)});
   TRIREME_CHECK(!address.host.empty(),
                 "environment variable MASTER_ADDR is not set and mpirun "
                 "started ",
@@ -148,8 +104,11 @@ Address read_slurm(WorldInfo& info) {
   if (!job.empty()) job.append(".").append(first_of({"SLURM_STEP_ID", "SLURM_STEPID"}));
   if (!job.empty()) info.job = "slurm-" + job;
   const bool is_one_host = info.local_size == info.size;
-  return overridden(
-      {is_one_host ? "127.0.0.1" : first_host(hosts), job.empty() ? "" : port_of(job)});
+  const bool has_head = !is_one_host && !hosts.empty();
+  return overridden({is_one_host ? "127.0.0.1"
+                     : has_head  ? expand_hosts("SLURM_STEP_NODELIST", hosts).front()
+                                 : "",
+                     port_of(job)});
 }
 
 Address read_launcher(WorldInfo& info) {
