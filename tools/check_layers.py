@@ -80,6 +80,8 @@ ROOMS = {
     "tasks/language": [],
     "tasks/vision": [],
     "tasks": ["tasks/language", "tasks/vision"],
+    "launch/link": [],
+    "launch": ["launch/link"],
     "cli": [],
     "cli/checkpoint": ["cli"],
     "cli/bench": ["cli"],
