@@ -87,6 +87,7 @@ ROOMS = {
     "cli/bench": ["cli"],
     "cli/language": ["cli"],
     "cli/vision": ["cli"],
+    "cli/train": ["cli"],
     "cli/main": ["cli", "cli/bench", "cli/language", "cli/vision"],
 }
 

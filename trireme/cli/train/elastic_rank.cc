@@ -1,0 +1,237 @@
+#include "trireme/cli/train/elastic_rank.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include <unistd.h>
+
+#include "trireme/base/error.h"
+#include "trireme/cli/commands.h"
+#include "trireme/cli/train/rank_group.h"
+#include "trireme/cli/train/train_rank.h"
+#include "trireme/comm/cancellation.h"
+#include "trireme/launch/link/agent_link.h"
+#include "trireme/train/run/world_size.h"
+
+namespace trireme::cli::inline internal {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+// For messages that the agent needs, unlike "step".
+constexpr std::chrono::seconds kSendPatience{10};
+constexpr std::chrono::milliseconds kLook{100};  // at the signals, while waiting for the agent
+// How long a rank may take to give up its groups, beside four of its longest steps: it may be
+// computing one.
+constexpr std::chrono::seconds kLeavePatience{10};
+
+// Ends the process when it does not leave an epoch in time: something waits that cannot be ended,
+// such as a disk or a connection to a host that is gone. The agent starts it again.
+class LeaveLimit {
+ public:
+  LeaveLimit() : thread_([this] { watch(); }) {}
+  ~LeaveLimit() {
+    {
+      const std::lock_guard lock(mutex_);
+      has_left_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  LeaveLimit(const LeaveLimit&) = delete;
+  LeaveLimit& operator=(const LeaveLimit&) = delete;
+
+  // Any thread.
+  void begin(Clock::duration patience) {
+    const std::lock_guard lock(mutex_);
+    if (!deadline_) deadline_ = Clock::now() + patience;
+    changed_.notify_all();
+  }
+
+ private:
+  void watch() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return has_left_ || deadline_; });
+    if (has_left_ || changed_.wait_until(lock, *deadline_, [this] { return has_left_; })) return;
+    report(kPeerLost, "did not leave its groups in time after the loss of a rank");
+    ::_exit(kPeerLost);
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Clock::time_point> deadline_;
+  bool has_left_ = false;
+  std::thread thread_;  // last: uses all of the above
+};
+
+// What the agent says of an epoch.
+struct Part {
+  int64_t epoch = 1;
+  std::string reason;
+  comm::WorldInfo info;
+};
+
+Part part_of(const launch::Join& join) {
+  const auto variable = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return std::string(value != nullptr ? value : "");
+  };
+  comm::WorldInfo info{.rank = static_cast<int>(join.rank),
+                       .size = static_cast<int>(join.size),
+                       .local_rank = static_cast<int>(join.local_rank),
+                       .local_size = static_cast<int>(join.local_size),
+                       .job = join.job,
+                       .store = join.store};
+  info.is_one_host = join.store.empty() && join.local_size == join.size;
+  info.interface = variable("GLOO_SOCKET_IFNAME");
+  info.listen = variable("TRIREME_LISTEN");
+  return {join.epoch, join.reason, info};
+}
+
+// The part with the ranks that the layout has room for.
+comm::WorldInfo limited(comm::WorldInfo info, int size) {
+  const int first = info.rank - info.local_rank;
+  info.local_size = std::min(info.local_size, size - first);
+  info.size = size;
+  return info;
+}
+
+// A file to meet over, of ranks on one host whose transport needs a store and who have none.
+// Removed when the rank leaves.
+class MeetingFile {
+ public:
+  MeetingFile(comm::WorldInfo& info, const std::string& transport) {
+    if (!info.store.empty() || transport == "auto" || transport == "shm") return;
+    std::error_code error;
+    const fs::path folder = fs::temp_directory_path(error);
+    path_ = (error ? fs::path("/tmp") : folder) / ("trireme-" + info.job + ".store");
+    info.store = "file:" + path_.string();
+  }
+  ~MeetingFile() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove(path_, ignored);
+  }
+  MeetingFile(const MeetingFile&) = delete;
+  MeetingFile& operator=(const MeetingFile&) = delete;
+
+ private:
+  fs::path path_;
+};
+
+class ElasticRank {
+ public:
+  ElasticRank(const ElasticRun& run, int agent_fd) : run_(run), link_(agent_fd) {
+    const std::string folder = run_.load_config().output.folder;
+    link_.send(launch::Hello{.folder = fs::absolute(folder).string()}, kSendPatience);
+  }
+
+  int run() {
+    std::optional<Part> part;
+    if (run_.first) part = Part{run_.first_epoch, "", *run_.first};
+    if (!part) part = wait_join(run_.first_epoch - 1);
+    while (part) {
+      if (const std::optional<int> code = take(*part)) return *code;
+      part = wait_join(part->epoch);
+    }
+    return kDone;  // stopped while it waited
+  }
+
+ private:
+  // Takes part in an epoch. Returns the exit code, or nothing when another epoch may follow.
+  std::optional<int> take(Part& part) {
+    train::RunConfig config = run_.load_config();
+    config.parallel.data = 0;
+    const int size = train::largest_world(config, part.info.size);
+    is_spare_ = part.info.rank >= size;
+    if (is_spare_) {
+      link_.send(launch::Spare{part.epoch}, kSendPatience);
+      return std::nullopt;
+    }
+    std::string error;
+    if (const auto code = train(std::move(config), part, limited(part.info, size), error)) {
+      return code;
+    }
+    link_.send(launch::Left{part.epoch, step_, error}, kSendPatience);
+    return std::nullopt;
+  }
+
+  // Returns nothing when the epoch has been left, with what the rank saw in `error`.
+  std::optional<int> train(train::RunConfig config, const Part& part, comm::WorldInfo info,
+                           std::string& error) {
+    LeaveLimit limit;
+    const auto cancellation = std::make_shared<comm::Cancellation>();
+    link_.on_leave(part.epoch, [&limit, cancellation, this](const std::string& reason) {
+      limit.begin(kLeavePatience + 4 * longest_step_.load());
+      cancellation->cancel(reason);
+    });
+    std::optional<int> code;
+    try {
+      code = train_epoch(std::move(config), part, std::move(info), cancellation);
+    } catch (const CommError& lost) {
+      error = lost.what();
+    } catch (const std::exception& failure) {
+      // What a rank meets while its groups are torn down says nothing about the run.
+      if (cancellation->reason().empty()) {
+        link_.on_leave(part.epoch, nullptr);
+        throw;
+      }
+      error = failure.what();
+    }
+    link_.on_leave(part.epoch, nullptr);
+    return code;
+  }
+
+  int train_epoch(train::RunConfig config, const Part& part, comm::WorldInfo info,
+                  const std::shared_ptr<comm::Cancellation>& cancellation) {
+    const MeetingFile meeting(info, config.parallel.transport);
+    RankGroup group(config, info, cancellation);
+    Clock::time_point last = Clock::now();
+    const Epoch epoch{
+        .number = part.epoch, .reason = part.reason, .on_finished = [&](int64_t step) {
+          longest_step_ = std::max(longest_step_.load(), Clock::now() - last);
+          last = Clock::now();
+          step_ = step;
+          link_.send(launch::StepDone{part.epoch, step});
+        }};
+    const bool is_first = part.epoch == run_.first_epoch;
+    return train_rank(config, group, is_first ? run_.profile : train::ProfileOptions(), epoch);
+  }
+
+  // Nothing when the process is to stop.
+  std::optional<Part> wait_join(int64_t after) {
+    while (!stop_requested) {
+      if (const auto join = link_.wait_join(after, kLook)) return part_of(*join);
+      if (is_spare_ && link_.left(after)) {
+        is_spare_ = false;
+        link_.send(launch::Left{after, step_, ""}, kSendPatience);
+      }
+    }
+    return std::nullopt;
+  }
+
+  const ElasticRun& run_;
+  launch::AgentLink link_;
+  int64_t step_ = 0;  // the last finished one
+  bool is_spare_ = false;
+  std::atomic<Clock::duration> longest_step_ = Clock::duration::zero();
+};
+
+}  // namespace
+
+int run_elastic_rank(const ElasticRun& run, int agent_fd) {
+  stop_on_signals();
+  return ElasticRank(run, agent_fd).run();
+}
+
+}  // namespace trireme::cli::inline internal
