@@ -104,11 +104,7 @@ class FakeAgent:
         size = len(members)
         for rank, worker in enumerate(members):
             if worker is None:
-                environment = self.environment(rank, size)
-                if "--parallel.transport=gloo" in self.arguments:
-                    name = f"trireme-{self.job}-{self.epoch}.store"
-                    environment["TRIREME_STORE"] = f"file:{self.test.folder}/tmp/{name}"
-                self.workers[rank] = Worker(self.test, self.arguments, environment)
+                self.workers[rank] = Worker(self.test, self.arguments, self.environment(rank, size))
             else:
                 worker.send(message="join", epoch=self.epoch, rank=rank, size=size, local_rank=rank,
                             local_size=size, job=f"{self.job}-{self.epoch}", store=store, reason=reason)

@@ -93,7 +93,6 @@ Part part_of(const launch::Join& join) {
                        .local_size = static_cast<int>(join.local_size),
                        .job = join.job,
                        .store = join.store};
-  info.is_one_host = join.store.empty() && join.local_size == join.size;
   info.interface = variable("GLOO_SOCKET_IFNAME");
   info.listen = variable("TRIREME_LISTEN");
   return {join.epoch, join.reason, info};
@@ -104,15 +103,18 @@ comm::WorldInfo limited(comm::WorldInfo info, int size) {
   const int first = info.rank - info.local_rank;
   info.local_size = std::min(info.local_size, size - first);
   info.size = size;
+  // An agent gives each epoch a name of its own, so this holds whether the part comes from "join"
+  // or from the environment, and all ranks decide alike.
+  info.is_one_host = info.local_size == info.size;
   return info;
 }
 
-// A file to meet over, of ranks on one host whose transport needs a store and who have none.
-// Removed when the rank leaves.
+// The file that ranks on one host meet over when their transport needs a store. Removed when the
+// rank leaves.
 class MeetingFile {
  public:
   MeetingFile(comm::WorldInfo& info, const std::string& transport) {
-    if (!info.store.empty() || transport == "auto" || transport == "shm") return;
+    if (!info.is_one_host || transport == "auto" || transport == "shm") return;
     std::error_code error;
     const fs::path folder = fs::temp_directory_path(error);
     path_ = (error ? fs::path("/tmp") : folder) / ("trireme-" + info.job + ".store");
