@@ -7,7 +7,7 @@ import time
 import unittest
 
 from fake_agent import FakeAgent, Worker
-from program import TIMEOUT, ProgramTest
+from program import TIMEOUT, ProgramTest, freeze
 
 STEPS = 150
 MEMORY = ["--checkpoint.memory_interval=3", "--checkpoint.interval=20", f"--train.steps={STEPS}"]
@@ -142,6 +142,30 @@ class ElasticRank(ProgramTest):
 
     def test_lost_while_meeting_over_gloo(self):
         self.check_lost_while_meeting("--parallel.transport=gloo")
+
+    def check_stopped(self, *arguments):
+        """A peer that neither answers nor is gone holds nobody."""
+        arguments = [*MEMORY, *arguments]
+        expected = self.undisturbed(3, *arguments)
+        agent = self.agent(*arguments)
+        workers = agent.begin([None] * 3)
+        workers[0].wait_step(8)
+        freeze([workers[2].process.pid])
+        agent.leave(workers[:2], "rank 2 hangs")
+        workers[2].kill()
+        agent.begin([*workers[:2], None], "rank 2 hangs")
+        agent.finish()
+        self.assertEqual(self.curve(), expected)
+
+    def test_a_rank_is_stopped(self):
+        self.check_stopped("--train.global_batch=12", "--train.micro_batch=2")
+
+    def test_a_rank_is_stopped_over_gloo(self):
+        self.check_stopped("--train.global_batch=12", "--train.micro_batch=2", "--parallel.transport=gloo",
+                           "--parallel.zero=2")
+
+    def test_a_rank_is_stopped_in_a_pipeline(self):
+        self.check_stopped("--parallel.pipeline=3", "--model.layers=3", "--train.micro_batch=2")
 
     def test_a_rank_that_waits_ends_when_asked(self):
         agent = self.agent(*MEMORY)
