@@ -155,8 +155,7 @@ class ElasticRank {
     train::RunConfig config = run_.load_config();
     config.parallel.data = 0;
     const int size = train::largest_world(config, part.info.size);
-    is_spare_ = part.info.rank >= size;
-    if (is_spare_) {
+    if (part.info.rank >= size) {
       link_.send(launch::Spare{part.epoch}, kSendPatience);
       return std::nullopt;
     }
@@ -164,8 +163,13 @@ class ElasticRank {
     if (const auto code = train(std::move(config), part, limited(part.info, size), error)) {
       return code;
     }
-    link_.send(launch::Left{part.epoch, step_, error}, kSendPatience);
+    say_left(part.epoch, error);
     return std::nullopt;
+  }
+
+  void say_left(int64_t epoch, const std::string& error) {
+    link_.send(launch::Left{epoch, step_, error}, kSendPatience);
+    left_epoch_ = epoch;
   }
 
   // Returns nothing when the epoch has been left, with what the rank saw in `error`.
@@ -214,18 +218,17 @@ class ElasticRank {
   std::optional<Part> wait_join(int64_t after) {
     while (!stop_requested) {
       if (const auto join = link_.wait_join(after, kLook)) return part_of(*join);
-      if (is_spare_ && link_.left(after)) {
-        is_spare_ = false;
-        link_.send(launch::Left{after, step_, ""}, kSendPatience);
-      }
+      // Of an epoch in which it was a spare, or that ended before this rank had begun it.
+      const std::optional<launch::Leave> leave = link_.newest_leave();
+      if (leave && leave->epoch > left_epoch_) say_left(leave->epoch, "");
     }
     return std::nullopt;
   }
 
   const ElasticRun& run_;
   launch::AgentLink link_;
-  int64_t step_ = 0;  // the last finished one
-  bool is_spare_ = false;
+  int64_t step_ = 0;        // the last finished one
+  int64_t left_epoch_ = 0;  // the last one it has said "left" for
   std::atomic<Clock::duration> longest_step_ = Clock::duration::zero();
 };
 

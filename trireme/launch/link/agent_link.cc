@@ -44,9 +44,9 @@ std::optional<Join> AgentLink::wait_join(int64_t after, std::chrono::millisecond
   return is_named() ? join_ : std::nullopt;
 }
 
-std::optional<std::string> AgentLink::left(int64_t epoch) const {
+std::optional<Leave> AgentLink::newest_leave() const {
   const std::lock_guard lock(mutex_);
-  return left_locked(epoch);
+  return leave_;
 }
 
 bool AgentLink::is_gone() const {

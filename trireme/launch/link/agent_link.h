@@ -44,8 +44,8 @@ class AgentLink {
   // Throws: CommError when the agent is gone, ConfigError when it sent an invalid packet
   std::optional<Join> wait_join(int64_t after, std::chrono::milliseconds timeout);
 
-  // The reason of the agent's "leave" for `epoch` or a later one, or why the link has ended.
-  std::optional<std::string> left(int64_t epoch) const;
+  // The agent's "leave" of the highest epoch. It may name one whose "join" wait_join() never gave.
+  std::optional<Leave> newest_leave() const;
   // The agent has closed the link or sent an invalid packet. Then the worker has to end by itself.
   bool is_gone() const;
 
