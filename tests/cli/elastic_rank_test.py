@@ -34,13 +34,13 @@ class ElasticRank(ProgramTest):
         self.assertEqual([step for step, *_ in curve], list(range(1, STEPS + 1)))
         return curve
 
-    def agent(self, *arguments):
-        return FakeAgent(self, "tiny.toml", *arguments)
+    def agent(self, *arguments, has_hosts=False):
+        return FakeAgent(self, "tiny.toml", *arguments, has_hosts=has_hosts)
 
-    def check_replaced(self, ranks, victims, *arguments):
+    def check_replaced(self, ranks, victims, *arguments, has_hosts=False):
         arguments = [*MEMORY, *arguments]
         expected = self.undisturbed(ranks, *arguments)
-        agent = self.agent(*arguments)
+        agent = self.agent(*arguments, has_hosts=has_hosts)
         workers = agent.begin([None] * ranks)
         survivor = next(rank for rank in range(ranks) if rank not in victims)
         workers[survivor].wait_step(8)
@@ -74,6 +74,13 @@ class ElasticRank(ProgramTest):
     def test_gloo(self):
         self.check_replaced(3, [1], "--parallel.transport=gloo", "--train.global_batch=12",
                             "--train.micro_batch=2", "--parallel.zero=1")
+
+    def test_at_a_store(self):
+        self.check_replaced(3, [2], "--train.global_batch=12", "--train.micro_batch=2", has_hosts=True)
+
+    def test_the_host_of_the_store_is_lost(self):
+        self.check_replaced(3, [0], "--parallel.transport=gloo", "--train.global_batch=12",
+                            "--train.micro_batch=2", has_hosts=True)
 
     def test_without_memory_from_the_folder(self):
         self.check_replaced(2, [1], "--checkpoint.memory_interval=0", "--checkpoint.interval=3",
@@ -119,21 +126,22 @@ class ElasticRank(ProgramTest):
         agent.finish()
         self.assertEqual(self.curve(), expected)
 
-    def check_lost_while_meeting(self, *arguments):
+    def check_lost_while_meeting(self, *arguments, has_hosts=False, victim=1):
         arguments = [*MEMORY, *arguments]
         expected = self.undisturbed(2, *arguments)
-        agent = self.agent(*arguments)
+        agent = self.agent(*arguments, has_hosts=has_hosts)
         workers = agent.begin([None, None])
-        workers[0].wait_step(5)
-        workers[1].kill()
-        agent.leave(workers[:1], "rank 1 was killed by signal 9")
-        for pause in (0.5, 0, 0.01):  # rank 1 never comes
-            agent.epoch += 1
-            workers[0].send(message="join", epoch=agent.epoch, rank=0, size=2, local_rank=0, local_size=2,
-                            job=f"{agent.job}-{agent.epoch}", store="", reason="")
+        survivor = workers[1 - victim]
+        survivor.wait_step(5)
+        workers[victim].kill()
+        reason = f"rank {victim} was killed by signal 9"
+        agent.leave([survivor], reason)
+        for pause in (0.5, 0, 0.01):  # the victim never comes
+            agent.next_epoch()
+            survivor.send(**agent.join(1 - victim, 2, reason))
             time.sleep(pause)
-            agent.leave(workers[:1], "rank 1 was killed by signal 9")
-        agent.begin([workers[0], None], "rank 1 was killed by signal 9")
+            agent.leave([survivor], reason)
+        agent.begin([None if rank == victim else survivor for rank in range(2)], reason)
         agent.finish()
         self.assertEqual(self.curve(), expected)
 
@@ -142,6 +150,12 @@ class ElasticRank(ProgramTest):
 
     def test_lost_while_meeting_over_gloo(self):
         self.check_lost_while_meeting("--parallel.transport=gloo")
+
+    def test_lost_while_meeting_at_a_store(self):
+        self.check_lost_while_meeting("--parallel.transport=gloo", has_hosts=True)
+
+    def test_the_host_of_the_store_is_lost_while_meeting(self):
+        self.check_lost_while_meeting(has_hosts=True, victim=0)
 
     def check_stopped(self, *arguments):
         """A peer that neither answers nor is gone holds nobody."""

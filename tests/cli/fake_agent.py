@@ -81,33 +81,50 @@ class Worker:
 
 
 class FakeAgent:
-    """The workers of one host, in rank order."""
+    """The workers in rank order: of one host, or each as if on a host of its own."""
 
-    def __init__(self, test, *arguments):
+    def __init__(self, test, *arguments, has_hosts=False):
         self.test = test
         self.arguments = arguments
         self.job = f"{os.getpid()}-{time.monotonic_ns():x}"
         self.epoch = 0
+        self.has_hosts = has_hosts
         self.workers = []
         test.launchers.append(os.getpid())
 
-    def environment(self, rank, size):
-        job = f"{self.job}-{self.epoch}"
-        return {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank),
-                "LOCAL_WORLD_SIZE": str(size), "TRIREME_JOB": job, "TRIREME_LAUNCH": job,
-                "TRIREME_EPOCH": str(self.epoch)}
+    def join(self, rank, size, reason=""):
+        """The message to a rank of this epoch."""
+        return {"message": "join", "epoch": self.epoch, "rank": rank, "size": size,
+                "local_rank": 0 if self.has_hosts else rank, "local_size": 1 if self.has_hosts else size,
+                "job": f"{self.job}-{self.epoch}", "reason": reason,
+                "store": f"tcp://127.0.0.1:{self.port}" if self.has_hosts else ""}
 
-    def begin(self, members, reason="", store=""):
-        """The next epoch, of these workers in order; None: a new one."""
+    def environment(self, rank, size):
+        """The same for a new process."""
+        join = self.join(rank, size)
+        variables = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": join["local_rank"],
+                     "LOCAL_WORLD_SIZE": join["local_size"], "TRIREME_JOB": join["job"],
+                     "TRIREME_LAUNCH": join["job"], "TRIREME_EPOCH": self.epoch}
+        if self.has_hosts:
+            variables.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=self.port)
+        return {name: str(value) for name, value in variables.items()}
+
+    def next_epoch(self):
         self.epoch += 1
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+
+    def begin(self, members, reason=""):
+        """The next epoch, of these workers in order; None: a new one."""
+        self.next_epoch()
         self.workers = list(members)
-        size = len(members)
         for rank, worker in enumerate(members):
             if worker is None:
-                self.workers[rank] = Worker(self.test, self.arguments, self.environment(rank, size))
+                environment = self.environment(rank, len(members))
+                self.workers[rank] = Worker(self.test, self.arguments, environment)
             else:
-                worker.send(message="join", epoch=self.epoch, rank=rank, size=size, local_rank=rank,
-                            local_size=size, job=f"{self.job}-{self.epoch}", store=store, reason=reason)
+                worker.send(**self.join(rank, len(members), reason))
         return self.workers
 
     def leave(self, workers, reason):

@@ -3,20 +3,16 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <system_error>
-#include <thread>
-
-#include <unistd.h>
 
 #include "trireme/base/error.h"
 #include "trireme/cli/commands.h"
+#include "trireme/cli/train/leave_limit.h"
 #include "trireme/cli/train/rank_group.h"
 #include "trireme/cli/train/train_rank.h"
 #include "trireme/comm/cancellation.h"
@@ -35,45 +31,6 @@ constexpr std::chrono::milliseconds kLook{100};  // at the signals, while waitin
 // How long a rank may take to give up its groups, beside four of its longest steps: it may be
 // computing one.
 constexpr std::chrono::seconds kLeavePatience{10};
-
-// Ends the process when it does not leave an epoch in time: something waits that cannot be ended,
-// such as a disk or a connection to a host that is gone. The agent starts it again.
-class LeaveLimit {
- public:
-  LeaveLimit() : thread_([this] { watch(); }) {}
-  ~LeaveLimit() {
-    {
-      const std::lock_guard lock(mutex_);
-      has_left_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-  LeaveLimit(const LeaveLimit&) = delete;
-  LeaveLimit& operator=(const LeaveLimit&) = delete;
-
-  // Any thread.
-  void begin(Clock::duration patience) {
-    const std::lock_guard lock(mutex_);
-    if (!deadline_) deadline_ = Clock::now() + patience;
-    changed_.notify_all();
-  }
-
- private:
-  void watch() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return has_left_ || deadline_; });
-    if (has_left_ || changed_.wait_until(lock, *deadline_, [this] { return has_left_; })) return;
-    report(kPeerLost, "did not leave its groups in time after the loss of a rank");
-    ::_exit(kPeerLost);
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<Clock::time_point> deadline_;
-  bool has_left_ = false;
-  std::thread thread_;  // last: uses all of the above
-};
 
 // What the agent says of an epoch.
 struct Part {

@@ -76,6 +76,8 @@ train::ProfileOptions profile_options(const TrainArguments& arguments) {
   return {.num_steps = arguments.profile_steps, .warmup_steps = arguments.profile_warmup};
 }
 
+constexpr const char* kAgentVariable = "TRIREME_AGENT_FD";
+
 // The whole number in an environment variable; nothing when it is not set.
 std::optional<int64_t> number_in(const char* variable, int64_t minimum) {
   const char* const text = std::getenv(variable);
@@ -114,7 +116,8 @@ int train(const TrainArguments& arguments) {
   // libtorch uses OMP_NUM_THREADS, which the launcher sets, by default.
   if (arguments.num_threads > 0) at::set_num_threads(arguments.num_threads);
   const bool launched = comm::is_launched();
-  if (const auto agent = number_in("TRIREME_AGENT_FD", 3)) {
+  if (const auto agent = number_in(kAgentVariable, 3)) {
+    ::unsetenv(kAgentVariable);  // the descriptor is not for commands that this process starts
     ElasticRun run{.load_config = [&] { return load_config(arguments); }, .profile = profile};
     if (launched) run.first = comm::world_info();
     run.first_epoch = number_in("TRIREME_EPOCH", 1).value_or(1);
