@@ -44,6 +44,7 @@ void add_binary_formats(Formats& formats, const std::filesystem::path& folder);
 // Only in a build with PNG and JPEG.
 void add_image_formats(Formats& formats, const std::filesystem::path& folder);
 void add_checkpoint_formats(Formats& formats, const std::filesystem::path& folder);
+void add_link_formats(Formats& formats);
 // Checkpoints of other programs.
 void add_foreign_formats(Formats& formats, const std::filesystem::path& folder);
 

@@ -102,6 +102,7 @@ int run(const Arguments& arguments) {
   add_binary_formats(formats, folder);
   add_checkpoint_formats(formats, folder);
   add_foreign_formats(formats, folder);
+  add_link_formats(formats);
 #ifdef TRIREME_HAVE_IMAGES
   add_image_formats(formats, folder);
 #endif
