@@ -41,6 +41,9 @@ void add_checkpoint_path(CLI::App& command, std::string& path);
 void add_new_run(CLI::App& command, std::string& output);
 void add_json(CLI::App& command, bool& json);
 
+// Writes one line to the launcher, if any (it prints the first failure once), else to stderr.
+// Returns the code.
+int report(ExitCode code, const std::string& message);
 // The path with which the program can start itself again.
 std::string own_program();
 

@@ -121,8 +121,10 @@ void Console::on_start(const train::RunConfig& config, const train::RunSummary& 
   print_line("memory  " + describe_memory(config, summary));
   if (!summary.initial_weights.empty()) print_line("init    " + summary.initial_weights);
   if (summary.resumed_step > 0) {
-    print_line(format("resume  after step %lld, from %s/checkpoints",
-                      static_cast<long long>(summary.resumed_step), config.output.folder.c_str()));
+    const bool is_in_folder = summary.resumed_place == "output.folder";
+    print_line(
+        concat("resume  after step ", summary.resumed_step, ", from ",
+               is_in_folder ? config.output.folder + "/checkpoints" : summary.resumed_place));
     if (summary.compression_restarted) {
       print_line(
           config.train.compression == parallel::Compression::kNone

@@ -19,11 +19,7 @@ namespace trireme::cli {
 
 inline namespace internal {
 std::string own_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
-}  // namespace internal
 
-namespace {
-
-// Writes one line to the launcher, if any (it prints the first failure once), else to stderr.
 int report(ExitCode code, const std::string& message) {
   std::string line = printable(message.substr(0, message.find('\n')));
   const char* descriptor = std::getenv("TRIREME_ERROR_FD");
@@ -35,6 +31,10 @@ int report(ExitCode code, const std::string& message) {
   std::fprintf(stderr, "trireme: %s\n", line.c_str());
   return code;
 }
+
+}  // namespace internal
+
+namespace {
 
 // Follows the words that are commands. The first that is not one gets an error with the choices.
 void check_commands(const CLI::App& app, int argc, char** argv) {

@@ -11,6 +11,7 @@
 
 namespace trireme::comm {
 
+class Cancellation;
 class Recorder;
 
 struct GroupOptions {
@@ -26,6 +27,8 @@ struct GroupOptions {
   bool zero_copy = true;
   // Records the calls of this rank, including those of its sub-groups; null: nothing is recorded.
   std::shared_ptr<Recorder> recorder = nullptr;
+  // Aborts the group and its sub-groups, and a meeting that is not complete; null: nothing does.
+  std::shared_ptr<Cancellation> cancellation = nullptr;
   std::vector<int> world_ranks =
       {};  // of the members, for errors and the recorder; empty: 0, 1, ...
 };

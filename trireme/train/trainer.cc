@@ -168,6 +168,7 @@ RunSummary TrainerImpl::summary() const {
           .num_samples = config_.task->training().size(),
           .microbatches_per_step = config_.microbatches_per_step(),
           .resumed_step = step_,
+          .resumed_place = step_ > 0 ? resumption_->place() : "",
           .initial_weights = state_.initial_weights().string(),
           .resume_notes = resume_notes_,
           .compression_restarted = state_.compression_restarted(),
@@ -296,6 +297,7 @@ Outcome TrainerImpl::run(const std::atomic<bool>& stop) {
   if (!resumption_->is_in_folder()) save();  // what survived in memory may not do so again
   while (step_ < config_.train.steps) {
     Leave leave = train_step();
+    observer_.on_finished(step_);
     if (saves_.is_busy()) finish_save(/*waits=*/false);
     const bool is_last = step_ == config_.train.steps;
     const bool is_requested = std::exchange(requests_.checkpoint, false);

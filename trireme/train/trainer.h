@@ -30,6 +30,7 @@ struct RunSummary {
   int64_t num_samples = 0;            // of the training data
   int64_t microbatches_per_step = 1;  // per rank
   int64_t resumed_step = 0;           // 0: a new run
+  std::string resumed_place{};        // "memory", "local" or "output.folder"
   std::string initial_weights{};      // of a new run, the checkpoint they come from; "": drawn
   // Notes for the user of a resumed run, one line each, such as what has changed.
   std::vector<std::string> resume_notes{};
@@ -42,7 +43,7 @@ struct RunSummary {
   int64_t optimizer_bytes = 0;  // wherever they are
 };
 
-// Learns of everything that happens in a run, on rank 0, and may print it.
+// Learns of everything that happens in a run, on rank 0 unless it says otherwise, and may print it.
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
@@ -50,6 +51,8 @@ class TrainObserver {
   virtual void on_folder() {}
   virtual void on_start(const RunConfig& config, const RunSummary& summary) {}
   virtual void on_step(const StepMetrics& metrics) {}
+  // Called on every rank when it has finished a step, before a checkpoint of it.
+  virtual void on_finished(int64_t step) {}
   // A finding of the run, or a decision about the next steps; one line.
   virtual void on_finding(const std::string& line) {}
   // After a few seconds of waiting, called about every second: all ranks wait for these to read or

@@ -27,7 +27,7 @@ WorldInfo info_of(int rank, int size, const std::string& store) {
 }
 
 JobStore join(const WorldInfo& info, std::chrono::milliseconds timeout = kPatience) {
-  return join_job_store(info, timeout, nullptr);
+  return join_job_store(info, {.timeout = timeout});
 }
 
 std::string tcp(const std::string& host, uint16_t port) {

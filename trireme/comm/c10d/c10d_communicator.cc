@@ -154,7 +154,7 @@ std::unique_ptr<Communicator> make_c10d_group(const C10dBackendMaker& make_backe
                                            options.timeout);
     });
     return std::make_unique<MessageCommunicator>(std::move(channel), options.name, options.timeout,
-                                                 options.recorder);
+                                                 options.recorder, options.cancellation);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {

@@ -22,16 +22,19 @@ class Store;
 
 namespace trireme::comm {
 
+class Cancellation;
+
 // Makes one rank's end of a backend. `store` is used by that group only.
 using C10dBackendMaker = std::function<c10::intrusive_ptr<c10d::Backend>(
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
     std::chrono::milliseconds timeout)>;
 
 struct C10dOptions {
-  std::string name = "world";                           // in errors
-  std::string transport = "c10d";                       // in errors and transport_of()
-  std::chrono::milliseconds timeout = kDefaultTimeout;  // for operations that set none
-  GroupRecorder recorder = {};                          // records this rank's calls
+  std::string name = "world";                            // in errors
+  std::string transport = "c10d";                        // in errors and transport_of()
+  std::chrono::milliseconds timeout = kDefaultTimeout;   // for operations that set none
+  GroupRecorder recorder = {};                           // records this rank's calls
+  std::shared_ptr<Cancellation> cancellation = nullptr;  // as in GroupOptions
 };
 
 // A group over the backend of `make_backend`, which also makes the backends of its splits. `store`

@@ -33,7 +33,7 @@ std::unique_ptr<Communicator> make_gloo_group(const c10::intrusive_ptr<c10d::Sto
     return c10::make_intrusive<c10d::ProcessGroupGloo>(group_store, group_rank, group_size, gloo);
   };
   const C10dOptions c10d_options{options.name, "gloo over " + to_string(options.interface),
-                                 options.timeout, options.recorder};
+                                 options.timeout, options.recorder, options.cancellation};
   return make_c10d_group(make_backend, store, rank, size, c10d_options);
 }
 

@@ -16,11 +16,14 @@ class Store;
 
 namespace trireme::comm {
 
+class Cancellation;
+
 struct GlooOptions {
-  std::string name = "world";                           // in errors
-  std::chrono::milliseconds timeout = kDefaultTimeout;  // for operations that set none
-  NetworkInterface interface;                           // what peers connect to
-  GroupRecorder recorder = {};                          // records this rank's calls
+  std::string name = "world";                            // in errors
+  std::chrono::milliseconds timeout = kDefaultTimeout;   // for operations that set none
+  NetworkInterface interface;                            // what peers connect to
+  GroupRecorder recorder = {};                           // records this rank's calls
+  std::shared_ptr<Cancellation> cancellation = nullptr;  // as in GroupOptions
 };
 
 // False when this build has no Gloo (TRIREME_WITH_GLOO, which needs libgloo-dev's headers).

@@ -413,6 +413,9 @@ class NativeCommunicator : public RecordedCommunicator {
   BackendPtr backend_;
   uint64_t sequence_ = 0;
   int num_splits_ = 0;
+  // Last: aborts backend_.
+  const Cancellation::Watch watch_ =
+      watch(options_.cancellation, [this](const std::string& reason) { abort(reason); });
 };
 
 }  // namespace

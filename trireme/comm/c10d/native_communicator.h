@@ -15,6 +15,7 @@
 
 #include "trireme/comm/c10d/c10d_communicator.h"
 #include "trireme/comm/c10d/completion_watch.h"
+#include "trireme/comm/cancellation.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/recorder/group_recorder.h"
 
@@ -27,7 +28,8 @@ struct NativeOptions {
   c10::DeviceType device = c10::DeviceType::CPU;        // where its tensors are
   // Which of the reductions in reduce_kernel.h the backend supports.
   std::function<bool(c10::ScalarType, ReduceOp)> reduces;
-  GroupRecorder recorder = {};  // records this rank's calls
+  GroupRecorder recorder = {};                           // records this rank's calls
+  std::shared_ptr<Cancellation> cancellation = nullptr;  // as in GroupOptions
   // Notices when recorded calls are done, for all groups of a rank; null: made if calls are
   // recorded.
   std::shared_ptr<CompletionWatch> watch = nullptr;

@@ -32,7 +32,8 @@ std::unique_ptr<Communicator> make_nccl_group(const c10::intrusive_ptr<c10d::Sto
                             .timeout = options.timeout,
                             .device = c10::DeviceType::CUDA,
                             .reduces = reduces,
-                            .recorder = options.recorder});
+                            .recorder = options.recorder,
+                            .cancellation = options.cancellation});
 }
 
 #else

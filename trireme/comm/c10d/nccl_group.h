@@ -15,10 +15,13 @@ class Store;
 
 namespace trireme::comm {
 
+class Cancellation;
+
 struct NcclOptions {
-  std::string name = "world";                           // in errors
-  std::chrono::milliseconds timeout = kDefaultTimeout;  // for operations that set none
-  GroupRecorder recorder = {};                          // records this rank's calls
+  std::string name = "world";                            // in errors
+  std::chrono::milliseconds timeout = kDefaultTimeout;   // for operations that set none
+  GroupRecorder recorder = {};                           // records this rank's calls
+  std::shared_ptr<Cancellation> cancellation = nullptr;  // as in GroupOptions
 };
 
 // False when this build has no NCCL (TRIREME_WITH_NCCL, which needs a libtorch with CUDA).

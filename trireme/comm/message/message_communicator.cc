@@ -40,9 +40,15 @@ void reduce_into(const at::Tensor& out, const std::vector<at::Tensor>& inputs, R
 
 MessageCommunicator::MessageCommunicator(std::unique_ptr<MessageChannel> channel,
                                          const std::string& name, std::chrono::milliseconds timeout,
-                                         GroupRecorder recorder)
+                                         GroupRecorder recorder,
+                                         std::shared_ptr<Cancellation> cancellation)
     : exchange_(std::move(channel), name, timeout),
-      queue_([this] { exchange_.abort("group " + exchange_.name() + " was aborted"); }) {
+      queue_([this] { exchange_.abort("group " + exchange_.name() + " was aborted"); }),
+      cancellation_(std::move(cancellation)),
+      watch_(watch(cancellation_, [this](const std::string& reason) {
+        // Every rank of the job is told to leave.
+        exchange_.abort(reason, /*leaves_word=*/false);
+      })) {
   record_in(std::move(recorder));
 }
 
@@ -310,7 +316,7 @@ std::unique_ptr<Communicator> MessageCommunicator::split(int color, int key,
     auto channel =
         recorder.join([&] { return exchange_.channel().split(uid, members, exchange_.timeout()); });
     return std::make_unique<MessageCommunicator>(std::move(channel), name, exchange_.timeout(),
-                                                 recorder);
+                                                 recorder, cancellation_);
   } catch (const std::exception& error) {
     const std::string reason =
         concat("splitting ", name, " off group ", exchange_.name(), ": ", words_of(error));

@@ -18,6 +18,7 @@
 #include <memory>
 #include <string>
 
+#include "trireme/comm/cancellation.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/message/message_channel.h"
 #include "trireme/comm/message/message_exchange.h"
@@ -32,7 +33,8 @@ class MessageCommunicator : public RecordedCommunicator {
   static constexpr int64_t kSmallBytes = 16 << 10;
 
   MessageCommunicator(std::unique_ptr<MessageChannel> channel, const std::string& name,
-                      std::chrono::milliseconds timeout, GroupRecorder recorder = {});
+                      std::chrono::milliseconds timeout, GroupRecorder recorder = {},
+                      std::shared_ptr<Cancellation> cancellation = nullptr);
 
   int rank() const override { return exchange_.channel().rank(); }
   int size() const override { return exchange_.channel().size(); }
@@ -78,7 +80,9 @@ class MessageCommunicator : public RecordedCommunicator {
   MessageExchange exchange_;
   int num_splits_ = 0;
   at::Tensor scratch_;  // for with_room(); collectives run one at a time
-  WorkQueue queue_;     // last: its threads stop before exchange_ is destroyed
+  WorkQueue queue_;     // its threads stop before exchange_ is destroyed
+  const std::shared_ptr<Cancellation> cancellation_;
+  const Cancellation::Watch watch_;  // last: aborts exchange_
 };
 
 }  // namespace trireme::comm::inline internal

@@ -102,14 +102,14 @@ std::string MessageExchange::failure() const {
   return failure_;
 }
 
-void MessageExchange::abort(const std::string& reason) noexcept {
+void MessageExchange::abort(const std::string& reason, bool leaves_word) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (!failure_.empty()) return;
     failure_ = reason;
   }
   // The word comes first, so that a peer that sees the connections break finds it.
-  channel_->leave_word(reason);
+  if (leaves_word) channel_->leave_word(reason);
   {
     const std::lock_guard lock(mutex_);
     for (ChannelMessage* message : in_flight_) message->cancel();

@@ -76,8 +76,9 @@ class MessageExchange {
   int finish_recv(Pending& pending, const Call& call, Block data);
 
   // From now on every call throws CommError with `reason`, here and on the peers. The first reason
-  // stays.
-  void abort(const std::string& reason) noexcept;
+  // stays. leaves_word: false: the peers only see that the connections break, and nothing waits for
+  // a store that may be gone.
+  void abort(const std::string& reason, bool leaves_word = true) noexcept;
 
  private:
   Scope scope_of(const Call& call, const std::string& which, std::chrono::milliseconds timeout);

@@ -15,6 +15,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/comm/message/message_exchange.h"
+#include "trireme/comm/rendezvous/cancellable_store.h"
 #include "trireme/comm/rendezvous/store_client.h"
 #include "trireme/comm/rendezvous/store_server.h"
 #include "trireme/comm/rendezvous/tcp_socket.h"
@@ -113,8 +114,7 @@ StorePtr join_agents_store(const WorldInfo& info, const TcpAddress& address,
 }
 
 JobStore join_own_store(const WorldInfo& info, const TcpAddress& address,
-                        std::chrono::milliseconds timeout,
-                        const std::function<void(const std::string&)>& on_refused) {
+                        const JobStoreOptions& how) {
   // Rank 0 connects to its own store at the address it listens on, the others at the store's
   // address.
   const bool is_server = info.rank == 0;
@@ -130,42 +130,49 @@ JobStore join_own_store(const WorldInfo& info, const TcpAddress& address,
   joined.host = address.host;
   if (is_server) {
     StoreServerOptions options{
-        .token = token, .job = info.job, .size = info.size, .on_refused = on_refused};
+        .token = token, .job = info.job, .size = info.size, .on_refused = how.on_refused};
     // All ranks may connect at once.
     options.max_strangers += static_cast<size_t>(info.size);
     joined.server = std::make_shared<StoreServer>(listen_on(endpoints, here), std::move(options));
   }
-  joined.store = c10::make_intrusive<StoreClient>(StoreClientOptions{.address = here,
-                                                                     .token = token,
-                                                                     .job = info.job,
-                                                                     .rank = info.rank,
-                                                                     .size = info.size,
-                                                                     .timeout = timeout},
-                                                  joined.server);
+  joined.store =
+      c10::make_intrusive<StoreClient>(StoreClientOptions{.address = here,
+                                                          .token = token,
+                                                          .job = info.job,
+                                                          .rank = info.rank,
+                                                          .size = info.size,
+                                                          .timeout = how.timeout,
+                                                          .cancellation = how.cancellation},
+                                       joined.server);
   return joined;
 }
 
 }  // namespace
 
-JobStore join_job_store(const WorldInfo& info, std::chrono::milliseconds timeout,
-                        const std::function<void(const std::string&)>& on_refused) {
+JobStore join_job_store(const WorldInfo& info, const JobStoreOptions& options) {
   const bool is_file = info.store.starts_with("file:");
   TRIREME_CHECK(is_file || info.store.starts_with("tcp://"), "the ranks have no store to meet over",
                 info.store.empty() ? "" : " (\"" + info.store + "\")",
                 "; set MASTER_ADDR and MASTER_PORT, or TRIREME_STORE=file:PATH");
   JobStore joined;
   if (is_file) {
-    joined.store = open_file_store(info, timeout);
+    joined.store = open_file_store(info, options.timeout);
   } else {
     const TcpAddress address = parse_tcp_address(info.store);
     if (info.launcher_serves_store) {
-      joined = {join_agents_store(info, address, timeout), nullptr, address.host};
+      joined = {join_agents_store(info, address, options.timeout), nullptr, address.host};
     } else {
-      joined = join_own_store(info, address, timeout, on_refused);
+      joined = join_own_store(info, address, options);
     }
   }
   // Several jobs, and restarts of one job, may share an agent's store.
-  joined.store = c10::make_intrusive<c10d::PrefixStore>("trireme/" + info.job, joined.store);
+  const std::string prefix = "trireme/" + info.job;
+  if (options.cancellation) {
+    joined.store =
+        c10::make_intrusive<CancellableStore>(prefix, joined.store, options.cancellation);
+  } else {
+    joined.store = c10::make_intrusive<c10d::PrefixStore>(prefix, joined.store);
+  }
   return joined;
 }
 

@@ -8,6 +8,7 @@
 
 #include <c10/util/intrusive_ptr.h>
 
+#include "trireme/comm/cancellation.h"
 #include "trireme/comm/rendezvous/rendezvous_variables.h"
 
 namespace c10d {
@@ -24,9 +25,15 @@ struct JobStore {
   std::string host;                       // of a TCP store
 };
 
+struct JobStoreOptions {
+  std::chrono::milliseconds timeout{};
+  // As in RendezvousOptions (rendezvous.h).
+  std::function<void(const std::string&)> on_refused = nullptr;
+  std::shared_ptr<Cancellation> cancellation = nullptr;
+};
+
 // Collective: all ranks of the job; the others wait for rank 0
 // Throws:     as Rendezvous::store (rendezvous.h)
-JobStore join_job_store(const WorldInfo& info, std::chrono::milliseconds timeout,
-                        const std::function<void(const std::string&)>& on_refused);
+JobStore join_job_store(const WorldInfo& info, const JobStoreOptions& options);
 
 }  // namespace trireme::comm::inline internal

@@ -36,7 +36,10 @@ class Rendezvous::State {
       : info_(std::move(info)), options_(std::move(options)) {}
 
   const JobStore& joined() {
-    if (!joined_) joined_ = join_job_store(info_, options_.timeout, options_.on_refused);
+    if (!joined_) {
+      joined_ =
+          join_job_store(info_, {options_.timeout, options_.on_refused, options_.cancellation});
+    }
     return *joined_;
   }
 

@@ -22,6 +22,8 @@ struct RendezvousOptions {
   // Gets a line about connections that rank 0's store has refused. Called from another thread, and
   // rarely even when there are many refusals (store_server.h).
   std::function<void(const std::string& line)> on_refused = nullptr;
+  // Ends a meeting that is not complete; null: nothing does. Give it to the groups' options too.
+  std::shared_ptr<Cancellation> cancellation = nullptr;
 };
 
 // The job's store, and what the ranks agree on through it. Rank 0 serves a TCP store, on the

@@ -26,6 +26,8 @@ using wire::Request;
 constexpr std::chrono::milliseconds kRetryDelay{50};
 // A server that has answered once is either there or gone.
 constexpr std::chrono::milliseconds kSecondConnectionPatience{10'000};
+// Limit on an attempt that may be given up for another reason.
+constexpr std::chrono::seconds kCancellablePatience{5};
 // Time for the server to answer a request that need not wait.
 constexpr std::chrono::seconds kAnswerPatience{30};
 
@@ -115,9 +117,12 @@ Descriptor StoreClient::join(std::chrono::milliseconds timeout) const {
   const Clock::time_point deadline = Clock::now() + patience_of(timeout);
   std::string problem = "nobody answered";
   do {
-    Descriptor socket = connect_to(endpoints_, deadline, problem);
+    if (options_.cancellation) options_.cancellation->check("reaching " + where);
+    const Clock::time_point end =
+        options_.cancellation ? std::min(deadline, Clock::now() + kCancellablePatience) : deadline;
+    Descriptor socket = connect_to(endpoints_, end, problem);
     if (socket.is_open()) {
-      if (introduce(socket.get(), options_, where, deadline)) return socket;
+      if (introduce(socket.get(), options_, where, end)) return socket;
       problem = errno == EAGAIN ? "it says nothing" : "it closed the connection";
     }
     std::this_thread::sleep_for(kRetryDelay);

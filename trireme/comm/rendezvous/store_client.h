@@ -11,6 +11,7 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "trireme/comm/cancellation.h"
 #include "trireme/comm/rendezvous/store_wire.h"
 #include "trireme/comm/rendezvous/tcp_socket.h"
 
@@ -26,6 +27,8 @@ struct StoreClientOptions {
   int size = 1;
   // How long to wait for the server, and by default for keys.
   std::chrono::milliseconds timeout{300'000};
+  // Ends the attempts to reach the server; null: nothing does.
+  std::shared_ptr<Cancellation> cancellation = nullptr;
 };
 
 // Thread safe. A call that waits for a key delays no other, because each call uses its own

@@ -81,7 +81,7 @@ std::unique_ptr<Communicator> make_store_group(const StorePtr& store, int rank, 
   };
   if (how.transport == Transport::kNccl) {
     return make_nccl_group(c10::make_intrusive<c10d::PrefixStore>("nccl", round), rank, size,
-                           {options.name, options.timeout, new_recorder()});
+                           {options.name, options.timeout, new_recorder(), options.cancellation});
   }
   const Meeting meeting{round, rank, size, options.timeout};
   const HostMap hosts(meeting.all_gather("host", host_identity()));
@@ -108,7 +108,8 @@ std::unique_ptr<Communicator> make_store_group(const StorePtr& store, int rank, 
                 "TRIREME_WITH_GLOO=ON");
   const NetworkInterface interface = agree_on_interface(meeting, how, hosts);
   const auto make_gloo = [&](const GroupRecorder& recorder) {
-    const GlooOptions gloo{options.name, options.timeout, interface, recorder};
+    const GlooOptions gloo{options.name, options.timeout, interface, recorder,
+                           options.cancellation};
     const auto make = how.make_gloo ? how.make_gloo : make_gloo_group;
     return make(c10::make_intrusive<c10d::PrefixStore>("gloo", round), rank, size, gloo);
   };

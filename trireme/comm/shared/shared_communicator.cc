@@ -102,6 +102,10 @@ SharedCommunicator::SharedCommunicator(Host host, std::shared_ptr<Segment> segme
   exchange_.on_abort([this] { point_to_point_.wake_all(); });
 }
 
+void SharedCommunicator::watch_cancellation() {
+  watch_ = watch(options_.cancellation, [this](const std::string& reason) { abort(reason); });
+}
+
 std::unique_ptr<SharedCommunicator> SharedCommunicator::join(Host host, const std::string& uid,
                                                              int rank, int size,
                                                              const GroupOptions& options,
@@ -132,15 +136,16 @@ std::unique_ptr<SharedCommunicator> SharedCommunicator::meet_first(
                              " never came within ",
                              static_cast<double>(options.timeout.count()) / 1000, " s"));
     }
-    if (const std::string loss = loss_of ? loss_of(0) : ""; !loss.empty()) {
-      throw CommError(concat("joining group ", options.name, ": ", loss));
-    }
+    std::string loss = reason_of(options.cancellation);
+    if (loss.empty() && loss_of) loss = loss_of(0);
+    if (!loss.empty()) throw CommError(concat("joining group ", options.name, ": ", loss));
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   if (host.heap == nullptr)
     host.heap = Heap::in(segment, memory.heap, memory.arena_bytes, rank, size);
   std::unique_ptr<SharedCommunicator> group(
       new SharedCommunicator(std::move(host), segment, rank, size, options));
+  group->watch_cancellation();
   const std::vector<CoreSet> cores = meet_at_first(group->exchange_, options.timeout, loss_of);
   std::optional<bool>& has_core_each = group->host_.has_core_each;
   if (!has_core_each) has_core_each = have_core_each(cores);

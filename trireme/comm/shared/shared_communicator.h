@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/comm/cancellation.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/group_options.h"
 #include "trireme/comm/pending_work.h"
@@ -75,6 +76,7 @@ class SharedCommunicator : public RecordedCommunicator {
   SharedCommunicator(Host host, std::shared_ptr<Segment> segment, int rank, int size,
                      const GroupOptions& options);
 
+  void watch_cancellation();
   static std::unique_ptr<SharedCommunicator> meet_first(Host host, const std::string& uid, int rank,
                                                         int size, const GroupOptions& options,
                                                         const Exchange::LossOf& loss_of);
@@ -93,9 +95,10 @@ class SharedCommunicator : public RecordedCommunicator {
   int num_splits_ = 0;
   Exchange exchange_;
   AbortGuard abort_;
-  // Last: their threads stop before the rest is destroyed.
+  // Their threads stop before the rest is destroyed.
   PointToPoint point_to_point_;
   Progress progress_;
+  Cancellation::Watch watch_;  // last: aborts all of the above
 };
 
 }  // namespace trireme::comm::inline internal

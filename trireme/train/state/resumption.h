@@ -33,6 +33,7 @@ class Resumption {
 
   // Whether the checkpoint is in the run's folder, and not in a faster place alone.
   bool is_in_folder() const { return place_ == nullptr; }
+  std::string place() const { return place_ != nullptr ? place_->name : "output.folder"; }
   const DataIdentity& data() const { return data_; }
   const DataIdentity& validation() const { return validation_; }  // unknown without evaluation
   // For the user, on rank 0.

@@ -1,0 +1,199 @@
+#include "trireme/cli/train/elastic_rank.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+
+#include "trireme/base/error.h"
+#include "trireme/cli/commands.h"
+#include "trireme/cli/train/leave_limit.h"
+#include "trireme/cli/train/rank_group.h"
+#include "trireme/cli/train/train_rank.h"
+#include "trireme/comm/cancellation.h"
+#include "trireme/launch/link/agent_link.h"
+#include "trireme/train/run/world_size.h"
+
+namespace trireme::cli::inline internal {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+// For messages that the agent needs, unlike "step".
+constexpr std::chrono::seconds kSendPatience{10};
+constexpr std::chrono::milliseconds kLook{100};  // at the signals, while waiting for the agent
+// How long a rank may take to give up its groups, beside four of its longest steps: it may be
+// computing one.
+constexpr std::chrono::seconds kLeavePatience{10};
+
+// What the agent says of an epoch.
+struct Part {
+  int64_t epoch = 1;
+  std::string reason;
+  comm::WorldInfo info;
+};
+
+Part part_of(const launch::Join& join) {
+  const auto variable = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return std::string(value != nullptr ? value : "");
+  };
+  comm::WorldInfo info{.rank = static_cast<int>(join.rank),
+                       .size = static_cast<int>(join.size),
+                       .local_rank = static_cast<int>(join.local_rank),
+                       .local_size = static_cast<int>(join.local_size),
+                       .job = join.job,
+                       .store = join.store};
+  info.interface = variable("GLOO_SOCKET_IFNAME");
+  info.listen = variable("TRIREME_LISTEN");
+  return {join.epoch, join.reason, info};
+}
+
+// The part with the ranks that the layout has room for.
+comm::WorldInfo limited(comm::WorldInfo info, int size) {
+  const int first = info.rank - info.local_rank;
+  info.local_size = std::min(info.local_size, size - first);
+  info.size = size;
+  // An agent gives each epoch a name of its own, so this holds whether the part comes from "join"
+  // or from the environment, and all ranks decide alike.
+  info.is_one_host = info.local_size == info.size;
+  return info;
+}
+
+// The file that ranks on one host meet over when their transport needs a store. Removed when the
+// rank leaves.
+class MeetingFile {
+ public:
+  MeetingFile(comm::WorldInfo& info, const std::string& transport) {
+    if (!info.is_one_host || transport == "auto" || transport == "shm") return;
+    std::error_code error;
+    const fs::path folder = fs::temp_directory_path(error);
+    path_ = (error ? fs::path("/tmp") : folder) / ("trireme-" + info.job + ".store");
+    info.store = "file:" + path_.string();
+  }
+  ~MeetingFile() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove(path_, ignored);
+  }
+  MeetingFile(const MeetingFile&) = delete;
+  MeetingFile& operator=(const MeetingFile&) = delete;
+
+ private:
+  fs::path path_;
+};
+
+class ElasticRank {
+ public:
+  ElasticRank(const ElasticRun& run, int agent_fd) : run_(run), link_(agent_fd) {
+    const std::string folder = run_.load_config().output.folder;
+    link_.send(launch::Hello{.folder = fs::absolute(folder).string()}, kSendPatience);
+  }
+
+  int run() {
+    std::optional<Part> part;
+    if (run_.first) part = Part{run_.first_epoch, "", *run_.first};
+    if (!part) part = wait_join(run_.first_epoch - 1);
+    while (part) {
+      if (const std::optional<int> code = take(*part)) return *code;
+      part = wait_join(part->epoch);
+    }
+    return kDone;  // stopped while it waited
+  }
+
+ private:
+  // Takes part in an epoch. Returns the exit code, or nothing when another epoch may follow.
+  std::optional<int> take(Part& part) {
+    train::RunConfig config = run_.load_config();
+    config.parallel.data = 0;
+    const int size = train::largest_world(config, part.info.size);
+    if (part.info.rank >= size) {
+      link_.send(launch::Spare{part.epoch}, kSendPatience);
+      return std::nullopt;
+    }
+    std::string error;
+    if (const auto code = train(std::move(config), part, limited(part.info, size), error)) {
+      return code;
+    }
+    say_left(part.epoch, error);
+    return std::nullopt;
+  }
+
+  void say_left(int64_t epoch, const std::string& error) {
+    link_.send(launch::Left{epoch, step_, error}, kSendPatience);
+    left_epoch_ = epoch;
+  }
+
+  // Returns nothing when the epoch has been left, with what the rank saw in `error`.
+  std::optional<int> train(train::RunConfig config, const Part& part, comm::WorldInfo info,
+                           std::string& error) {
+    LeaveLimit limit;
+    const auto cancellation = std::make_shared<comm::Cancellation>();
+    link_.on_leave(part.epoch, [&limit, cancellation, this](const std::string& reason) {
+      limit.begin(kLeavePatience + 4 * longest_step_.load());
+      cancellation->cancel(reason);
+    });
+    std::optional<int> code;
+    try {
+      code = train_epoch(std::move(config), part, std::move(info), cancellation);
+    } catch (const CommError& lost) {
+      error = lost.what();
+    } catch (const std::exception& failure) {
+      // What a rank meets while its groups are torn down says nothing about the run.
+      if (cancellation->reason().empty()) {
+        link_.on_leave(part.epoch, nullptr);
+        throw;
+      }
+      error = failure.what();
+    }
+    link_.on_leave(part.epoch, nullptr);
+    return code;
+  }
+
+  int train_epoch(train::RunConfig config, const Part& part, comm::WorldInfo info,
+                  const std::shared_ptr<comm::Cancellation>& cancellation) {
+    const MeetingFile meeting(info, config.parallel.transport);
+    RankGroup group(config, info, cancellation);
+    Clock::time_point last = Clock::now();
+    const Epoch epoch{
+        .number = part.epoch, .reason = part.reason, .on_finished = [&](int64_t step) {
+          longest_step_ = std::max(longest_step_.load(), Clock::now() - last);
+          last = Clock::now();
+          step_ = step;
+          link_.send(launch::StepDone{part.epoch, step});
+        }};
+    const bool is_first = part.epoch == run_.first_epoch;
+    return train_rank(config, group, is_first ? run_.profile : train::ProfileOptions(), epoch);
+  }
+
+  // Nothing when the process is to stop.
+  std::optional<Part> wait_join(int64_t after) {
+    while (!stop_requested) {
+      if (const auto join = link_.wait_join(after, kLook)) return part_of(*join);
+      // Of an epoch in which it was a spare, or that ended before this rank had begun it.
+      const std::optional<launch::Leave> leave = link_.newest_leave();
+      if (leave && leave->epoch > left_epoch_) say_left(leave->epoch, "");
+    }
+    return std::nullopt;
+  }
+
+  const ElasticRun& run_;
+  launch::AgentLink link_;
+  int64_t step_ = 0;        // the last finished one
+  int64_t left_epoch_ = 0;  // the last one it has said "left" for
+  std::atomic<Clock::duration> longest_step_ = Clock::duration::zero();
+};
+
+}  // namespace
+
+int run_elastic_rank(const ElasticRun& run, int agent_fd) {
+  stop_on_signals();
+  return ElasticRank(run, agent_fd).run();
+}
+
+}  // namespace trireme::cli::inline internal

@@ -1,0 +1,192 @@
+// The command train: one rank, N local ranks that it starts itself, or a rank started by a
+// launcher.
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/cli/commands.h"
+#include "trireme/cli/number_range.h"
+#include "trireme/cli/overrides.h"
+#include "trireme/cli/printable.h"
+#include "trireme/cli/train/elastic_rank.h"
+#include "trireme/cli/train/rank_group.h"
+#include "trireme/cli/train/train_rank.h"
+#include "trireme/comm/rendezvous/rendezvous_variables.h"
+#include "trireme/launch/local_ranks.h"
+#include "trireme/train/run/inputs.h"
+#include "trireme/train/trainer.h"
+
+namespace trireme::cli::inline internal {
+namespace {
+
+struct TrainArguments {
+  train::Offer offer = train::TaskTable();
+  std::string config;  // "": defaults
+  std::string init;    // "": init.folder says
+  int num_ranks = 1;
+  bool ranks_given = false;
+  int num_threads = 0;
+  bool has_profile = false;
+  int64_t profile_warmup = train::ProfileOptions().warmup_steps;
+  int64_t profile_steps = 3;
+  std::vector<std::string> overrides;  // as typed
+};
+
+int launch_ranks(const TrainArguments& arguments) {
+  launch::LocalRanksOptions options{.num_ranks = arguments.num_ranks,
+                                    .command = {own_program(), "train"}};
+  if (!arguments.config.empty()) options.command.push_back(arguments.config);
+  if (arguments.num_threads > 0) {
+    options.command.push_back("--threads=" + std::to_string(arguments.num_threads));
+  }
+  if (arguments.has_profile) {
+    options.command.insert(
+        options.command.end(),
+        {"--profile", "--profile-warmup=" + std::to_string(arguments.profile_warmup),
+         "--profile-steps=" + std::to_string(arguments.profile_steps)});
+  }
+  options.command.insert(options.command.end(), arguments.overrides.begin(),
+                         arguments.overrides.end());
+  const launch::RankExit exit = launch::run_local_ranks(options);
+  if (exit.rank < 0) return kDone;
+  const bool lost = exit.signal != 0 || exit.code == kPeerLost;
+  // A killed rank 0 leaves the updating line open.
+  std::fprintf(stderr, "%strireme: %s%s\n", exit.signal != 0 && isatty(STDOUT_FILENO) ? "\n" : "",
+               printable(launch::describe(exit)).c_str(),
+               lost ? "; all ranks stopped, the same command resumes" : "");
+  return lost ? kPeerLost : exit.code;
+}
+
+train::ProfileOptions profile_options(const TrainArguments& arguments) {
+  if (!arguments.has_profile) return {};
+  // libtorch's profiler logs its start and stop as errors.
+  ::setenv("KINETO_LOG_LEVEL", "6", /*overwrite=*/0);
+  return {.num_steps = arguments.profile_steps, .warmup_steps = arguments.profile_warmup};
+}
+
+constexpr const char* kAgentVariable = "TRIREME_AGENT_FD";
+
+// The whole number in an environment variable; nothing when it is not set.
+std::optional<int64_t> number_in(const char* variable, int64_t minimum) {
+  const char* const text = std::getenv(variable);
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  int64_t value = 0;
+  const char* const end = text + std::strlen(text);
+  const auto [last, error] = std::from_chars(text, end, value);
+  TRIREME_CHECK(error == std::errc() && last == end && value >= minimum && value < INT32_MAX,
+                "environment variable ", variable, " is \"", printable(text),
+                "\"; expected a whole number from ", minimum, " on; `trireme run` sets it");
+  return value;
+}
+
+train::RunConfig load_config(const TrainArguments& arguments) {
+  const std::vector<train::Override> overrides = parse_overrides(arguments.overrides);
+  return arguments.config.empty()
+             ? train::parse_config("", "the default config", arguments.offer, overrides)
+             : train::load_config(arguments.config, arguments.offer, overrides);
+}
+
+// One rank, or N local ranks that this process starts.
+int train_unlaunched(const TrainArguments& arguments, train::RunConfig config,
+                     const train::ProfileOptions& profile) {
+  // A wrong config costs one line here, before any rank starts or records.
+  train::RunConfig resolved = config;
+  train::preflight(resolved, arguments.num_ranks);
+  train::check_profile(profile, 1, resolved.train.steps);
+  if (arguments.num_ranks > 1) return launch_ranks(arguments);
+  RankGroup group(config);
+  return train_rank(config, group, profile);
+}
+
+int train(const TrainArguments& arguments) {
+  train::RunConfig config = load_config(arguments);
+  const train::ProfileOptions profile = profile_options(arguments);
+  // libtorch uses OMP_NUM_THREADS, which the launcher sets, by default.
+  if (arguments.num_threads > 0) at::set_num_threads(arguments.num_threads);
+  const bool launched = comm::is_launched();
+  if (const auto agent = number_in(kAgentVariable, 3)) {
+    ::unsetenv(kAgentVariable);  // the descriptor is not for commands that this process starts
+    ElasticRun run{.load_config = [&] { return load_config(arguments); }, .profile = profile};
+    if (launched) run.first = comm::world_info();
+    run.first_epoch = number_in("TRIREME_EPOCH", 1).value_or(1);
+    return run_elastic_rank(run, static_cast<int>(*agent));
+  }
+  if (!launched) return train_unlaunched(arguments, std::move(config), profile);
+  const comm::WorldInfo info = comm::world_info();
+  TRIREME_CHECK(!arguments.ranks_given || arguments.num_ranks == info.size, "--ranks is ",
+                arguments.num_ranks, ", and the launcher started ", info.size,
+                " ranks; leave --ranks out");
+  RankGroup group(config, info);
+  return train_rank(config, group, profile);
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, int& exit_code, const train::Offer& offer, bool needs_config) {
+  auto arguments = std::make_shared<TrainArguments>();
+  arguments->offer = offer;
+  const std::string start =
+      concat("  ", app.get_name(), " train ", needs_config ? "examples/demo.toml " : "");
+  CLI::App* command = app.add_subcommand(
+      "train",
+      concat("Train. Continues if output.folder holds a checkpoint.\n", start, "--ranks 2\n", start,
+             "--ranks 2 --train.steps=1000 --optimizer.learning_rate=3e-4\n", start,
+             "--ranks 2 --profile --profile-steps 5\n", start,
+             "--init runs/other --output.folder=runs/tuned\n"));
+  CLI::Option* config =
+      command->add_option("config", arguments->config,
+                          needs_config ? "TOML file; only --init may stand for it" : "TOML file");
+  CLI::Option* ranks = command->add_option("--ranks", arguments->num_ranks, "local ranks to start");
+  ranks->check(within({1, 1 << 15}))->capture_default_str();
+  command->add_option("--threads", arguments->num_threads, "threads per rank; 0 = cores / ranks")
+      ->check(within({0, 1 << 15}))
+      ->capture_default_str();
+  command->add_option("--init", arguments->init,
+                      "run, checkpoint or folder of Hugging Face whose weights a new run begins "
+                      "with, with a fresh\n"
+                      "optimizer; the same as --init.folder. A resumed run has its own");
+  CLI::Option* profile = command->add_flag(
+      "--profile", arguments->has_profile,
+      "profile some steps of every rank, print what limits them, and write\n"
+      "output.folder/profile/trace.json for https://ui.perfetto.dev; training continues");
+  command
+      ->add_option("--profile-warmup", arguments->profile_warmup,
+                   "steps to run before the profiled ones")
+      ->check(within({0, 1e11}))
+      ->capture_default_str()
+      ->needs(profile);
+  command->add_option("--profile-steps", arguments->profile_steps, "steps to profile")
+      ->check(within({1, 1e6}))
+      ->capture_default_str()
+      ->needs(profile);
+  command->allow_extras();
+  command->footer("Every key of the config can be given here (shown with its default):\n" +
+                  train::describe_config(offer));
+  command->callback([arguments, command, config, ranks, needs_config, &exit_code] {
+    arguments->ranks_given = ranks->count() > 0;
+    arguments->overrides = command->remaining();
+    if (!arguments->init.empty()) {
+      arguments->overrides.push_back("--init.folder=" + arguments->init);
+    }
+    const bool has_init = std::ranges::any_of(arguments->overrides, [](const std::string& text) {
+      return text.starts_with("--init.folder");
+    });
+    if (needs_config && arguments->config.empty() && !has_init)
+      throw CLI::RequiredError(config->get_name());
+    exit_code = train(*arguments);
+  });
+}
+
+}  // namespace trireme::cli::inline internal

@@ -1,0 +1,76 @@
+#include "trireme/cli/train/train_rank.h"
+
+#include <csignal>
+
+#include "trireme/base/error.h"
+#include "trireme/cli/commands.h"
+#include "trireme/cli/console.h"
+#include "trireme/train/run/device.h"
+
+namespace trireme::cli::inline internal {
+namespace {
+
+std::atomic<bool> stop_flag = false;
+static_assert(std::atomic<bool>::is_always_lock_free);  // set from a signal handler
+
+// "epoch 2: 3 ranks, rank 2 was killed by signal 9; goes on from step 40 in memory".
+std::string describe(const Epoch& epoch, const train::RunSummary& summary) {
+  const bool is_new = summary.resumed_step == 0;
+  return concat("epoch ", epoch.number, ": ", summary.num_ranks,
+                summary.num_ranks == 1 ? " rank" : " ranks", epoch.reason.empty() ? "" : ", ",
+                epoch.reason,
+                is_new ? "; begins anew" : concat("; goes on from step ", summary.resumed_step),
+                is_new ? "" : " in " + summary.resumed_place);
+}
+
+// An observer of one epoch. Publishes the rank's records in the run's folder as soon as the run
+// owns it.
+template <typename Base>
+class EpochObserver : public Base {
+ public:
+  EpochObserver(const Epoch& epoch, comm::Recorder& recorder)
+      : epoch_(epoch), recorder_(recorder) {}
+  void on_folder() override { recorder_.publish(); }
+  void on_start(const train::RunConfig& config, const train::RunSummary& summary) override {
+    if (epoch_.number > 1) Base::on_finding(describe(epoch_, summary));
+    Base::on_start(config, summary);
+  }
+  void on_finished(int64_t step) override {
+    if (epoch_.on_finished) epoch_.on_finished(step);
+  }
+
+ private:
+  const Epoch& epoch_;
+  comm::Recorder& recorder_;
+};
+
+}  // namespace
+
+const std::atomic<bool>& stop_requested = stop_flag;
+
+void stop_on_signals() {
+  for (int signal : {SIGTERM, SIGINT, SIGHUP}) {
+    if (!launch::is_ignored(signal)) std::signal(signal, [](int) { stop_flag = true; });
+  }
+  // The reader of the output may be gone. The run continues and saves.
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+int train_rank(const train::RunConfig& config, RankGroup& group,
+               const train::ProfileOptions& profile, const Epoch& epoch) {
+  stop_on_signals();
+  EpochObserver<Console> console(epoch, *group.recorder());
+  EpochObserver<train::TrainObserver> silent(epoch, *group.recorder());
+  train::TrainObserver& printer = console;
+  comm::Communicator& world = group.world();
+  const std::string note = train::note_of_device(config, group.num_local_ranks());
+  if (world.rank() == 0 && !note.empty()) console.on_finding("device  " + note);
+  train::ProfileOptions recorded = profile;
+  recorded.recorder = group.recorder();
+  train::Trainer trainer(config, world, world.rank() == 0 ? printer : silent, recorded);
+  const train::Outcome outcome = trainer.run(stop_requested);
+  if (world.rank() == 0) console.on_end(outcome);
+  return kDone;
+}
+
+}  // namespace trireme::cli::inline internal

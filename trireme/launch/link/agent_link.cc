@@ -1,0 +1,113 @@
+#include "trireme/launch/link/agent_link.h"
+
+#include <utility>
+
+#include "trireme/base/error.h"
+#include "trireme/base/shown.h"
+
+namespace trireme::launch::inline internal {
+namespace {
+
+constexpr const char* kVariable = "TRIREME_AGENT_FD";
+constexpr const char* kAgentSource = "the link to the agent";
+
+}  // namespace
+
+AgentLink::AgentLink(int fd)
+    : socket_(PacketSocket::adopt(fd, kVariable)), thread_([this] { read_all(); }) {}
+
+AgentLink::~AgentLink() {
+  socket_.shut_down();
+  thread_.join();
+}
+
+bool AgentLink::send(const ToAgent& message, std::chrono::milliseconds patience) const {
+  return socket_.send(to_packet(message), patience);
+}
+
+void AgentLink::on_leave(int64_t epoch, OnLeave callback) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !is_calling_; });
+  epoch_ = epoch;
+  callback_ = std::move(callback);
+  call_if_left(lock);
+}
+
+std::optional<Join> AgentLink::wait_join(int64_t after, std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  const auto is_named = [&] {
+    return join_ && join_->epoch > after && !(leave_ && leave_->epoch >= join_->epoch);
+  };
+  changed_.wait_for(lock, timeout, [&] { return end_ || is_named(); });
+  if (end_ && is_invalid_) throw ConfigError(*end_);
+  if (end_) throw CommError(*end_);
+  return is_named() ? join_ : std::nullopt;
+}
+
+std::optional<Leave> AgentLink::newest_leave() const {
+  const std::lock_guard lock(mutex_);
+  return leave_;
+}
+
+bool AgentLink::is_gone() const {
+  const std::lock_guard lock(mutex_);
+  return end_.has_value();
+}
+
+void AgentLink::read_all() {
+  std::string packet;
+  while (true) {
+    const Received received = socket_.receive(packet, std::chrono::hours(1));
+    try {
+      if (received == Received::kPacket) {
+        take(parse_to_worker(packet, kAgentSource));
+      } else if (received == Received::kTooLong) {
+        throw ConfigError(
+            concat(kAgentSource, ": a packet has more than ", kMaxPacketBytes, " bytes"));
+      } else if (received == Received::kClosed) {
+        return end("the agent of this host is gone", /*is_invalid=*/false);
+      }
+    } catch (const std::exception& error) {
+      return end(shown(error.what(), 1000), /*is_invalid=*/true);
+    }
+  }
+}
+
+void AgentLink::take(const ToWorker& message) {
+  std::unique_lock lock(mutex_);
+  if (const auto* join = std::get_if<Join>(&message)) {
+    if (!join_ || join->epoch > join_->epoch) join_ = *join;
+  } else if (const auto* leave = std::get_if<Leave>(&message)) {
+    if (!leave_ || leave->epoch > leave_->epoch) leave_ = *leave;
+  }
+  changed_.notify_all();
+  call_if_left(lock);
+}
+
+void AgentLink::end(const std::string& reason, bool is_invalid) {
+  std::unique_lock lock(mutex_);
+  end_ = reason;
+  is_invalid_ = is_invalid;
+  changed_.notify_all();
+  call_if_left(lock);
+}
+
+std::optional<std::string> AgentLink::left_locked(int64_t epoch) const {
+  if (leave_ && leave_->epoch >= epoch) return leave_->reason;
+  return end_;
+}
+
+// Without the lock, so that the callback may ask the link.
+void AgentLink::call_if_left(std::unique_lock<std::mutex>& lock) {
+  const std::optional<std::string> reason = left_locked(epoch_);
+  if (!callback_ || !reason || is_calling_) return;
+  const OnLeave callback = std::exchange(callback_, nullptr);
+  is_calling_ = true;
+  lock.unlock();
+  callback(*reason);
+  lock.lock();
+  is_calling_ = false;
+  changed_.notify_all();
+}
+
+}  // namespace trireme::launch::inline internal

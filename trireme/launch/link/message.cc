@@ -1,0 +1,184 @@
+#include "trireme/launch/link/message.h"
+
+#include <array>
+#include <limits>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/bounded_json.h"
+#include "trireme/base/choice.h"
+#include "trireme/base/error.h"
+#include "trireme/base/shown.h"
+
+namespace trireme::launch::inline internal {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxTextBytes = 4096;
+// A byte that is not UTF-8 becomes the three of U+FFFD, and "..." may follow.
+constexpr size_t kMaxReadTextBytes = 3 * (kMaxTextBytes + 3);
+constexpr JsonLimits kLimits{.max_bytes = kMaxPacketBytes, .max_values = 256, .max_depth = 4};
+constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
+
+template <typename Message>
+struct Field {
+  const char* key;
+  int64_t Message::*number;  // null: a text
+  std::string Message::*text = nullptr;
+  int64_t minimum = 0;
+  int64_t maximum = kAny;
+};
+
+// The name of a message and its fields.
+template <typename Message>
+struct Form;
+
+template <>
+struct Form<Join> {
+  static constexpr const char* kName = "join";
+  static constexpr std::array<Field<Join>, 8> kFields{{
+      {"epoch", &Join::epoch, nullptr, 1},
+      {"rank", &Join::rank, nullptr, 0, kMaxLinkRanks - 1},
+      {"size", &Join::size, nullptr, 1, kMaxLinkRanks},
+      {"local_rank", &Join::local_rank, nullptr, 0, kMaxLinkRanks - 1},
+      {"local_size", &Join::local_size, nullptr, 1, kMaxLinkRanks},
+      {"job", nullptr, &Join::job},
+      {"store", nullptr, &Join::store},
+      {"reason", nullptr, &Join::reason},
+  }};
+};
+
+template <>
+struct Form<Leave> {
+  static constexpr const char* kName = "leave";
+  static constexpr std::array<Field<Leave>, 2> kFields{{
+      {"epoch", &Leave::epoch, nullptr, 1},
+      {"reason", nullptr, &Leave::reason},
+  }};
+};
+
+template <>
+struct Form<Hello> {
+  static constexpr const char* kName = "hello";
+  static constexpr std::array<Field<Hello>, 2> kFields{{
+      {"version", &Hello::version, nullptr, 1},
+      {"folder", nullptr, &Hello::folder},
+  }};
+};
+
+template <>
+struct Form<StepDone> {
+  static constexpr const char* kName = "step";
+  static constexpr std::array<Field<StepDone>, 2> kFields{{
+      {"epoch", &StepDone::epoch, nullptr, 1},
+      {"step", &StepDone::step},
+  }};
+};
+
+template <>
+struct Form<Left> {
+  static constexpr const char* kName = "left";
+  static constexpr std::array<Field<Left>, 3> kFields{{
+      {"epoch", &Left::epoch, nullptr, 1},
+      {"step", &Left::step},
+      {"error", nullptr, &Left::error},
+  }};
+};
+
+template <>
+struct Form<Spare> {
+  static constexpr const char* kName = "spare";
+  static constexpr std::array<Field<Spare>, 1> kFields{{
+      {"epoch", &Spare::epoch, nullptr, 1},
+  }};
+};
+
+template <typename Message>
+std::string written(const Message& message) {
+  json packet = {{"message", Form<Message>::kName}};
+  for (const Field<Message>& field : Form<Message>::kFields) {
+    if (field.number != nullptr) {
+      packet[field.key] = message.*field.number;
+    } else {
+      packet[field.key] = shown(message.*field.text, kMaxTextBytes);
+    }
+  }
+  return packet.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
+}
+
+template <typename Message>
+Message read(const JsonView& packet) {
+  Message message;
+  for (const Field<Message>& field : Form<Message>::kFields) {
+    const JsonView value = packet.at(field.key);
+    if (field.number != nullptr) {
+      message.*field.number = value.integer(field.minimum, field.maximum);
+    } else {
+      message.*field.text = value.word(kMaxReadTextBytes);
+    }
+  }
+  return message;
+}
+
+void check(const Join& join, const std::string& source) {
+  const bool fits = join.rank < join.size && join.local_rank < join.local_size &&
+                    join.local_size <= join.size && join.local_rank <= join.rank &&
+                    join.local_size - join.local_rank <= join.size - join.rank;
+  TRIREME_CHECK(fits, source, ": \"join\" has rank ", join.rank, " of ", join.size,
+                " and local rank ", join.local_rank, " of ", join.local_size,
+                "; expected a rank below the size and a host's ranks within the job's");
+  TRIREME_CHECK(!join.job.empty(), source, ": the job of \"join\" is \"\"; expected a name");
+}
+
+template <typename Message>
+void check(const Message&, const std::string&) {}
+
+// The alternatives of the variant `Any`, by name.
+template <typename Any, size_t... kIndices>
+Any parse(std::string_view text, const std::string& source, std::index_sequence<kIndices...>) {
+  const json root = parse_json(text, source, kLimits);
+  const JsonView packet(root, source);
+  const JsonView name = packet.at("message");
+  Any message;
+  const auto take = [&]<typename Message>(Message*) {
+    if (name.text() != Form<Message>::kName) return false;
+    const Message taken = read<Message>(packet);
+    check(taken, source);
+    message = taken;
+    return true;
+  };
+  const bool known =
+      (take(static_cast<std::variant_alternative_t<kIndices, Any>*>(nullptr)) || ...);
+  if (!known) {
+    name.fail(
+        in_words({concat('"', Form<std::variant_alternative_t<kIndices, Any>>::kName, '"')...}));
+  }
+  return message;
+}
+
+template <typename Any>
+Any parse(std::string_view text, const std::string& source) {
+  return parse<Any>(text, source, std::make_index_sequence<std::variant_size_v<Any>>());
+}
+
+}  // namespace
+
+std::string to_packet(const ToWorker& message) {
+  return std::visit([](const auto& each) { return written(each); }, message);
+}
+
+std::string to_packet(const ToAgent& message) {
+  return std::visit([](const auto& each) { return written(each); }, message);
+}
+
+ToWorker parse_to_worker(std::string_view packet, const std::string& source) {
+  return parse<ToWorker>(packet, source);
+}
+
+ToAgent parse_to_agent(std::string_view packet, const std::string& source) {
+  return parse<ToAgent>(packet, source);
+}
+
+}  // namespace trireme::launch::inline internal
