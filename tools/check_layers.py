@@ -50,6 +50,7 @@ ROOMS = {
     "comm/rendezvous": ["comm", "comm/recorder", "comm/shared", "comm/message", "comm/c10d", "comm/hierarchical"],
     "checkpoint/chunk": [],
     "checkpoint": ["checkpoint/chunk"],
+    "checkpoint/read": ["checkpoint", "checkpoint/chunk"],
     "checkpoint/transfer": ["checkpoint", "checkpoint/chunk"],
     "checkpoint/write": ["checkpoint", "checkpoint/chunk", "checkpoint/transfer"],
     "checkpoint/foreign": ["checkpoint"],

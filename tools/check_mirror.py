@@ -37,6 +37,7 @@ EXEMPT = {
     "trireme/train/callbacks/named_callback.h": "one struct; callbacks_test calls what it holds",
     "trireme/train/callbacks/run_view.h": "pure interface; the tests of the built-in callbacks look through it",
     "trireme/cli/overrides.h": "Program.bad_input gives every kind of word",
+    "trireme/tasks/language/foreign_tokenizer.h": "tests/cli/import_test.py imports with it, and begins runs of the same and of another",
     "trireme/tasks/language/foreign_weights.h": "tests/cli/import_test.py imports every class and begins runs with it",
     "trireme/tasks/language/hugging_face_import.h": "tests/cli/import_test.py imports what transformers wrote",
     "trireme/tasks/language/expert_buffers.h": "Program.experts resumes upcycled runs; a name too few would fail",

@@ -10,7 +10,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/digest.h"
 #include "trireme/base/file/file.h"
-#include "trireme/checkpoint/read/place_bytes.h"
+#include "trireme/checkpoint/place_bytes.h"
 
 namespace trireme::checkpoint::inline internal {
 namespace {
@@ -20,6 +20,9 @@ template <typename... Args>
   throw CheckpointError(concat(path.string(), ": ", args...,
                                ": the file is damaged; use another checkpoint or a copy"));
 }
+
+// Fewer are read before other threads have begun.
+constexpr uint64_t kBytesForThreads = 4 * kChunkBytes;
 
 bool is_aligned(std::span<const std::byte> bytes, size_t alignment) {
   return reinterpret_cast<uintptr_t>(bytes.data()) % alignment == 0;
@@ -99,8 +102,7 @@ void Shards::check_entry(const std::string& name, const TensorRecord& record, co
 }
 
 std::span<const std::byte> Shards::read_chunk(const std::string& name, const TensorRecord& record,
-                                              const Chunk& chunk,
-                                              std::vector<std::byte>& scratch) {
+                                              const Chunk& chunk, std::vector<std::byte>& scratch) {
   std::span<const std::byte> bytes = stored(chunk);
   const size_t width = c10::elementSize(record.dtype);
   bool is_whole = true;
@@ -117,9 +119,9 @@ std::span<const std::byte> Shards::read_chunk(const std::string& name, const Ten
   if (!is_whole || digest != chunk.digest) {
     fail_damaged(folder_ / manifest_.files[chunk.file].name, "the ", chunk.stored_bytes,
                  " bytes at ", chunk.begin, ", of \"", name, "\", ",
-                 is_whole ? concat("have digest ", to_text(digest), ", expected ",
-                                   to_text(chunk.digest))
-                          : concat("are not those that unpack to ", chunk.num_bytes, " bytes"));
+                 is_whole
+                     ? concat("have digest ", to_text(digest), ", expected ", to_text(chunk.digest))
+                     : concat("are not those that unpack to ", chunk.num_bytes, " bytes"));
   }
   num_bytes_read_ += std::ssize(bytes);
   return bytes;
@@ -139,6 +141,7 @@ void Shards::read_box(const std::string& name, const TensorRecord& record, const
     uint64_t at;
   };
   std::vector<Wanted> wanted;
+  uint64_t num_bytes = 0;
   for (const Piece& piece : record.pieces) {
     const mesh::Box part = mesh::intersect(piece.box, box);
     if (part.numel() == 0) continue;
@@ -153,6 +156,7 @@ void Shards::read_box(const std::string& name, const TensorRecord& record, const
       if (skips && skips(chunk)) return;
       open(manifest_.files.at(chunk.file).name);
       wanted.push_back({piece, chunk, at});
+      num_bytes += chunk.num_bytes;
     });
   }
   const auto read = [&](int64_t first, int64_t end) {
@@ -163,7 +167,7 @@ void Shards::read_box(const std::string& name, const TensorRecord& record, const
       place_bytes({piece.box, record.dtype, at, bytes}, box, target);
     }
   };
-  if (!target.is_cpu()) return read(0, std::ssize(wanted));
+  if (!target.is_cpu() || num_bytes < kBytesForThreads) return read(0, std::ssize(wanted));
   at::parallel_for(0, std::ssize(wanted), 1, read);
 }
 

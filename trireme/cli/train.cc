@@ -31,6 +31,7 @@
 #include "trireme/launch/local_ranks.h"
 #include "trireme/train/run/device.h"
 #include "trireme/train/run/inputs.h"
+#include "trireme/train/state/memory_folder.h"
 #include "trireme/train/trainer.h"
 
 namespace trireme::cli::inline internal {
@@ -82,7 +83,7 @@ int train_rank(train::RunConfig config, comm::Communicator& world, comm::Recorde
   return kDone;
 }
 
-int launch_ranks(const TrainArguments& arguments) {
+int launch_ranks(const TrainArguments& arguments, const train::RunConfig& config) {
   launch::LocalRanksOptions options{.num_ranks = arguments.num_ranks,
                                     .command = {own_program(), "train"}};
   if (!arguments.config.empty()) options.command.push_back(arguments.config);
@@ -100,10 +101,13 @@ int launch_ranks(const TrainArguments& arguments) {
   const launch::RankExit exit = launch::run_local_ranks(options);
   if (exit.rank < 0) return kDone;
   const bool lost = exit.signal != 0 || exit.code == kPeerLost;
+  const bool has_memory = lost && config.checkpoint.memory_interval > 0;
+  const std::string memory =
+      has_memory ? "; in memory: " + train::newest_in_memory(config.output.folder) : "";
   // A killed rank 0 leaves the updating line open.
-  std::fprintf(stderr, "%strireme: %s%s\n", exit.signal != 0 && isatty(STDOUT_FILENO) ? "\n" : "",
+  std::fprintf(stderr, "%strireme: %s%s%s\n", exit.signal != 0 && isatty(STDOUT_FILENO) ? "\n" : "",
                printable(launch::describe(exit)).c_str(),
-               lost ? "; all ranks stopped, the same command resumes" : "");
+               lost ? "; all ranks stopped, the same command resumes" : "", memory.c_str());
   return lost ? kPeerLost : exit.code;
 }
 
@@ -168,7 +172,7 @@ int train(const TrainArguments& arguments) {
     train::RunConfig resolved = config;
     train::preflight(resolved, arguments.num_ranks);
     train::check_profile(profile, 1, resolved.train.steps);
-    if (arguments.num_ranks > 1) return launch_ranks(arguments);
+    if (arguments.num_ranks > 1) return launch_ranks(arguments, config);
   }
   // libtorch uses OMP_NUM_THREADS, which the launcher sets, by default.
   if (arguments.num_threads > 0) at::set_num_threads(arguments.num_threads);

@@ -36,8 +36,7 @@ std::vector<Global> model_of(int ranks, const std::vector<mesh::Placement>& plac
   std::vector<Global> globals;
   const auto add = [&](const std::string& name, const std::vector<int64_t>& shape, auto dtype) {
     const mesh::Placement placement = placements[globals.size() % placements.size()];
-    globals.push_back({name, numbers(shape, dtype), {shape, {{"data", ranks}},
-                                                                 {placement}}});
+    globals.push_back({name, numbers(shape, dtype), {shape, {{"data", ranks}}, {placement}}});
   };
   add("a", {1200, 1024}, at::kInt);
   add("b", {9, 3}, at::kInt);
@@ -137,8 +136,7 @@ TEST_F(HostReadsTest, AnyLayoutReadsEveryByteOnce) {
         for (size_t first = 0; first < kinds.size(); ++first) {
           std::vector<mesh::Placement> turned = kinds;
           std::ranges::rotate(turned, turned.begin() + static_cast<int64_t>(first));
-          const auto read =
-              load_and_count(root / "step-000001", model_of(size, turned), world);
+          const auto read = load_and_count(root / "step-000001", model_of(size, turned), world);
           EXPECT_EQ(sum(read), num_bytes(model_));
         }
       });

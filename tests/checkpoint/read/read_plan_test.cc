@@ -58,8 +58,8 @@ TEST(ReadPlan, WhatAllWantIsReadInEqualParts) {
 
 TEST(ReadPlan, AChunkThatOneRankWantsIsLeftOut) {
   const Manifest manifest = two_tensors();
-  const std::vector<WantedBoxes> ranks{{{"a", {{0, 0}, {5, 256}}}}, {{"a", {{4, 0}, {4, 256}}}},
-                                       {{"b", kWhole}}};
+  const std::vector<WantedBoxes> ranks{
+      {{"a", {{0, 0}, {5, 256}}}}, {{"a", {{4, 0}, {4, 256}}}}, {{"b", kWhole}}};
   const ReadPlan plan = plan_reads(manifest, ranks, 1 << 20);
   EXPECT_THAT(bytes_by_reader(plan), ElementsAre(1024, 0, 0));
   const Chunk& row_4 = manifest.tensors.at("a").pieces[0].chunks[4];

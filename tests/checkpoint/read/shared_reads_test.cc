@@ -65,8 +65,8 @@ TEST_F(SharedReadsTest, ARankWhoseFileIsMissingStopsNobody) {
   for (const int lost : {0, 1, 2}) {
     harness::run_ranks(3, [&](comm::Communicator& world) {
       const bool is_lost = world.rank() == lost;
-      const std::string error = checkpoint_error(
-          [&] { read(is_lost ? empty.path() : folder(), world, 1 << 16); });
+      const std::string error =
+          checkpoint_error([&] { read(is_lost ? empty.path() : folder(), world, 1 << 16); });
       if (is_lost) EXPECT_THAT(error, HasSubstr("No such file"));
       if (!is_lost) EXPECT_EQ(error, "");
       world.barrier()->wait();

@@ -37,8 +37,7 @@ std::map<const Chunk*, Takers> takers_of(const Piece& piece, const TensorRecord&
 // Deals the chunks out and fills batches.
 class Dealer {
  public:
-  Dealer(size_t num_ranks, uint64_t batch_bytes)
-      : batch_bytes_(batch_bytes), dealt_(num_ranks, 0) {
+  Dealer(size_t num_ranks, uint64_t batch_bytes) : batch_bytes_(batch_bytes), dealt_(num_ranks, 0) {
     plan_.by_reader.resize(num_ranks);
   }
 

@@ -43,8 +43,8 @@ struct Batch {
 };
 
 struct ReadPlan {
-  std::vector<std::vector<Batch>> by_reader;      // [rank]: in the order in which it reads them
-  std::unordered_set<const Chunk*> shared;        // all chunks of all batches
+  std::vector<std::vector<Batch>> by_reader;  // [rank]: in the order in which it reads them
+  std::unordered_set<const Chunk*> shared;    // all chunks of all batches
 
   // In each round every rank reads at most one batch.
   size_t num_rounds() const;

@@ -12,7 +12,7 @@
 #include <ATen/ops/empty.h>
 
 #include "trireme/base/error.h"
-#include "trireme/checkpoint/read/place_bytes.h"
+#include "trireme/checkpoint/place_bytes.h"
 
 namespace trireme::checkpoint::inline internal {
 namespace {
@@ -90,9 +90,8 @@ class SharedReader {
   }
 
   void take(const Batch& batch, int reader) {
-    const comm::LoanPtr loan =
-        group_.borrow({static_cast<int64_t>(batch.num_bytes)},
-                      at::TensorOptions().dtype(at::kByte), reader, behind_);
+    const comm::LoanPtr loan = group_.borrow({static_cast<int64_t>(batch.num_bytes)},
+                                             at::TensorOptions().dtype(at::kByte), reader, behind_);
     wait_for(*loan, peers_);
     place(batch, static_cast<const std::byte*>(loan->data().const_data_ptr()));
   }
@@ -139,9 +138,8 @@ class SharedReader {
 
 }  // namespace
 
-void read_shared(const ReadPlan& plan, Shards& shards,
-                 const std::map<std::string, Target>& targets, comm::Communicator& group,
-                 const Peers& peers) {
+void read_shared(const ReadPlan& plan, Shards& shards, const std::map<std::string, Target>& targets,
+                 comm::Communicator& group, const Peers& peers) {
   SharedReader(plan, shards, targets, group, peers).run();
 }
 

@@ -29,8 +29,7 @@ struct Target {
 // Comm:       each chunk once to each other rank that wants it
 // Collective: every rank of `group`
 // Throws:     CheckpointError and Error of this rank's own reads; CommError
-void read_shared(const ReadPlan& plan, Shards& shards,
-                 const std::map<std::string, Target>& targets, comm::Communicator& group,
-                 const Peers& peers);
+void read_shared(const ReadPlan& plan, Shards& shards, const std::map<std::string, Target>& targets,
+                 comm::Communicator& group, const Peers& peers);
 
 }  // namespace trireme::checkpoint::inline internal

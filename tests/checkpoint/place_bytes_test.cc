@@ -1,4 +1,4 @@
-#include "trireme/checkpoint/read/place_bytes.h"
+#include "trireme/checkpoint/place_bytes.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

@@ -93,9 +93,9 @@ void require_same_model(const fs::path& folder, const Manifest& manifest,
 // Reads what no other rank of the host reads for this one.
 void read_entry(const Entry& entry, const mesh::Box& box, const TensorRecord& record,
                 const HostReads& host, Shards& shards) {
-  const at::Tensor target =
-      entry.offloaded ? at::empty_like(entry.local, at::TensorOptions().device(at::kCPU))
-                      : entry.local;
+  const at::Tensor target = entry.offloaded
+                                ? at::empty_like(entry.local, at::TensorOptions().device(at::kCPU))
+                                : entry.local;
   shards.read_box(entry.name, record, box, target,
                   [&](const Chunk& chunk) { return host.has(entry, chunk); });
   if (entry.offloaded) entry.offloaded->write(target);

@@ -1,4 +1,4 @@
-#include "trireme/checkpoint/read/place_bytes.h"
+#include "trireme/checkpoint/place_bytes.h"
 
 #include <algorithm>
 #include <cstring>
@@ -86,8 +86,7 @@ void place_bytes(const PieceBytes& from, const mesh::Box& box, const at::Tensor&
     const mesh::Box part = mesh::intersect(block, box);
     if (part.numel() == 0) return;
     // from_blob takes no const pointer. Nobody writes through it.
-    const std::byte* const data =
-        from.bytes.data() + static_cast<size_t>(element - first) * width;
+    const std::byte* const data = from.bytes.data() + static_cast<size_t>(element - first) * width;
     const at::Tensor source = at::from_blob(const_cast<std::byte*>(data), block.size,
                                             at::TensorOptions().dtype(from.dtype));
     copy_values(view_part(source, block, part), view_part(target, box, part));
