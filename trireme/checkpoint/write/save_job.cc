@@ -266,6 +266,7 @@ void SaveJob::check(comm::Communicator& group) {
   std::vector<ReplicatedBox> boxes;
   for (const Replica& replica : replicas_) boxes.push_back(replica.box);
   require_same_replicas(boxes, digests);
+  is_checked_ = true;
 }
 
 fs::path SaveJob::folder() const { return targets_.back().root / folder_name(step_); }

@@ -45,6 +45,8 @@ class SaveJob {
     for (SaveTarget& target : targets_) target.options.on_wait = {};
   }
 
+  // Whether finish() has found nothing to refuse; its later errors are those of disks and peers.
+  bool is_checked() const { return is_checked_; }
   int64_t step() const { return step_; }
   // In the last target.
   std::filesystem::path folder() const;
@@ -70,6 +72,7 @@ class SaveJob {
   std::map<std::string, TensorRecord> plan_;
   std::vector<OwnPiece> pieces_;
   std::vector<Replica> replicas_;
+  bool is_checked_ = false;
 };
 
 }  // namespace trireme::checkpoint::inline internal
