@@ -1,7 +1,8 @@
 // Saves and loads a checkpoint of random fp32 tensors, split over two ranks that are threads, and
 // prints one line of JSON: seconds of a save that waits for the disk, of the stall and the whole of
-// one in the background, of one in which a tenth has changed, and of a load with a cold page cache;
-// and of dd for the same bytes on the same disk. benchmarks/checkpoint.py runs it beside
+// one in the background, of one in which a tenth has changed, of a load with a cold page cache, and
+// of one of which both ranks want all, with a warm one; and of dd for the same bytes on the same
+// disk. benchmarks/checkpoint.py runs it beside
 // torch.distributed.checkpoint.
 //
 //   checkpoint_benchmark FOLDER [MiB]
@@ -52,10 +53,11 @@ double seconds_of(const std::string& command) {
   return seconds(Clock::now() - start);
 }
 
-std::vector<checkpoint::Entry> entries_of(int rank, int64_t rows) {
+std::vector<checkpoint::Entry> entries_of(int rank, int64_t rows,
+                                          const mesh::Placement& placement) {
   std::vector<checkpoint::Entry> entries;
   for (int i = 0; i < kTensors; ++i) {
-    const mesh::Layout layout({rows, 1024}, {{"shard", kRanks}}, {mesh::Placement::sharded(0)});
+    const mesh::Layout layout({rows, 1024}, {{"shard", kRanks}}, {placement});
     entries.push_back(
         {"w" + std::to_string(i), at::randn(layout.local_box(rank).size), layout, rank});
   }
@@ -65,9 +67,10 @@ std::vector<checkpoint::Entry> entries_of(int rank, int64_t rows) {
 void measure(const fs::path& root, int64_t mebibytes) {
   const int64_t rows = mebibytes * 256 / kTensors / kRanks * kRanks;  // of 4 KiB
   const int64_t num_bytes = rows * 4096 * kTensors;
-  double sync = 0, stall = 0, whole = 0, tenth = 0, load = 0;
+  double sync = 0, stall = 0, whole = 0, tenth = 0, load = 0, replicated = 0;
   comm::run_thread_group(kRanks, [&](comm::Communicator& world) {
-    std::vector<checkpoint::Entry> entries = entries_of(world.rank(), rows);
+    std::vector<checkpoint::Entry> entries =
+        entries_of(world.rank(), rows, mesh::Placement::sharded(0));
     checkpoint::Saver behind(world), before(world, {.in_background = false});
     const auto save = [&](int64_t step, bool in_background) {
       checkpoint::Saver& saver = in_background ? behind : before;
@@ -87,15 +90,22 @@ void measure(const fs::path& root, int64_t mebibytes) {
     world.barrier()->wait();
     if (world.rank() == 0) drop_cache(root / "step-000004");
     world.barrier()->wait();
-    const auto start = Clock::now();
-    checkpoint::load(root / "step-000004", entries, world);
-    const double loaded = seconds(Clock::now() - start);
+    const auto load_into = [&](std::vector<checkpoint::Entry>& targets) {
+      world.barrier()->wait();
+      const auto start = Clock::now();
+      checkpoint::load(root / "step-000004", targets, world);
+      return seconds(Clock::now() - start);
+    };
+    const double loaded = load_into(entries);
+    entries = entries_of(world.rank(), rows, mesh::Placement::replicated());
+    const double loaded_whole = load_into(entries);
     if (world.rank() != 0) return;
     sync = seconds(waited.took);
     stall = seconds(in_background.stall);
     whole = seconds(in_background.took);
     tenth = seconds(small.took);
     load = loaded;
+    replicated = loaded_whole;
   });
   const std::string file = (root / "dd").string();
   const std::string count = std::to_string(num_bytes >> 23);
@@ -105,8 +115,10 @@ void measure(const fs::path& root, int64_t mebibytes) {
   const double dd_read = seconds_of("dd if='" + file + "' of=/dev/null bs=8M");
   std::printf(
       "{\"bytes\": %lld, \"save\": %.4f, \"stall\": %.4f, \"background\": %.4f, "
-      "\"save_tenth\": %.4f, \"load\": %.4f, \"dd_write\": %.4f, \"dd_read\": %.4f}\n",
-      static_cast<long long>(num_bytes), sync, stall, whole, tenth, load, dd_write, dd_read);
+      "\"save_tenth\": %.4f, \"load\": %.4f, \"load_replicated\": %.4f, \"dd_write\": %.4f, "
+      "\"dd_read\": %.4f}\n",
+      static_cast<long long>(num_bytes), sync, stall, whole, tenth, load, replicated, dd_write,
+      dd_read);
 }
 
 }  // namespace

@@ -105,7 +105,8 @@ def main():
             ("stall of a save in the background", median["stall"], other["stall"], None),
             ("the whole of it", median["background"], other["background"], median["dd_write"]),
             ("save of which a tenth has changed", median["save_tenth"], None, None),
-            ("load, cold", median["load"], other["load"], median["dd_read"])]
+            ("load, cold", median["load"], other["load"], median["dd_read"]),
+            ("load, warm, both ranks want all", median["load_replicated"], None, None)]
     lines = [f"| {name} | {took:.3f} s | {rate(took)} | {f'{peer_took:.3f} s' if peer_took else ''} | "
              f"{f'{peer_took / took:.2f}' if peer_took else ''} | {f'{dd / took:.2f}' if dd else ''} |"
              for name, took, peer_took, dd in rows]

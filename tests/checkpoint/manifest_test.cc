@@ -156,9 +156,11 @@ TEST(Manifest, ChunksMustMakeUpTheirPieceAndLieInTheirFiles) {
   EXPECT_THAT(error([](Chunk& chunk) { chunk.num_bytes = 0; }), HasSubstr("expected 1 to"));
   EXPECT_THAT(error([](Chunk& chunk) { chunk.codec = Codec::kRaw; }),
               HasSubstr("8 bytes stored in 5 without compression"));
-  EXPECT_THAT(error([](Chunk& chunk) { chunk.num_bytes = 9; }), HasSubstr("more bytes in chunks"));
+  EXPECT_THAT(error([](Chunk& chunk) { chunk.num_bytes = 12; }), HasSubstr("more bytes in chunks"));
+  EXPECT_THAT(error([](Chunk& chunk) { chunk.num_bytes = 4; }),
+              HasSubstr("lacks chunks for the last 4 of its bytes"));
   EXPECT_THAT(error([](Chunk& chunk) { chunk.num_bytes = 7; }),
-              HasSubstr("lacks chunks for the last 1 of its bytes"));
+              HasSubstr("has 7 bytes, not whole elements"));
 }
 
 TEST(Manifest, AChunkOfAnotherFormIsRefused) {

@@ -42,14 +42,14 @@ struct Saved {
   Manifest manifest;
 };
 
-TEST(Shards, AnUnharmedPieceIsCopiedWhereTheBoxMeetsIt) {
+TEST(Shards, AnUnharmedPieceIsReadWhereTheBoxMeetsIt) {
   Saved saved;
   EXPECT_EQ(saved.error(), "");
   Shards shards(saved.folder.path(), saved.manifest);
   // Rows 0 and 1, columns 1 to 3: the first row is in no piece and stays as it is.
   at::Tensor target = at::empty({2, 3}, at::TensorOptions().dtype(at::kInt));
   target.fill_(7);
-  shards.copy_box("w", saved.record, {{0, 1}, {2, 3}}, target);
+  shards.read_box("w", saved.record, {{0, 1}, {2, 3}}, target);
   harness::assert_same_bits(target.narrow(0, 1, 1), saved.global.narrow(0, 1, 1).narrow(1, 1, 3),
                             "met");
   for (int i = 0; i < 3; ++i) EXPECT_EQ(target.const_data_ptr<int>()[i], 7);

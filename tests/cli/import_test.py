@@ -221,6 +221,10 @@ class Imports(ImportTest):
         texts = [self.succeed("generate", "--checkpoint", run, "--prompt", "def ", "--tokens", 8, "--temperature", 0)
                  for run in ("run", "imported")]
         self.assertEqual(texts[0], texts[1])
+        direct = ["train", "--init", "hf", "--train.global_batch=8", "--train.micro_batch=2", "--train.steps=1"]
+        self.succeed(*direct, "--data.path=data/bpe", "--output.folder=same")
+        self.fail_with(2, ["another tokenizer than hf/tokenizer.model", "token 0 ", "prepare the data"], *direct,
+                       "--data.path=data/tiny", "--output.folder=other")
         (self.folder / "hf" / "tokenizer.model").write_bytes(b"no tokenizer")
         self.assertIn("tokenizer  none: hf/tokenizer.model", self.do_import("hf", "without"))
 

@@ -43,6 +43,18 @@ class MemoryCheckpoint(ProgramTest):
         self.assertEqual(self.curve(), self.curve("whole"))
         self.assertEqual(memory_folders(), self.before)
 
+    def test_a_killed_rank(self):
+        """The launcher says what it leaves in memory."""
+        process = self.start("train", "tiny.toml", "--ranks", 2, *MEMORY)
+        metrics = self.folder / "run/metrics.jsonl"
+        while not metrics.exists() or metrics.read_text().count("\n") < 8:
+            self.assertIsNone(process.poll())
+            time.sleep(0.002)
+        os.kill(children(process.pid)[-1], 9)
+        _, errors = process.communicate(timeout=TIMEOUT)
+        self.assertRegex(errors, r"the same command resumes; in memory: step \d+, \d+ s old\n")
+        self.succeed("train", "tiny.toml", "--ranks", 2, *MEMORY)
+
     def test_memory_of_a_run_that_was_removed_is_not_another_runs(self):
         self.kill_after(8, *MEMORY)
         old = memory_folders() - self.before

@@ -118,15 +118,21 @@ struct LoadOptions {
   std::vector<std::string> ignored{};
   // Called while ranks wait for others' disks.
   OnWait on_wait{};
+  // If set, becomes the bytes of tensors that this rank has read from files.
+  int64_t* num_bytes_read = nullptr;
 };
 
-// Copies the checkpoint `folder` into the entries' tensors, whatever the layout it was saved at.
-// Returns the state. Modifies nothing on any rank unless everything that every rank needs is there
-// with the right checksums. Every element comes from exactly one piece, whose checksum was
-// compared. Each file is opened once, so replacing a file meanwhile has no effect. A file that is
-// rewritten in place while it is read, which our code never does, may give bytes that were not
-// checked.
-// Comm:       names; no tensor data: each rank reads the pieces that meet its boxes
+// Reads the checkpoint `folder` into the entries' tensors, whatever the layout it was saved at.
+// Returns the state. Every byte is read once and compared with its digest just before it is copied.
+// So a checkpoint that does not fit the entries changes nothing on any rank, and one that is
+// damaged may leave any values in their tensors: load another, or drop them. Each file is opened
+// once, so replacing a file meanwhile has no effect. A file that is rewritten in place while it is
+// read, which our code never does, may give bytes that were not checked.
+// Where ranks share memory (thread, shm, and the hosts of hierarchical), what several ranks of a
+// host want is read by one of them and copied by the others. Over gloo, mpi and nccl alone each
+// rank reads all that it wants.
+// Comm:       names and boxes; on each host, over its shared memory, chunks that several ranks want
+// Memory:     two blocks of 2 MiB per rank that reads for others
 // Collective: every rank of `world`
 // Throws:     on all ranks: CheckpointError, listing what differs; Error when a rank may not read
 //             the checkpoint; CommError when a peer is lost

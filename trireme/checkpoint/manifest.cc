@@ -173,6 +173,8 @@ void check_chunks(const std::string& title, const TensorRecord& record, const Ma
     uint64_t left = static_cast<uint64_t>(piece.box.numel()) * c10::elementSize(record.dtype);
     for (const Chunk& chunk : piece.chunks) {
       check_chunk(title, chunk, manifest, where);
+      if (chunk.num_bytes % c10::elementSize(record.dtype) != 0)
+        fail(where, "a chunk of ", title, " has ", chunk.num_bytes, " bytes, not whole elements");
       if (chunk.num_bytes > left)
         fail(where, "a piece of ", title, " has more bytes in chunks than elements for them");
       left -= chunk.num_bytes;

@@ -4,12 +4,13 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/core/grad_mode.h>
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/digest.h"
 #include "trireme/base/file/file.h"
+#include "trireme/checkpoint/place_bytes.h"
 
 namespace trireme::checkpoint::inline internal {
 namespace {
@@ -20,17 +21,20 @@ template <typename... Args>
                                ": the file is damaged; use another checkpoint or a copy"));
 }
 
-// The part of `tensor` that `part` covers. `box` is the place of `tensor` in the global tensor.
-at::Tensor view_part(at::Tensor tensor, const mesh::Box& box, const mesh::Box& part) {
-  for (size_t d = 0; d < part.size.size(); ++d)
-    tensor = tensor.narrow(static_cast<int64_t>(d), part.offset[d] - box.offset[d], part.size[d]);
-  return tensor;
+// Fewer are read before other threads have begun.
+constexpr uint64_t kBytesForThreads = 4 * kChunkBytes;
+
+bool is_aligned(std::span<const std::byte> bytes, size_t alignment) {
+  return reinterpret_cast<uintptr_t>(bytes.data()) % alignment == 0;
 }
 
-// Calls `use(chunk, at)` for the chunks that meet `part`, each with where it begins in the piece.
-template <typename Use>
+}  // namespace
+
+Shards::Shards(std::filesystem::path folder, const Manifest& manifest)
+    : folder_(std::move(folder)), manifest_(manifest) {}
+
 void for_each_chunk(const Piece& piece, const mesh::Box& part, const TensorRecord& record,
-                    const Use& use) {
+                    const std::function<void(const Chunk& chunk, uint64_t at)>& use) {
   // The range of bytes from the part's first to its last element.
   uint64_t first = 0, last = 0;
   for (size_t d = 0; d < part.size.size(); ++d) {
@@ -47,27 +51,9 @@ void for_each_chunk(const Piece& piece, const mesh::Box& part, const TensorRecor
   }
 }
 
-// Whether the piece's bytes lie in one file as they are in memory.
-bool lies_in_one_place(const Piece& piece) {
-  if (piece.chunks.empty()) return false;
-  uint64_t next = piece.chunks.front().begin;
-  for (const Chunk& chunk : piece.chunks) {
-    if (chunk.codec != Codec::kRaw || chunk.file != piece.chunks.front().file ||
-        chunk.begin != next)
-      return false;
-    next += chunk.num_bytes;
-  }
-  return true;
-}
-
-}  // namespace
-
-Shards::Shards(std::filesystem::path folder, const Manifest& manifest)
-    : folder_(std::move(folder)), manifest_(manifest) {}
-
 const SafetensorsReader& Shards::open(const std::string& file) {
-  std::unique_ptr<SafetensorsReader>& reader = readers_[file];
-  if (reader) return *reader;
+  const auto known = readers_.find(file);
+  if (known != readers_.end()) return *known->second;
   const auto record = std::find_if(manifest_.files.begin(), manifest_.files.end(),
                                    [&](const FileRecord& known) { return known.name == file; });
   TRIREME_ASSERT(record != manifest_.files.end(), "file ", file, " is not in the manifest");
@@ -81,8 +67,7 @@ const SafetensorsReader& Shards::open(const std::string& file) {
   const std::string actual = checksum(opened->header());
   if (actual != record->header_checksum)
     fail_damaged(path, "header checksum ", actual, ", expected ", record->header_checksum);
-  reader = std::move(opened);
-  return *reader;
+  return *readers_.emplace(file, std::move(opened)).first->second;
 }
 
 std::span<const std::byte> Shards::stored(const Chunk& chunk) {
@@ -104,10 +89,6 @@ bool Shards::has_whole(const Chunk& chunk) {
   }
 }
 
-bool Shards::decode_into(const Chunk& chunk, const TensorRecord& record, std::span<std::byte> out) {
-  return decode(chunk.codec, stored(chunk), c10::elementSize(record.dtype), out);
-}
-
 void Shards::check_entry(const std::string& name, const TensorRecord& record, const Piece& piece) {
   const SafetensorsReader& reader = open(piece.file);
   const TensorInfo* info = reader.find(name);
@@ -117,66 +98,82 @@ void Shards::check_entry(const std::string& name, const TensorRecord& record, co
   const std::string actual = checksum(reader.bytes(name));
   if (actual != piece.checksum)
     fail_damaged(path, "\"", name, "\" has checksum ", actual, ", expected ", piece.checksum);
+  num_bytes_read_ += std::ssize(reader.bytes(name));
 }
 
-void Shards::check(const std::string& name, const TensorRecord& record, const Piece& piece,
-                   const mesh::Box& part) {
-  if (manifest_.format_version == 1) return check_entry(name, record, piece);
-  std::vector<std::byte> decoded;
-  for_each_chunk(piece, part, record, [&](const Chunk& chunk, uint64_t /*at*/) {
-    std::span<const std::byte> bytes;
-    bool is_whole = true;
-    if (chunk.codec == Codec::kRaw) {
-      bytes = stored(chunk);
-    } else {
-      decoded.resize(chunk.num_bytes);
-      is_whole =
-          checksum(stored(chunk)) == chunk.stored_checksum && decode_into(chunk, record, decoded);
-      bytes = decoded;
-    }
-    if (is_whole && digest_of(bytes) == chunk.digest) return;
+std::span<const std::byte> Shards::read_chunk(const std::string& name, const TensorRecord& record,
+                                              const Chunk& chunk, std::vector<std::byte>& scratch) {
+  std::span<const std::byte> bytes = stored(chunk);
+  const size_t width = c10::elementSize(record.dtype);
+  bool is_whole = true;
+  if (chunk.codec != Codec::kRaw) {
+    scratch.resize(chunk.num_bytes);
+    is_whole =
+        checksum(bytes) == chunk.stored_checksum && decode(chunk.codec, bytes, width, scratch);
+    bytes = scratch;
+  } else if (!is_aligned(bytes, width)) {
+    scratch.assign(bytes.begin(), bytes.end());
+    bytes = scratch;
+  }
+  const Digest digest = digest_of(bytes);
+  if (!is_whole || digest != chunk.digest) {
     fail_damaged(folder_ / manifest_.files[chunk.file].name, "the ", chunk.stored_bytes,
                  " bytes at ", chunk.begin, ", of \"", name, "\", ",
-                 is_whole ? concat("have digest ", to_text(digest_of(bytes)), ", expected ",
-                                   to_text(chunk.digest))
-                          : concat("are not those that unpack to ", chunk.num_bytes, " bytes"));
-  });
-}
-
-at::Tensor Shards::view_piece(const std::string& name, const TensorRecord& record,
-                              const Piece& piece, const mesh::Box& part) {
-  if (manifest_.format_version == 1) return open(piece.file).view(name);
-  if (lies_in_one_place(piece)) {
-    const Chunk& first = piece.chunks.front();
-    stored(piece.chunks.back());  // the file has all of them
-    return open(manifest_.files.at(first.file).name)
-        .view(first.begin, record.dtype, piece.box.size);
+                 is_whole
+                     ? concat("have digest ", to_text(digest), ", expected ", to_text(chunk.digest))
+                     : concat("are not those that unpack to ", chunk.num_bytes, " bytes"));
   }
-  at::Tensor whole = at::empty(piece.box.size, at::TensorOptions().dtype(record.dtype));
-  const std::span<std::byte> bytes(static_cast<std::byte*>(whole.mutable_data_ptr()),
-                                   whole.nbytes());
-  for_each_chunk(piece, part, record, [&](const Chunk& chunk, uint64_t at) {
-    if (!decode_into(chunk, record, bytes.subspan(at, chunk.num_bytes)))
-      fail_damaged(folder_ / manifest_.files[chunk.file].name, "\"", name, "\" does not unpack");
-  });
-  return whole;
+  num_bytes_read_ += std::ssize(bytes);
+  return bytes;
 }
 
-void Shards::copy_box(const std::string& name, const TensorRecord& record, const mesh::Box& box,
-                      at::Tensor target) {
-  const at::NoGradGuard no_grad;
+void Shards::check(const std::string& name, const TensorRecord& record, const Piece& piece) {
+  if (manifest_.format_version == 1) return check_entry(name, record, piece);
+  std::vector<std::byte> scratch;
+  for (const Chunk& chunk : piece.chunks) read_chunk(name, record, chunk, scratch);
+}
+
+void Shards::read_box(const std::string& name, const TensorRecord& record, const mesh::Box& box,
+                      const at::Tensor& target, const Skips& skips) {
+  struct Wanted {
+    const Piece& piece;
+    const Chunk& chunk;
+    uint64_t at;
+  };
+  std::vector<Wanted> wanted;
+  uint64_t num_bytes = 0;
   for (const Piece& piece : record.pieces) {
-    const mesh::Box overlap = mesh::intersect(piece.box, box);
-    if (overlap.numel() == 0) continue;
-    const at::Tensor source = view_piece(name, record, piece, overlap);
-    view_part(target, box, overlap).copy_(view_part(source, piece.box, overlap));
+    const mesh::Box part = mesh::intersect(piece.box, box);
+    if (part.numel() == 0) continue;
+    if (manifest_.format_version == 1) {
+      check_entry(name, record, piece);
+      const at::Tensor view = open(piece.file).view(name);
+      const auto* const data = static_cast<const std::byte*>(view.const_data_ptr());
+      place_bytes({piece.box, record.dtype, 0, {data, view.nbytes()}}, box, target);
+      continue;
+    }
+    for_each_chunk(piece, part, record, [&](const Chunk& chunk, uint64_t at) {
+      if (skips && skips(chunk)) return;
+      open(manifest_.files.at(chunk.file).name);
+      wanted.push_back({piece, chunk, at});
+      num_bytes += chunk.num_bytes;
+    });
   }
+  const auto read = [&](int64_t first, int64_t end) {
+    std::vector<std::byte> scratch;
+    for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(end); ++i) {
+      const auto& [piece, chunk, at] = wanted[i];
+      const auto bytes = read_chunk(name, record, chunk, scratch);
+      place_bytes({piece.box, record.dtype, at, bytes}, box, target);
+    }
+  };
+  if (!target.is_cpu() || num_bytes < kBytesForThreads) return read(0, std::ssize(wanted));
+  at::parallel_for(0, std::ssize(wanted), 1, read);
 }
 
 at::Tensor Shards::read(const std::string& name, const TensorRecord& record) {
-  for (const Piece& piece : record.pieces) check(name, record, piece);
   at::Tensor tensor = at::empty(record.shape, at::TensorOptions().dtype(record.dtype));
-  copy_box(name, record, {std::vector<int64_t>(record.shape.size(), 0), record.shape}, tensor);
+  read_box(name, record, {std::vector<int64_t>(record.shape.size(), 0), record.shape}, tensor);
   return tensor;
 }
 

@@ -1,13 +1,17 @@
-// The tensor files of one checkpoint. They are opened when first needed, and used only after their
-// checksums have been compared with the manifest.
+// The tensor files of one checkpoint. They are opened when first needed. Their bytes are read once:
+// each chunk is compared with its digest and used while it is in the processor's cache.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -26,38 +30,49 @@ class Shards {
   // Throws: CheckpointError when the file is missing, truncated or damaged; so do the others
   const SafetensorsReader& open(const std::string& file);
 
-  // Reads the chunks of the piece that meet `part`, a box inside the piece's, and compares their
-  // digests. Format 1 has one checksum for the whole piece.
-  void check(const std::string& name, const TensorRecord& record, const Piece& piece,
-             const mesh::Box& part);
-  void check(const std::string& name, const TensorRecord& record, const Piece& piece) {
-    check(name, record, piece, piece.box);
-  }
+  // Reads the piece's chunks and compares their digests. Format 1 has one checksum for the whole
+  // piece.
+  void check(const std::string& name, const TensorRecord& record, const Piece& piece);
 
   // Whether the chunk's stored bytes are those that its digest, or the checksum of what is packed,
   // says. false also when the file is missing, truncated or damaged, or may not be read.
   bool has_whole(const Chunk& chunk);
 
-  // Copies the part of `record` that lies in `box` into `target`, whose shape is box.size. Reads
-  // only the pieces that meet the box; check() them before.
-  void copy_box(const std::string& name, const TensorRecord& record, const mesh::Box& box,
-                at::Tensor target);
+  // The chunk's bytes, after comparing their digest: in the mapped file, or in `scratch`, which the
+  // caller keeps while it uses them. Aligned to the tensor's elements. May be called from several
+  // threads once the chunk's file is open.
+  std::span<const std::byte> read_chunk(const std::string& name, const TensorRecord& record,
+                                        const Chunk& chunk, std::vector<std::byte>& scratch);
 
-  // The whole tensor, after comparing its checksums.
+  // Reads the part of `record` that lies in `box` into `target`, whose shape is box.size. Compares
+  // each chunk's digest just before it copies the chunk, so `target` may be written in part when
+  // this throws. Leaves out the chunks for which `skips` is true.
+  // Threads: this process's compute threads when `target` is on the CPU
+  using Skips = std::function<bool(const Chunk& chunk)>;
+  void read_box(const std::string& name, const TensorRecord& record, const mesh::Box& box,
+                const at::Tensor& target, const Skips& skips = {});
+
+  // The whole tensor.
   at::Tensor read(const std::string& name, const TensorRecord& record);
+
+  // Of tensors, as they were saved, whose digests were compared.
+  int64_t num_bytes_read() const { return num_bytes_read_; }
 
  private:
   std::span<const std::byte> stored(const Chunk& chunk);
+  // In format 1.
   void check_entry(const std::string& name, const TensorRecord& record, const Piece& piece);
-  // The piece's tensor; at least the chunks that meet `part` are filled in.
-  at::Tensor view_piece(const std::string& name, const TensorRecord& record, const Piece& piece,
-                        const mesh::Box& part);
-  bool decode_into(const Chunk& chunk, const TensorRecord& record, std::span<std::byte> out);
 
   std::filesystem::path folder_;
   const Manifest& manifest_;
   std::map<std::string, std::unique_ptr<SafetensorsReader>> readers_;
+  std::atomic<int64_t> num_bytes_read_ = 0;
 };
+
+// Calls `use(chunk, at)` for the chunks of `piece` that meet `part`, a box inside the piece's, each
+// with where it begins in the piece's bytes.
+void for_each_chunk(const Piece& piece, const mesh::Box& part, const TensorRecord& record,
+                    const std::function<void(const Chunk& chunk, uint64_t at)>& use);
 
 // Shards::read() of one tensor of the checkpoint `folder`. Closes the files again, so reading a
 // checkpoint tensor by tensor keeps no more than one in memory.

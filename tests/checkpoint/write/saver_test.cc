@@ -8,6 +8,7 @@
 
 #include "tests/checkpoint/saved_tensors.h"
 #include "tests/checkpoint/slow_disk.h"
+#include "tests/harness/messages.h"
 #include "tests/harness/temporary_folder.h"
 #include "trireme/checkpoint/manifest.h"
 
@@ -102,6 +103,33 @@ TEST(Saver, AnErrorReachesEveryRankAndTheNextSaveWorks) {
 
 // The run ends with an exception while a disk is slow: no rank waits for it, and the checkpoint
 // before stays the newest.
+// In the background the caller hears of it at the end, and can tell it from a disk's error.
+TEST(Saver, WhatMustNotBeSavedIsRefusedAtTheEnd) {
+  const harness::TemporaryFolder root;
+  overwrite(root / "file", "");
+  harness::run_ranks(2, [&](comm::Communicator& world) {
+    const mesh::Layout layout({3}, {{"data", 2}});
+    for (const bool in_background : {false, true}) {
+      Saver saver(world, {.in_background = in_background});
+      const auto error_of = [&](const fs::path& folder, const at::Tensor& tensor) {
+        std::vector<Entry> entries{{"w", tensor.clone(), layout}};
+        SaveOptions options = kFast;
+        options.allow_nonfinite = false;
+        saver.start(folder, 1, entries, "{}", options);
+        return harness::message_of<Error>([&] { saver.finish(/*waits=*/true); });
+      };
+      const at::Tensor ones = at::ones({3});
+      EXPECT_THAT(error_of(root / "a", ones * (world.rank() + 1)), HasSubstr("replicas differ"));
+      EXPECT_TRUE(saver.was_refused());
+      EXPECT_THAT(error_of(root / "a", ones / 0), HasSubstr("NaN or infinite"));
+      EXPECT_TRUE(saver.was_refused());
+      EXPECT_FALSE(fs::exists(root / "a"));
+      EXPECT_THAT(error_of(root / "file" / "a", ones), HasSubstr("file"));
+      EXPECT_FALSE(saver.was_refused());
+    }
+  });
+}
+
 TEST(Saver, GivenUpItLeavesTheCheckpointBefore) {
   const harness::TemporaryFolder root;
   const std::vector<Global> globals = model(2, 1);

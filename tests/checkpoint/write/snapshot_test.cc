@@ -49,8 +49,9 @@ TEST(Snapshot, CopiesKeepTheValuesThatTensorsHad) {
       plain.push_back(piece("w", tensor));
     }
     scan_pieces(plain, Scan::kDigests);
-    copy_pieces(pieces, memory, Scan::kDigests);
+    copy_pieces(pieces, memory);
     for (at::Tensor& tensor : tensors) tensor.zero_();
+    scan_pieces(pieces, Scan::kDigests);
     for (size_t i = 0; i < pieces.size(); ++i) {
       harness::assert_same_bits(tensor_of(pieces[i]), before[i].contiguous(), "copy");
       EXPECT_EQ(pieces[i].digests, plain[i].digests);
@@ -79,7 +80,8 @@ TEST(Snapshot, TheFirstPieceWithNonfiniteValuesIsNamed) {
   SnapshotMemory memory;
   for (const bool copies : {false, true}) {
     const auto scanned = [&](std::vector<OwnPiece> pieces, Scan scan) {
-      copies ? copy_pieces(pieces, memory, scan) : scan_pieces(pieces, scan);
+      if (copies) copy_pieces(pieces, memory);
+      scan_pieces(pieces, scan);
       return pieces;
     };
     const auto good = scanned({piece("a", at::zeros({3}))}, Scan::kDigestsAndNonfinite);

@@ -7,6 +7,7 @@
 
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
+#include "trireme/base/file/file.h"
 
 namespace trireme::train {
 namespace {
@@ -49,6 +50,21 @@ TEST_F(MemoryFolder, IsForThisUserAlone) {
   struct stat status {};
   ASSERT_EQ(stat(memory_folder(run).c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0700);
+}
+
+TEST_F(MemoryFolder, SaysWhatIsInItWithoutMakingAFile) {
+  EXPECT_EQ(newest_in_memory(root_ / "none"), "nothing");
+  fs::create_directory(root_ / "a");
+  EXPECT_EQ(newest_in_memory(root_ / "a"), "nothing");
+  EXPECT_TRUE(fs::is_empty(root_ / "a"));
+  const RunMark run = mark(root_ / "a");
+  make_memory_folder(run);
+  EXPECT_EQ(newest_in_memory(root_ / "a"), "nothing");
+  for (const char* step : {"step-000007", "step-000012", "step-000013"})
+    fs::create_directories(memory_folder(run) / "checkpoints" / step);
+  for (const char* step : {"step-000007", "step-000012"})
+    write_file_atomically(memory_folder(run) / "checkpoints" / step / "manifest.json", "{}");
+  EXPECT_THAT(newest_in_memory(root_ / "a"), ::testing::StartsWith("step 12, "));
 }
 
 TEST_F(MemoryFolder, WhatAnotherUserMayHaveMadeIsRefused) {

@@ -53,6 +53,16 @@ class PlacesTest : public TextRun {
     return names;
   }
 
+  // Changes the last byte of each file of tensors.
+  void damage_memory(const std::string& step) const {
+    for (const auto& item : fs::directory_iterator(memory_.front() / "checkpoints" / step)) {
+      if (item.path().extension() != ".safetensors") continue;
+      std::string content = read_file(item.path());
+      content.back() = static_cast<char>(content.back() ^ 1);
+      write_file_atomically(item.path(), content);
+    }
+  }
+
   std::vector<fs::path> memory_;
   const std::vector<Override> in_memory_{{"checkpoint.memory_interval", "1"},
                                          {"checkpoint.mode", "sync"},
@@ -93,15 +103,19 @@ TEST_F(PlacesTest, DamagedMemoryIsLeftOutAndTheFolderUsed) {
   auto options = in_memory_;
   options[2].second = "2";
   crash(config("a", options), 2, 4);
-  const fs::path step = memory_.front() / "checkpoints" / "step-000003";
-  for (const fs::directory_entry& item : fs::directory_iterator(step)) {
-    if (item.path().extension() != ".safetensors") continue;
-    std::string content = read_file(item.path());
-    content.back() = static_cast<char>(content.back() ^ 1);
-    write_file_atomically(item.path(), content);
-  }
+  damage_memory("step-000003");
   const auto notes = notes_of(config("a", options));
   EXPECT_THAT(notes, Contains(AllOf(HasSubstr("DAMAGED: "), HasSubstr("step-000003"))));
+  expect_same("a", "whole", 0, {"loss", "grad_norm"});
+}
+
+// What a damaged checkpoint leaves in the tensors does not stay there.
+TEST_F(PlacesTest, WithDamagedMemoryAndNoOtherCheckpointTheRunBeginsAnew) {
+  run(config("whole"), 2);
+  crash(config("a", in_memory_), 2, 4);
+  damage_memory("step-000003");
+  EXPECT_THAT(notes_of(config("a", in_memory_)),
+              Contains(HasSubstr("before its first checkpoint: it begins again at step 1")));
   expect_same("a", "whole", 0, {"loss", "grad_norm"});
 }
 

@@ -38,13 +38,7 @@ at::Tensor SavedTensors::read_box(const std::string& name, const mesh::Box& box)
   const TensorRecord& record = found->second;
   at::Tensor values = at::empty(box.size, at::TensorOptions().dtype(record.dtype));
   const std::lock_guard lock(mutex_);
-  for (size_t i = 0; i < record.pieces.size(); ++i) {
-    if (mesh::intersect(record.pieces[i].box, box).numel() == 0) continue;
-    if (checked_.contains({name, i})) continue;
-    shards_->check(name, record, record.pieces[i]);
-    checked_.emplace(name, i);
-  }
-  shards_->copy_box(name, record, box, values);
+  shards_->read_box(name, record, box, values);
   return values;
 }
 

@@ -1,5 +1,5 @@
 // The tensors of one checkpoint, for programs that go through all of them. Opens each file once,
-// and compares the checksums of all bytes before it returns them.
+// and compares the digests of all bytes before it returns them.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
-#include <utility>
 
 #include <ATen/core/Tensor.h>
 
@@ -46,7 +44,6 @@ class SavedTensors : public TensorSource {
   std::map<std::string, SourceTensor> tensors_;
   mutable std::mutex mutex_;
   std::unique_ptr<Shards> shards_;
-  mutable std::set<std::pair<std::string, size_t>> checked_;  // pieces: the tensor, the position
 };
 
 int64_t num_bytes(const SourceTensor& tensor);

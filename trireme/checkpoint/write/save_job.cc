@@ -99,34 +99,14 @@ std::map<std::string, const Entry*> by_name(std::span<const Entry> entries) {
 constexpr size_t kDigits = 32;  // of a digest's text
 const std::string kNoDigest(kDigits, '.');
 
-// One digest for each of the boxes, in text; kNoDigest where this rank has none, or an offloaded
-// tensor.
-std::string replica_digests(std::span<const ReplicatedBox> boxes, std::span<const Entry> entries,
-                            const std::vector<OwnPiece>& own, int rank) {
-  const auto held = by_name(entries);
-  std::string text;
-  for (const ReplicatedBox& replicated : boxes) {
-    const Entry* const entry =
-        std::ranges::count(replicated.holders, rank) > 0 ? held.at(replicated.name) : nullptr;
-    if (entry == nullptr || entry->offloaded) {
-      text += kNoDigest;
-      continue;
-    }
-    const auto stored = std::ranges::find_if(own, [&](const OwnPiece& piece) {
-      return piece.name == replicated.name && piece.box == replicated.box;
-    });
-    if (stored != own.end()) {
-      text += to_text(digest_of(stored->digests));
-    } else {
-      std::vector<OwnPiece> replica{piece_of(*entry, replicated.box)};
-      scan_pieces(replica, Scan::kDigests);
-      text += to_text(digest_of(replica[0].digests));
-    }
-  }
-  return text;
+// The digest of an entry's box, in text.
+std::string digest_text(const Entry& entry, const mesh::Box& box) {
+  std::vector<OwnPiece> replica{piece_of(entry, box)};
+  scan_pieces(replica, Scan::kDigests);
+  return to_text(digest_of(replica[0].digests));
 }
 
-// digests[r]: what replica_digests() gave on rank r.
+// digests[r]: those of rank r, one after the other.
 void require_same_replicas(std::span<const ReplicatedBox> boxes,
                            std::span<const std::string> digests) {
   for (size_t i = 0; i < boxes.size(); ++i) {
@@ -216,25 +196,16 @@ SaveJob::SaveJob(std::vector<SaveTarget> targets, int64_t step, std::span<const 
         .step = step, .state = rank == 0 ? state : "{}", .tensors = describe(entries, rank, size)});
   };
   const auto described = gather_or_throw(world, describe_mine, options.on_wait);
-  std::vector<ReplicatedBox> replicated;
   const auto copy_mine = [&](const Peers&) {
     if (options.compression == Compression::kZstd && !has_zstd()) compress({}, 1);  // throws
     Held held = held_at(step, described);
     state_ = std::move(held.state);
     plan_ = plan_save(held.by_rank);
     take_pieces(entries, shard_name(rank, size));
-    if (options.compare_replicas) replicated = replicated_boxes(held.by_rank);
-    const Scan scan = options.allow_nonfinite ? Scan::kDigests : Scan::kDigestsAndNonfinite;
-    if (memory != nullptr) {
-      copy_pieces(pieces_, *memory, scan);
-    } else {
-      scan_pieces(pieces_, scan);
-    }
-    require_finite_pieces(pieces_);
-    return replica_digests(replicated, entries, pieces_, rank);
+    if (options.compare_replicas) take_replicas(replicated_boxes(held.by_rank), entries, rank);
+    if (memory != nullptr) copy_pieces(pieces_, *memory);
   };
-  const auto digests = gather_or_throw(world, copy_mine, options.on_wait);
-  require_same_replicas(replicated, digests);
+  run_or_throw(world, copy_mine, options.on_wait);
 }
 
 SaveJob::SaveJob(SaveTarget target, int64_t step, std::map<std::string, TensorRecord> plan,
@@ -256,9 +227,52 @@ void SaveJob::take_pieces(std::span<const Entry> entries, const std::string& own
   }
 }
 
+// The boxes that several ranks hold, and the digests of those that this one does not store.
+void SaveJob::take_replicas(std::vector<ReplicatedBox> boxes, std::span<const Entry> entries,
+                            int rank) {
+  const auto held = by_name(entries);
+  for (ReplicatedBox& box : boxes) {
+    Replica replica{.box = std::move(box), .digest = kNoDigest};
+    const bool is_held = std::ranges::count(replica.box.holders, rank) > 0;
+    const Entry* const entry = is_held ? held.at(replica.box.name) : nullptr;
+    if (entry != nullptr && !entry->offloaded) {
+      const auto stored = std::ranges::find_if(pieces_, [&](const OwnPiece& piece) {
+        return piece.name == replica.box.name && piece.box == replica.box.box;
+      });
+      if (stored == pieces_.end()) {
+        replica.digest = digest_text(*entry, replica.box.box);
+      } else {
+        replica.piece = static_cast<size_t>(stored - pieces_.begin());
+      }
+    }
+    replicas_.push_back(std::move(replica));
+  }
+}
+
+// Refuses what must not be saved.
+void SaveJob::check(comm::Communicator& group) {
+  const SaveOptions& options = targets_.front().options;
+  const auto scan = [&](const Peers&) {
+    scan_pieces(pieces_, options.allow_nonfinite ? Scan::kDigests : Scan::kDigestsAndNonfinite);
+    require_finite_pieces(pieces_);
+    std::string digests;
+    for (const Replica& replica : replicas_) {
+      digests +=
+          replica.piece ? to_text(digest_of(pieces_[*replica.piece].digests)) : replica.digest;
+    }
+    return digests;
+  };
+  const auto digests = gather_or_throw(group, scan, options.on_wait);
+  std::vector<ReplicatedBox> boxes;
+  for (const Replica& replica : replicas_) boxes.push_back(replica.box);
+  require_same_replicas(boxes, digests);
+  is_checked_ = true;
+}
+
 fs::path SaveJob::folder() const { return targets_.back().root / folder_name(step_); }
 
 void SaveJob::finish(comm::Communicator& group, comm::Communicator& lane) {
+  check(group);
   int64_t num_bytes = 0;
   for (const auto& [name, record] : plan_) num_bytes += record.num_bytes();
   for (const SaveTarget& target : targets_) {

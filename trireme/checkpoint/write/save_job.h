@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,8 +23,7 @@ class SaveJob {
  public:
   // The first half. memory: where to copy this rank's bytes; null: finish() reads the tensors.
   // whole: of earlier saves; finish() adds this one.
-  // Refuses what must not be saved: replicas that differ, values that are not finite.
-  // Comm:       names, boxes and digests
+  // Comm:       names and boxes
   // Collective: every rank of `world`
   // Throws:     as save()
   SaveJob(std::vector<SaveTarget> targets, int64_t step, std::span<const Entry> entries,
@@ -35,7 +35,8 @@ class SaveJob {
   SaveJob(SaveTarget target, int64_t step, std::map<std::string, TensorRecord> plan,
           std::vector<OwnPiece> pieces, std::string state, WholeCheckpoints& whole);
 
-  // The second half, to one target after the other. group, lane: the same ranks. Files that other
+  // The second half, to one target after the other. Before that refuses what must not be saved:
+  // replicas that differ, values that are not finite. group, lane: the same ranks. Files that other
   // sites keep too travel over `lane`. Removes what it wrote to a target that fails.
   void finish(comm::Communicator& group, comm::Communicator& lane);
 
@@ -44,12 +45,23 @@ class SaveJob {
     for (SaveTarget& target : targets_) target.options.on_wait = {};
   }
 
+  // Whether finish() has found nothing to refuse; its later errors are those of disks and peers.
+  bool is_checked() const { return is_checked_; }
   int64_t step() const { return step_; }
   // In the last target.
   std::filesystem::path folder() const;
 
  private:
+  // A box that several ranks hold.
+  struct Replica {
+    ReplicatedBox box;
+    std::optional<size_t> piece{};  // that this rank stores
+    std::string digest;             // of this rank's values, unless it stores them
+  };
+
   void take_pieces(std::span<const Entry> entries, const std::string& own_file);
+  void take_replicas(std::vector<ReplicatedBox> boxes, std::span<const Entry> entries, int rank);
+  void check(comm::Communicator& group);
   void write_and_commit(const SaveTarget& target, const Sites& sites, comm::Communicator& group,
                         comm::Communicator& lane);
 
@@ -59,6 +71,8 @@ class SaveJob {
   WholeCheckpoints& whole_;  // the leaders'
   std::map<std::string, TensorRecord> plan_;
   std::vector<OwnPiece> pieces_;
+  std::vector<Replica> replicas_;
+  bool is_checked_ = false;
 };
 
 }  // namespace trireme::checkpoint::inline internal

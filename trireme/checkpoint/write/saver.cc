@@ -104,10 +104,12 @@ std::optional<Saved> Saver::finish(bool waits) {
   const auto wait = [&](const Peers& peers) {
     while (!task->wait_for(std::chrono::milliseconds(50))) peers.check();
     if (task->thread.joinable()) task->thread.join();
+    was_refused_ = !task->job.is_checked();
     if (task->error) std::rethrow_exception(task->error);
   };
   if (!is_background) {
     task_.reset();
+    was_refused_ = !task->job.is_checked();
     if (task->error) std::rethrow_exception(task->error);
   } else {
     try {

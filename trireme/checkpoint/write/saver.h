@@ -67,6 +67,9 @@ class Saver {
   // Comm:   in the background 8 bytes per rank
   // Throws: the error of the save, on all ranks
   std::optional<Saved> finish(bool waits);
+  // Whether the error that finish() threw last says that this must not be saved, wherever it goes:
+  // replicas that differ, values that are not finite. The same on all ranks.
+  bool was_refused() const { return was_refused_; }
 
  private:
   struct Task;
@@ -79,6 +82,7 @@ class Saver {
   std::shared_ptr<internal::WholeCheckpoints> whole_;
   std::shared_ptr<Task> task_;  // null: idle
   OnWait on_wait_;
+  bool was_refused_ = false;
 };
 
 }  // namespace trireme::checkpoint

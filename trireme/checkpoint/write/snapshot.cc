@@ -22,27 +22,22 @@ HostBytes host_bytes(const at::Tensor& tensor) {
   return host;
 }
 
-// Scans each of the piece's chunks on the compute threads, while it is in a core's cache:
-// fetch(i, begin) gives the bytes.
-template <typename Fetch>
-void scan_chunks(OwnPiece& piece, Scan scan, const Fetch& fetch) {
+// Calls `use(i, bytes)` for each of the piece's chunks: on the compute threads, or in this one.
+template <typename Use>
+void for_each_chunk(const OwnPiece& piece, std::span<const std::byte> bytes, bool in_parallel,
+                    const Use& use) {
   std::vector<uint64_t> begins;
   uint64_t begin = 0;
   for (const uint64_t num_bytes : piece.chunk_bytes) {
     begins.push_back(begin);
     begin += num_bytes;
   }
-  piece.digests.resize(begins.size());
-  const bool counts = scan == Scan::kDigestsAndNonfinite && at::isFloatingType(piece.dtype);
-  std::atomic<int64_t> found = 0;
-  at::parallel_for(0, std::ssize(begins), 1, [&](int64_t first, int64_t end) {
-    for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(end); ++i) {
-      const std::span<const std::byte> bytes = fetch(i, begins[i]);
-      piece.digests[i] = digest_of(bytes);
-      if (counts) found += count_nonfinite(bytes, piece.dtype);
-    }
-  });
-  piece.num_nonfinite = found;
+  const auto run = [&](int64_t first, int64_t end) {
+    for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(end); ++i)
+      use(i, bytes.subspan(begins[i], piece.chunk_bytes[i]));
+  };
+  if (!in_parallel) return run(0, std::ssize(begins));
+  at::parallel_for(0, std::ssize(begins), 1, run);
 }
 
 // Values whose exponent has all bits set. The count of a block fits the values' own width, so the
@@ -95,7 +90,7 @@ std::span<std::byte> SnapshotMemory::take(uint64_t num_bytes, bool pinned) {
   return {data + skipped, num_bytes};
 }
 
-void copy_pieces(std::vector<OwnPiece>& pieces, SnapshotMemory& memory, Scan scan) {
+void copy_pieces(std::vector<OwnPiece>& pieces, SnapshotMemory& memory) {
   uint64_t total = 0;
   for (const OwnPiece& piece : pieces) {
     for (const uint64_t num_bytes : piece.chunk_bytes) total += num_bytes;
@@ -107,11 +102,11 @@ void copy_pieces(std::vector<OwnPiece>& pieces, SnapshotMemory& memory, Scan sca
     const HostBytes source = piece.bytes();
     const std::span<std::byte> target = left.first(source.bytes.size());
     left = left.subspan(source.bytes.size());
-    scan_chunks(piece, scan, [&](size_t i, uint64_t begin) {
-      const auto to = target.subspan(begin, piece.chunk_bytes[i]);
-      std::memcpy(to.data(), source.bytes.data() + begin, to.size());
-      return to;
-    });
+    for_each_chunk(piece, source.bytes, /*in_parallel=*/true,
+                   [&](size_t /*i*/, std::span<const std::byte> bytes) {
+                     const auto begin = bytes.data() - source.bytes.data();
+                     std::memcpy(target.data() + begin, bytes.data(), bytes.size());
+                   });
     piece.copy = HostBytes{.owner = memory.owner(), .bytes = target};
     piece.local.reset();
     piece.offloaded.reset();
@@ -122,9 +117,17 @@ void scan_pieces(std::vector<OwnPiece>& pieces, Scan scan) {
   for (OwnPiece& piece : pieces) {
     if (piece.offloaded) continue;
     const HostBytes source = piece.bytes();
-    scan_chunks(piece, scan, [&](size_t i, uint64_t begin) {
-      return source.bytes.subspan(begin, piece.chunk_bytes[i]);
-    });
+    piece.digests.resize(piece.chunk_bytes.size());
+    const bool counts = scan == Scan::kDigestsAndNonfinite && at::isFloatingType(piece.dtype);
+    std::atomic<int64_t> found = 0;
+    // Beside copies the training goes on, and needs the compute threads.
+    const bool in_parallel = !piece.copy.has_value();
+    for_each_chunk(piece, source.bytes, in_parallel,
+                   [&](size_t i, std::span<const std::byte> bytes) {
+                     piece.digests[i] = digest_of(bytes);  // and then it is in a core's cache
+                     if (counts) found += count_nonfinite(bytes, piece.dtype);
+                   });
+    piece.num_nonfinite = found;
   }
 }
 

@@ -52,14 +52,15 @@ class SnapshotMemory {
   at::Tensor memory_;  // bytes
 };
 
+// Copies the pieces, all offloaded ones too.
+// Threads: this process's compute threads
+void copy_pieces(std::vector<OwnPiece>& pieces, SnapshotMemory& memory);
+
 // What of a piece is needed before it is written.
 enum class Scan { kDigests, kDigestsAndNonfinite };
 
-// Copies the pieces, all offloaded ones too, and scans them on the way.
-// Threads: this process's compute threads
-void copy_pieces(std::vector<OwnPiece>& pieces, SnapshotMemory& memory, Scan scan);
-
-// Scans pieces that are not offloaded.
+// Scans copies, and pieces that are not offloaded.
+// Threads: this one for copies; otherwise this process's compute threads
 void scan_pieces(std::vector<OwnPiece>& pieces, Scan scan);
 
 // Values that are NaN or infinite among elements of that dtype.

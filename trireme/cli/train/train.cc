@@ -26,6 +26,7 @@
 #include "trireme/comm/rendezvous/rendezvous_variables.h"
 #include "trireme/launch/local_ranks.h"
 #include "trireme/train/run/inputs.h"
+#include "trireme/train/state/memory_folder.h"
 #include "trireme/train/trainer.h"
 
 namespace trireme::cli::inline internal {
@@ -44,7 +45,7 @@ struct TrainArguments {
   std::vector<std::string> overrides;  // as typed
 };
 
-int launch_ranks(const TrainArguments& arguments) {
+int launch_ranks(const TrainArguments& arguments, const train::RunConfig& config) {
   launch::LocalRanksOptions options{.num_ranks = arguments.num_ranks,
                                     .command = {own_program(), "train"}};
   if (!arguments.config.empty()) options.command.push_back(arguments.config);
@@ -62,10 +63,13 @@ int launch_ranks(const TrainArguments& arguments) {
   const launch::RankExit exit = launch::run_local_ranks(options);
   if (exit.rank < 0) return kDone;
   const bool lost = exit.signal != 0 || exit.code == kPeerLost;
+  const bool has_memory = lost && config.checkpoint.memory_interval > 0;
+  const std::string memory =
+      has_memory ? "; in memory: " + train::newest_in_memory(config.output.folder) : "";
   // A killed rank 0 leaves the updating line open.
-  std::fprintf(stderr, "%strireme: %s%s\n", exit.signal != 0 && isatty(STDOUT_FILENO) ? "\n" : "",
+  std::fprintf(stderr, "%strireme: %s%s%s\n", exit.signal != 0 && isatty(STDOUT_FILENO) ? "\n" : "",
                printable(launch::describe(exit)).c_str(),
-               lost ? "; all ranks stopped, the same command resumes" : "");
+               lost ? "; all ranks stopped, the same command resumes" : "", memory.c_str());
   return lost ? kPeerLost : exit.code;
 }
 
@@ -105,9 +109,10 @@ int train_unlaunched(const TrainArguments& arguments, train::RunConfig config,
   train::RunConfig resolved = config;
   train::preflight(resolved, arguments.num_ranks);
   train::check_profile(profile, 1, resolved.train.steps);
-  if (arguments.num_ranks > 1) return launch_ranks(arguments);
+  if (arguments.num_ranks > 1) return launch_ranks(arguments, config);
   RankGroup group(config);
-  return train_rank(config, group, profile);
+  train_rank(config, group, profile);
+  return kDone;
 }
 
 int train(const TrainArguments& arguments) {
@@ -129,7 +134,8 @@ int train(const TrainArguments& arguments) {
                 arguments.num_ranks, ", and the launcher started ", info.size,
                 " ranks; leave --ranks out");
   RankGroup group(config, info);
-  return train_rank(config, group, profile);
+  train_rank(config, group, profile);
+  return kDone;
 }
 
 }  // namespace

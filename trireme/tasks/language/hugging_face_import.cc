@@ -1,7 +1,6 @@
 #include "trireme/tasks/language/hugging_face_import.h"
 
 #include <memory>
-#include <string_view>
 #include <utility>
 
 #include "trireme/base/error.h"
@@ -10,6 +9,7 @@
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/comm/shared/thread_group.h"
 #include "trireme/model/family/family.h"
+#include "trireme/tasks/language/foreign_tokenizer.h"
 #include "trireme/tasks/language/foreign_weights.h"
 #include "trireme/tasks/language/language.h"
 #include "trireme/train/state/state.h"
@@ -19,8 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using model::ModelConfig;
-
-constexpr size_t kMaxTokenizerBytes = size_t{256} << 20;
 
 train::RunConfig run_config(const DescribedModel& described, c10::ScalarType dtype,
                             const fs::path& output, const HuggingFaceImportOptions& options) {
@@ -36,30 +34,6 @@ train::RunConfig run_config(const DescribedModel& described, c10::ScalarType dty
                 "name the weights' config.json with --config");
   model::validate(model);
   return config;
-}
-
-// The tokenizer beside the weights: the first file that a kind of this program reads. Null, with
-// the reason, when none can be used.
-std::unique_ptr<dataset::Tokenizer> read_tokenizer(const fs::path& source,
-                                                   const ModelConfig& config,
-                                                   std::string& problem) {
-  constexpr std::pair<const char*, std::string_view> kFiles[] = {{"tokenizer.model", "bpe"},
-                                                                 {"tokenizer.json", "json"}};
-  for (const auto& [name, kind_name] : kFiles) {
-    const fs::path path = source / name;
-    const auto* const kind = find_choice(dataset::kTokenizerKinds, kind_name);
-    if (kind == nullptr || !fs::is_regular_file(path)) continue;
-    try {
-      auto tokenizer = dataset::make_tokenizer(kind->value, read_file(path, kMaxTokenizerBytes));
-      TRIREME_CHECK(tokenizer->vocab_size() <= config.vocab_size, "it has ",
-                    tokenizer->vocab_size(), " tokens and the model ", config.vocab_size);
-      problem.clear();
-      return tokenizer;
-    } catch (const Error& error) {
-      problem += concat(problem.empty() ? "" : "; ", path.string(), ": ", error.what());
-    }
-  }
-  return nullptr;
 }
 
 }  // namespace
@@ -80,7 +54,7 @@ HuggingFaceImport import_from_hugging_face(const fs::path& source, const fs::pat
                            .num_tensors = weights.num_source_tensors(),
                            .num_parameters = model::num_parameters(model)};
   report.num_bytes = report.num_parameters * static_cast<int64_t>(c10::elementSize(config.dtype()));
-  const auto tokenizer = read_tokenizer(source, model, report.tokenizer_problem);
+  const auto tokenizer = read_foreign_tokenizer(source, model.vocab_size, report.tokenizer_problem);
   if (tokenizer) report.tokenizer = tokenizer->kind();
 
   const train::RunState state{.config = train::to_toml(config)};

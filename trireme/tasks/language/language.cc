@@ -15,6 +15,7 @@
 #include "trireme/model/model.h"
 #include "trireme/tasks/language/costs.h"
 #include "trireme/tasks/language/expert_report.h"
+#include "trireme/tasks/language/foreign_tokenizer.h"
 #include "trireme/tasks/language/foreign_weights.h"
 #include "trireme/tasks/language/token_identity.h"
 
@@ -84,6 +85,7 @@ class LanguageTask : public train::Task {
     if (!is_hugging_face_folder(folder)) return nullptr;
     const DescribedModel described = read_foreign_model(folder);
     require_same_model(described, config_.model);
+    if (tokenizer_) require_tokenizer_of(folder, config_.model.vocab_size, *tokenizer_);
     auto source = checkpoint::open_tensors(folder);
     const c10::ScalarType dtype = dtype_of(folder, *source, described);
     return std::make_unique<ForeignWeights>(folder, std::move(source), config_.model,

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <system_error>
 
 #include <sys/stat.h>
@@ -10,6 +11,9 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/base/random/entropy.h"
+#include "trireme/checkpoint/checkpoint.h"
+#include "trireme/checkpoint/manifest.h"
+#include "trireme/checkpoint/transfer/site_checkpoints.h"
 
 namespace trireme::train::inline internal {
 namespace {
@@ -87,5 +91,19 @@ void sign_memory_folder(const RunMark& mark) {
 }
 
 bool has_memory_folder(const RunMark& mark) { return distrust_of(memory_folder(mark)).empty(); }
+
+std::string newest_in_memory(const fs::path& folder) {
+  try {
+    if (!fs::exists(folder / kIdFile)) return "nothing";
+    const RunMark mark = mark_run(folder);
+    if (!has_memory_folder(mark)) return "nothing";
+    const auto newest = checkpoint::latest(memory_folder(mark) / "checkpoints");
+    if (!newest) return "nothing";
+    return concat("step ", checkpoint::step_of(newest->filename().string()), ", ",
+                  checkpoint::age_of(*newest).count(), " s old");
+  } catch (const std::exception&) {  // the run's folder may be gone too
+    return "nothing";
+  }
+}
 
 }  // namespace trireme::train::inline internal

@@ -32,4 +32,8 @@ void sign_memory_folder(const RunMark& mark);
 // Whether the run has a memory folder here that no other user can have written.
 bool has_memory_folder(const RunMark& mark);
 
+// The newest checkpoint that the run in `folder` has in this host's memory, for the user: "step 48,
+// 3 s old", or "nothing". Makes no file.
+std::string newest_in_memory(const std::filesystem::path& folder);
+
 }  // namespace trireme::train::inline internal

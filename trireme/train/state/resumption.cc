@@ -88,6 +88,7 @@ RunState Resumption::load(TrainingState& state) {
       damaged_[checkpoint_] = problem;
     }
     find();
+    state.build();  // the damaged one may have left values in it
   }
   return state.begin();
 }

@@ -33,7 +33,7 @@ std::optional<checkpoint::Saved> Saves::finish(bool waits) {
   } catch (const InternalError&) {
     throw;
   } catch (const Error& error) {
-    if (config_.checkpoint.on_error == CheckpointOnError::kStop) throw;
+    if (config_.checkpoint.on_error == CheckpointOnError::kStop || saver_.was_refused()) throw;
     ++num_failed_;
     warning_ = concat("CHECKPOINT NOT SAVED: ", error.what(),
                       "; the run goes on, as checkpoint.on_error is \"warn\"");

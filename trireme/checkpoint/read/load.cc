@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <exception>
 #include <set>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "trireme/checkpoint/agreement.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/checkpoint/manifest.h"
+#include "trireme/checkpoint/read/host_reads.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/checkpoint/shards.h"
 
@@ -44,12 +46,19 @@ Differences compare(const Manifest& manifest, std::span<const Entry> entries,
   return result;
 }
 
-Differences merge(std::span<const std::string> reports) {
-  Differences result;
-  for (const std::string& text : reports) {
+// Of all ranks.
+struct Reports {
+  Differences differences{};
+  std::vector<std::string> described{};  // see HostReads
+};
+
+Reports merge(std::span<const std::string> texts) {
+  Reports result;
+  for (const std::string& text : texts) {
     const json report = json::parse(text);
-    result.wanted.merge(report.at("wanted").get<std::set<std::string>>());
-    result.mismatches.merge(report.at("mismatches").get<std::set<std::string>>());
+    result.differences.wanted.merge(report.at("wanted").get<std::set<std::string>>());
+    result.differences.mismatches.merge(report.at("mismatches").get<std::set<std::string>>());
+    result.described.push_back(report.at("host"));
   }
   return result;
 }
@@ -81,13 +90,15 @@ void require_same_model(const fs::path& folder, const Manifest& manifest,
                           : ""));
 }
 
-// Checks all that `box` meets.
-void check_box(Shards& shards, const std::string& name, const TensorRecord& record,
-               const mesh::Box& box) {
-  for (const Piece& piece : record.pieces) {
-    const mesh::Box part = mesh::intersect(piece.box, box);
-    if (part.numel() > 0) shards.check(name, record, piece, part);
-  }
+// Reads what no other rank of the host reads for this one.
+void read_entry(const Entry& entry, const mesh::Box& box, const TensorRecord& record,
+                const HostReads& host, Shards& shards) {
+  const at::Tensor target = entry.offloaded
+                                ? at::empty_like(entry.local, at::TensorOptions().device(at::kCPU))
+                                : entry.local;
+  shards.read_box(entry.name, record, box, target,
+                  [&](const Chunk& chunk) { return host.has(entry, chunk); });
+  if (entry.offloaded) entry.offloaded->write(target);
 }
 
 bool is_in_any(const Piece& piece, const Manifest& manifest, const std::set<std::string>& files) {
@@ -110,38 +121,38 @@ std::string layout_text(const TensorRecord& record) {
 std::string load(const fs::path& folder, std::span<Entry> entries, comm::Communicator& world,
                  const LoadOptions& options) {
   Manifest manifest;
-  const auto read = [&](const Peers&) {
+  const auto describe = [&](const Peers&) {
     manifest = read_manifest(folder);
     const Differences mine = compare(manifest, entries, options);
-    return json({{"wanted", mine.wanted}, {"mismatches", mine.mismatches}}).dump();
+    return json({{"wanted", mine.wanted},
+                 {"mismatches", mine.mismatches},
+                 {"host", HostReads::describe(folder, manifest, entries, world)}})
+        .dump();
   };
-  const auto reports = gather_or_throw(world, read, options.on_wait);
-  require_same_model(folder, manifest, merge(reports), options);
+  const auto [differences, described] = merge(gather_or_throw(world, describe, options.on_wait));
+  require_same_model(folder, manifest, differences, options);
 
   Shards shards(folder, manifest);
-  const auto check = [&](const Peers& peers) {
-    for (const Entry& entry : entries) {
-      peers.check();
-      const mesh::Box box = entry.box(world.rank(), world.size());
-      const auto found = manifest.tensors.find(entry.name);
-      if (found != manifest.tensors.end()) check_box(shards, entry.name, found->second, box);
+  const HostReads host(manifest, described, world);
+  const auto read = [&](const Peers& peers) {
+    std::exception_ptr failure;
+    try {
+      for (const Entry& entry : entries) {
+        peers.check();
+        const auto found = manifest.tensors.find(entry.name);
+        if (found == manifest.tensors.end()) continue;
+        read_entry(entry, entry.box(world.rank(), world.size()), found->second, host, shards);
+      }
+    } catch (const CommError&) {
+      throw;
+    } catch (...) {  // the others still need what this rank reads for them
+      failure = std::current_exception();
     }
+    host.read(entries, shards, world, peers);
+    if (failure) std::rethrow_exception(failure);
   };
-  run_or_throw(world, check, options.on_wait);
-  const auto copy = [&](const Peers& peers) {
-    for (Entry& entry : entries) {
-      peers.check();
-      const auto found = manifest.tensors.find(entry.name);
-      if (found == manifest.tensors.end()) continue;
-      const mesh::Box box = entry.box(world.rank(), world.size());
-      const at::Tensor target =
-          entry.offloaded ? at::empty_like(entry.local, at::TensorOptions().device(at::kCPU))
-                          : entry.local;
-      shards.copy_box(entry.name, found->second, box, target);
-      if (entry.offloaded) entry.offloaded->write(target);
-    }
-  };
-  run_or_throw(world, copy, options.on_wait);
+  run_or_throw(world, read, options.on_wait);
+  if (options.num_bytes_read != nullptr) *options.num_bytes_read = shards.num_bytes_read();
   return manifest.state;
 }
 
