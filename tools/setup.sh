@@ -19,7 +19,7 @@ readonly packages=(
   cmake ninja-build ccache lld
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsentencepiece-dev libpcre2-dev libutf8proc-dev libprotozero-dev
   libpng-dev libjpeg62-turbo-dev
-  libgloo-dev liburing-dev libzstd-dev libxxhash-dev libgtest-dev libgmock-dev libbenchmark-dev
+  libgloo-dev liburing-dev libzstd-dev libxxhash-dev libhwloc-dev libgtest-dev libgmock-dev libbenchmark-dev
   libopenmpi-dev openmpi-bin iproute2
   clang-format python3-venv python3-dev
   $(case ${1:-} in docs) echo doxygen ;; tidy) echo clang-tidy-19 libomp-19-dev ;;

@@ -15,7 +15,7 @@
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/comm/rendezvous/store_server.h"
+#include "trireme/comm/store/store_server.h"
 
 namespace trireme::comm {
 namespace {

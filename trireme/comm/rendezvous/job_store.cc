@@ -15,11 +15,11 @@
 
 #include "trireme/base/error.h"
 #include "trireme/comm/message/message_exchange.h"
-#include "trireme/comm/rendezvous/cancellable_store.h"
-#include "trireme/comm/rendezvous/store_client.h"
-#include "trireme/comm/rendezvous/store_server.h"
-#include "trireme/comm/rendezvous/tcp_socket.h"
 #include "trireme/comm/rendezvous/token.h"
+#include "trireme/comm/store/cancellable_store.h"
+#include "trireme/comm/store/store_client.h"
+#include "trireme/comm/store/store_server.h"
+#include "trireme/comm/store/tcp_socket.h"
 
 namespace trireme::comm::inline internal {
 namespace {

@@ -13,10 +13,10 @@
 #include "trireme/comm/rendezvous/job_store.h"
 #include "trireme/comm/rendezvous/session.h"
 #include "trireme/comm/rendezvous/store_group.h"
-#include "trireme/comm/rendezvous/store_server.h"
 #include "trireme/comm/rendezvous/transport.h"
 #include "trireme/comm/shared/shared_communicator.h"
 #include "trireme/comm/shared/shm_group.h"
+#include "trireme/comm/store/store_server.h"
 
 namespace trireme::comm {
 namespace {

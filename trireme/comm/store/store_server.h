@@ -11,14 +11,14 @@
 #include <string>
 #include <vector>
 
-#include "trireme/comm/rendezvous/tcp_socket.h"
+#include "trireme/comm/store/tcp_socket.h"
 
 namespace trireme::comm::inline internal {
 
 struct StoreServerOptions {
   std::string token = {};  // empty: every process that reaches the listeners passes
   std::string job = {};    // the launcher's name for the job; all ranks must have the same
-  int size = 1;            // ranks of the job
+  int size = 1;            // ranks of the job; 0: members without ranks, any number of them
   // How long a connection may take to identify itself, and how many may be doing so at once.
   std::chrono::milliseconds patience{5000};
   size_t max_strangers = 128;

@@ -1,4 +1,4 @@
-#include "trireme/comm/rendezvous/store_client.h"
+#include "trireme/comm/store/store_client.h"
 
 #include <atomic>
 #include <future>
@@ -11,7 +11,7 @@
 #include "tests/comm/errors.h"
 #include "tests/comm/rendezvous/sockets.h"
 #include "trireme/base/error.h"
-#include "trireme/comm/rendezvous/store_server.h"
+#include "trireme/comm/store/store_server.h"
 
 namespace trireme::comm {
 namespace {

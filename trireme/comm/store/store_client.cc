@@ -1,4 +1,4 @@
-#include "trireme/comm/rendezvous/store_client.h"
+#include "trireme/comm/store/store_client.h"
 
 #include <cerrno>
 #include <cstring>
@@ -10,8 +10,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/random/entropy.h"
 #include "trireme/base/seconds.h"
-#include "trireme/comm/rendezvous/store_server.h"
-#include "trireme/comm/rendezvous/token.h"
+#include "trireme/comm/store/store_server.h"
 
 namespace trireme::comm::inline internal {
 namespace {
@@ -28,8 +27,6 @@ constexpr std::chrono::milliseconds kRetryDelay{50};
 constexpr std::chrono::milliseconds kSecondConnectionPatience{10'000};
 // Limit on an attempt that may be given up for another reason.
 constexpr std::chrono::seconds kCancellablePatience{5};
-// Time for the server to answer a request that need not wait.
-constexpr std::chrono::seconds kAnswerPatience{30};
 
 // The same in all connections of this process. Changes after a fork.
 const std::array<char, 32>& process_name() {
@@ -49,22 +46,30 @@ std::chrono::milliseconds patience_of(std::chrono::milliseconds timeout) {
   return timeout.count() <= 0 || timeout > kYear ? kYear : timeout;
 }
 
-// Throws unless the server has admitted this rank.
+// For errors: who asks, and how to choose another port.
+std::string name_of(const StoreClientOptions& options) {
+  return options.size == 0 ? "this agent" : concat("rank ", options.rank);
+}
+
+std::string port_advice(const StoreClientOptions& options) {
+  return options.size == 0 ? "give --rdzv-endpoint a free port on all agents of this job"
+                           : "set MASTER_PORT to a free port on all ranks of this job";
+}
+
+// Throws unless the server has admitted this member.
 void check_verdict(wire::Verdict verdict, const StoreClientOptions& options,
                    const std::string& where) {
   using wire::Verdict;
-  TRIREME_CHECK(verdict != Verdict::kWrongToken, where, " refuses rank ", options.rank,
+  TRIREME_CHECK(verdict != Verdict::kWrongToken, where, " refuses ", name_of(options),
                 options.token.empty() ? ", which has no token" : ": its token is a different one",
-                "; give every rank of the job the same TRIREME_TOKEN or TRIREME_TOKEN_FILE, and "
-                "every job a MASTER_PORT of its own");
-  TRIREME_CHECK(verdict != Verdict::kOtherJob, where,
-                " is another job's; set MASTER_PORT to a free port on all ranks of this one");
+                "; give the whole job the same TRIREME_TOKEN or TRIREME_TOKEN_FILE, and every job "
+                "a port of its own");
+  TRIREME_CHECK(verdict != Verdict::kOtherJob, where, " is another job's; ", port_advice(options));
   TRIREME_CHECK(verdict != Verdict::kOtherSize, where,
                 " is of a job of another size; expected one of ", options.size,
-                " ranks: set MASTER_PORT to a free port on all ranks of this job");
-  TRIREME_CHECK(verdict != Verdict::kRankTaken, where, " already has a rank ", options.rank,
-                " in another process; start each rank once, and set MASTER_PORT to a free "
-                "port on all ranks of this job");
+                " ranks: ", port_advice(options));
+  TRIREME_CHECK(verdict != Verdict::kRankTaken, where, " already has a ", name_of(options),
+                " in another process; start each rank once, and ", port_advice(options));
   TRIREME_CHECK(verdict == Verdict::kWelcome, where, " gave verdict ",
                 static_cast<uint32_t>(verdict), ", which this version does not know");
 }
@@ -77,8 +82,7 @@ bool introduce(int fd, const StoreClientOptions& options, const std::string& whe
   // A wrong beginning is reported at once, whatever follows.
   if (!recv_all(fd, &greeting.magic, sizeof(greeting.magic), deadline)) return false;
   TRIREME_CHECK(greeting.magic == wire::kMagic, where,
-                " is not a store of this version of Trireme; set MASTER_PORT to a free port on all "
-                "ranks");
+                " is not a store of this version of Trireme; ", port_advice(options));
   if (!recv_all(fd, &greeting.nonce, sizeof(greeting.nonce), deadline)) return false;
   wire::Hello hello;
   fill_with_entropy(hello.nonce);
@@ -91,9 +95,8 @@ bool introduce(int fd, const StoreClientOptions& options, const std::string& whe
   if (!recv_all(fd, &answer, sizeof(answer), deadline)) return false;
   check_verdict(answer.verdict, options, where);
   TRIREME_CHECK(is_same_digest(answer.proof, wire::server_proof(options.token, greeting, hello)),
-                where,
-                " does not know this job's token: it is not rank 0's store; set MASTER_PORT "
-                "to a free port on all ranks");
+                where, " does not know this job's token, so it is another's; ",
+                port_advice(options));
   return true;
 }
 
@@ -127,9 +130,11 @@ Descriptor StoreClient::join(std::chrono::milliseconds timeout) const {
     }
     std::this_thread::sleep_for(kRetryDelay);
   } while (Clock::now() < deadline);
-  throw CommError(concat("rank ", options_.rank, " of ", options_.size, ": no store at ",
-                         options_.address.host, ":", options_.address.port, " within ",
-                         in_seconds(timeout), " s: ", problem, "; rank 0 serves it"));
+  const bool is_agent = options_.size == 0;
+  throw CommError(concat(name_of(options_), is_agent ? "" : concat(" of ", options_.size),
+                         ": no store at ", options_.address.host, ":", options_.address.port,
+                         " within ", in_seconds(timeout), " s: ", problem, "; ",
+                         is_agent ? "the agent of that host" : "rank 0", " serves it"));
 }
 
 void StoreClient::fail_lost(const char* how) {
@@ -160,7 +165,7 @@ Descriptor StoreClient::take_connection() {
 Bytes StoreClient::ask(FrameWriter& request, std::chrono::milliseconds patience) {
   const Bytes& frame = request.finish();
   Descriptor socket = take_connection();
-  const Clock::time_point deadline = Clock::now() + patience + kAnswerPatience;
+  const Clock::time_point deadline = Clock::now() + patience + options_.answer_patience;
   uint32_t length = 0;
   Bytes message;
   bool arrives = send_all(socket.get(), frame.data(), frame.size(), deadline) &&

@@ -1,4 +1,4 @@
-#include "trireme/comm/rendezvous/refusals.h"
+#include "trireme/comm/store/refusals.h"
 
 #include "trireme/base/error.h"
 

@@ -1,5 +1,5 @@
 // Strangers at the job's store: whatever they do, the ranks meet, and their addresses are told.
-#include "trireme/comm/rendezvous/store_server.h"
+#include "trireme/comm/store/store_server.h"
 
 #include <cstring>
 #include <deque>
@@ -14,8 +14,8 @@
 
 #include "tests/comm/errors.h"
 #include "tests/comm/rendezvous/sockets.h"
-#include "trireme/comm/rendezvous/store_client.h"
-#include "trireme/comm/rendezvous/store_wire.h"
+#include "trireme/comm/store/store_client.h"
+#include "trireme/comm/store/store_wire.h"
 
 namespace trireme::comm {
 namespace {

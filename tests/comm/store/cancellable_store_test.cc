@@ -1,4 +1,4 @@
-#include "trireme/comm/rendezvous/cancellable_store.h"
+#include "trireme/comm/store/cancellable_store.h"
 
 #include <memory>
 #include <string>

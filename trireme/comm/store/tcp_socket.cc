@@ -1,4 +1,4 @@
-#include "trireme/comm/rendezvous/tcp_socket.h"
+#include "trireme/comm/store/tcp_socket.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,4 +1,4 @@
-#include "trireme/comm/rendezvous/store_wire.h"
+#include "trireme/comm/store/store_wire.h"
 
 #include <bit>
 #include <cstring>

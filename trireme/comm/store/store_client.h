@@ -12,8 +12,8 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "trireme/comm/cancellation.h"
-#include "trireme/comm/rendezvous/store_wire.h"
-#include "trireme/comm/rendezvous/tcp_socket.h"
+#include "trireme/comm/store/store_wire.h"
+#include "trireme/comm/store/tcp_socket.h"
 
 namespace trireme::comm::inline internal {
 
@@ -24,9 +24,11 @@ struct StoreClientOptions {
   std::string token = {};
   std::string job = {};
   int rank = 0;
-  int size = 1;
+  int size = 1;  // 0: a member without a rank
   // How long to wait for the server, and by default for keys.
   std::chrono::milliseconds timeout{300'000};
+  // Time for the server to answer a request that need not wait. A later answer is none.
+  std::chrono::milliseconds answer_patience{30'000};
   // Ends the attempts to reach the server; null: nothing does.
   std::shared_ptr<Cancellation> cancellation = nullptr;
 };

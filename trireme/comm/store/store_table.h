@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "trireme/comm/rendezvous/store_wire.h"
+#include "trireme/comm/store/store_wire.h"
 
 namespace trireme::comm::inline internal {
 

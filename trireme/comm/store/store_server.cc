@@ -1,4 +1,4 @@
-#include "trireme/comm/rendezvous/store_server.h"
+#include "trireme/comm/store/store_server.h"
 
 #include <algorithm>
 #include <atomic>
@@ -16,9 +16,9 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/random/entropy.h"
-#include "trireme/comm/rendezvous/refusals.h"
-#include "trireme/comm/rendezvous/store_table.h"
-#include "trireme/comm/rendezvous/store_wire.h"
+#include "trireme/comm/store/refusals.h"
+#include "trireme/comm/store/store_table.h"
+#include "trireme/comm/store/store_wire.h"
 
 namespace trireme::comm::inline internal {
 namespace {
@@ -206,7 +206,8 @@ class StoreServer::Loop {
     if (!is_same_digest(hello.proof, expected)) return Verdict::kWrongToken;
     if (!is_same_digest(hello.job, job_)) return Verdict::kOtherJob;
     const auto size = static_cast<uint32_t>(options_.size);
-    if (hello.size != size || hello.rank >= size) return Verdict::kOtherSize;
+    if (hello.size != size || hello.rank >= std::max(1u, size)) return Verdict::kOtherSize;
+    if (size == 0) return Verdict::kWelcome;
     const auto claim = claims_.find(hello.rank);
     const bool is_free = claim == claims_.end() || claim->second.num_connections == 0;
     return is_free || claim->second.process == hello.process ? Verdict::kWelcome

@@ -1,4 +1,4 @@
-#include "trireme/comm/rendezvous/store_table.h"
+#include "trireme/comm/store/store_table.h"
 
 #include <random>
 
