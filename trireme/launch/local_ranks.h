@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "trireme/launch/process/signal_watch.h"
+
 namespace trireme::launch {
 
 // The exit code of a rank that stopped because another one did. The run can be started again.
@@ -37,9 +39,6 @@ struct RankExit {
 // A program that cannot be executed counts as a rank that exits with 127.
 // Throws: Error when no process can be made
 RankExit run_local_ranks(const LocalRanksOptions& options);
-
-// Whether this process ignores the signal, as with SIGHUP under nohup.
-bool is_ignored(int signal);
 
 // The rank's own message, or "rank 1 was killed by signal 11 (Segmentation fault)", "rank 0 exited
 // with code 2".

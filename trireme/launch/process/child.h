@@ -1,0 +1,72 @@
+// A process that this one starts, watches and outlives.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "trireme/base/file/descriptor.h"
+#include "trireme/base/machine/cores.h"
+
+namespace trireme::launch::inline internal {
+
+using Environment = std::map<std::string, std::string>;
+
+// The first descriptor of `inherited`, as the child numbers them.
+inline constexpr int kFirstInherited = 3;
+
+struct ChildOptions {
+  std::vector<std::string> command;  // program and arguments; the program is looked up in PATH
+  Environment environment;
+  std::vector<int> inherited{};    // become 3, 4, ... in the child
+  int output = -1;                 // becomes its stdout; -1: this process's
+  int errors = -1;                 // the same for stderr
+  std::optional<CoreSet> cores{};  // it may run on these; none: on all that this thread may use
+};
+
+struct ExitStatus {
+  int code = 0;    // -1 when a signal killed it
+  int signal = 0;  // that signal
+};
+
+// Not thread safe. The destructor kills the child and collects it.
+class Child {
+ public:
+  // Starts the child in a process group of its own, so that Ctrl-C reaches it once, through this
+  // process. When the thread that calls this ends, even by SIGKILL, the kernel kills the child. One
+  // that cannot be executed exits with 127, after writing the reason to the first of `inherited`.
+  // `name`: for errors, "rank 3".
+  // Throws: Error when no process can be made
+  Child(const ChildOptions& options, const std::string& name);
+  Child(Child&& other) noexcept;
+  Child& operator=(Child&& other) noexcept;
+  ~Child();
+
+  pid_t pid() const { return pid_; }
+  void signal(int number) const;
+  // Kills what is left of its process group: what it has started, and itself.
+  void kill_group() const;
+  // How it ended; nothing while it runs. Collects it, once.
+  std::optional<ExitStatus> reap();
+
+ private:
+  pid_t pid_ = 0;  // 0: collected or moved from
+  pid_t group_ = 0;
+};
+
+// The variables of this process.
+Environment inherited_environment();
+
+// A pipe whose ends children do not inherit by themselves.
+struct Pipe {
+  Descriptor read_end;
+  Descriptor write_end;
+};
+// `flags`: for pipe2, besides O_CLOEXEC.
+// Throws: Error when the kernel gives none; `name` as in Child
+Pipe make_pipe(const std::string& name, int flags = 0);
+
+}  // namespace trireme::launch::inline internal
