@@ -201,7 +201,7 @@ bool TrainerImpl::finish_profile(bool run_ends) {
 // This rank's answer.
 Leave TrainerImpl::leave() const {
   if (output_ && !output_->is_in_place()) return Leave::kFolderLost;
-  return stop_ != nullptr && stop_->load() ? Leave::kAsked : Leave::kNo;
+  return stop_ != nullptr && (*stop_)() ? Leave::kAsked : Leave::kNo;
 }
 
 // Asks all ranks again, after work that may have taken longer than a step.
@@ -286,7 +286,7 @@ Outcome TrainerImpl::end(Outcome outcome) {
   return outcome;
 }
 
-Outcome TrainerImpl::run(const std::atomic<bool>& stop) {
+Outcome TrainerImpl::run(const std::function<bool()>& stop) {
   stop_ = &stop;
   if (step_ < config_.train.steps && ask_again(Leave::kNo) == Leave::kAsked) {
     return Outcome::kStopped;
@@ -344,12 +344,16 @@ Trainer::Trainer(RunConfig config, comm::Communicator& world, TrainObserver& obs
 
 Trainer::~Trainer() = default;
 
-Outcome Trainer::run(const std::atomic<bool>& stop) {
+Outcome Trainer::run(const std::function<bool()>& stop) {
   try {
     return impl_->run(stop);
   } catch (...) {
     rethrow_with_memory_advice();
   }
+}
+
+Outcome Trainer::run(const std::atomic<bool>& stop) {
+  return run([&stop] { return stop.load(); });
 }
 
 }  // namespace trireme::train

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -81,11 +82,12 @@ class Trainer {
           const ProfileOptions& profile = {});
   ~Trainer();
 
-  // Trains to train.steps or until some rank's `stop` is set. Then it finishes the current step,
+  // Trains to train.steps or until some rank's `stop` says so. Then it finishes the current step,
   // saves a checkpoint and returns. An evaluation under way is cut short and left out.
   // Collective: every rank
   // Throws:     ConfigError on every rank when output.folder is not in its place any more; whatever
   //             the step and the checkpoint throw
+  Outcome run(const std::function<bool()>& stop);
   Outcome run(const std::atomic<bool>& stop);
 
  private:

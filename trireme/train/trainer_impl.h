@@ -44,7 +44,7 @@ class TrainerImpl {
   // `config` is resolved and its data is open.
   TrainerImpl(RunConfig config, comm::Communicator& world, TrainObserver& observer,
               const ProfileOptions& profile);
-  Outcome run(const std::atomic<bool>& stop);
+  Outcome run(const std::function<bool()>& stop);
 
  private:
   class View;
@@ -90,9 +90,9 @@ class TrainerImpl {
   StepMetrics metrics_;  // of the last step
   double gradient_factor_ = 1;
   std::optional<Profiler> profiler_;
-  int64_t step_ = 0;                         // finished steps
-  int64_t saved_step_ = 0;                   // of the newest checkpoint in the run's folder
-  const std::atomic<bool>* stop_ = nullptr;  // while run() runs
+  int64_t step_ = 0;                             // finished steps
+  int64_t saved_step_ = 0;                       // of the newest checkpoint in the run's folder
+  const std::function<bool()>* stop_ = nullptr;  // while run() runs
   std::optional<Places> places_;
   std::optional<Resumption> resumption_;
   std::vector<std::string> resume_notes_;  // rank 0

@@ -77,6 +77,17 @@ TEST(AgentLink, CallsBackAtOnceWhenTheEpochIsLeftAlready) {
   EXPECT_EQ(reason, "");
 }
 
+TEST(AgentLink, KnowsWhichEpochHasToBeFinished) {
+  Ends ends;
+  EXPECT_FALSE(ends.worker().has_to_finish(1));
+  ends.agent().send(Finish{2, "host b joins"});
+  ends.agent().send(join_of(3));
+  ASSERT_TRUE(ends.worker().wait_join(2, kLong));  // so both have been read
+  EXPECT_TRUE(ends.worker().has_to_finish(1));
+  EXPECT_TRUE(ends.worker().has_to_finish(2));
+  EXPECT_FALSE(ends.worker().has_to_finish(3));
+}
+
 TEST(AgentLink, TakesACallbackBackOnlyWhenItHasReturned) {
   Ends ends;
   std::promise<void> began;
@@ -114,7 +125,7 @@ TEST(AgentLink, EndsAtAPacketThatIsNoMessage) {
   ends.worker().on_leave(1, [&](const std::string& text) { reason.set_value(text); });
   ends.send_raw(R"({"message":"jump"})");
   EXPECT_EQ(reason.get_future().get(),
-            R"(the link to the agent: message is "jump"; expected "join" or "leave")");
+            R"(the link to the agent: message is "jump"; expected "join", "leave" or "finish")");
   EXPECT_THROW(ends.worker().wait_join(0, kLong), ConfigError);
 }
 

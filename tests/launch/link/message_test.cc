@@ -28,7 +28,8 @@ std::string worker_error(std::string_view packet) {
 }
 
 TEST(LinkMessage, ComesBackAsItWasSent) {
-  for (const ToWorker& message : {ToWorker(kJoin), ToWorker(Leave{3, "a \"quoted\" reason"})}) {
+  for (const ToWorker& message : {ToWorker(kJoin), ToWorker(Leave{3, "a \"quoted\" reason"}),
+                                  ToWorker(Finish{4, "host b joins"})}) {
     EXPECT_EQ(parse_to_worker(to_packet(message), "link"), message);
   }
   for (const ToAgent& message : {ToAgent(Hello{.folder = "/runs/demo"}), ToAgent(StepDone{1, 50}),
@@ -61,7 +62,7 @@ TEST(LinkMessage, RefusesWhatIsNoMessage) {
   EXPECT_EQ(worker_error("[]"),
             "link: the text is an array of 0; expected an object with \"message\"");
   EXPECT_EQ(worker_error(R"({"message":"step","epoch":1,"step":2})"),
-            R"(link: message is "step"; expected "join" or "leave")");
+            R"(link: message is "step"; expected "join", "leave" or "finish")");
   EXPECT_EQ(worker_error(R"({"message":"leave","epoch":0,"reason":""})"),
             "link: epoch is 0; expected a whole number from 1 to 9223372036854775807");
   EXPECT_EQ(worker_error(R"({"message":"leave","epoch":1})"),

@@ -21,11 +21,18 @@ std::vector<Fault> death(int64_t step, Action action = Action::kRestart) {
            .action = action}};
 }
 
-TEST(Budget, FirstRestartIsAtOnceAndCloseOnesWaitLongerEachTime) {
+TEST(Budget, RestartsThatHelpDoNotWait) {
+  Budget budget({.max_restarts = 100});
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_EQ(budget.decide(death(10 + i), at(i * 1s)).delay, 0ms) << i;
+  }
+}
+
+TEST(Budget, FirstRestartIsAtOnceAndCloseOnesWithoutProgressWaitLongerEachTime) {
   Budget budget({.max_restarts = 100, .first_delay = 500ms, .most_delay = 3s, .calm_after = 60s});
   std::vector<int64_t> delays;
   for (int i = 0; i < 6; ++i) {
-    const RestartDecision decision = budget.decide(death(10 + i), at(i * 10s));
+    const RestartDecision decision = budget.decide(death(10 - i), at(i * 10s));
     EXPECT_TRUE(decision.may_restart);
     delays.push_back(decision.delay.count());
   }

@@ -111,6 +111,7 @@ class ElasticRank {
   std::optional<int> take(Part& part) {
     train::RunConfig config = run_.load_config();
     config.parallel.data = 0;
+    config.is_elastic = true;
     const int size = train::largest_world(config, part.info.size);
     if (part.info.rank >= size) {
       link_.send(launch::Spare{part.epoch}, kSendPatience);
@@ -155,20 +156,27 @@ class ElasticRank {
     return code;
   }
 
-  int train_epoch(train::RunConfig config, const Part& part, comm::WorldInfo info,
-                  const std::shared_ptr<comm::Cancellation>& cancellation) {
+  std::optional<int> train_epoch(train::RunConfig config, const Part& part, comm::WorldInfo info,
+                                 const std::shared_ptr<comm::Cancellation>& cancellation) {
     const MeetingFile meeting(info, config.parallel.transport);
     RankGroup group(config, info, cancellation);
     Clock::time_point last = Clock::now();
-    const Epoch epoch{
-        .number = part.epoch, .reason = part.reason, .on_finished = [&](int64_t step) {
-          longest_step_ = std::max(longest_step_.load(), Clock::now() - last);
-          last = Clock::now();
-          step_ = step;
-          link_.send(launch::StepDone{part.epoch, step});
-        }};
+    const Epoch epoch{.number = part.epoch,
+                      .reason = part.reason,
+                      .on_finished =
+                          [&](int64_t step) {
+                            longest_step_ = std::max(longest_step_.load(), Clock::now() - last);
+                            last = Clock::now();
+                            step_ = step;
+                            link_.send(launch::StepDone{part.epoch, step});
+                          },
+                      .has_to_finish = [&] { return link_.has_to_finish(part.epoch); }};
     const bool is_first = part.epoch == run_.first_epoch;
-    return train_rank(config, group, is_first ? run_.profile : train::ProfileOptions(), epoch);
+    const train::Outcome outcome =
+        train_rank(config, group, is_first ? run_.profile : train::ProfileOptions(), epoch);
+    // Another rank or the agent asked for it: the next epoch goes on.
+    if (outcome == train::Outcome::kStopped && !stop_requested) return std::nullopt;
+    return kDone;
   }
 
   // Nothing when the process is to stop.

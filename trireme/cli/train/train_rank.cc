@@ -56,8 +56,8 @@ void stop_on_signals() {
   std::signal(SIGPIPE, SIG_IGN);
 }
 
-int train_rank(const train::RunConfig& config, RankGroup& group,
-               const train::ProfileOptions& profile, const Epoch& epoch) {
+train::Outcome train_rank(const train::RunConfig& config, RankGroup& group,
+                          const train::ProfileOptions& profile, const Epoch& epoch) {
   stop_on_signals();
   EpochObserver<Console> console(epoch, *group.recorder());
   EpochObserver<train::TrainObserver> silent(epoch, *group.recorder());
@@ -68,9 +68,13 @@ int train_rank(const train::RunConfig& config, RankGroup& group,
   train::ProfileOptions recorded = profile;
   recorded.recorder = group.recorder();
   train::Trainer trainer(config, world, world.rank() == 0 ? printer : silent, recorded);
-  const train::Outcome outcome = trainer.run(stop_requested);
-  if (world.rank() == 0) console.on_end(outcome);
-  return kDone;
+  const auto has_to_stop = [&] {
+    return stop_requested || (epoch.has_to_finish && epoch.has_to_finish());
+  };
+  const train::Outcome outcome = trainer.run(has_to_stop);
+  const bool is_end = outcome != train::Outcome::kStopped || stop_requested;
+  if (world.rank() == 0 && is_end) console.on_end(outcome);
+  return outcome;
 }
 
 }  // namespace trireme::cli::inline internal

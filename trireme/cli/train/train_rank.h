@@ -18,6 +18,8 @@ struct Epoch {
   std::string reason{};  // of a later one, for people
   // Called for each step that this rank has finished.
   std::function<void(int64_t step)> on_finished = nullptr;
+  // Whether the ranks should finish their step, save and leave the epoch. Null: never.
+  std::function<bool()> has_to_finish = nullptr;
 };
 
 // Set by SIGTERM, SIGINT and SIGHUP (unless ignored, as under nohup) once stop_on_signals() was
@@ -25,10 +27,10 @@ struct Epoch {
 extern const std::atomic<bool>& stop_requested;
 void stop_on_signals();
 
-// Trains with the ranks of `group` until the run ends or stop_requested is set; then finishes its
-// step and saves. Returns the exit code.
+// Trains with the ranks of `group` until the run ends, stop_requested is set or the epoch has to be
+// finished; then finishes its step and saves.
 // Throws: as Trainer
-int train_rank(const train::RunConfig& config, RankGroup& group,
-               const train::ProfileOptions& profile, const Epoch& epoch = {});
+train::Outcome train_rank(const train::RunConfig& config, RankGroup& group,
+                          const train::ProfileOptions& profile, const Epoch& epoch = {});
 
 }  // namespace trireme::cli::inline internal

@@ -1,5 +1,6 @@
 #include "trireme/launch/link/agent_link.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "trireme/base/error.h"
@@ -79,6 +80,8 @@ void AgentLink::take(const ToWorker& message) {
     if (!join_ || join->epoch > join_->epoch) join_ = *join;
   } else if (const auto* leave = std::get_if<Leave>(&message)) {
     if (!leave_ || leave->epoch > leave_->epoch) leave_ = *leave;
+  } else if (const auto* finish = std::get_if<Finish>(&message)) {
+    finish_epoch_ = std::max(finish_epoch_.load(), finish->epoch);
   }
   changed_.notify_all();
   call_if_left(lock);

@@ -1,6 +1,7 @@
 // A worker's end of the link to its agent. A thread reads what the agent says.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -39,6 +40,9 @@ class AgentLink {
   // empty function: nobody is called. Must not be called from a callback.
   void on_leave(int64_t epoch, OnLeave callback);
 
+  // Whether the agent has asked to finish this epoch ("finish"). Never waits.
+  bool has_to_finish(int64_t epoch) const { return finish_epoch_.load() >= epoch; }
+
   // The next epoch to take part in, later than `after`; nothing when none is named within
   // `timeout`. The newest "join" counts, unless its epoch has been left again.
   // Throws: CommError when the agent is gone, ConfigError when it sent an invalid packet
@@ -59,11 +63,12 @@ class AgentLink {
   const PacketSocket socket_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::optional<Join> join_;        // the newest
-  std::optional<Leave> leave_;      // of the highest epoch
-  std::optional<std::string> end_;  // why nothing more is read
-  bool is_invalid_ = false;         // the end is an invalid packet
-  int64_t epoch_ = 0;               // that of callback_
+  std::optional<Join> join_;               // the newest
+  std::optional<Leave> leave_;             // of the highest epoch
+  std::optional<std::string> end_;         // why nothing more is read
+  bool is_invalid_ = false;                // the end is an invalid packet
+  std::atomic<int64_t> finish_epoch_ = 0;  // the highest that is to be finished
+  int64_t epoch_ = 0;                      // that of callback_
   OnLeave callback_;
   bool is_calling_ = false;
   std::thread thread_;  // last: uses all of the above

@@ -60,6 +60,15 @@ struct Form<Leave> {
 };
 
 template <>
+struct Form<Finish> {
+  static constexpr const char* kName = "finish";
+  static constexpr std::array<Field<Finish>, 2> kFields{{
+      {"epoch", &Finish::epoch, nullptr, 1},
+      {"reason", nullptr, &Finish::reason},
+  }};
+};
+
+template <>
 struct Form<Hello> {
   static constexpr const char* kName = "hello";
   static constexpr std::array<Field<Hello>, 2> kFields{{

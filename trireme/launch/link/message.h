@@ -38,6 +38,15 @@ struct Leave {
   bool operator==(const Leave&) const = default;
 };
 
+// Agent to worker: finishes its step together with the other ranks, saves, and then leaves the
+// epoch as after "leave", which may still come if that fails.
+struct Finish {
+  int64_t epoch = 1;
+  std::string reason;
+
+  bool operator==(const Finish&) const = default;
+};
+
 // Worker to agent: speaks the link.
 struct Hello {
   int64_t version = kLinkVersion;
@@ -70,7 +79,7 @@ struct Spare {
   bool operator==(const Spare&) const = default;
 };
 
-using ToWorker = std::variant<Join, Leave>;
+using ToWorker = std::variant<Join, Leave, Finish>;
 using ToAgent = std::variant<Hello, StepDone, Left, Spare>;
 
 // The packet of a message. Texts lose control characters, bytes that are not UTF-8, and what

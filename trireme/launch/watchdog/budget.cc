@@ -28,6 +28,7 @@ RestartDecision Budget::decide(std::span<const Fault> faults, Time now) {
     is_only_a_warning = is_only_a_warning && fault.action == Action::kWarn;
   }
   if (is_only_a_warning) return {.text = concat("only a warning: ", faults.front().evidence)};
+  const bool has_progressed = step > last_step_;
   deaths_ = step == last_step_ ? deaths_ + 1 : 1;
   last_step_ = step;
   if (deaths_ >= options_.deaths_at_one_step) {
@@ -43,7 +44,7 @@ RestartDecision Budget::decide(std::span<const Fault> faults, Time now) {
                            faults.front().evidence)};
   }
   const bool is_soon = !used_.empty() && now - used_.back() < options_.calm_after;
-  streak_ = is_soon ? streak_ + 1 : 0;
+  streak_ = is_soon && !has_progressed ? streak_ + 1 : 0;
   RestartDecision decision{.may_restart = true};
   if (streak_ > 0) {
     constexpr int kMostDoublings = 30;

@@ -17,8 +17,8 @@ struct BudgetOptions {
   int max_restarts = 10;
   // A restart that has been used comes back after this long; zero: never.
   std::chrono::seconds refill_after{3600};
-  // The first restart is at once. Each that follows within `calm_after` of the one before waits,
-  // first this long, then twice as long each time, up to the most.
+  // A restart is at once. Each that follows within `calm_after` of the one before, with no new step
+  // finished between them, waits: this long, then twice as long each time.
   std::chrono::milliseconds first_delay{500};
   std::chrono::milliseconds most_delay{60000};
   std::chrono::seconds calm_after{60};
@@ -50,7 +50,7 @@ class Budget {
 
   BudgetOptions options_;
   std::vector<Time> used_;  // when restarts were granted, oldest first
-  int streak_ = 0;          // restarts before the last one, each soon after the one before
+  int streak_ = 0;  // restarts before the last one, each soon after the one before and in vain
   int64_t last_step_ = -1;
   int deaths_ = 0;  // in a row at last_step_
 };

@@ -163,6 +163,8 @@ struct RunConfig {
 
   // Where this rank computes: what rank_device() (run/device.h) makes of train.device.
   at::Device device = at::kCPU;
+  // The number of hosts changes during the run. With fewer of them there are fewer replicas.
+  bool is_elastic = false;
   double peak_flops = 0;  // of a rank's device, per second; 0: unknown
 
   // Samples that all ranks read in one forward. Valid after resolve(), like what follows.

@@ -46,7 +46,6 @@ Places::~Places() {
 
 void Places::add_memory(const checkpoint::OnWait& on_wait) {
   const RunMark mark{run_folder_, run_id_};
-  const int64_t replicas = config_.checkpoint.replicas;
   // Also what a run that has ended left there, whatever this one is to do.
   const int64_t mine = config_.checkpoint.memory_interval > 0 || has_memory_folder(mark) ? 1 : 0;
   if (std::ranges::count(comm::all_gather_numbers(world_, mine), 1) == 0) return;
@@ -62,7 +61,9 @@ void Places::add_memory(const checkpoint::OnWait& on_wait) {
   };
   checkpoint::on_leaders(sites, world_, sign, on_wait);
   const int hosts = sites.size();
-  TRIREME_CHECK(replicas < hosts, "checkpoint.replicas is ", replicas, "; expected at most ",
+  replicas_ = config_.checkpoint.replicas;
+  if (config_.is_elastic) replicas_ = std::min<int64_t>(replicas_, hosts - 1);
+  TRIREME_CHECK(replicas_ < hosts, "checkpoint.replicas is ", replicas_, "; expected at most ",
                 hosts - 1, ", because the ranks are on ", hosts, hosts == 1 ? " host" : " hosts");
 }
 
@@ -87,7 +88,7 @@ std::vector<checkpoint::SaveTarget> Places::targets(const checkpoint::SaveOption
     own.sites = place.sites;
     if (is_memory) {
       own.fsync = false;
-      own.replicas = static_cast<int>(config_.checkpoint.replicas);
+      own.replicas = static_cast<int>(replicas_);
     }
     targets.push_back({place.root, std::move(own)});
   }

@@ -28,8 +28,8 @@ class Places {
  public:
   // Finds out which ranks share memory and disks, and removes what interrupted saves have left.
   // Rank 0 has the lock of the run's folder.
-  // Throws: on all ranks: ConfigError when there are too few hosts for checkpoint.replicas, or a
-  //         folder may be another user's; Error when one cannot be made
+  // Throws: on all ranks: ConfigError when there are too few hosts for checkpoint.replicas and the
+  //         run is not elastic, or a folder may be another user's; Error when one cannot be made
   Places(const RunConfig& config, comm::Communicator& world, const checkpoint::OnWait& on_wait);
 
   ~Places();
@@ -56,6 +56,7 @@ class Places {
   std::filesystem::path run_folder_;
   std::string run_id_;
   bool has_memory_ = false;  // then it is the first of fast_
+  int64_t replicas_ = 0;     // of what is in memory
   std::vector<FastPlace> fast_;
 };
 
