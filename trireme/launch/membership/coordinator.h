@@ -1,0 +1,110 @@
+// The leader's decisions: who runs which ranks, from what agents report. Knows no network and no
+// process, so every history of failures can be tested with made-up reports and times.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "trireme/launch/journal/event.h"
+#include "trireme/launch/membership/failure.h"
+#include "trireme/launch/membership/plan.h"
+#include "trireme/launch/membership/report.h"
+#include "trireme/launch/watchdog/budget.h"
+#include "trireme/launch/watchdog/policy.h"
+
+namespace trireme::launch::inline internal {
+
+struct CoordinatorOptions {
+  int min_hosts = 1;
+  int max_hosts = 1;
+  std::string job{};      // Plan::job
+  std::string program{};  // HostReport::program that hosts must have
+  // How long to wait for min_hosts, and then for more of them before the first epoch.
+  std::chrono::milliseconds join_timeout{300'000};
+  std::chrono::milliseconds last_call{3000};
+  // A host that has not been heard of for so long is counted out. Its agent stops its workers
+  // earlier (agent.h), so a host that comes back never runs beside its successor.
+  std::chrono::milliseconds patience{4000};
+  BudgetOptions budget{};
+  Policy policy{};
+};
+
+// The newest report of a host, and when it came.
+struct SeenHost {
+  HostReport report{};
+  Clock::time_point seen{};
+};
+
+// Not thread safe.
+//
+//   gather   until enough hosts are there and no worker of the epoch before still runs
+//   run      until a worker fails, a host is lost or leaves, or a new one joins; or all are done
+//   leave    until every worker of the epoch has left it or has ended; then gather
+//   stop     all done, a failure that a restart does not mend, or too few hosts
+class Coordinator {
+ public:
+  Coordinator(CoordinatorOptions options, Clock::time_point now);
+
+  // hosts: all that ever reported, in the order in which they joined.
+  void decide(const std::vector<SeenHost>& hosts, Clock::time_point now);
+  // Ends the job: workers save and end with code 0.
+  void request_stop(const std::string& reason, Clock::time_point now);
+
+  // Tells a host to inject a fault.
+  void inject(const std::string& host, int rank, const std::string& text);
+
+  const Plan& plan() const { return plan_; }
+  // Whether every host has seen the plan to stop, and has no worker any more.
+  bool is_over(const std::vector<SeenHost>& hosts, Clock::time_point now) const;
+  // What happened since the last call, for the journal.
+  std::vector<Event> take_events();
+
+ private:
+  bool is_alive(const SeenHost& host, Clock::time_point now) const;
+  bool may_take_part(const SeenHost& host, Clock::time_point now) const;
+  std::vector<const SeenHost*> candidates(const std::vector<SeenHost>& hosts,
+                                          Clock::time_point now) const;
+  const SeenHost* find(const std::vector<SeenHost>& hosts, const std::string& id) const;
+  void welcome(const std::vector<SeenHost>& hosts, Clock::time_point now);
+  void refuse(const HostReport& host, const std::string& reason);
+  void gather(const std::vector<SeenHost>& hosts, Clock::time_point now);
+  void start_epoch(const std::vector<const SeenHost*>& hosts, Clock::time_point now);
+  void watch(const std::vector<SeenHost>& hosts, Clock::time_point now);
+  std::vector<const HostReport*> reports_of_epoch(const std::vector<SeenHost>& hosts) const;
+  std::optional<Failure> find_failure(const std::vector<SeenHost>& hosts, Clock::time_point now);
+  void fail(const Failure& failure, Clock::time_point now);
+  void watch_workers(const std::vector<SeenHost>& hosts, Clock::time_point now);
+  void watch_membership(const std::vector<SeenHost>& hosts, Clock::time_point now);
+  void watch_progress(const std::vector<SeenHost>& hosts, Clock::time_point now);
+  void watch_end(const std::vector<SeenHost>& hosts);
+  void await_leavers(const std::vector<SeenHost>& hosts, Clock::time_point now);
+  bool has_lost_worker(const std::vector<SeenHost>& hosts, Clock::time_point now) const;
+  void enter(Phase phase, const std::string& reason, bool is_graceful, Clock::time_point now);
+  void stop(int exit_code, const std::string& reason, bool is_graceful, Clock::time_point now);
+  void record(Event event);
+
+  CoordinatorOptions options_;
+  Plan plan_;
+  Budget budget_;
+  ExcludedHosts excluded_;
+  Clock::time_point since_;                         // of the phase
+  Clock::time_point start_at_;                      // no epoch before it: back-off
+  Clock::time_point next_look_;                     // at the workers' observations
+  std::set<std::string> known_;                     // ids of hosts that joined
+  std::set<std::string> counted_out_;               // ids that never take part again
+  std::set<std::string> warnings_;                  // told in this epoch
+  std::optional<Clock::time_point> enough_since_;   // hosts for the first epoch
+  std::optional<Clock::time_point> lost_since_;     // workers that lost peers, cause unknown
+  std::optional<Clock::time_point> waiting_since_;  // for the epoch's first finished step
+  int64_t num_injections_ = 0;
+  int64_t step_ = 0;        // the newest that a worker has reported
+  int64_t first_step_ = 0;  // reported when the epoch started
+  std::vector<Event> events_;
+};
+
+}  // namespace trireme::launch::inline internal

@@ -1,0 +1,87 @@
+#include "trireme/launch/membership/failure.h"
+
+#include "trireme/base/error.h"
+#include "trireme/launch/local_ranks.h"
+
+namespace trireme::launch::inline internal {
+namespace {
+
+// `trireme` programs exit so when the user can fix it; 127: there is no such program.
+constexpr int kUserErrorCode = 2;
+constexpr int kNotFound = 127;
+
+struct Ended {
+  std::vector<WorkerExit> exits;
+  std::vector<Observation> observations;
+  const WorkerReport* cause = nullptr;  // the first that did not end because of a peer
+  std::string left{};                   // what one says that lost its peers
+};
+
+Ended ended_workers(const std::vector<const HostReport*>& reports) {
+  Ended ended;
+  for (const HostReport* report : reports) {
+    ended.observations.insert(ended.observations.end(), report->observations.begin(),
+                              report->observations.end());
+    for (const WorkerReport& worker : report->workers) {
+      if (worker.state == WorkerState::kLeft && ended.left.empty()) {
+        ended.left = describe(worker, report->name);
+      }
+      if (worker.state != WorkerState::kFailed) continue;
+      ended.exits.push_back({.rank = worker.rank,
+                             .host = report->name,
+                             .code = worker.code,
+                             .signal = worker.signal,
+                             .message = worker.message,
+                             .step = worker.step});
+      if (worker.code == kPeerLost) {
+        if (ended.left.empty()) ended.left = describe(worker, report->name);
+      } else if (ended.cause == nullptr) {
+        ended.cause = &worker;
+      }
+    }
+  }
+  return ended;
+}
+
+int exit_code_after(const WorkerReport& cause) {
+  if (cause.code == kNotFound) return kUserErrorCode;
+  return cause.signal != 0 ? kPeerLost : cause.code;
+}
+
+}  // namespace
+
+std::optional<Failure> failure_of_workers(const std::vector<const HostReport*>& reports,
+                                          int64_t step, const Policy& policy) {
+  const Ended ended = ended_workers(reports);
+  if (ended.exits.empty() && ended.left.empty()) return std::nullopt;
+  Failure failure{.faults = classify_exits(ended.exits, ended.observations, policy),
+                  .cause = "peers lost",
+                  .exit_code = kPeerLost,
+                  .is_cause_known = ended.cause != nullptr};
+  if (ended.cause != nullptr) {
+    failure.cause = ended.cause->signal != 0 ? "killed" : concat("exit code ", ended.cause->code);
+    failure.exit_code = exit_code_after(*ended.cause);
+    if (ended.cause->code == kNotFound) {
+      for (Fault& fault : failure.faults) fault.action = Action::kStop;
+    }
+  }
+  if (failure.faults.empty()) {
+    failure.faults = {{.step = step, .evidence = ended.left, .action = policy.crash}};
+  }
+  return failure;
+}
+
+Failure failure_of_host(const std::string& host, int first_rank, int64_t step,
+                        double silent_seconds) {
+  return {.faults = {{.kind = FaultKind::kCrash,
+                      .rank = first_rank,
+                      .host = host,
+                      .step = step,
+                      .evidence = concat("host ", host, " is lost: no heartbeat for ",
+                                         static_cast<int64_t>(silent_seconds), " s"),
+                      .action = Action::kRestart}},
+          .cause = "host lost",
+          .exit_code = kPeerLost};
+}
+
+}  // namespace trireme::launch::inline internal
