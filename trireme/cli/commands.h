@@ -34,6 +34,7 @@ void add_checkpoint_reshard(CLI::App& group, int& exit_code, const train::Offer&
 void add_checkpoint_pack(CLI::App& group, int& exit_code, const train::Offer& offer);
 void add_checkpoint_unpack(CLI::App& group, int& exit_code, const train::Offer& offer);
 void add_doctor(CLI::App& app, int& exit_code);
+void add_run(CLI::App& app, int& exit_code);
 void add_logs(CLI::App& app, int& exit_code);
 
 // Arguments that several commands have: the checkpoint to read, the run to write, --json.

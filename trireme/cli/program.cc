@@ -99,6 +99,7 @@ int run_program(int argc, char** argv, const ProgramOptions& options) {
   const train::Offer offer(options.tasks, options.callbacks);
   add_train(app, exit_code, offer, options.needs_config);
   add_checkpoint(app, exit_code, offer);
+  add_run(app, exit_code);
   add_doctor(app, exit_code);
   add_logs(app, exit_code);
   for (const AddCommand add : options.commands) add(app, exit_code);

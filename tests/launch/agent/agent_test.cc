@@ -1,0 +1,234 @@
+#include "trireme/launch/agent/agent.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/harness/temporary_folder.h"
+#include "trireme/base/file/file.h"
+#include "trireme/launch/journal/event_file.h"
+
+namespace trireme::launch {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Keeps what people would see.
+class Lines final : public AgentObserver {
+ public:
+  void on_line(const std::string& line, bool is_error) override {
+    (is_error ? errors : lines).push_back(line);
+  }
+  bool contains(const std::string& text) const {
+    return std::ranges::any_of(
+        lines, [&](const std::string& line) { return line.find(text) != std::string::npos; });
+  }
+  std::vector<std::string> lines;
+  std::vector<std::string> errors;
+};
+
+// Workers are shell scripts; "$DIR" is the test's folder.
+class AgentTest : public ::testing::Test {
+ protected:
+  AgentOptions script(const std::string& text, int num_workers = 2) const {
+    return {.command = {"/bin/sh", "-c", "DIR='" + folder_.path().string() + "'\n" + text},
+            .environment = inherited_environment(),
+            .num_workers = num_workers,
+            .host = "here",
+            .folder = folder_ / "run",
+            .grace = 300ms};
+  }
+  int run(const AgentOptions& options) { return run_agent(options, lines_); }
+  std::string written(const std::string& name) const { return read_file(folder_ / name); }
+  int64_t count(EventKind kind) const {
+    const EventLog log = read_events(folder_ / "run");
+    return std::ranges::count_if(log.events, [&](const Event& each) { return each.kind == kind; });
+  }
+
+  harness::TemporaryFolder folder_;
+  Lines lines_;
+};
+
+TEST_F(AgentTest, RunsWorkersToTheirEnd) {
+  EXPECT_EQ(run(script("echo rank $RANK of $WORLD_SIZE > $DIR/$RANK; echo hello from $RANK")), 0);
+  EXPECT_EQ(written("0"), "rank 0 of 2\n");
+  EXPECT_EQ(written("1"), "rank 1 of 2\n");
+  EXPECT_TRUE(lines_.contains("hello from 0"));
+  EXPECT_FALSE(lines_.contains("hello from 1"));  // only in its log
+  EXPECT_NE(read_file(folder_ / "run/logs/rank-00001.log").find("hello from 1"), std::string::npos);
+  EXPECT_TRUE(lines_.errors.empty());
+}
+
+TEST_F(AgentTest, StartsAllWorkersAnewWhenOneIsKilled) {
+  EXPECT_EQ(
+      run(script("echo x >> $DIR/starts.$RANK\n"
+                 "if [ $TRIREME_EPOCH = 1 ]; then [ $RANK = 1 ] && kill -9 $$; sleep 1000; fi")),
+      0);
+  EXPECT_EQ(written("starts.0"), "x\nx\n");
+  EXPECT_EQ(written("starts.1"), "x\nx\n");
+  EXPECT_EQ(count(EventKind::kFailure), 1);
+  EXPECT_EQ(count(EventKind::kStart), 2);
+  EXPECT_EQ(count(EventKind::kEnd), 1);
+}
+
+TEST_F(AgentTest, CountsRestartsForTorchsPrograms) {
+  EXPECT_EQ(run(script("echo $TORCHELASTIC_RESTART_COUNT >> $DIR/counts\n"
+                       "[ $TRIREME_EPOCH = 1 ] && exit 1; exit 0",
+                       1)),
+            0);
+  EXPECT_EQ(written("counts"), "0\n1\n");
+}
+
+TEST_F(AgentTest, NeverRestartsExitCodes2And4) {
+  for (const std::string code : {"2", "4"}) {
+    EXPECT_EQ(run(script("echo x >> $DIR/starts" + code + "; exit " + code, 1)), std::stoi(code));
+    EXPECT_EQ(written("starts" + code), "x\n");
+    EXPECT_EQ(lines_.errors.size(), 1);
+    lines_.errors.clear();
+  }
+}
+
+TEST_F(AgentTest, SaysThatAProgramIsNotThere) {
+  AgentOptions options = script("");
+  options.command = {"/nowhere/program"};
+  EXPECT_EQ(run(options), 2);
+  ASSERT_EQ(lines_.errors.size(), 1);
+  EXPECT_NE(lines_.errors[0].find("cannot start /nowhere/program"), std::string::npos);
+}
+
+TEST_F(AgentTest, StopsAfterThreeDeathsAtOneStep) {
+  AgentOptions options = script("echo x >> $DIR/starts; kill -9 $$", 1);
+  EXPECT_EQ(run(options), 3);
+  EXPECT_EQ(written("starts"), "x\nx\nx\n");
+}
+
+TEST_F(AgentTest, EndsWhatAWorkerHasStarted) {
+  EXPECT_EQ(run(script("sleep 1000 & echo $! > $DIR/child; exit 0", 1)), 0);
+  const auto child = static_cast<pid_t>(std::stol(written("child")));
+  // It is killed before the agent returns, and collected by the system soon after.
+  while (kill(child, 0) == 0) std::this_thread::sleep_for(5ms);
+}
+
+TEST_F(AgentTest, KillsAWorkerThatDoesNotLeave) {
+  EXPECT_EQ(run(script("trap '' TERM\n"
+                       "if [ $TRIREME_EPOCH = 1 ]; then\n"
+                       "  [ $RANK = 1 ] && exit 1\n"
+                       "  while true; do sleep 0.05; done\n"
+                       "fi")),
+            0);
+}
+
+// Agents of one job on this host, over a store on the loopback.
+class AgentsTest : public AgentTest {
+ protected:
+  pid_t start(const AgentOptions& options) {
+    const pid_t child = fork();
+    if (child == 0) {
+      Lines lines;
+      int code = 99;
+      try {
+        code = run_agent(options, lines);
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+      }
+      _exit(code);
+    }
+    return child;
+  }
+  AgentOptions among(const std::string& host, int least, int most, const std::string& text) {
+    AgentOptions options = script(text, 1);
+    options.min_hosts = least;
+    options.max_hosts = most;
+    options.endpoint = "127.0.0.1:" + std::to_string(port_);
+    options.host = host;
+    options.folder = folder_ / host;
+    options.lease = 1000ms;
+    options.last_call = 200ms;
+    return options;
+  }
+  void await(const std::string& name) const {
+    while (!std::filesystem::exists(folder_ / name)) std::this_thread::sleep_for(5ms);
+  }
+  static int code_of(pid_t child) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  // Not one that another test may use at the same time.
+  int port_ = 20000 + getpid() % 20000;
+};
+
+TEST_F(AgentsTest, MeetAndNumberTheirRanks) {
+  const std::string script = "echo $RANK of $WORLD_SIZE, node $GROUP_RANK > $DIR/ran.$RANK";
+  const pid_t a = start(among("a", 2, 2, script));
+  const pid_t b = start(among("b", 2, 2, script));
+  EXPECT_EQ(code_of(a), 0);
+  EXPECT_EQ(code_of(b), 0);
+  EXPECT_EQ(written("ran.0"), "0 of 2, node 0\n");
+  EXPECT_EQ(written("ran.1"), "1 of 2, node 1\n");
+}
+
+TEST_F(AgentsTest, GoOnWithoutOneThatWasKilled) {
+  const std::string script = "touch $DIR/ran.$RANK.$WORLD_SIZE\n[ $WORLD_SIZE = 1 ] || sleep 1000";
+  AgentOptions leader = among("a", 1, 2, script);
+  leader.last_call = 20s;  // the second comes for sure
+  const pid_t a = start(leader);
+  std::this_thread::sleep_for(100ms);
+  const pid_t b = start(among("b", 1, 2, script));
+  await("ran.1.2");
+  kill(b, SIGKILL);
+  EXPECT_EQ(code_of(b), -SIGKILL);
+  EXPECT_EQ(code_of(a), 0);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "ran.0.1"));
+}
+
+TEST_F(AgentsTest, TakeOneInThatJoinsLater) {
+  const std::string script = "touch $DIR/ran.$RANK.$WORLD_SIZE\n[ $WORLD_SIZE = 2 ] || sleep 1000";
+  const pid_t a = start(among("a", 1, 2, script));
+  await("ran.0.1");
+  const pid_t b = start(among("b", 1, 2, script));
+  EXPECT_EQ(code_of(a), 0);
+  EXPECT_EQ(code_of(b), 0);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "ran.1.2"));
+}
+
+TEST_F(AgentsTest, OneThatIsAskedToLeavesTheOthers) {
+  const std::string script = "touch $DIR/ran.$RANK.$WORLD_SIZE\n[ $WORLD_SIZE = 1 ] || sleep 1000";
+  AgentOptions leader = among("a", 1, 2, script);
+  leader.last_call = 20s;
+  leader.node_rank = 0;
+  AgentOptions second = among("b", 1, 2, script);
+  second.node_rank = 1;
+  const pid_t a = start(leader);
+  const pid_t b = start(second);
+  await("ran.1.2");
+  kill(b, SIGTERM);
+  EXPECT_EQ(code_of(b), 0);
+  EXPECT_EQ(code_of(a), 0);
+}
+
+TEST_F(AgentsTest, RefuseOneWithAnotherConfig) {
+  const std::string script =
+      "touch $DIR/ran.$RANK; while [ ! -e $DIR/enough ]; do sleep 0.05; done";
+  const pid_t a = start(among("a", 1, 2, script));
+  await("ran.0");
+  AgentOptions other = among("b", 1, 2, script);
+  other.program = "another";
+  const pid_t b = start(other);
+  EXPECT_EQ(code_of(b), 2);
+  std::ofstream(folder_ / "enough");
+  EXPECT_EQ(code_of(a), 0);
+}
+
+}  // namespace
+}  // namespace trireme::launch

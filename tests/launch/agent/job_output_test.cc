@@ -1,0 +1,60 @@
+#include "trireme/launch/agent/job_output.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/harness/temporary_folder.h"
+#include "trireme/base/file/file.h"
+
+namespace trireme::launch {
+namespace {
+
+class Shown final : public AgentObserver {
+ public:
+  void on_line(const std::string& line, bool) override { lines.push_back(line); }
+  std::vector<std::string> lines;
+};
+
+TEST(JobOutput, HoldsWhatComesBeforeTheFolderIsKnown) {
+  const harness::TemporaryFolder folder;
+  Shown shown;
+  JobOutput output("here", shown);
+  output.add_output(0, LogStream::kOut, 1, 5, "early\n");
+  output.write({.kind = EventKind::kStart, .epoch = 1, .text = "begins"});
+  EXPECT_EQ(output.num_held_bytes(), 6);
+  EXPECT_TRUE(shown.lines.empty());
+  output.set_folder(folder.path());
+  EXPECT_EQ(shown.lines, std::vector<std::string>{"early"});
+  EXPECT_NE(read_file(folder / "logs/rank-00000.log").find("1 5 out| early"), std::string::npos);
+  EXPECT_EQ(read_events(folder.path()).events.front().text, "begins");
+}
+
+TEST(JobOutput, ShowsRankZeroAndTheFirstErrorOfOthers) {
+  const harness::TemporaryFolder folder;
+  Shown shown;
+  JobOutput output("here", shown);
+  output.set_folder(folder.path());
+  output.add_output(0, LogStream::kOut, 1, 1, "progress\n");
+  output.add_output(1, LogStream::kOut, 1, 1, "chatter\n");
+  output.add_exit(1, 1, 1, "rank 1 was killed by signal 9", /*lost_peer=*/false);
+  output.flush();
+  ASSERT_EQ(shown.lines.size(), 2);
+  EXPECT_EQ(shown.lines[0], "progress");
+  EXPECT_NE(shown.lines[1].find("killed by signal 9"), std::string::npos);
+}
+
+TEST(JobOutput, LogsWhatTheAgentSays) {
+  const harness::TemporaryFolder folder;
+  Shown shown;
+  JobOutput output("here", shown);
+  output.set_folder(folder.path());
+  output.say("run     epoch 1", /*epoch=*/1);
+  EXPECT_EQ(shown.lines, std::vector<std::string>{"run     epoch 1"});
+  EXPECT_NE(read_file(folder / "logs/agent-here.log").find("agent| run     epoch 1"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace trireme::launch

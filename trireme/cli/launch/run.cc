@@ -1,0 +1,297 @@
+// The command run: the agent of this host, for `trireme train`, a user's own program or any other.
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/base/file/file.h"
+#include "trireme/base/machine/cores.h"
+#include "trireme/base/random/entropy.h"
+#include "trireme/base/sha256.h"
+#include "trireme/base/shown.h"
+#include "trireme/cli/commands.h"
+#include "trireme/cli/console.h"
+#include "trireme/cli/launch/run_emit.h"
+#include "trireme/cli/number_range.h"
+#include "trireme/cli/printable.h"
+#include "trireme/launch/agent/agent.h"
+#include "trireme/launch/inject/campaign.h"
+#include "trireme/launch/jobs/job_hosts.h"
+
+namespace trireme::cli::inline internal {
+namespace {
+
+struct RunArguments {
+  std::string workers;  // a number, or "auto": one per core; "": the job's, or 1
+  std::string hosts;    // A or A:B; "": the job's, or 1
+  std::string endpoint;
+  std::string listen;
+  std::string job;
+  std::string host;
+  int node_rank = -1;
+  int max_restarts = launch::BudgetOptions().max_restarts;
+  std::string log_folder;
+  double lease_seconds = 3;
+  double join_seconds = 300;
+  double last_call_seconds = 3;
+  double grace_seconds = 5;
+  bool no_binding = false;
+  std::string policy;
+  std::string notice_command;
+  double notice_interval_seconds = 5;
+  std::string injections;
+  uint64_t injection_seed = 1;
+  EmitOptions emit;
+  std::vector<std::string> command;
+};
+
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+// "2" or "2:4".
+std::pair<int, int> parse_hosts(const std::string& text) {
+  int least = 0;
+  int most = 0;
+  int end = 0;
+  const bool is_range = std::sscanf(text.c_str(), "%d:%d%n", &least, &most, &end) == 2;
+  if (!is_range) {
+    end = 0;
+    std::sscanf(text.c_str(), "%d%n", &least, &end);
+    most = least;
+  }
+  TRIREME_CHECK(
+      end == static_cast<int>(text.size()) && least >= 1 && most >= least && most <= 1 << 16,
+      "--nnodes is \"", shown(text),
+      "\"; expected a number of hosts as in 2, or a range as in 2:4");
+  return {least, most};
+}
+
+int parse_workers(const std::string& text) {
+  if (text == "auto" || text == "cpu") return num_cores();
+  int count = 0;
+  int end = 0;
+  std::sscanf(text.c_str(), "%d%n", &count, &end);
+  TRIREME_CHECK(end == static_cast<int>(text.size()) && count >= 1 && count <= 1 << 12,
+                "--nproc-per-node is \"", shown(text),
+                "\"; expected a number of workers from 1 to 4096, or auto for one per core");
+  return count;
+}
+
+std::string host_name() {
+  char name[256] = "unknown";
+  ::gethostname(name, sizeof(name) - 1);
+  return printable(name);
+}
+
+// What must be the same on all hosts: the version, the command, and the files it names.
+std::string digest_of(const std::vector<std::string>& command) {
+  std::string text = TRIREME_VERSION;
+  for (const std::string& word : command) {
+    text.append(1, '\0').append(word);
+    std::error_code ignored;
+    const bool is_config = std::filesystem::is_regular_file(word, ignored) &&
+                           std::filesystem::file_size(word, ignored) < (1 << 20) &&
+                           std::filesystem::path(word).extension() == ".toml";
+    if (is_config) text += read_file(word);
+  }
+  std::string name;
+  for (const uint8_t byte : sha256(text)) name += format("%02x", byte);
+  return name;
+}
+
+// Prints for people: safe characters, and whole lines.
+class Printer final : public launch::AgentObserver {
+ public:
+  void on_line(const std::string& line, bool is_error) override {
+    std::FILE* const stream = is_error ? stderr : stdout;
+    std::fprintf(stream, "%s%s\n", is_error ? "trireme: " : "", printable(line).c_str());
+    std::fflush(stream);
+  }
+};
+
+// `trireme train ...` needs no path to the program.
+std::vector<std::string> full_command(std::vector<std::string> command, const std::string& name) {
+  if (command.front() == name) command.front() = own_program();
+  return command;
+}
+
+// A job of a scheduler says who its hosts are, unless the user does.
+RunArguments with_job(RunArguments arguments) {
+  const bool is_said = !arguments.hosts.empty() && parse_hosts(arguments.hosts).second == 1;
+  if (is_said || !arguments.endpoint.empty()) return arguments;
+  const launch::Environment variables = launch::inherited_environment();
+  const auto job = launch::read_job_hosts({{variables.begin(), variables.end()}, host_name()});
+  if (!job) return arguments;
+  const size_t count = job->hosts.size();
+  if (arguments.hosts.empty()) arguments.hosts = concat(job->min_hosts, ":", count);
+  if (arguments.job.empty()) arguments.job = job->id;
+  if (arguments.node_rank < 0) arguments.node_rank = job->node_rank;
+  if (count > 1) arguments.endpoint = concat(job->head(), ":", job->port);
+  if (arguments.workers.empty() && job->nproc_per_node > 0) {
+    arguments.workers = std::to_string(job->nproc_per_node);
+  }
+  std::printf("run     job %s of %s: %zu hosts, this is number %d\n", printable(job->id).c_str(),
+              job->scheduler.c_str(), count, arguments.node_rank);
+  std::fflush(stdout);
+  return arguments;
+}
+
+int emit_file(const RunArguments& arguments) {
+  const auto [least, most] = parse_hosts(arguments.hosts.empty() ? "1" : arguments.hosts);
+  EmitOptions options = arguments.emit;
+  options.job.min_nnodes = least;
+  options.job.nnodes = most;
+  options.job.nproc_per_node = parse_workers(arguments.workers.empty() ? "1" : arguments.workers);
+  options.job.config = arguments.command.front();
+  options.job.overrides = {arguments.command.begin() + 1, arguments.command.end()};
+  std::fputs(emit(options).c_str(), stdout);
+  return kDone;
+}
+
+int run(const RunArguments& given, const std::string& program_name) {
+  if (!given.emit.system.empty()) return emit_file(given);
+  const RunArguments arguments = with_job(given);
+  const std::string& hosts = arguments.hosts.empty() ? "1" : arguments.hosts;
+  const auto [least, most] = parse_hosts(hosts);
+  const bool is_alone = most == 1 && arguments.endpoint.empty();
+  TRIREME_CHECK(is_alone || !arguments.endpoint.empty(), "--nnodes is ", hosts,
+                ", and the agents have no place to meet; give --rdzv-endpoint HOST:PORT, the same "
+                "on all hosts");
+  launch::AgentOptions options{
+      .command = full_command(arguments.command, program_name),
+      .environment = launch::inherited_environment(),
+      .num_workers = parse_workers(arguments.workers.empty() ? "1" : arguments.workers),
+      .min_hosts = least,
+      .max_hosts = most,
+      .endpoint = arguments.endpoint,
+      .listen = arguments.listen,
+      .job = !arguments.job.empty() ? arguments.job
+             : is_alone             ? concat(::getpid(), "-", unique_name().substr(0, 8))
+                                    : "trireme",
+      .node_rank = arguments.node_rank,
+      .host = arguments.host.empty() ? host_name() : printable(arguments.host),
+      .program = digest_of(arguments.command),
+      .folder = arguments.log_folder,
+      .binds_cores = !arguments.no_binding,
+      .join_timeout = milliseconds(arguments.join_seconds),
+      .last_call = milliseconds(arguments.last_call_seconds),
+      .lease = milliseconds(arguments.lease_seconds),
+      .grace = milliseconds(arguments.grace_seconds)};
+  options.notice_command = arguments.notice_command;
+  options.notice_interval = milliseconds(arguments.notice_interval_seconds);
+  options.budget.max_restarts = arguments.max_restarts;
+  if (!arguments.policy.empty()) options.policy = launch::parse_policy(arguments.policy);
+  if (launch::is_campaign(arguments.injections)) {
+    options.injections =
+        launch::draw(launch::parse_campaign(arguments.injections, static_cast<size_t>(most)));
+  } else if (!arguments.injections.empty()) {
+    options.injections = launch::parse_injections(arguments.injections);
+  }
+  options.injection_seed = arguments.injection_seed;
+  Printer printer;
+  return launch::run_agent(options, printer);
+}
+
+void add_host_options(CLI::App& command, RunArguments& arguments) {
+  command.add_option("--nproc-per-node", arguments.workers,
+                     "workers on this host; auto: one per core. Default: 1");
+  command.add_option("--nnodes", arguments.hosts,
+                     "number of hosts, or from how many to how many: 2:4. Default: those of the\n"
+                     "scheduler's job (docs/clusters.md), or 1");
+  command.add_option("--rdzv-endpoint", arguments.endpoint,
+                     "HOST:PORT where the agents meet; the agent on HOST leads");
+  command.add_option("--rdzv-listen", arguments.listen,
+                     "address where the leader listens, if HOST is only forwarded to it");
+  command.add_option("--rdzv-id", arguments.job, "name of the job, the same on all hosts");
+  command.add_option("--host-name", arguments.host, "this host's name in messages and logs");
+  command
+      .add_option("--node-rank", arguments.node_rank,
+                  "place among the hosts; 0 leads. Default: the order in which they come")
+      ->check(within({-1, 1 << 16}));
+}
+
+void add_failure_options(CLI::App& command, RunArguments& arguments) {
+  command
+      .add_option("--max-restarts", arguments.max_restarts,
+                  "restarts after failures; each comes back after an hour")
+      ->check(within({0, 1e6}))
+      ->capture_default_str();
+  command
+      .add_option("--lease", arguments.lease_seconds,
+                  "seconds without an answer of the leader before an agent kills its workers;\n"
+                  "a second later the leader goes on without that host")
+      ->check(within({0.5, 3600}))
+      ->capture_default_str();
+  command.add_option("--join-timeout", arguments.join_seconds, "seconds to wait for enough hosts")
+      ->check(within({0.1, 1e6}))
+      ->capture_default_str();
+  command
+      .add_option("--last-call", arguments.last_call_seconds,
+                  "seconds in which more hosts may join before the first epoch")
+      ->check(within({0, 3600}))
+      ->capture_default_str();
+  command
+      .add_option("--grace", arguments.grace_seconds,
+                  "seconds for a worker to give up its groups after a failure, before SIGKILL")
+      ->check(within({0.1, 3600}))
+      ->capture_default_str();
+  command.add_option("--policy", arguments.policy,
+                     "what to do about faults, as in hang=restart,straggler=warn,hang-after=60\n"
+                     "(docs/watchdog.md)");
+  command.add_option("--notice-command", arguments.notice_command,
+                     "command that exits with 0 when this host will be taken away; the host then\n"
+                     "leaves as after SIGTERM or SIGUSR1");
+  command
+      .add_option("--notice-interval", arguments.notice_interval_seconds,
+                  "seconds from one call of it to the next")
+      ->check(within({0.1, 3600}))
+      ->capture_default_str();
+  command.add_option(
+      "--inject", arguments.injections,
+      "faults for a drill, as in \"kill rank=1 at step=50; stop rank=2 for 20s\" or\n"
+      "\"campaign seed=7 events=20\" (docs/watchdog.md); the leader's counts");
+  command.add_option("--inject-seed", arguments.injection_seed, "draws what the faults leave open")
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, int& exit_code) {
+  auto arguments = std::make_shared<RunArguments>();
+  const std::string name = app.get_name();
+  CLI::App* command = app.add_subcommand(
+      "run",
+      concat("Start ranks on one or more hosts, and keep the job going when some are lost.\n  ",
+             name, " run --nproc-per-node 2 -- ", name, " train examples/demo.toml\n  ", name,
+             " run --nproc-per-node 8 --nnodes 2:4 --rdzv-endpoint node1:29400 -- ", name,
+             " train big.toml\n  ", name, " run --nproc-per-node 2 -- python3 train.py\n"));
+  add_host_options(*command, *arguments);
+  add_failure_options(*command, *arguments);
+  add_emit_options(*command, arguments->emit);
+  command->add_option("--log-dir", arguments->log_folder,
+                      "folder of logs/ and events.jsonl; default: the run's output.folder");
+  command->add_flag("--no-binding", arguments->no_binding, "let workers run on all cores");
+  command
+      ->add_option("command", arguments->command, "program and arguments of every rank, after --")
+      ->required();
+  command->positionals_at_end();
+  command->footer(
+      "Ranks get torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, ...).\n"
+      "`" +
+      name +
+      " train` survives the loss of a peer in its process; with\n"
+      "checkpoint.memory_interval it goes on from memory. Other programs are started anew.\n"
+      "Exit codes 2 and 4 are never restarted.");
+  command->callback([arguments, name, &exit_code] { exit_code = run(*arguments, name); });
+}
+
+}  // namespace trireme::cli::inline internal

@@ -1,0 +1,59 @@
+// The agent of one host: runs its workers by the leader's plans, and tells the leader how they are.
+// docs/run.md describes a job's life.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "trireme/launch/inject/injection.h"
+#include "trireme/launch/process/child.h"
+#include "trireme/launch/watchdog/budget.h"
+#include "trireme/launch/watchdog/policy.h"
+
+namespace trireme::launch::inline internal {
+
+struct AgentOptions {
+  std::vector<std::string> command{};  // program and arguments of every worker
+  Environment environment{};           // of every worker
+  int num_workers = 1;                 // on this host
+  int min_hosts = 1;
+  int max_hosts = 1;
+  std::string endpoint{};          // "HOST:PORT", where agents meet; "": this host is alone
+  std::string listen{};            // where the leader listens instead, see MeetingOptions
+  std::string job = "trireme";     // the same on all hosts
+  int node_rank = -1;              // place among the hosts; 0 leads. -1: who has the endpoint leads
+  std::string host{};              // this host's name, for people
+  std::string program{};           // digest of what must be the same on all hosts
+  std::filesystem::path folder{};  // of logs and events; "": the run's, which workers name
+  bool binds_cores = true;
+  std::chrono::milliseconds join_timeout{300'000};
+  std::chrono::milliseconds last_call{3000};
+  // An agent that the leader does not answer for so long kills its workers. The leader counts it
+  // out a second later.
+  std::chrono::milliseconds lease{3000};
+  std::chrono::milliseconds grace{5000};  // for workers to leave an epoch, before SIGKILL
+  // Asks whether this host will be taken away (jobs/notice_watch.h); "": nothing asks.
+  std::string notice_command{};
+  std::chrono::milliseconds notice_interval{5000};
+  BudgetOptions budget{};
+  Policy policy{};
+  std::vector<Injection> injections{};  // of the leader: faults for a drill
+  uint64_t injection_seed = 1;
+};
+
+// Gets what people should see. `line` has no newline and may be hostile.
+class AgentObserver {
+ public:
+  virtual ~AgentObserver() = default;
+  virtual void on_line(const std::string& line, bool is_error) = 0;
+};
+
+// Runs the job to its end. Returns its exit code: 0 done, 3 lost too much, else that of the worker
+// which a restart would not mend. Writes the last error to `observer`.
+// Throws: ConfigError, CommError when the agents cannot meet; Error when no process can be made
+int run_agent(const AgentOptions& options, AgentObserver& observer);
+
+}  // namespace trireme::launch::inline internal

@@ -1,0 +1,65 @@
+#include "trireme/launch/agent/leader.h"
+
+#include <cstdio>
+
+#include "trireme/base/error.h"
+#include "trireme/base/random/entropy.h"
+
+namespace trireme::launch::inline internal {
+namespace {
+
+// After its lease an agent needs this long to kill its workers.
+constexpr std::chrono::seconds kLeaseMargin{1};
+
+CoordinatorOptions coordinator_options(const AgentOptions& options) {
+  return {.min_hosts = options.min_hosts,
+          .max_hosts = options.max_hosts,
+          .job = concat(options.job, "-", unique_name()),
+          .program = options.program,
+          .join_timeout = options.join_timeout,
+          .last_call = options.last_call,
+          .patience = options.lease + kLeaseMargin,
+          .budget = options.budget,
+          .policy = options.policy};
+}
+
+}  // namespace
+
+Leader::Leader(const AgentOptions& options, Line& line, JobOutput& output)
+    : line_(line),
+      output_(output),
+      is_alone_(options.endpoint.empty()),
+      coordinator_(coordinator_options(options), Clock::now()),
+      drill_(options.injections, options.injection_seed, Clock::now()) {}
+
+void Leader::lead(const std::string& stop_reason) {
+  const Clock::time_point now = Clock::now();
+  const std::vector<SeenHost> hosts = line_.hosts();
+  if (!stop_reason.empty()) coordinator_.request_stop(stop_reason, now);
+  coordinator_.decide(hosts, now);
+  for (const Injection& injection : drill_.due(coordinator_.plan(), hosts, now)) {
+    coordinator_.inject(injection.host, injection.rank, to_string(injection));
+  }
+  for (const Event& event : coordinator_.take_events()) {
+    tell(event);
+    output_.write(event);
+  }
+  if (coordinator_.plan().version != line_.plan().version) line_.publish(coordinator_.plan());
+}
+
+// The agents tell of starts and ends themselves. On one host the failed worker has been shown.
+void Leader::tell(const Event& event) {
+  const bool is_told = event.kind == EventKind::kStart || event.kind == EventKind::kEnd;
+  if (event.kind == EventKind::kRecovery) {
+    if (event.epoch == 1) return;
+    char seconds[32];
+    std::snprintf(seconds, sizeof(seconds), "%.2f", event.seconds);
+    output_.say(concat("run     ", event.text, " ", seconds, " s after that"), event.epoch);
+  } else if (!is_told && !is_alone_) {
+    output_.say(concat("run     ", event.text), event.epoch);
+  }
+}
+
+bool Leader::is_over() const { return coordinator_.is_over(line_.hosts(), Clock::now()); }
+
+}  // namespace trireme::launch::inline internal

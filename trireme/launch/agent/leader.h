@@ -1,0 +1,35 @@
+// What the leading agent does beside its own workers: decides, publishes plans, keeps the event
+// log.
+#pragma once
+
+#include <string>
+
+#include "trireme/launch/agent/agent.h"
+#include "trireme/launch/agent/drill.h"
+#include "trireme/launch/agent/job_output.h"
+#include "trireme/launch/agent/line.h"
+#include "trireme/launch/membership/coordinator.h"
+
+namespace trireme::launch::inline internal {
+
+// Not thread safe. `line`, which leads, and `output` must outlive it.
+class Leader {
+ public:
+  Leader(const AgentOptions& options, Line& line, JobOutput& output);
+
+  // Looks at the reports and decides. `stop_reason`: not empty when the job has to end.
+  void lead(const std::string& stop_reason);
+  // Whether the job has ended on all hosts.
+  bool is_over() const;
+
+ private:
+  void tell(const Event& event);
+
+  Line& line_;
+  JobOutput& output_;
+  bool is_alone_;
+  Coordinator coordinator_;
+  DrillSchedule drill_;
+};
+
+}  // namespace trireme::launch::inline internal
