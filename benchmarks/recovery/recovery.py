@@ -195,6 +195,25 @@ def epoch_of(folder):
     return max((json.loads(line).get("epoch", 0) for line in lines if '"start"' in line), default=0)
 
 
+def cost(args, root, rounds=5, steps=110):
+    """Medians of the mean seconds of a step: without an agent, and with it and memory checkpoints every ten steps."""
+    common = ["train", "examples/demo.toml", f"--train.steps={steps}", "--checkpoint.interval=1000"]
+    kinds = {"train --ranks 2": [args.trireme, *common, "--ranks", 2],
+             "run, memory_interval = 10": [args.trireme, "run", "--nproc-per-node", 2, "--", args.trireme, *common,
+                                           "--checkpoint.memory_interval=10"]}
+    found = {name: [] for name in kinds}
+    for turn in range(rounds):
+        for name, command in list(kinds.items())[::1 if turn % 2 == 0 else -1]:
+            folder = root / f"cost-{turn}-{len(found[name])}-{name[:3]}"
+            subprocess.run([str(word) for word in [*command, f"--output.folder={folder}"]], cwd=ROOT, check=True,
+                           capture_output=True)
+            lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+            # From the tenth step on; wall time, so that what lies between steps counts.
+            seconds = sum(line["step_seconds"] + line.get("checkpoint_stall_seconds", 0) for line in lines[10:])
+            found[name].append(seconds / len(lines[10:]))
+    return {name: statistics.median(values) for name, values in found.items()}
+
+
 def summary(name, values):
     return [name, str(len(values)), f"{statistics.median(values):.2f}", f"{max(values):.2f}"]
 
@@ -203,6 +222,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
     parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--cost", action="store_true", help="also measure what an agent costs while nothing fails")
     parser.add_argument("--hosts", action="store_true", help="also kill hosts and let them join (needs root)")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="trireme-recovery-") as name:
@@ -232,7 +252,10 @@ def main():
             pairs = list(kill_hosts(args, root / "trireme", max(1, args.kills // 2)))
             rows.append(summary("trireme run: a host of two lost", [pair[0] for pair in pairs]))
             rows.append(summary("trireme run: a joining host used", [pair[1] for pair in pairs]))
+        costs = cost(args, root) if args.cost else {}
     table = markdown(["event", "times", "median s", "worst s"], rows)
+    if costs:
+        table += "\n\n" + markdown(["what", "seconds per step, median"], [[name, f"{value:.4f}"] for name, value in costs.items()])
     if args.json:
         print(json.dumps(results))
     else:

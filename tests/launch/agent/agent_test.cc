@@ -223,7 +223,7 @@ TEST_F(AgentsTest, RefuseOneWithAnotherConfig) {
   const pid_t a = start(among("a", 1, 2, script));
   await("ran.0");
   AgentOptions other = among("b", 1, 2, script);
-  other.program = "another";
+  other.program = "steps = 2";
   const pid_t b = start(other);
   EXPECT_EQ(code_of(b), 2);
   std::ofstream(folder_ / "enough");

@@ -28,7 +28,7 @@ class Job {
                    .address = concat("10.0.0.", hosts_.size()),
                    .port = 1000 + static_cast<int>(hosts_.size()),
                    .num_workers = num_workers,
-                   .program = "digest"};
+                   .program = "steps = 1"};
     host.seen = now_;
     hosts_.push_back(host);
     is_silent_.push_back(false);
@@ -76,7 +76,7 @@ class Job {
 
  private:
   static CoordinatorOptions with_program(CoordinatorOptions options) {
-    options.program = "digest";
+    options.program = "steps = 1";
     options.job = "job";
     return options;
   }
@@ -162,12 +162,33 @@ TEST(Coordinator, RefusesAHostWithAnotherProgramAndGoesOnWithoutIt) {
   Job job({.min_hosts = 1, .max_hosts = 2, .last_call = 0ms});
   job.join("a");
   job.pass(200ms);
-  job.report(job.join("b")).program = "other";
+  job.report(job.join("b")).program = "steps = 2";
   job.pass(10s);
   EXPECT_EQ(job.plan().epoch, 1);
   ASSERT_NE(job.plan().find_refused("b-1"), nullptr);
-  EXPECT_NE(job.plan().find_refused("b-1")->reason.find("host b has another version"),
-            std::string::npos);
+  EXPECT_EQ(
+      job.plan().find_refused("b-1")->reason,
+      "host b runs something else than the leader: steps is 2, and 1 on the leader; start the "
+      "same on all hosts");
+}
+
+TEST(Coordinator, NoticesClocksAndNamesThatMislead) {
+  Job job({.min_hosts = 3, .max_hosts = 3});
+  job.join("a");
+  const auto hour_ago = std::chrono::system_clock::now().time_since_epoch() - 1h;
+  job.report(job.join("b")).clock_us =
+      std::chrono::duration_cast<std::chrono::microseconds>(hour_ago).count();
+  job.join("a");
+  job.pass(200ms);
+  std::string texts;
+  for (const Event& event : job.events()) {
+    if (event.kind == EventKind::kNotice) texts += event.text + "\n";
+  }
+  EXPECT_NE(texts.find("the clock of host b is 3600 s behind the leader's"), std::string::npos)
+      << texts;
+  EXPECT_NE(texts.find("host a answers from two addresses, 10.0.0.0 and 10.0.0.2"),
+            std::string::npos)
+      << texts;
 }
 
 TEST(Coordinator, RestartsAfterAWorkerWasKilled) {

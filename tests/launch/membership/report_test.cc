@@ -63,6 +63,8 @@ TEST(WorkerReport, IsDescribedInOneLine) {
             "rank 0 on host a was killed by signal 9 (Killed, by someone or for lack of memory)");
   EXPECT_EQ(describe({.state = WorkerState::kFailed, .rank = 2, .code = 1, .message = "boom"}, "b"),
             "rank 2 on b exited with code 1: boom");
+  EXPECT_EQ(describe({.state = WorkerState::kFailed, .rank = 2, .code = 1}, ""),
+            "rank 2 exited with code 1");
 }
 
 }  // namespace

@@ -15,16 +15,15 @@
 #include "trireme/base/file/file.h"
 #include "trireme/base/machine/cores.h"
 #include "trireme/base/random/entropy.h"
-#include "trireme/base/sha256.h"
 #include "trireme/base/shown.h"
 #include "trireme/cli/commands.h"
-#include "trireme/cli/console.h"
 #include "trireme/cli/launch/run_emit.h"
 #include "trireme/cli/number_range.h"
 #include "trireme/cli/printable.h"
 #include "trireme/launch/agent/agent.h"
 #include "trireme/launch/inject/campaign.h"
 #include "trireme/launch/jobs/job_hosts.h"
+#include "trireme/launch/membership/program.h"
 
 namespace trireme::cli::inline internal {
 namespace {
@@ -92,20 +91,19 @@ std::string host_name() {
   return printable(name);
 }
 
-// What must be the same on all hosts: the version, the command, and the files it names.
-std::string digest_of(const std::vector<std::string>& command) {
-  std::string text = TRIREME_VERSION;
-  for (const std::string& word : command) {
-    text.append(1, '\0').append(word);
+// What must be the same on all hosts: the version, the command, and the configs it names.
+std::string program_of(const std::vector<std::string>& command) {
+  std::string text = "version = " TRIREME_VERSION "\n";
+  for (size_t i = 0; i < command.size(); ++i) {
+    const std::string& word = command[i];
+    text += concat("word ", i + 1, " of the command = ", shown(word, 500), "\n");
     std::error_code ignored;
-    const bool is_config = std::filesystem::is_regular_file(word, ignored) &&
-                           std::filesystem::file_size(word, ignored) < (1 << 20) &&
-                           std::filesystem::path(word).extension() == ".toml";
-    if (is_config) text += read_file(word);
+    const bool is_config = std::filesystem::path(word).extension() == ".toml" &&
+                           std::filesystem::is_regular_file(word, ignored) &&
+                           std::filesystem::file_size(word, ignored) < (1 << 20);
+    if (is_config) text += launch::config_lines(read_file(word));
   }
-  std::string name;
-  for (const uint8_t byte : sha256(text)) name += format("%02x", byte);
-  return name;
+  return text;
 }
 
 // Prints for people: safe characters, and whole lines.
@@ -179,7 +177,7 @@ int run(const RunArguments& given, const std::string& program_name) {
                                     : "trireme",
       .node_rank = arguments.node_rank,
       .host = arguments.host.empty() ? host_name() : printable(arguments.host),
-      .program = digest_of(arguments.command),
+      .program = program_of(arguments.command),
       .folder = arguments.log_folder,
       .binds_cores = !arguments.no_binding,
       .join_timeout = milliseconds(arguments.join_seconds),

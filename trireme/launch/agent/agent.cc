@@ -230,7 +230,7 @@ HostReport Agent::make_report() const {
           .is_leaving = is_leaving_,
           .notice = notice_,
           .is_ending = is_ending_,
-          .program = options_.program,
+          .program = crew_.epoch() == 0 ? options_.program : "",
           .workers = crew_.reports(),
           .observations = observations_};
 }

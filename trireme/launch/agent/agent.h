@@ -26,7 +26,7 @@ struct AgentOptions {
   std::string job = "trireme";     // the same on all hosts
   int node_rank = -1;              // place among the hosts; 0 leads. -1: who has the endpoint leads
   std::string host{};              // this host's name, for people
-  std::string program{};           // digest of what must be the same on all hosts
+  std::string program{};           // what must be the same on all hosts (membership/program.h)
   std::filesystem::path folder{};  // of logs and events; "": the run's, which workers name
   bool binds_cores = true;
   std::chrono::milliseconds join_timeout{300'000};

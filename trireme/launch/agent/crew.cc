@@ -57,7 +57,7 @@ void Crew::note_end(Worker& worker, bool has_to_run) {
   const bool is_asked = !has_to_run && report.signal != 0;
   const bool is_failure = report.state == WorkerState::kFailed && !is_asked;
   output_.add_exit(report.rank, epoch_, report.step,
-                   is_failure ? describe(report, options_.host) : "", report.code == kPeerLost);
+                   is_failure ? describe(report, /*host=*/"") : "", report.code == kPeerLost);
   // Its successor starts while the others leave the epoch.
   if (is_failure && (report.signal != 0 || report.code == kPeerLost)) worker.warm_up();
 }

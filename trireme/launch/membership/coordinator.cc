@@ -45,42 +45,6 @@ void Coordinator::record(Event event) {
   events_.push_back(std::move(event));
 }
 
-bool Coordinator::is_alive(const SeenHost& host, Clock::time_point now) const {
-  return !counted_out_.contains(host.report.id) && now - host.seen <= options_.patience;
-}
-
-bool Coordinator::may_take_part(const SeenHost& host, Clock::time_point now) const {
-  return is_alive(host, now) && plan_.find_refused(host.report.id) == nullptr &&
-         !host.report.is_leaving && !excluded_.contains(host.report.name, now);
-}
-
-const SeenHost* Coordinator::find(const std::vector<SeenHost>& hosts, const std::string& id) const {
-  const auto found =
-      std::ranges::find_if(hosts, [&](const SeenHost& host) { return host.report.id == id; });
-  return found == hosts.end() ? nullptr : &*found;
-}
-
-// In the order of ranks: hosts of the last epoch stay in theirs, new ones come after them by
-// node rank, then in the order in which they joined.
-std::vector<const SeenHost*> Coordinator::candidates(const std::vector<SeenHost>& hosts,
-                                                     Clock::time_point now) const {
-  std::vector<const SeenHost*> found;
-  for (const PlannedHost& planned : plan_.hosts) {
-    const SeenHost* host = find(hosts, planned.id);
-    if (host != nullptr && may_take_part(*host, now)) found.push_back(host);
-  }
-  const auto num_old = static_cast<std::ptrdiff_t>(found.size());
-  for (const SeenHost& host : hosts) {
-    if (may_take_part(host, now) && plan_.find(host.report.id) == nullptr) found.push_back(&host);
-  }
-  std::stable_sort(found.begin() + num_old, found.end(), [](const auto* a, const auto* b) {
-    // As unsigned: hosts without a place come last.
-    return static_cast<unsigned>(a->report.node_rank) < static_cast<unsigned>(b->report.node_rank);
-  });
-  if (static_cast<int>(found.size()) > options_.max_hosts) found.resize(options_.max_hosts);
-  return found;
-}
-
 void Coordinator::decide(const std::vector<SeenHost>& hosts, Clock::time_point now) {
   welcome(hosts, now);
   switch (plan_.phase) {
@@ -101,37 +65,6 @@ void Coordinator::watch_end(const std::vector<SeenHost>& hosts) {
       plan_.reason = describe(worker, host.report.name);
       ++plan_.version;
     }
-  }
-}
-
-void Coordinator::refuse(const HostReport& host, const std::string& reason) {
-  plan_.refused.push_back({host.id, reason});
-  ++plan_.version;
-  record({.kind = EventKind::kNotice, .host = host.name, .cause = "refused", .text = reason});
-}
-
-// Meets new hosts, and says farewell to those that were not in an epoch.
-void Coordinator::welcome(const std::vector<SeenHost>& hosts, Clock::time_point now) {
-  for (const SeenHost& host : hosts) {
-    const HostReport& report = host.report;
-    if (!known_.insert(report.id).second) continue;
-    record({.kind = EventKind::kJoin,
-            .host = report.name,
-            .text = concat("host ", report.name, " (", report.address, ", ", report.num_workers,
-                           " workers) joined")});
-    if (report.program != options_.program) {
-      refuse(report, concat("host ", report.name,
-                            " has another version, command or config than the leader; start the "
-                            "same on all hosts"));
-    }
-  }
-  for (const SeenHost& host : hosts) {
-    const bool is_busy = plan_.phase != Phase::kGather && plan_.find(host.report.id) != nullptr;
-    if (is_busy || is_alive(host, now)) continue;
-    if (!counted_out_.insert(host.report.id).second) continue;
-    record({.kind = EventKind::kLeave,
-            .host = host.report.name,
-            .text = concat("host ", host.report.name, " is gone")});
   }
 }
 

@@ -71,6 +71,9 @@ class Coordinator {
                                           Clock::time_point now) const;
   const SeenHost* find(const std::vector<SeenHost>& hosts, const std::string& id) const;
   void welcome(const std::vector<SeenHost>& hosts, Clock::time_point now);
+  void check_clock(const HostReport& host);
+  void check_name(const HostReport& host, const std::vector<SeenHost>& hosts,
+                  Clock::time_point now);
   void refuse(const HostReport& host, const std::string& reason);
   void gather(const std::vector<SeenHost>& hosts, Clock::time_point now);
   void start_epoch(const std::vector<const SeenHost*>& hosts, Clock::time_point now);

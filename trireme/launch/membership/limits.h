@@ -13,6 +13,7 @@ inline constexpr int kMaxWorkers = 1 << 12;  // of a host
 inline constexpr int kMaxRanks = 1 << 20;
 inline constexpr int kMaxEpoch = 1 << 30;
 inline constexpr size_t kMaxReasonBytes = 500;
+inline constexpr size_t kMaxProgramBytes = size_t{64} << 10;
 inline constexpr JsonLimits kMessageLimits{
     .max_bytes = size_t{8} << 20, .max_values = size_t{1} << 20, .max_depth = 6};
 

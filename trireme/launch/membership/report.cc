@@ -52,7 +52,7 @@ std::string to_json(const HostReport& report) {
                         {"is_leaving", report.is_leaving},
                         {"notice", report.notice.substr(0, kMaxReasonBytes)},
                         {"is_ending", report.is_ending},
-                        {"program", report.program},
+                        {"program", report.program.substr(0, kMaxProgramBytes)},
                         {"beat", report.beat},
                         {"clock_us", report.clock_us},
                         {"workers", std::move(workers)},
@@ -73,7 +73,7 @@ HostReport parse_report(std::string_view text, const std::string& source) {
                     .is_leaving = view.at("is_leaving").boolean(),
                     .notice = view.at("notice").text().substr(0, kMaxReasonBytes),
                     .is_ending = view.at("is_ending").boolean(),
-                    .program = view.at("program").word(),
+                    .program = view.at("program").text().substr(0, kMaxProgramBytes),
                     .beat = view.at("beat").integer(0),
                     .clock_us = view.at("clock_us").integer(0)};
   for (const JsonView& worker : view.at("workers").elements()) {
@@ -88,13 +88,14 @@ HostReport parse_report(std::string_view text, const std::string& source) {
 }
 
 std::string describe(const WorkerReport& worker, const std::string& host) {
-  const std::string who =
-      worker.rank < 0 ? concat("a worker on ", host) : concat("rank ", worker.rank, " on ", host);
+  const std::string who = concat(worker.rank < 0 ? "a worker" : concat("rank ", worker.rank),
+                                 host.empty() ? "" : " on " + host);
   if (worker.signal != 0) {
     return concat(who, " was killed by signal ", worker.signal, " (", strsignal(worker.signal),
                   worker.signal == 9 ? ", by someone or for lack of memory)" : ")");
   }
-  if (worker.state == WorkerState::kLeft) return concat(who, " lost its peers: ", shown(worker.message, 160));
+  if (worker.state == WorkerState::kLeft)
+    return concat(who, " lost its peers: ", shown(worker.message, 160));
   const std::string how = concat(who, " exited with code ", worker.code);
   return worker.message.empty() ? how : concat(how, ": ", worker.message);
 }

@@ -42,7 +42,7 @@ struct HostReport {
   bool is_leaving = false;  // had a notice; goes as soon as its workers have saved
   std::string notice{};     // that notice
   bool is_ending = false;   // has seen the plan to stop
-  std::string program{};    // digest of version, command and config; the same on all hosts
+  std::string program{};    // what all hosts must have alike (program.h); "" once it is in an epoch
   int64_t beat = 0;         // counts reports
   int64_t clock_us = 0;     // the host's clock when this report was made
   std::vector<WorkerReport> workers{};
@@ -53,7 +53,7 @@ std::string to_json(const HostReport& report);
 // Throws: ConfigError when `text` is not a report; `source` names it in the message
 HostReport parse_report(std::string_view text, const std::string& source);
 
-// "rank 1 on host b was killed by signal 9 (Killed)".
+// "rank 1 on b was killed by signal 9 (Killed)"; without `host` "rank 1 was killed ...".
 std::string describe(const WorkerReport& worker, const std::string& host);
 
 }  // namespace trireme::launch::inline internal
