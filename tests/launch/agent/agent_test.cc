@@ -151,6 +151,7 @@ class AgentsTest : public AgentTest {
     options.max_hosts = most;
     options.endpoint = "127.0.0.1:" + std::to_string(port_);
     options.host = host;
+    options.program = "steps = 1";
     options.folder = folder_ / host;
     options.lease = 1000ms;
     options.last_call = 200ms;

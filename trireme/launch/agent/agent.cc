@@ -99,6 +99,7 @@ class Agent {
   Plan plan_;  // the newest that was carried out
   std::string id_ = unique_name();
   int port_ = free_port();
+  bool is_admitted_ = false;  // a plan has had this host
   bool is_leaving_ = false;
   bool is_ending_ = false;
   bool is_fenced_ = false;
@@ -195,6 +196,7 @@ void Agent::follow(const Plan& plan) {
   const bool is_new_epoch = plan.epoch != crew_.epoch();
   if (plan.phase != Phase::kGather) crew_.set_epoch(plan.epoch);
   const PlannedHost* place = plan.find(id_);
+  is_admitted_ |= place != nullptr;
   switch (plan.phase) {
     case Phase::kGather:
       if (is_leaving_ && !leader_) leave_job();
@@ -230,7 +232,7 @@ HostReport Agent::make_report() const {
           .is_leaving = is_leaving_,
           .notice = notice_,
           .is_ending = is_ending_,
-          .program = crew_.epoch() == 0 ? options_.program : "",
+          .program = is_admitted_ ? "" : options_.program,
           .workers = crew_.reports(),
           .observations = observations_};
 }
@@ -268,6 +270,7 @@ void Agent::check_lease() {
   // The leader has counted this host out. It comes back as a new one.
   is_fenced_ = false;
   id_ = unique_name();
+  is_admitted_ = false;
   crew_.renew();
 }
 

@@ -42,7 +42,7 @@ struct HostReport {
   bool is_leaving = false;  // had a notice; goes as soon as its workers have saved
   std::string notice{};     // that notice
   bool is_ending = false;   // has seen the plan to stop
-  std::string program{};    // what all hosts must have alike (program.h); "" once it is in an epoch
+  std::string program{};    // what all hosts must have alike (program.h); "" after its first plan
   int64_t beat = 0;         // counts reports
   int64_t clock_us = 0;     // the host's clock when this report was made
   std::vector<WorkerReport> workers{};
