@@ -99,30 +99,25 @@ class ElasticRank {
     std::optional<Part> part;
     if (run_.first) part = Part{run_.first_epoch, "", *run_.first};
     if (!part) part = wait_join(run_.first_epoch - 1);
-    while (part) {
-      if (const std::optional<int> code = take(*part)) return *code;
-      part = wait_join(part->epoch);
-    }
-    return kDone;  // stopped while it waited
+    while (part && !take(*part)) part = wait_join(part->epoch);
+    return kDone;
   }
 
  private:
-  // Takes part in an epoch. Returns the exit code, or nothing when another epoch may follow.
-  std::optional<int> take(Part& part) {
+  // Takes part in an epoch. Returns whether it was the last one: the run has ended or was stopped.
+  bool take(Part& part) {
     train::RunConfig config = run_.load_config();
     config.parallel.data = 0;
     config.is_elastic = true;
     const int size = train::largest_world(config, part.info.size);
     if (part.info.rank >= size) {
       link_.send(launch::Spare{part.epoch}, kSendPatience);
-      return std::nullopt;
+      return false;
     }
     std::string error;
-    if (const auto code = train(std::move(config), part, limited(part.info, size), error)) {
-      return code;
-    }
+    if (train(std::move(config), part, limited(part.info, size), error)) return true;
     say_left(part.epoch, error);
-    return std::nullopt;
+    return false;
   }
 
   void say_left(int64_t epoch, const std::string& error) {
@@ -130,18 +125,18 @@ class ElasticRank {
     left_epoch_ = epoch;
   }
 
-  // Returns nothing when the epoch has been left, with what the rank saw in `error`.
-  std::optional<int> train(train::RunConfig config, const Part& part, comm::WorldInfo info,
-                           std::string& error) {
+  // As take(). When the epoch has been left, `error` has what the rank saw.
+  bool train(train::RunConfig config, const Part& part, comm::WorldInfo info,
+             std::string& error) {
     LeaveLimit limit;
     const auto cancellation = std::make_shared<comm::Cancellation>();
     link_.on_leave(part.epoch, [&limit, cancellation, this](const std::string& reason) {
       limit.begin(kLeavePatience + 4 * longest_step_.load());
       cancellation->cancel(reason);
     });
-    std::optional<int> code;
+    bool is_last = false;
     try {
-      code = train_epoch(std::move(config), part, std::move(info), cancellation);
+      is_last = train_epoch(std::move(config), part, std::move(info), cancellation);
     } catch (const CommError& lost) {
       error = lost.what();
     } catch (const std::exception& failure) {
@@ -153,11 +148,11 @@ class ElasticRank {
       error = failure.what();
     }
     link_.on_leave(part.epoch, nullptr);
-    return code;
+    return is_last;
   }
 
-  std::optional<int> train_epoch(train::RunConfig config, const Part& part, comm::WorldInfo info,
-                                 const std::shared_ptr<comm::Cancellation>& cancellation) {
+  bool train_epoch(train::RunConfig config, const Part& part, comm::WorldInfo info,
+                   const std::shared_ptr<comm::Cancellation>& cancellation) {
     const MeetingFile meeting(info, config.parallel.transport);
     RankGroup group(config, info, cancellation);
     Clock::time_point last = Clock::now();
@@ -174,9 +169,8 @@ class ElasticRank {
     const bool is_first = part.epoch == run_.first_epoch;
     const train::Outcome outcome =
         train_rank(config, group, is_first ? run_.profile : train::ProfileOptions(), epoch);
-    // Another rank or the agent asked for it: the next epoch goes on.
-    if (outcome == train::Outcome::kStopped && !stop_requested) return std::nullopt;
-    return kDone;
+    // Else another rank or the agent asked for it, and the next epoch goes on.
+    return outcome != train::Outcome::kStopped || stop_requested;
   }
 
   // Nothing when the process is to stop.
