@@ -126,8 +126,7 @@ class ElasticRank {
   }
 
   // As take(). When the epoch has been left, `error` has what the rank saw.
-  bool train(train::RunConfig config, const Part& part, comm::WorldInfo info,
-             std::string& error) {
+  bool train(train::RunConfig config, const Part& part, comm::WorldInfo info, std::string& error) {
     LeaveLimit limit;
     const auto cancellation = std::make_shared<comm::Cancellation>();
     link_.on_leave(part.epoch, [&limit, cancellation, this](const std::string& reason) {

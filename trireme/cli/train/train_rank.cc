@@ -72,8 +72,10 @@ train::Outcome train_rank(const train::RunConfig& config, RankGroup& group,
     return stop_requested || (epoch.has_to_finish && epoch.has_to_finish());
   };
   const train::Outcome outcome = trainer.run(has_to_stop);
-  const bool is_end = outcome != train::Outcome::kStopped || stop_requested;
-  if (world.rank() == 0 && is_end) console.on_end(outcome);
+  // Under an agent a run that stops for another's sake goes on in the next epoch.
+  const bool goes_on =
+      epoch.has_to_finish && outcome == train::Outcome::kStopped && !stop_requested;
+  if (world.rank() == 0 && !goes_on) console.on_end(outcome);
   return outcome;
 }
 
