@@ -10,6 +10,7 @@ times each. With --hosts, agents run in network namespaces (root): one of two ho
 import argparse
 import datetime
 import json
+import math
 import os
 import random
 import shutil
@@ -26,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "train_vs_pytorch")
 from report import machine, markdown  # noqa: E402
 from trireme_runs import ROOT, add_arguments, write_note  # noqa: E402
 
-PATIENCE = 180  # seconds for anything to happen
+PATIENCE = 40  # seconds for a step to be finished; longer is a hang
 
 
 class Job:
@@ -36,8 +37,8 @@ class Job:
         self.steps_file, self.processes = Path(steps_file), []
 
     def start(self, command, **options):
-        process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                   text=True, start_new_session=True, **options)
+        process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0,
+                                   start_new_session=True, **options)
         os.set_blocking(process.stdout.fileno(), False)
         self.processes.append(process)
         return process
@@ -92,15 +93,14 @@ def environment_of(pid):
 
 
 def workers(launcher):
-    """rank -> process id, of the launcher's children."""
-    found = {}
-    children = Path(f"/proc/{launcher.pid}/task")
-    for task in children.iterdir():
+    """Process ids of the launcher's ranks. One that waited for its first epoch has no RANK."""
+    found = []
+    for task in Path(f"/proc/{launcher.pid}/task").iterdir():
         for child in (task / "children").read_text().split():
-            rank = environment_of(child).get(b"RANK")
-            if rank is not None:
-                found[int(rank)] = int(child)
-    return found
+            variables = environment_of(child)
+            if b"RANK" in variables or b"TRIREME_AGENT_FD" in variables:
+                found.append(int(child))
+    return sorted(found)
 
 
 def trireme_command(args, folder):
@@ -115,15 +115,17 @@ def torchrun_command(folder):
 
 
 def kill_workers(args, job, launcher, count):
-    """Seconds from each kill of a worker to the next finished step."""
-    seconds = []
+    """Seconds from each kill of a worker to the next finished step. A job that hangs gives inf, and no more."""
     draw = random.Random(1)
     for _ in range(count):
         job.wait_for(job.newest_step() + 12 + draw.randrange(10))
         newest = job.newest_step()
-        os.kill(workers(launcher)[draw.randrange(2)], signal.SIGKILL)
-        seconds.append(job.wait_for(newest + 1))
-        yield seconds[-1]
+        os.kill(draw.choice(workers(launcher)), signal.SIGKILL)
+        try:
+            yield job.wait_for(newest + 1)
+        except RuntimeError:
+            yield math.inf
+            return
 
 
 class Hosts:
