@@ -121,10 +121,6 @@ void Worker::stop(bool is_graceful, Clock::time_point now) {
   deadline_ = now + (is_graceful ? options_.graceful_grace : options_.grace);
 }
 
-void Worker::signal(int number) const {
-  if (process_) process_->signal(number);
-}
-
 void Worker::kill() {
   if (process_) process_->kill_group();
 }
@@ -181,10 +177,9 @@ void Worker::take_message(const ToAgent& message) {
 bool Worker::update(Clock::time_point now, const OnOutput& on_output) {
   if (!process_) return false;
   if (deadline_ && now > *deadline_) kill();
-  auto status = process_->reap();
+  auto status = process_->reap_group();
   if (!status) return false;
   if (const auto code = std::exchange(pretended_code_, std::nullopt)) status = {*code, 0};
-  process_->kill_group();  // what it has started and not ended
   read(on_output);
   process_.reset();
   deadline_.reset();

@@ -58,7 +58,6 @@ class Worker {
   void leave(const Leave& message, Clock::time_point now);
   void finish(const Finish& message, Clock::time_point now);
   void stop(bool is_graceful, Clock::time_point now);
-  void signal(int number) const;
   void kill();
   // Once it has ended, it counts as ended with this code.
   void pretend(int code) { pretended_code_ = code; }
@@ -77,7 +76,6 @@ class Worker {
   const std::optional<WorkerReport>& report() const { return report_; }
   // The run's folder that it has named; "" when none.
   const std::string& folder() const { return folder_; }
-  bool speaks_link() const { return speaks_link_; }
 
  private:
   void start(const std::string& name, Environment environment);

@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <thread>
+#include <utility>
 
 #include <fcntl.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "trireme/base/error.h"
@@ -23,25 +20,6 @@ constexpr size_t kMaxText = 4096;
 constexpr size_t kMaxReadsPerPoll = 64;               // a command may write faster than it is read
 constexpr int kNotExecutable = 126, kNotFound = 127;  // of shells
 
-// Between fork and exec: only async-signal-safe calls.
-[[noreturn]] void become_command(pid_t parent, int output, const char* command) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(kNotFound);
-  setpgid(0, 0);
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-  for (const int signal : {SIGTERM, SIGUSR1, SIGINT, SIGPIPE, SIGCHLD}) {
-    std::signal(signal, SIG_DFL);
-  }
-  const int input = open("/dev/null", O_RDONLY);
-  if (input >= 0) dup2(input, STDIN_FILENO);
-  dup2(output, STDOUT_FILENO);
-  dup2(output, STDERR_FILENO);
-  execl("/bin/sh", "sh", "-c", command, static_cast<char*>(nullptr));
-  _exit(kNotFound);
-}
-
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace
@@ -54,15 +32,6 @@ NoticeWatch::NoticeWatch(NoticeOptions options)
                 in_seconds(options_.timeout), " seconds; expected more than 0");
 }
 
-NoticeWatch::~NoticeWatch() {
-  if (command_ == 0) return;
-  kill(-command_, SIGKILL);
-  // A process that waits for a device dies later; it is then reaped when this one ends.
-  for (int i = 0; i < 1000 && waitpid(command_, nullptr, WNOHANG) == 0; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-}
-
 bool NoticeWatch::is_notice(int signal) { return signal == SIGTERM || signal == SIGUSR1; }
 
 void NoticeWatch::take_signal(int signal) {
@@ -72,8 +41,8 @@ void NoticeWatch::take_signal(int signal) {
 }
 
 std::optional<Notice> NoticeWatch::poll(Clock::time_point now) {
-  if (command_ != 0) look_at_command(now);
-  if (has_command_ && command_ == 0 && (!started_ || now - *started_ >= options_.interval)) {
+  if (command_) look_at_command(now);
+  if (has_command_ && !command_ && (!started_ || now - *started_ >= options_.interval)) {
     start(now);
   }
   if (notices_.empty()) return std::nullopt;
@@ -84,21 +53,13 @@ std::optional<Notice> NoticeWatch::poll(Clock::time_point now) {
 
 void NoticeWatch::look_at_command(Clock::time_point now) {
   read_output();
-  siginfo_t ended{};
-  if (waitid(P_PID, static_cast<id_t>(command_), &ended, WEXITED | WNOHANG | WNOWAIT) != 0) {
-    command_ = 0;  // somebody else has reaped it
-  } else if (ended.si_pid == command_) {
+  if (const std::optional<ExitStatus> status = command_->reap_group()) {
     read_output();
-    // Before it is reaped, while the number of its group is its own: nothing that it has left
-    // running holds on.
-    kill(-command_, SIGKILL);
-    int status = 0;
-    waitpid(command_, &status, 0);
-    command_ = 0;
-    if (!is_killed_) take_status(status);
+    command_.reset();
+    if (!is_killed_) take_status(*status);
   } else if (now - *started_ >= options_.timeout && !is_killed_) {
     is_killed_ = true;
-    kill(-command_, SIGKILL);
+    command_->kill_group();
     problem_ = concat("the notice command took more than ", in_seconds(options_.timeout),
                       " s and was killed");
   }
@@ -114,24 +75,21 @@ void NoticeWatch::start(Clock::time_point now) {
   started_ = now;
   is_killed_ = false;
   text_.clear();
-  std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) {
-    problem_ = concat("the notice command cannot start: pipe: ", std::strerror(errno));
-    return;
+  try {
+    Pipe output = make_pipe("the notice command");
+    // Only this end: the command's own writes wait.
+    fcntl(output.read_end.get(), F_SETFL, O_NONBLOCK);
+    const Descriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    command_.emplace(ChildOptions{.command = {"/bin/sh", "-c", options_.command},
+                                  .environment = inherited_environment(),
+                                  .input = nothing.get(),
+                                  .output = output.write_end.get(),
+                                  .errors = output.write_end.get()},
+                     "the notice command");
+    output_ = std::move(output.read_end);
+  } catch (const Error& error) {
+    problem_ = error.what();
   }
-  output_ = Descriptor(ends[0]);
-  const Descriptor write_end(ends[1]);
-  // The command's own writes wait.
-  fcntl(write_end.get(), F_SETFL, 0);
-  const pid_t parent = getpid();
-  const pid_t child = fork();
-  if (child == 0) become_command(parent, write_end.get(), options_.command.c_str());
-  if (child < 0) {
-    problem_ = concat("the notice command cannot start: fork: ", std::strerror(errno));
-    return;
-  }
-  setpgid(child, child);  // also here: it may be killed before it has done so itself
-  command_ = child;
 }
 
 // Takes what is there, and keeps the beginning. A full pipe would stop the command.
@@ -144,11 +102,10 @@ void NoticeWatch::read_output() {
   }
 }
 
-void NoticeWatch::take_status(int status) {
+void NoticeWatch::take_status(const ExitStatus& status) {
   const std::string line = shown(first_line(text_), 200);
-  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  if (WIFSIGNALED(status)) {
-    const int signal = WTERMSIG(status);
+  const auto [code, signal] = status;
+  if (signal != 0) {
     problem_ =
         concat("the notice command was killed by signal ", signal, " (", strsignal(signal), ")");
   } else if (code == kNotFound || code == kNotExecutable) {

@@ -7,9 +7,8 @@
 #include <optional>
 #include <string>
 
-#include <sys/types.h>
-
 #include "trireme/base/file/descriptor.h"
+#include "trireme/launch/process/child.h"
 
 namespace trireme::launch::inline internal {
 
@@ -36,7 +35,6 @@ class NoticeWatch {
   explicit NoticeWatch(NoticeOptions options);
   NoticeWatch(const NoticeWatch&) = delete;
   NoticeWatch& operator=(const NoticeWatch&) = delete;
-  ~NoticeWatch();  // kills the command
 
   // SIGTERM, which ends most jobs, and SIGUSR1, which Slurm sends before the limit (--signal).
   static bool is_notice(int signal);
@@ -56,12 +54,12 @@ class NoticeWatch {
   void start(Clock::time_point now);
   void look_at_command(Clock::time_point now);
   void read_output();
-  void take_status(int status);
+  void take_status(const ExitStatus& status);
 
   NoticeOptions options_;
   std::deque<Notice> notices_;
   bool has_command_;
-  pid_t command_ = 0;  // 0: none runs
+  std::optional<Child> command_{};  // while it runs
   bool is_killed_ = false;
   Descriptor output_;
   std::string text_;  // of its output, the beginning

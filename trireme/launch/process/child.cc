@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include <fcntl.h>
@@ -34,6 +36,7 @@ struct Prepared {
   char* const* envp;
   const int* inherited;
   size_t num_inherited;
+  int input;
   int output;
   int errors;
   const cpu_set_t* cores;  // null: as the parent
@@ -45,14 +48,17 @@ void place_descriptors(const Prepared& child) {
   constexpr int kAbove = 256;
   int moved[64];
   const size_t count = std::min(child.num_inherited, std::size(moved));
-  for (size_t i = 0; i < count; ++i) moved[i] = fcntl(child.inherited[i], F_DUPFD, kAbove);
-  const int output = child.output < 0 ? -1 : fcntl(child.output, F_DUPFD, kAbove);
-  const int errors = child.errors < 0 ? -1 : fcntl(child.errors, F_DUPFD, kAbove);
+  const auto move = [](int from) { return from < 0 ? -1 : fcntl(from, F_DUPFD, kAbove); };
+  for (size_t i = 0; i < count; ++i) moved[i] = move(child.inherited[i]);
+  const int input = move(child.input);
+  const int output = move(child.output);
+  const int errors = move(child.errors);
   const auto place = [](int from, int to) {
     if (from < 0) return;
     dup2(from, to);
     close(from);
   };
+  place(input, STDIN_FILENO);
   place(output, STDOUT_FILENO);
   place(errors, STDERR_FILENO);
   for (size_t i = 0; i < count; ++i) place(moved[i], kFirstInherited + static_cast<int>(i));
@@ -103,6 +109,7 @@ Child::Child(const ChildOptions& options, const std::string& name) {
                           .envp = envp.data(),
                           .inherited = options.inherited.data(),
                           .num_inherited = options.inherited.size(),
+                          .input = options.input,
                           .output = options.output,
                           .errors = options.errors,
                           .cores = options.cores ? &cores : nullptr};
@@ -113,21 +120,22 @@ Child::Child(const ChildOptions& options, const std::string& name) {
     pid_ = 0;
     throw Error(concat("cannot start ", name, ": fork: ", std::strerror(code)));
   }
-  group_ = pid_;
+  setpgid(pid_, pid_);  // also here: its group may be killed before it has made it itself
 }
 
-Child::Child(Child&& other) noexcept : pid_(std::exchange(other.pid_, 0)), group_(other.group_) {}
+Child::Child(Child&& other) noexcept : pid_(std::exchange(other.pid_, 0)) {}
 
 Child& Child::operator=(Child&& other) noexcept {
   std::swap(pid_, other.pid_);
-  std::swap(group_, other.group_);
   return *this;
 }
 
 Child::~Child() {
-  if (pid_ == 0) return;
-  kill(pid_, SIGKILL);
-  waitpid(pid_, nullptr, 0);
+  kill_group();
+  // One that waits for a device dies later. It is collected when this process ends.
+  for (int i = 0; pid_ != 0 && i < 1000 && waitpid(pid_, nullptr, WNOHANG) == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 void Child::signal(int number) const {
@@ -135,9 +143,17 @@ void Child::signal(int number) const {
 }
 
 void Child::kill_group() const {
-  // The child may not have made its group yet.
-  if (pid_ != 0) kill(pid_, SIGKILL);
-  if (group_ > 1) kill(-group_, SIGKILL);
+  if (pid_ != 0) kill(-pid_, SIGKILL);
+}
+
+std::optional<ExitStatus> Child::reap_group() {
+  siginfo_t ended{};
+  const bool has_ended = pid_ != 0 &&
+                         waitid(P_PID, pid_, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+                         ended.si_pid == pid_;
+  if (!has_ended) return std::nullopt;
+  kill_group();
+  return reap();
 }
 
 std::optional<ExitStatus> Child::reap() {

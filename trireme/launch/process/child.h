@@ -22,7 +22,8 @@ struct ChildOptions {
   std::vector<std::string> command;  // program and arguments; the program is looked up in PATH
   Environment environment;
   std::vector<int> inherited{};    // become 3, 4, ... in the child
-  int output = -1;                 // becomes its stdout; -1: this process's
+  int input = -1;                  // becomes its stdin; -1: this process's
+  int output = -1;                 // the same for stdout
   int errors = -1;                 // the same for stderr
   std::optional<CoreSet> cores{};  // it may run on these; none: on all that this thread may use
 };
@@ -32,7 +33,8 @@ struct ExitStatus {
   int signal = 0;  // that signal
 };
 
-// Not thread safe. The destructor kills the child and collects it.
+// Not thread safe. The destructor kills the child's process group and collects the child, unless
+// that hangs in the kernel for a second.
 class Child {
  public:
   // Starts the child in a process group of its own, so that Ctrl-C reaches it once, through this
@@ -47,14 +49,15 @@ class Child {
 
   pid_t pid() const { return pid_; }
   void signal(int number) const;
-  // Kills what is left of its process group: what it has started, and itself.
+  // Kills its process group: what it has started, and itself.
   void kill_group() const;
   // How it ended; nothing while it runs. Collects it, once.
   std::optional<ExitStatus> reap();
+  // The same, and kills what is left of its group before another one may get the number.
+  std::optional<ExitStatus> reap_group();
 
  private:
   pid_t pid_ = 0;  // 0: collected or moved from
-  pid_t group_ = 0;
 };
 
 // The variables of this process.
