@@ -16,11 +16,11 @@ namespace trireme::cli::inline internal {
 // Exit codes, the same for every command.
 enum ExitCode {
   kDone = 0,
-  kBug = 1,        // our bug, or anything unforeseen
-  kDiffers = 1,    // only of `checkpoint diff`, as of diff(1)
-  kUserError = 2,  // config, arguments, data
+  kBug = 1,                         // our bug, or anything unforeseen
+  kDiffers = 1,                     // only of `checkpoint diff`, as of diff(1)
+  kUserError = launch::kUserError,  // config, arguments, data
   kPeerLost = launch::kPeerLost,
-  kBadCheckpoint = 4,
+  kBadCheckpoint = launch::kBadCheckpoint,
 };
 
 // Each keeps its options alive in the parser. The chosen one writes its result to `exit_code`.

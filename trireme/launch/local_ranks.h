@@ -5,12 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "trireme/launch/process/exit_codes.h"
 #include "trireme/launch/process/signal_watch.h"
 
 namespace trireme::launch {
-
-// The exit code of a rank that stopped because another one did. The run can be started again.
-inline constexpr int kPeerLost = 3;
 
 struct LocalRanksOptions {
   int num_ranks = 1;

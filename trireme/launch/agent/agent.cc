@@ -20,6 +20,7 @@
 #include "trireme/launch/agent/line.h"
 #include "trireme/launch/agent/store_line.h"
 #include "trireme/launch/jobs/notice_watch.h"
+#include "trireme/launch/process/exit_codes.h"
 #include "trireme/launch/process/signal_watch.h"
 #include "trireme/launch/watchdog/watch.h"
 
@@ -33,7 +34,6 @@ constexpr std::chrono::seconds kFolderPatience{2};
 constexpr size_t kMaxHeldBytes = size_t{1} << 20;
 constexpr std::chrono::seconds kRejoinPatience{60};
 constexpr std::chrono::seconds kGoodbyePatience{1};
-constexpr int kRefused = 2;
 
 // A port that nobody uses now. Another program may take it before rank 0 does; rank 0 then fails
 // with one line, and the next epoch has another port.
@@ -143,7 +143,7 @@ int Agent::run() {
   output_.flush();
   say_goodbye();
   const std::string& reason = refusal_ ? *refusal_ : plan_.reason;
-  const int code = refusal_ ? kRefused : plan_.exit_code;
+  const int code = refusal_ ? kUserError : plan_.exit_code;
   if (!reason.empty()) output_.say(reason, crew_.epoch(), /*is_error=*/code != 0);
   return code;
 }

@@ -5,7 +5,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/launch/agent/binding.h"
-#include "trireme/launch/local_ranks.h"
+#include "trireme/launch/process/exit_codes.h"
 
 namespace trireme::launch::inline internal {
 

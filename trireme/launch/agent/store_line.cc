@@ -96,7 +96,11 @@ class StoreLine final : public Line {
   bool leads() const override { return leads_; }
   std::vector<SeenHost> hosts() const override {
     const std::lock_guard lock(mutex_);
-    return hosts_;
+    std::vector<SeenHost> known;
+    for (const SeenHost& host : hosts_) {
+      if (!host.report.id.empty()) known.push_back(host);  // not one whose report cannot be read
+    }
+    return known;
   }
   void publish(const Plan& plan) override {
     meeting_.set(plan_key(++num_plans_), to_json(plan));
@@ -174,6 +178,7 @@ class StoreLine final : public Line {
   void receive_reports() {
     std::set<int64_t> silent;  // hosts that have joined and not reported yet
     std::vector<std::string> keys;
+    std::vector<std::string> taken;
     int64_t num_joined = 0;
     while (!is_ending()) {
       std::this_thread::sleep_for(kLook);
@@ -184,18 +189,21 @@ class StoreLine final : public Line {
         keys.push_back(host_key(host));
         return true;
       });
-      take_reports(meeting_.get(keys));
+      take_reports(meeting_.get(keys), taken);
     }
   }
 
-  void take_reports(const std::vector<std::string>& texts) {
+  // The texts that were taken last are in `taken`: each beat has another one.
+  void take_reports(std::vector<std::string> texts, std::vector<std::string>& taken) {
     bool is_news = false;
+    taken.resize(texts.size());
     for (size_t i = 0; i < texts.size(); ++i) {
-      const std::lock_guard lock(mutex_);
-      if (i == hosts_.size()) hosts_.emplace_back();
+      if (texts[i] == taken[i]) continue;
+      taken[i] = std::move(texts[i]);
       try {
-        HostReport report = parse_report(texts[i], "an agent's report");
-        if (report.beat == hosts_[i].report.beat) continue;
+        HostReport report = parse_report(taken[i], "an agent's report");
+        const std::lock_guard lock(mutex_);
+        if (i >= hosts_.size()) hosts_.resize(i + 1);
         hosts_[i] = {std::move(report), Clock::now()};
         is_news = true;
       } catch (const ConfigError&) {

@@ -12,13 +12,14 @@
 #include "trireme/base/error.h"
 #include "trireme/base/seconds.h"
 #include "trireme/base/shown.h"
+#include "trireme/launch/process/exit_codes.h"
 
 namespace trireme::launch::inline internal {
 namespace {
 
 constexpr size_t kMaxText = 4096;
-constexpr size_t kMaxReadsPerPoll = 64;               // a command may write faster than it is read
-constexpr int kNotExecutable = 126, kNotFound = 127;  // of shells
+constexpr size_t kMaxReadsPerPoll = 64;  // a command may write faster than it is read
+constexpr int kNotExecutable = 126;      // of shells, as kNotFound
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 

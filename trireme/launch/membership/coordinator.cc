@@ -6,7 +6,7 @@
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
 #include "trireme/base/seconds.h"
-#include "trireme/launch/local_ranks.h"
+#include "trireme/launch/process/exit_codes.h"
 
 namespace trireme::launch::inline internal {
 namespace {

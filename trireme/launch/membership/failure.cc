@@ -1,14 +1,10 @@
 #include "trireme/launch/membership/failure.h"
 
 #include "trireme/base/error.h"
-#include "trireme/launch/local_ranks.h"
+#include "trireme/launch/process/exit_codes.h"
 
 namespace trireme::launch::inline internal {
 namespace {
-
-// `trireme` programs exit so when the user can fix it; 127: there is no such program.
-constexpr int kUserErrorCode = 2;
-constexpr int kNotFound = 127;
 
 struct Ended {
   std::vector<WorkerExit> exits;
@@ -44,7 +40,7 @@ Ended ended_workers(const std::vector<const HostReport*>& reports) {
 }
 
 int exit_code_after(const WorkerReport& cause) {
-  if (cause.code == kNotFound) return kUserErrorCode;
+  if (cause.code == kNotFound) return kUserError;
   return cause.signal != 0 ? kPeerLost : cause.code;
 }
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/launch/process/exit_codes.h"
 
 extern char** environ;
 
@@ -67,7 +68,7 @@ void place_descriptors(const Prepared& child) {
 // In the child, between fork and exec: only async-signal-safe calls.
 [[noreturn]] void become(const Prepared& child) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != child.parent) _exit(127);
+  if (getppid() != child.parent) _exit(kNotFound);
   setpgid(0, 0);
   sigset_t none;
   sigemptyset(&none);
@@ -83,7 +84,7 @@ void place_descriptors(const Prepared& child) {
        {"cannot start ", static_cast<const char*>(child.argv[0]), ": ", reason}) {
     if (write(told, part, std::strlen(part)) < 0) break;
   }
-  _exit(127);
+  _exit(kNotFound);
 }
 
 cpu_set_t to_cpu_set(const CoreSet& cores) {

@@ -13,6 +13,7 @@
 #include "trireme/base/shown.h"
 #include "trireme/comm/recorder/diagnosis.h"
 #include "trireme/launch/local_ranks.h"
+#include "trireme/launch/process/exit_codes.h"
 
 namespace trireme::launch::inline internal {
 namespace {
@@ -20,8 +21,6 @@ namespace {
 using std::chrono::nanoseconds;
 using Kind = comm::Finding::Kind;
 
-// The cli's exit codes: the user can fix it; a checkpoint cannot be used.
-constexpr int kUserError = 2, kBadCheckpoint = 4;
 // Below this share of a core a process does nothing.
 constexpr double kIdleCores = 0.05;
 // A rank that computes without a call, and for which nobody waits, hangs after this many times
