@@ -27,11 +27,11 @@ class ElasticRank(ProgramTest):
         self.assertEqual(self.segments(), [])
         self.assertEqual(list((self.folder / "tmp").iterdir()), [])
 
-    def undisturbed(self, ranks, *arguments):
+    def undisturbed(self, ranks, *arguments, steps=STEPS):
         """The curve of a run that nothing happens to."""
         self.succeed("train", "tiny.toml", "--ranks", ranks, *arguments, "--output.folder=whole")
         curve = self.curve("whole")
-        self.assertEqual([step for step, *_ in curve], list(range(1, STEPS + 1)))
+        self.assertEqual([step for step, *_ in curve], list(range(1, steps + 1)))
         return curve
 
     def agent(self, *arguments, has_hosts=False):
@@ -111,18 +111,28 @@ class ElasticRank(ProgramTest):
         agent.finish()
         self.assertEqual(self.curve(), expected)
 
+    def wait_some_steps(self, agent, generator):
+        """Counts steps, not seconds: a fast machine would come to the end of the run."""
+        epoch = agent.epoch
+        first = agent.workers[0].wait_for(lambda m: m["message"] == "step" and m["epoch"] == epoch)
+        agent.workers[0].wait_step(first["step"] + generator.randrange(9), epoch=epoch)
+        time.sleep(generator.uniform(0, 0.01))
+
     def test_killed_again_and_again(self):
         """In steps, saves, meetings and recoveries, whatever the moment hits."""
-        arguments = [*MEMORY, "--checkpoint.interval=4"]
-        expected = self.undisturbed(2, *arguments)
+        steps = 400
+        arguments = [*MEMORY, "--checkpoint.interval=4", f"--train.steps={steps}"]
+        expected = self.undisturbed(2, *arguments, steps=steps)
         generator = random.Random(5)
         agent = self.agent(*arguments)
         agent.begin([None, None])
         agent.workers[0].wait_step(3)
-        for _ in range(8):
-            time.sleep(generator.uniform(0, 1.5))
-            if all(worker.process.poll() is None for worker in agent.workers):
-                agent.replace([generator.randrange(2)])
+        for round in range(8):
+            if round % 2 == 0:  # in a meeting or a recovery
+                time.sleep(generator.uniform(0, 0.5))
+            else:
+                self.wait_some_steps(agent, generator)
+            agent.replace([generator.randrange(2)])
         agent.finish()
         self.assertEqual(self.curve(), expected)
 

@@ -127,10 +127,11 @@ def in_two_ranks(function, *arguments):
 def join_and_run(rank, store, function, arguments):
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
     torch.manual_seed(7)
-    try:
-        function(rank, *arguments)
-    finally:
-        dist.destroy_process_group()
+    function(rank, *arguments)
+    dist.barrier()
+    # One of twelve exits ends in std::terminate() as PyTorch destroys a thread of the group.
+    sys.stdout.flush()
+    os._exit(0)
 
 
 def part_of(tensor, dim, rank):
