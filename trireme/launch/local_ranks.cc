@@ -4,9 +4,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
-#include <filesystem>
 #include <optional>
-#include <system_error>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -15,6 +13,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/random/entropy.h"
 #include "trireme/launch/process/child.h"
+#include "trireme/launch/process/meeting_file.h"
 #include "trireme/launch/process/rank_environment.h"
 #include "trireme/launch/process/signal_watch.h"
 
@@ -23,27 +22,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// TMPDIR may name a folder that no longer exists. Most launches need none.
-std::filesystem::path temporary_folder() {
-  std::error_code error;
-  const std::filesystem::path folder = std::filesystem::temp_directory_path(error);
-  return error ? "/tmp" : folder;
-}
-
-// Shared by the ranks of one launch. The store's file exists only if a transport uses it. It is
-// removed with the launch.
+// Shared by the ranks of one launch.
 struct Launch {
-  std::string job;
-  std::filesystem::path store;
+  explicit Launch(std::string name) : job(std::move(name)), meeting(job) {}
 
-  explicit Launch(std::string name)
-      : job(std::move(name)), store(temporary_folder() / ("trireme-" + job + ".store")) {}
-  ~Launch() {
-    std::error_code ignored;
-    std::filesystem::remove(store, ignored);
-  }
-  Launch(const Launch&) = delete;
-  Launch& operator=(const Launch&) = delete;
+  std::string job;
+  MeetingFile meeting;
 };
 
 Environment environment_of(int rank, int num_ranks, const Launch& launch) {
@@ -53,7 +37,7 @@ Environment environment_of(int rank, int num_ranks, const Launch& launch) {
   variables["TRIREME_LAUNCH"] = launch.job;
   variables["TRIREME_ERROR_FD"] = std::to_string(kFirstInherited);
   if (!variables.contains("MASTER_ADDR")) {
-    variables.emplace("TRIREME_STORE", "file:" + launch.store.string());
+    variables.emplace("TRIREME_STORE", launch.meeting.store());
   }
   // Nothing listens there. Other programs read these variables.
   variables.emplace("MASTER_ADDR", "127.0.0.1");

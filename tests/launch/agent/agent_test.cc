@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -117,6 +118,20 @@ TEST_F(AgentTest, EndsWhatAWorkerHasStarted) {
   const auto child = static_cast<pid_t>(std::stol(written("child")));
   // It is killed before the agent returns, and collected by the system soon after.
   while (kill(child, 0) == 0) std::this_thread::sleep_for(5ms);
+}
+
+TEST_F(AgentTest, LeavesNoFileWhereKilledWorkersMet) {
+  EXPECT_EQ(
+      run(script("f=${TMPDIR:-/tmp}/trireme-$TRIREME_JOB.store; touch $f; echo $f >> $DIR/files\n"
+                 "[ $TRIREME_EPOCH = 1 ] && kill -9 $$; exit 0",
+                 1)),
+      0);
+  std::istringstream files(written("files"));
+  int count = 0;
+  for (std::string file; std::getline(files, file); ++count) {
+    EXPECT_FALSE(std::filesystem::exists(file)) << file;
+  }
+  EXPECT_EQ(count, 2);
 }
 
 TEST_F(AgentTest, KillsAWorkerThatDoesNotLeave) {

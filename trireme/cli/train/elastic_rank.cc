@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <system_error>
 
 #include "trireme/base/error.h"
 #include "trireme/cli/commands.h"
@@ -17,6 +16,7 @@
 #include "trireme/cli/train/train_rank.h"
 #include "trireme/comm/cancellation.h"
 #include "trireme/launch/link/agent_link.h"
+#include "trireme/launch/process/meeting_file.h"
 #include "trireme/train/run/world_size.h"
 
 namespace trireme::cli::inline internal {
@@ -66,27 +66,10 @@ comm::WorldInfo limited(comm::WorldInfo info, int size) {
   return info;
 }
 
-// The file that ranks on one host meet over when their transport needs a store. Removed when the
-// rank leaves.
-class MeetingFile {
- public:
-  MeetingFile(comm::WorldInfo& info, const std::string& transport) {
-    if (!info.is_one_host || transport == "auto" || transport == "shm") return;
-    std::error_code error;
-    const fs::path folder = fs::temp_directory_path(error);
-    path_ = (error ? fs::path("/tmp") : folder) / ("trireme-" + info.job + ".store");
-    info.store = "file:" + path_.string();
-  }
-  ~MeetingFile() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove(path_, ignored);
-  }
-  MeetingFile(const MeetingFile&) = delete;
-  MeetingFile& operator=(const MeetingFile&) = delete;
-
- private:
-  fs::path path_;
-};
+// Whether ranks that share a host need a store to meet.
+bool needs_file(const comm::WorldInfo& info, const std::string& transport) {
+  return info.is_one_host && transport != "auto" && transport != "shm";
+}
 
 class ElasticRank {
  public:
@@ -152,7 +135,10 @@ class ElasticRank {
 
   bool train_epoch(train::RunConfig config, const Part& part, comm::WorldInfo info,
                    const std::shared_ptr<comm::Cancellation>& cancellation) {
-    const MeetingFile meeting(info, config.parallel.transport);
+    std::optional<launch::MeetingFile> meeting;
+    if (needs_file(info, config.parallel.transport)) {
+      info.store = meeting.emplace(info.job).store();
+    }
     RankGroup group(config, info, cancellation);
     Clock::time_point last = Clock::now();
     const Epoch epoch{.number = part.epoch,

@@ -64,11 +64,14 @@ void Crew::note_end(Worker& worker, bool has_to_run) {
 
 void Crew::begin_epoch(const Plan& plan, const PlannedHost& place) {
   const bool is_one_host = plan.hosts.size() == 1;
+  const std::string job = concat(plan.job, "-", plan.epoch);
+  meeting_.reset();
+  if (is_one_host) meeting_.emplace(job);
   Assignment assignment{
       .join = {.epoch = plan.epoch,
                .size = plan.num_ranks(),
                .local_size = place.num_ranks,
-               .job = concat(plan.job, "-", plan.epoch),
+               .job = job,
                .store = is_one_host ? "" : concat("tcp://", plan.store_host, ":", plan.store_port),
                .reason = plan.reason},
       .num_restarts = plan.num_restarts,

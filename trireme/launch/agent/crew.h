@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "trireme/launch/agent/job_output.h"
 #include "trireme/launch/agent/worker.h"
 #include "trireme/launch/membership/plan.h"
+#include "trireme/launch/process/meeting_file.h"
 #include "trireme/launch/watchdog/watch.h"
 
 namespace trireme::launch::inline internal {
@@ -58,6 +60,7 @@ class Crew {
   std::vector<CoreSet> cores_;  // of each worker; empty: not bound
   std::vector<Worker> workers_;
   int epoch_ = 0;
+  std::optional<MeetingFile> meeting_{};  // of the epoch; its ranks may all be killed
 };
 
 }  // namespace trireme::launch::inline internal
