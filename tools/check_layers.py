@@ -24,14 +24,17 @@ ALLOWED = {
     "model": [*GROUND, *PARALLEL],
     "dataset": ["base", "mesh"],
     "checkpoint": GROUND,
-    "train": [*GROUND, *PARALLEL, "model", "dataset", "checkpoint"],
-    "tasks": [*GROUND, *PARALLEL, "model", "dataset", "checkpoint", "train"],
+    "plan": ["base", "parallel/pipeline", "model"],
+    "train": [*GROUND, *PARALLEL, "model", "plan", "dataset", "checkpoint"],
+    "tasks": [*GROUND, *PARALLEL, "model", "plan", "dataset", "checkpoint", "train"],
     "launch": ["base", "comm"],
-    "cli": [*GROUND, *PARALLEL, "model", "dataset", "checkpoint", "train", "tasks", "launch"],
+    "cli": [*GROUND, *PARALLEL, "model", "plan", "dataset", "checkpoint", "train", "tasks", "launch"],
 }
 
 # What a layer may include of another of which it may not know all: the training loop knows no model.
-ONLY = {("train", "model"): ["model/family/parts.h", "model/layers/batch_norm.h", "model/layers/recompute.h"]}
+ONLY = {("plan", "model"): ["model/family/config.h", "model/family/family.h", "model/family/parts.h",
+                            "model/layers/recompute.h"],
+        ("train", "model"): ["model/family/parts.h", "model/layers/batch_norm.h", "model/layers/recompute.h"]}
 
 # The rooms of a layer that has outgrown one folder, each with those it may include besides itself. "model/*": every
 # room of model that has no entry of its own; such rooms do not include each other.
@@ -56,6 +59,10 @@ ROOMS = {
     "checkpoint/write": ["checkpoint", "checkpoint/chunk", "checkpoint/transfer"],
     "checkpoint/foreign": ["checkpoint"],
     "checkpoint/offline": ["checkpoint", "checkpoint/chunk", "checkpoint/foreign", "checkpoint/write"],
+    "plan/device": [],
+    "plan/cost": ["plan/device"],
+    "plan/step": ["plan/cost", "plan/device"],
+    "plan/search": ["plan/cost", "plan/device", "plan/step"],
     "parallel/data": [],
     "parallel/data/compression": ["parallel/data"],
     "parallel/pipeline/schedule": [],
@@ -96,9 +103,10 @@ ROOMS = {
     "cli/bench": ["cli"],
     "cli/language": ["cli"],
     "cli/launch": ["cli"],
+    "cli/plan": ["cli"],
     "cli/vision": ["cli"],
     "cli/train": ["cli"],
-    "cli/main": ["cli", "cli/bench", "cli/language", "cli/vision"],
+    "cli/main": ["cli", "cli/bench", "cli/language", "cli/plan", "cli/vision"],
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]trireme/([^">]+)[">]', re.MULTILINE)

@@ -1,5 +1,6 @@
 #include "trireme/cli/bench/bench_commands.h"
 #include "trireme/cli/language/language_commands.h"
+#include "trireme/cli/plan/plan_commands.h"
 #include "trireme/cli/program.h"
 #include "trireme/cli/vision/vision_commands.h"
 #include "trireme/tasks/tasks.h"
@@ -19,5 +20,6 @@ int main(int argc, char** argv) {
            "  trireme doctor runs/demo\n",
        .needs_config = true,
        .commands = {cli::add_data, cli::add_generate, cli::add_export, cli::add_import,
-                    cli::add_upcycle, cli::add_classify, cli::add_bench}});
+                    cli::add_upcycle, cli::add_classify, cli::add_plan, cli::add_simulate,
+                    cli::add_bench}});
 }

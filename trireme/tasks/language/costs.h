@@ -1,23 +1,23 @@
-// The cost of each layer of a language model for its pipeline stage: time, and the memory of its
-// states and activations. Estimated from the config only; allocates nothing.
+// A run of a language model in the words of the cost model (trireme/plan), and its layers' costs.
 #pragma once
 
 #include <vector>
 
 #include "trireme/parallel/pipeline/schedule/split.h"
+#include "trireme/plan/cost/workload.h"
 #include "trireme/tasks/language/language.h"
 #include "trireme/train/config/config.h"
 
-namespace trireme::tasks::inline internal {
+namespace trireme::tasks {
 
-// The cost of every layer. The embedding counts with the first layer and the head with the last.
-// Time is that of the matrix products, in any unit. Memory is that of one rank, the one with most
-// experts: weights, gradients and optimizer states as the axes and ZeRO divide them, and the
-// tensors that one microbatch's forward keeps for its backward, if all experts have as many tokens.
-// Excludes what is temporary (buckets, gathered weights) and libtorch itself.
-// Source: activations as counted in Korthikanti et al. 2022, arXiv:2205.05198, section 4, for these
-//         layers (docs/models.md says what each keeps)
+// One step of a resolved config, with the model's vocabulary known.
+plan::Workload workload_of(const train::RunConfig& config, const LanguageConfig& own);
+
+inline namespace internal {
+
+// As plan::layer_costs().
 std::vector<parallel::LayerCost> layer_costs(const train::RunConfig& config,
                                              const LanguageConfig& own);
 
-}  // namespace trireme::tasks::inline internal
+}  // namespace internal
+}  // namespace trireme::tasks

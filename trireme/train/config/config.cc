@@ -13,6 +13,7 @@
 #include "trireme/comm/rendezvous/transport.h"
 #include "trireme/train/config/bounded_toml.h"
 #include "trireme/train/config/field_values.h"
+#include "trireme/train/config/read_sections.h"
 #include "trireme/train/optimizer/name_pattern.h"
 
 namespace trireme::train {
@@ -185,6 +186,18 @@ RunConfig parse_saved_model(std::string_view toml, const std::string& source,
   return config;
 }
 
+namespace {
+
+void assign_overrides(std::vector<Field>& fields, std::span<const Override> overrides) {
+  for (const auto& [key, text] : overrides) {
+    const std::string source = "--" + shown(key);
+    assign_text(find_field(fields, key, source), text, source);
+  }
+  std::ranges::for_each(fields, check_field);
+}
+
+}  // namespace
+
 RunConfig parse_config(std::string_view toml, const std::string& source, const Offer& offer,
                        std::span<const Override> overrides) {
   const toml::table table = parse_table(toml, source);
@@ -193,11 +206,7 @@ RunConfig parse_config(std::string_view toml, const std::string& source, const O
   if (config.task && !weights.empty()) config.task->take_keys_of(weights, config);
   assign_values(config, table, source);
   std::vector<Field> fields = fields_of(config);
-  for (const auto& [key, text] : overrides) {
-    const std::string source_of = "--" + shown(key);
-    assign_text(find_field(fields, key, source_of), text, source_of);
-  }
-  std::ranges::for_each(fields, check_field);
+  assign_overrides(fields, overrides);
   check_allowed(fields, config.resume);
   return config;
 }
@@ -209,6 +218,15 @@ RunConfig load_config(const std::filesystem::path& path, const Offer& offer,
   return parse_config(read_file(path, kMaxTomlBytes), path.string(), offer, overrides);
 }
 
+void read_sections(const std::filesystem::path& path, std::vector<Field> fields,
+                   std::span<const Override> overrides, std::string_view hint) {
+  TRIREME_CHECK(std::filesystem::is_regular_file(path), shown(path.string()), " does not exist; ",
+                hint);
+  const toml::table table = parse_table(read_file(path, kMaxTomlBytes), path.string());
+  assign_table(fields, table, path.string());
+  assign_overrides(fields, overrides);
+}
+
 std::vector<Override> settings(const RunConfig& config) {
   RunConfig copy = config;
   std::vector<Override> values;
@@ -218,10 +236,12 @@ std::vector<Override> settings(const RunConfig& config) {
   return values;
 }
 
-std::string to_toml(const RunConfig& config) {
+namespace {
+
+std::string to_toml(std::span<const Override> values) {
   std::ostringstream out;
   std::string section;
-  for (const auto& [key, value] : settings(config)) {
+  for (const auto& [key, value] : values) {
     const size_t dot = key.find('.');
     if (key.substr(0, dot) != section) {
       out << (section.empty() ? "[" : "\n[") << key.substr(0, dot) << "]\n";
@@ -230,6 +250,16 @@ std::string to_toml(const RunConfig& config) {
     out << key.substr(dot + 1) << " = " << value << "\n";
   }
   return out.str();
+}
+
+}  // namespace
+
+std::string to_toml(const RunConfig& config) { return to_toml(settings(config)); }
+
+std::string sections_to_toml(const std::vector<Field>& fields) {
+  std::vector<Override> values;
+  for (const Field& field : fields) values.emplace_back(field.key, format_value(field));
+  return to_toml(values);
 }
 
 namespace {
@@ -246,6 +276,12 @@ void describe(std::vector<Field> fields, std::ostringstream& out) {
 }
 
 }  // namespace
+
+std::string describe_fields(const std::vector<Field>& fields) {
+  std::ostringstream out;
+  describe(fields, out);
+  return out.str();
+}
 
 std::string describe_config(const Offer& offer) {
   const TaskTable tasks = offer.tasks;

@@ -32,26 +32,28 @@ double itemsize(const RunConfig& config) {
 
 double wide_itemsize(const RunConfig& config) { return std::max(itemsize(config), 4.0); }
 
-int64_t sharing_ranks(const ParallelConfig& parallel) { return parallel.shard * parallel.context; }
-
-int64_t ranks_sharing_experts(const ParallelConfig& parallel) {
-  return parallel.expert == 1 ? sharing_ranks(parallel)
-                              : parallel.data * parallel.context / parallel.expert;
+plan::NumberSizes number_sizes(const RunConfig& config, int64_t width) {
+  return {.weight = itemsize(config),
+          .gradient = static_cast<double>(c10::elementSize(config.gradient_dtype())),
+          .wide = wide_itemsize(config),
+          .states = elements_kept_per_parameter(config, width),
+          .has_masters = itemsize(config) < 4 && config.train.master_weights,
+          .states_on_disk = config.offload.optimizer == OffloadPlace::kDisk,
+          .held_gradients = config.held_gradients()};
 }
 
-double state_bytes_per_parameter(const RunConfig& config, int64_t width, int64_t ranks_of_zero) {
-  const double item = itemsize(config);
-  const bool has_masters = item < 4 && config.train.master_weights;
-  const double states = config.offload.optimizer == OffloadPlace::kDisk
-                            ? 0
-                            : wide_itemsize(config) * (elements_kept_per_parameter(config, width) +
-                                                       (has_masters ? 1 : 0));
-  const int64_t zero = config.parallel.zero;
-  const double ranks = zero == 0 ? 1 : static_cast<double>(ranks_of_zero);
-  const double whole = static_cast<double>(c10::elementSize(config.gradient_dtype()));
-  const double gradients = std::max(zero >= 2 ? whole / ranks : whole,
-                                    whole * static_cast<double>(config.held_gradients()));
-  return (zero >= 3 ? item / ranks : item) + gradients + states / ranks;
+plan::Axes plan_axes(const ParallelConfig& parallel) {
+  return {.data = parallel.data,
+          .shard = parallel.shard,
+          .tensor = parallel.tensor,
+          .pipeline = parallel.pipeline,
+          .context = parallel.context,
+          .expert = parallel.expert};
+}
+
+double state_bytes_per_parameter(const RunConfig& config, int64_t width) {
+  return plan::state_bytes_per_parameter(number_sizes(config, width), config.parallel.zero,
+                                         plan_axes(config.parallel).sharing());
 }
 
 parallel::SplitOptions split_options(const RunConfig& config, const parallel::Schedule& schedule) {

@@ -1,0 +1,153 @@
+"""`trireme simulate` and `trireme plan`: predictions of a step, sweeps, and layouts that train."""
+import csv
+import io
+import json
+import unittest
+import xml.dom.minidom
+
+from program import ProgramTest
+
+MODEL = """
+[model]
+family = "llama"
+layers = 8
+width = 2048
+heads = 16
+kv_heads = 8
+ffn_width = 5632
+sequence_length = 2048
+vocab_size = 32000
+[train]
+steps = 1000
+global_batch = 64
+micro_batch = 1
+precision = "bf16"
+"""
+CLUSTER = """
+[cluster]
+device = "a100-80gb"
+nodes = 2
+devices_per_node = 8
+[failures]
+device_mtbf_hours = 20000
+[price]
+device_hour = 2
+"""
+KEYS = {"step_seconds", "tokens_per_second", "tflops_per_device", "hardware_tflops_per_device", "mfu", "hfu",
+        "bubble_fraction", "exposed_communication_fraction", "peak_memory_bytes", "fits"}
+
+
+class Plan(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        (self.folder / "model.toml").write_text(MODEL)
+        (self.folder / "cluster.toml").write_text(CLUSTER)
+
+    def simulate(self, *arguments):
+        return json.loads(self.succeed("simulate", "model.toml", "cluster.toml", "--json", *arguments))
+
+    def test_a_step(self):
+        step = self.simulate("--parallel.tensor=8")
+        self.assertLessEqual(KEYS, set(step))
+        self.assertTrue(step["fits"])
+        self.assertAlmostEqual(step["tokens_per_second"] * step["step_seconds"], 64 * 2048, delta=1)
+        self.assertAlmostEqual(step["mfu"], step["tflops_per_device"] / 312, places=9)
+        self.assertAlmostEqual(sum(step["seconds"].values()), step["step_seconds"], places=9)
+        memory = step["memory_bytes"]
+        self.assertAlmostEqual(sum(memory[use] for use in ("states", "activations", "temporary", "reserved")),
+                               step["peak_memory_bytes"], delta=1)
+        again = self.simulate("--parallel.tensor=8", "--train.recompute=full")
+        self.assertGreater(again["hardware_tflops_per_device"] * again["step_seconds"],
+                           step["hardware_tflops_per_device"] * step["step_seconds"])
+        self.assertLess(again["peak_memory_bytes"], step["peak_memory_bytes"])
+        self.assertGreater(step["run"]["failures"], 0)
+        self.assertGreater(step["run"]["cost"], 0)
+
+    def test_for_people(self):
+        text = self.succeed("simulate", "model.toml", "cluster.toml", "--parallel.pipeline=4", "--timeline")
+        for word in ("llama", "2 nodes of 8 x a100-80gb", "pipeline 4", "tokens/s", "pipeline bubble", "activations",
+                     "device-hours", "checkpoint interval", "rank 3"):
+            self.assertIn(word, text)
+
+    def test_a_timeline_as_a_trace(self):
+        self.succeed("simulate", "model.toml", "cluster.toml", "--parallel.pipeline=4", "--trace", "trace.json",
+                     "--svg", "step.svg")
+        events = json.loads((self.folder / "trace.json").read_text())["traceEvents"]
+        forwards = [event for event in events if event["name"].startswith("forward")]
+        self.assertEqual(len(forwards), 4 * 16)
+        self.assertEqual({event["tid"] for event in forwards}, {0, 1, 2, 3})
+        xml.dom.minidom.parse(str(self.folder / "step.svg"))
+
+    def test_sweeps(self):
+        self.succeed("simulate", "model.toml", "cluster.toml", "--sweep", "nodes=1,2,4", "--csv", "s.csv",
+                     "--svg", "s.svg")
+        rows = list(csv.DictReader(io.StringIO((self.folder / "s.csv").read_text())))
+        self.assertEqual([row["devices"] for row in rows], ["8", "16", "32"])
+        rates = [float(row["tokens_per_second"]) for row in rows]
+        self.assertEqual(rates, sorted(rates))
+        xml.dom.minidom.parse(str(self.folder / "s.svg"))
+        weak = self.simulate("--sweep", "weak=1,2,4")
+        seconds = [point["step_seconds"] for point in weak]
+        self.assertLess(max(seconds), 1.3 * min(seconds))
+        tensor = self.simulate("--sweep", "parallel.tensor=1,3,8")
+        self.assertIn("does not divide", tensor[1]["error"])
+        self.assertGreater(tensor[0]["peak_memory_bytes"], tensor[2]["peak_memory_bytes"])
+
+    def test_the_plan_is_the_fastest_of_what_fits(self):
+        found = json.loads(self.succeed("plan", "model.toml", "cluster.toml", "--json", "--output", "best.toml"))
+        best = found["plans"][0]
+        self.assertTrue(best["fits"])
+        self.assertGreater(found["candidates"], 100)
+        # The config that it writes predicts the same.
+        again = json.loads(self.succeed("simulate", "best.toml", "cluster.toml", "--json"))
+        self.assertAlmostEqual(again["step_seconds"], best["step_seconds"], places=9)
+        for tensor in (1, 2, 4, 8):
+            step = self.simulate(f"--parallel.tensor={tensor}")
+            if step["fits"]:
+                self.assertLessEqual(best["step_seconds"], step["step_seconds"])
+
+    def test_keys_can_be_fixed(self):
+        found = json.loads(self.succeed("plan", "model.toml", "cluster.toml", "--json", "--fix", "tensor=4",
+                                        "--fix", "zero=1", "--gpus-at-most", 8, "--best", 2))
+        self.assertEqual(len(found["plans"]), 2)
+        for plan in found["plans"]:
+            self.assertEqual(plan["settings"]["parallel.tensor"], "4")
+            self.assertEqual(plan["settings"]["parallel.zero"], "1")
+            self.assertEqual(plan["devices"], 8)
+
+    def test_what_is_planned_trains(self):
+        (self.folder / "here.toml").write_text('[cluster]\ndevice = "cpu"\ndevices_per_node = 2\n')
+        self.succeed("plan", "tiny.toml", "here.toml", "--output", "planned.toml")
+        self.succeed("train", "planned.toml", "--ranks", 2, "--train.steps=3")
+        self.assertEqual(len(self.metrics()), 3)
+
+    def test_sparse_models(self):
+        sparse = ["--model.family=mixtral", "--model.experts=8", "--train.global_batch=16"]
+        one = self.simulate(*sparse)
+        four = self.simulate(*sparse, "--parallel.expert=4")
+        self.assertGreater(four["seconds"]["expert"], 0)
+        self.assertLess(four["memory_bytes"]["states"], one["memory_bytes"]["states"])
+
+    def test_bad_input(self):
+        files = ["model.toml", "cluster.toml"]
+        self.fail_with(2, ["no.toml", "does not exist"], "simulate", "model.toml", "no.toml")
+        self.fail_with(2, ["cluster.device", "h10", "h100-sxm"], "simulate", *files, "--cluster.device=h10")
+        self.fail_with(2, ["cluster.nodes", "-1"], "simulate", *files, "--cluster.nodes=-1")
+        self.fail_with(2, ["cluster.node", "cluster.nodes"], "simulate", *files, "--cluster.node=1")
+        self.fail_with(2, ["does not divide", "16 ranks"], "simulate", *files, "--parallel.tensor=3")
+        self.fail_with(2, ["model.vocab_size"], "simulate", *files, "--model.vocab_size=0", "--data.path=none")
+        self.fail_with(2, ["--sweep", "nodes=1,2,4,8"], "simulate", *files, "--sweep", "nodes")
+        self.fail_with(2, ["--csv", "--sweep"], "simulate", *files, "--csv", "x.csv")
+        self.fail_with(2, ["--fix", "tensr", "tensor"], "plan", *files, "--fix", "tensr=2")
+        self.fail_with(2, ["--objective", "time, cost or memory"], "plan", *files, "--objective", "joy")
+        (self.folder / "vision.toml").write_text('[task]\nname = "vision"\n')
+        self.fail_with(2, ["task.name", "language"], "simulate", "vision.toml", "cluster.toml")
+        (self.folder / "bad.toml").write_text("[cluster]\ndevice = 3\n")
+        self.fail_with(2, ["bad.toml", "cluster.device"], "plan", "model.toml", "bad.toml")
+        output = self.run_program("plan", *files, "--device.memory_gib=1")
+        self.assertEqual(output.returncode, 2)
+        self.assertIn("no layout fits", output.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,68 @@
+#include "trireme/plan/cost/collective_time.h"
+
+#include <gtest/gtest.h>
+
+namespace trireme::plan {
+namespace {
+
+Cluster two_nodes_of_four() {
+  Cluster cluster;
+  cluster.nodes = 2;
+  cluster.devices_per_node = 4;
+  cluster.device.link_rate = 100e9;
+  cluster.device.network_rate = 10e9;
+  cluster.device.link_share = cluster.device.network_share = 1;
+  cluster.device.link_seconds = cluster.device.network_seconds = 0;
+  return cluster;
+}
+
+TEST(CollectiveTime, OneRankTakesNone) {
+  const Cluster cluster = two_nodes_of_four();
+  EXPECT_EQ(all_reduce_seconds(cluster, {1, 1}, 1e9), 0);
+  EXPECT_EQ(all_to_all_seconds(cluster, {1, 4}, 1e9), 0);
+}
+
+TEST(CollectiveTime, ARingMovesItsShareOfTheBytes) {
+  const Cluster cluster = two_nodes_of_four();
+  EXPECT_DOUBLE_EQ(all_gather_seconds(cluster, {4, 1}, 1e9), 0.75 * 1e9 / 100e9);
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(cluster, {4, 1}, 1e9), 2 * 0.75 * 1e9 / 100e9);
+}
+
+TEST(CollectiveTime, RanksOfANodeShareItsConnections) {
+  const Cluster cluster = two_nodes_of_four();
+  EXPECT_DOUBLE_EQ(ring_rate(cluster, {8, 1}).bytes_per_second, 40e9);  // four rings
+  EXPECT_DOUBLE_EQ(ring_rate(cluster, {4, 2}).bytes_per_second, 20e9);
+  EXPECT_DOUBLE_EQ(ring_rate(cluster, {2, 4}).bytes_per_second, 10e9);
+  EXPECT_DOUBLE_EQ(ring_rate(cluster, {2, 2}).bytes_per_second, 100e9);  // in one node
+}
+
+TEST(CollectiveTime, OversubscribedLeavesAreSlower) {
+  Cluster cluster = two_nodes_of_four();
+  cluster.leaf_nodes = 1;
+  cluster.oversubscription = 4;
+  EXPECT_DOUBLE_EQ(ring_rate(cluster, {2, 4}).bytes_per_second, 2.5e9);
+  EXPECT_DOUBLE_EQ(ring_rate(cluster, {4, 1}).bytes_per_second, 100e9);
+}
+
+TEST(CollectiveTime, LatencyIsOfARingOrATree) {
+  Cluster cluster = two_nodes_of_four();
+  cluster.device.network_seconds = 1;
+  EXPECT_DOUBLE_EQ(all_gather_seconds(cluster, {2, 4}, 0), 1);
+  cluster.nodes = 1024;
+  EXPECT_DOUBLE_EQ(all_gather_seconds(cluster, {1024, 4}, 0), 20);
+}
+
+TEST(CollectiveTime, AllToAllLeavesTheNodeWithItsShare) {
+  const Cluster cluster = two_nodes_of_four();
+  EXPECT_DOUBLE_EQ(all_to_all_seconds(cluster, {4, 1}, 1e9), 0.75 * 1e9 / 100e9);
+  EXPECT_DOUBLE_EQ(all_to_all_seconds(cluster, {8, 1}, 1e9), 0.5 * 1e9 / 10e9);
+}
+
+TEST(CollectiveTime, ASendGoesOverTheLinkOrTheNetwork) {
+  const Cluster cluster = two_nodes_of_four();
+  EXPECT_DOUBLE_EQ(send_seconds(cluster, {2, 1}, 1e9), 0.01);
+  EXPECT_DOUBLE_EQ(send_seconds(cluster, {2, 4}, 1e9), 0.1);
+}
+
+}  // namespace
+}  // namespace trireme::plan

@@ -1,0 +1,59 @@
+#include "trireme/plan/cost/state_bytes.h"
+
+#include <gtest/gtest.h>
+
+namespace trireme::plan {
+namespace {
+
+constexpr NumberSizes kMixed = {
+    .weight = 2, .gradient = 2, .wide = 4, .states = 2, .has_masters = true};
+
+// Source: Rajbhandari et al. 2020, arXiv:1910.02054, table 1: GB (1e9) per device
+struct ZeroMemory {
+  double parameters;  // 1e9
+  int64_t ranks;
+  double stage_1;
+  double stage_2;
+  double stage_3;
+};
+constexpr ZeroMemory kTable[] = {
+    {7.5, 1, 120, 120, 120},       {128, 1, 2048, 2048, 2048}, {1000, 1, 16000, 16000, 16000},
+    {7.5, 4, 52.5, 41.3, 30},      {128, 4, 896, 704, 512},    {1000, 4, 7000, 5500, 4000},
+    {7.5, 16, 35.6, 21.6, 7.5},    {128, 16, 608, 368, 128},   {1000, 16, 4750, 2875, 1000},
+    {7.5, 64, 31.4, 16.6, 1.88},   {128, 64, 536, 284, 32},    {1000, 64, 4187, 2218, 250},
+    {7.5, 256, 30.4, 15.4, 0.47},  {128, 256, 518, 263, 8},    {1000, 256, 4046, 2054, 62.5},
+    {7.5, 1024, 30.1, 15.1, 0.12}, {128, 1024, 513, 257, 2},   {1000, 1024, 4011, 2013, 15.6},
+};
+
+TEST(StateBytes, AreThe54FiguresOfZero) {
+  for (const ZeroMemory& row : kTable) {
+    const double printed[] = {row.stage_1, row.stage_2, row.stage_3};
+    for (int stage = 1; stage <= 3; ++stage) {
+      const double bytes = row.parameters * state_bytes_per_parameter(kMixed, stage, row.ranks);
+      const double expected = printed[stage - 1];
+      // The table is cut or rounded to its last digit, of which the smallest has two decimals.
+      const double digit = expected >= 100 ? 1 : expected >= 2 ? 0.1 : 0.01;
+      EXPECT_NEAR(bytes, expected, digit) << row.parameters << " over " << row.ranks;
+    }
+  }
+}
+
+TEST(StateBytes, WithoutZeroDependOnNoRank) {
+  EXPECT_EQ(state_bytes_per_parameter(kMixed, 0, 1), 16);
+  EXPECT_EQ(state_bytes_per_parameter(kMixed, 0, 64), 16);
+}
+
+TEST(StateBytes, WholeGradientsStayUntilTheLastMicrobatch) {
+  NumberSizes sizes = kMixed;
+  sizes.held_gradients = 1;
+  EXPECT_EQ(state_bytes_per_parameter(sizes, 2, 4), 2 + 2 + 12 / 4.0);
+}
+
+TEST(StateBytes, StatesOnDiskTakeNoMemory) {
+  NumberSizes sizes = kMixed;
+  sizes.states_on_disk = true;
+  EXPECT_EQ(state_bytes_per_parameter(sizes, 0, 1), 4);
+}
+
+}  // namespace
+}  // namespace trireme::plan

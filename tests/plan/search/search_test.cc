@@ -1,0 +1,130 @@
+#include "trireme/plan/search/search.h"
+
+#include <algorithm>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/plan/harness.h"
+
+namespace trireme::plan {
+namespace {
+
+std::string everything_is_legal(const Workload&) { return ""; }
+void keep(Workload&) {}
+
+Workload base(int64_t global_batch) {
+  Workload work = mixed(gpt(24, 2048, 16));
+  work.global_batch = global_batch;
+  return work;
+}
+
+SearchResult find(const Workload& work, const Cluster& cluster, const SearchOptions& options,
+                  const Legality& legality = everything_is_legal) {
+  return search(work, cluster, options, keep, legality);
+}
+
+TEST(Search, TheBestFitsAndIsNoSlowerThanTheOthers) {
+  const Cluster cluster = cluster_of("a100-40gb", 2, 8);
+  const SearchResult found = find(base(64), cluster, {});
+  ASSERT_EQ(found.best.size(), 5);
+  EXPECT_GT(found.num_candidates, 100);
+  EXPECT_GT(found.num_out_of_memory, 0);
+  for (size_t i = 0; i < found.best.size(); ++i) {
+    const Plan& plan = found.best[i];
+    EXPECT_LE(plan.step.memory.total(), 0.95 * cluster.device.memory_bytes);
+    EXPECT_EQ(plan.work.axes.num_ranks(), 16);
+    if (i > 0) {
+      EXPECT_GE(plan.step.step_seconds(), found.best[i - 1].step.step_seconds());
+    }
+  }
+}
+
+TEST(Search, FindsWhatIsBetterThanAnyLayoutByHand) {
+  const Cluster cluster = cluster_of("a100-40gb", 2, 8);
+  const SearchResult found = find(base(64), cluster, {});
+  for (const int64_t tensor : {1, 2, 8}) {
+    Workload work = base(64);
+    work.axes.tensor = tensor;
+    work.axes.data = 16 / tensor;
+    const StepPrediction step = predict_step(work, cluster, stage_layout(work));
+    if (step.fits()) {
+      EXPECT_LE(found.best.front().step.step_seconds(), step.step_seconds());
+    }
+  }
+}
+
+TEST(Search, FixedKeysHaveTheirValues) {
+  const SearchResult found = find(base(64), cluster_of("a100-40gb", 2, 8),
+                                  {.fixed = {{"tensor", "4"}, {"recompute", "full"}}});
+  ASSERT_FALSE(found.best.empty());
+  for (const Plan& plan : found.best) {
+    EXPECT_EQ(plan.work.axes.tensor, 4);
+    EXPECT_TRUE(plan.work.recompute.block);
+  }
+}
+
+TEST(Search, AnUnknownKeyIsRefusedWithTheNearest) {
+  EXPECT_THAT(
+      [] {
+        find(base(8), cluster_of("a100-40gb", 1, 8), {.fixed = {{"tensr", "4"}}});
+      },
+      testing::ThrowsMessage<ConfigError>(testing::HasSubstr("\"tensor\"")));
+}
+
+TEST(Search, WhatTheRuntimeRefusesIsNotChosen) {
+  const SearchResult found =
+      find(base(64), cluster_of("a100-40gb", 1, 8), {},
+           [](const Workload& work) { return work.axes.tensor == 1 ? "no" : ""; });
+  ASSERT_FALSE(found.best.empty());
+  EXPECT_GT(found.num_illegal, 0);
+  for (const Plan& plan : found.best) EXPECT_GT(plan.work.axes.tensor, 1);
+}
+
+TEST(Search, AnUnevenMeshIsUsed) {
+  const SearchResult found = find(base(60), cluster_of("a100-80gb", 3, 2), {});
+  ASSERT_FALSE(found.best.empty());
+  EXPECT_EQ(found.best.front().work.axes.num_ranks(), 6);
+}
+
+TEST(Search, ABatchThatDividesBySomeDevicesUsesThose) {
+  const SearchResult found =
+      find(base(4), cluster_of("a100-80gb", 1, 7),
+           {.fixed = {{"tensor", "1"}, {"pipeline", "1"}, {"context", "1"}}});
+  ASSERT_FALSE(found.best.empty());
+  EXPECT_EQ(found.best.front().work.axes.num_ranks(), 4);
+}
+
+TEST(Search, CostMayUseFewerDevices) {
+  const Cluster cluster = cluster_of("a100-80gb", 4, 8);
+  const SearchResult time = find(base(32), cluster, {}),
+                     cost = find(base(32), cluster, {.objective = Objective::kCost});
+  EXPECT_EQ(time.best.front().work.axes.num_ranks(), 32);
+  EXPECT_LE(cost.best.front().work.axes.num_ranks(), 32);
+  const auto device_seconds = [](const Plan& plan) {
+    return plan.step.step_seconds() * number(plan.step.num_devices);
+  };
+  EXPECT_LE(device_seconds(cost.best.front()), device_seconds(time.best.front()));
+}
+
+TEST(Search, WhatFitsNowhereSaysHowMuchItNeeds) {
+  Cluster cluster = cluster_of("a100-80gb", 1, 1);
+  cluster.device.memory_bytes = 4.0 * (1 << 30);
+  const SearchResult found = find(base(8), cluster, {});
+  EXPECT_TRUE(found.best.empty());
+  ASSERT_FALSE(found.too_large.empty());
+  EXPECT_GT(found.too_large.back().step.memory.total(), cluster.device.memory_bytes);
+}
+
+TEST(Search, SettingsAreTheConfigsKeys) {
+  Workload work = base(8);
+  work.axes.tensor = 2;
+  work.zero = 3;
+  const auto settings = settings_of(work);
+  EXPECT_THAT(settings, testing::Contains(testing::Pair("parallel.tensor", "2")));
+  EXPECT_THAT(settings, testing::Contains(testing::Pair("parallel.zero", "3")));
+  EXPECT_EQ(describe(work), "data 1 x tensor 2, zero 3, microbatch 1, recompute none");
+}
+
+}  // namespace
+}  // namespace trireme::plan

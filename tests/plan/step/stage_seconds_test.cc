@@ -1,0 +1,95 @@
+#include "trireme/plan/step/stage_seconds.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/plan/harness.h"
+#include "trireme/plan/cost/products.h"
+
+namespace trireme::plan {
+namespace {
+
+constexpr model::ModelPart part_of(int64_t layers) {
+  return {.first_layer = 1, .num_layers = layers, .embeds = false, .has_head = false};
+}
+
+Workload four_layers() { return mixed(gpt(8, 1024, 16)); }
+
+TEST(StageSeconds, LayersAddUp) {
+  const Cluster cluster = cluster_of("a100-80gb", 1, 8);
+  const StageSeconds one = stage_seconds(four_layers(), cluster, part_of(1));
+  const StageSeconds three = stage_seconds(four_layers(), cluster, part_of(3));
+  EXPECT_DOUBLE_EQ(three.forward.total(), 3 * one.forward.total());
+  EXPECT_DOUBLE_EQ(three.backward.total(), 3 * one.backward.total());
+  EXPECT_DOUBLE_EQ(three.parameters, 3 * one.parameters);
+}
+
+TEST(StageSeconds, RecomputationOfABlockRepeatsItsForward) {
+  Workload work = four_layers();
+  work.micro_batch = 16;  // whose kernels are longer than their launches
+  const Cluster cluster = cluster_of("a100-80gb", 1, 8);
+  const StageSeconds plain = stage_seconds(work, cluster, part_of(1));
+  set_recompute(work, model::Recompute::kFull);
+  const StageSeconds again = stage_seconds(work, cluster, part_of(1));
+  EXPECT_DOUBLE_EQ(again.forward.total(), plain.forward.total());
+  EXPECT_NEAR(again.backward.total() - plain.backward.total(), plain.forward.total(),
+              1e-9 * plain.forward.total());
+  const BlockWork block = block_work(work, false);
+  EXPECT_DOUBLE_EQ(again.repeated_flops, block.product_flops() + block.core.flops());
+}
+
+TEST(StageSeconds, EachAxisHasItsCommunication) {
+  const Cluster cluster = cluster_of("a100-80gb", 8, 8);
+  const auto with = [&](auto change) {
+    Workload work = four_layers();
+    change(work);
+    return stage_seconds(work, cluster, part_of(2));
+  };
+  const StageSeconds alone = with([](Workload&) {});
+  EXPECT_EQ(alone.forward.total(), alone.forward.compute);
+  EXPECT_GT(with([](Workload& w) { w.axes.tensor = 8; }).forward.tensor, 0);
+  EXPECT_GT(with([](Workload& w) { w.axes.context = 4; }).backward.context, 0);
+  const StageSeconds zero = with([](Workload& w) {
+    w.axes.data = w.axes.shard = 64;
+    w.zero = 3;
+  });
+  EXPECT_GT(zero.forward.data, 0);
+  EXPECT_GT(zero.backward.data, zero.forward.data);
+  Workload sparse = mixed(sparse_llama());
+  sparse.axes.data = sparse.axes.expert = 4;
+  EXPECT_GT(stage_seconds(sparse, cluster, part_of(2)).forward.expert, 0);
+}
+
+TEST(StageSeconds, OverlapHidesPartOfTheCommunication) {
+  Workload work = four_layers();
+  work.axes.data = work.axes.shard = 64;
+  work.zero = 3;
+  const Cluster cluster = cluster_of("a100-80gb", 8, 8);
+  const double hidden = stage_seconds(work, cluster, part_of(1)).forward.data;
+  work.overlap = false;
+  EXPECT_LT(hidden, stage_seconds(work, cluster, part_of(1)).forward.data);
+}
+
+TEST(StageSeconds, AttentionIsComposedWhereGptWasTrainedSo) {
+  const Cluster gpu = cluster_of("a100-80gb", 1, 8), cpu = cluster_of("cpu", 1, 2);
+  Workload work = four_layers();
+  EXPECT_FALSE(has_fused_attention(work, gpu));
+  EXPECT_TRUE(has_fused_attention(work, cpu));
+  work.zero = 3;
+  EXPECT_TRUE(has_fused_attention(work, gpu));
+  Cluster given = gpu;
+  given.attention = AttentionKernel::kComposed;
+  EXPECT_FALSE(has_fused_attention(work, given));
+}
+
+TEST(StageSeconds, StagesSendOneMicrobatchesActivations) {
+  Workload work = four_layers();
+  Cluster cluster = cluster_of("a100-80gb", 1, 8);
+  EXPECT_EQ(stage_transfer_seconds(work, cluster), 0);
+  work.axes.pipeline = 2;
+  cluster.device.link_seconds = 0;
+  EXPECT_DOUBLE_EQ(stage_transfer_seconds(work, cluster),
+                   2048.0 * 1024 * 2 / (cluster.device.link_rate * cluster.device.link_share));
+}
+
+}  // namespace
+}  // namespace trireme::plan

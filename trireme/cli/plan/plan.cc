@@ -1,0 +1,231 @@
+// trireme plan.
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/base/file/file.h"
+#include "trireme/base/seconds.h"
+#include "trireme/cli/commands.h"
+#include "trireme/cli/console.h"
+#include "trireme/cli/number_range.h"
+#include "trireme/cli/plan/plan_commands.h"
+#include "trireme/cli/plan/planning.h"
+#include "trireme/cli/printable.h"
+#include "trireme/plan/search/search.h"
+#include "trireme/tasks/language/costs.h"
+#include "trireme/tasks/language/language.h"
+#include "trireme/train/config/config.h"
+
+namespace trireme::cli::inline internal {
+namespace {
+
+struct PlanArguments {
+  std::string model;
+  std::string cluster;
+  std::string objective = "time";
+  std::string output;
+  std::vector<std::string> fixed;  // "tensor=8"
+  int64_t most_devices = 0;
+  int num_best = 5;
+  bool json = false;
+  std::vector<std::string> overrides;  // as typed
+};
+
+std::map<std::string, std::string> fixed_of(const std::vector<std::string>& words) {
+  std::map<std::string, std::string> fixed;
+  for (const std::string& word : words) {
+    const size_t equals = word.find('=');
+    TRIREME_CHECK(equals != word.npos && equals > 0, "--fix is \"", shown(word),
+                  "\"; expected a key and its value, such as tensor=8");
+    fixed[word.substr(0, equals)] = word.substr(equals + 1);
+  }
+  return fixed;
+}
+
+// The run with a candidate's layout.
+train::RunConfig config_of(const train::RunConfig& run, const plan::Workload& work) {
+  train::RunConfig config = run;
+  train::ParallelConfig& parallel = config.parallel;
+  parallel.data = work.axes.data;
+  parallel.shard = 0;
+  parallel.zero = work.zero;
+  parallel.tensor = work.axes.tensor;
+  parallel.sequence_parallel = work.sequence_parallel;
+  parallel.pipeline = work.axes.pipeline;
+  parallel.schedule = work.schedule;
+  parallel.stages_per_rank = work.stages_per_rank;
+  parallel.stage_layers.clear();
+  parallel.context = work.axes.context;
+  parallel.expert = work.axes.expert;
+  config.train.micro_batch = work.micro_batch;
+  config.train.recompute = work.recompute_kind;
+  return config;
+}
+
+// What depends on a candidate's axes and batch beside them.
+void set_sizes(const train::RunConfig& run, const plan::NumberSizes& sizes, plan::Workload& work) {
+  work.sizes = sizes;
+  const int64_t microbatches = work.num_microbatches();
+  work.sizes.held_gradients = microbatches == 1 ? 0 : run.train.reproducible ? 2 : 1;
+}
+
+std::string illegality(const train::RunConfig& run, const plan::Workload& work) {
+  try {
+    train::RunConfig config = config_of(run, work);
+    resolve_on(config, work.axes.num_ranks());
+    return "";
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+}
+
+plan::SearchResult find_plans(const PlanArguments& arguments, const PlanningCase& planning) {
+  // Sizes do not depend on the layout; one rank's are everyone's.
+  train::RunConfig alone = planning.config;
+  alone.parallel = {};
+  alone.train.micro_batch = 1;
+  const plan::Workload base = resolve_on(alone, 1);
+  const plan::SearchOptions options{
+      .objective = choose(plan::kObjectives, "--objective", arguments.objective),
+      .fixed = fixed_of(arguments.fixed),
+      .most_devices = arguments.most_devices,
+      .num_best = static_cast<size_t>(arguments.num_best)};
+  return plan::search(
+      base, planning.cluster, options,
+      [&](plan::Workload& work) { set_sizes(planning.config, base.sizes, work); },
+      [&](const plan::Workload& work) { return illegality(planning.config, work); });
+}
+
+nlohmann::json plan_to_json(const plan::Plan& plan) {
+  nlohmann::json one = to_json(plan.step);
+  one["layout"] = describe(plan.work);
+  for (const auto& [key, value] : settings_of(plan.work)) one["settings"][key] = value;
+  return one;
+}
+
+// In which of its costs `other` is dearer than `best`, largest first.
+std::string why_slower(const plan::Plan& best, const plan::Plan& other) {
+  const plan::StepSeconds &a = best.step.seconds, &b = other.step.seconds;
+  std::vector<std::pair<double, const char*>> causes = {
+      {b.compute - a.compute, "computation"},
+      {b.communication() - a.communication(), "communication"},
+      {b.bubble - a.bubble, "bubble"},
+      {b.optimizer - a.optimizer, "optimizer"}};
+  std::ranges::sort(causes, std::greater<>());
+  const double all = best.step.step_seconds();
+  return causes.front().first > 0.002 * all
+             ? format("+%.1f %% %s", 100 * causes.front().first / all, causes.front().second)
+             : "as fast";
+}
+
+void print_plans(const plan::SearchResult& found, const PlanningCase& planning, double seconds) {
+  std::printf("cluster  %s\n", describe(planning.cluster).c_str());
+  std::printf("searched %s layouts in %.2f s: %s do not fit the memory, %s the runtime refuses\n",
+              human_count(static_cast<double>(found.num_candidates)).c_str(), seconds,
+              human_count(static_cast<double>(found.num_out_of_memory)).c_str(),
+              human_count(static_cast<double>(found.num_illegal)).c_str());
+  for (size_t i = 0; i < found.best.size(); ++i) {
+    const plan::Plan& plan = found.best[i];
+    std::printf("%zu  %s\n   %.3f s, %s tokens/s, MFU %.1f %%, %s of %s%s%s\n", i + 1,
+                describe(plan.work).c_str(), plan.step.step_seconds(),
+                human_count(plan.step.tokens_per_second()).c_str(),
+                100 * plan.step.flops_per_device() / plan.step.peak,
+                human_bytes(plan.step.memory.total()).c_str(),
+                human_bytes(plan.step.available_bytes).c_str(), i == 0 ? "" : "; ",
+                i == 0 ? "" : why_slower(found.best.front(), plan).c_str());
+  }
+  for (const plan::Plan& plan : found.too_large) {
+    std::printf("-  %s\n   %.3f s, but needs %s more than there is\n", describe(plan.work).c_str(),
+                plan.step.step_seconds(),
+                human_bytes(plan.step.memory.total() - plan.step.available_bytes).c_str());
+  }
+}
+
+void write_config(const std::string& path, const train::RunConfig& run, const plan::Plan& plan) {
+  train::RunConfig config = config_of(run, plan.work);
+  std::ofstream file(path);
+  file << "# " << describe(plan.work) << ": predicted "
+       << format("%.3f s a step, %.1f GiB", plan.step.step_seconds(),
+                 plan.step.memory.total() / (1 << 30))
+       << "\n"
+       << train::to_toml(config);
+  file.close();
+  TRIREME_CHECK(!file.fail(), "--output: cannot write ", printable(path));
+}
+
+int plan_layout(const PlanArguments& arguments) {
+  const PlanningCase planning = load_case(arguments.model, arguments.cluster, arguments.overrides);
+  const auto start = std::chrono::steady_clock::now();
+  const plan::SearchResult found = find_plans(arguments, planning);
+  const double seconds = seconds_since(start);
+  if (arguments.json) {
+    nlohmann::json all{{"search_seconds", seconds},
+                       {"candidates", found.num_candidates},
+                       {"out_of_memory", found.num_out_of_memory},
+                       {"plans", nlohmann::json::array()}};
+    for (const plan::Plan& plan : found.best) all["plans"].push_back(plan_to_json(plan));
+    std::printf("%s\n", json_text(all).c_str());
+  } else {
+    print_plans(found, planning, seconds);
+  }
+  if (found.best.empty()) {
+    const double least = found.too_large.empty() ? 0 : found.too_large.back().step.memory.total();
+    throw ConfigError(least > 0
+                          ? concat("no layout fits: the smallest needs ", human_bytes(least),
+                                   " per device, which have ",
+                                   human_bytes(planning.cluster.device.memory_bytes),
+                                   "; use more devices or a smaller model")
+                          : "no layout divides the batch and the model over these devices; change "
+                            "train.global_batch or --fix");
+  }
+  if (!arguments.output.empty()) {
+    write_config(arguments.output, planning.config, found.best.front());
+    if (!arguments.json) std::printf("wrote    %s\n", printable(arguments.output).c_str());
+  }
+  return kDone;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, int& exit_code) {
+  auto arguments = std::make_shared<PlanArguments>();
+  CLI::App* command = app.add_subcommand(
+      "plan",
+      "Find the best layout of a model on a cluster: data, tensor, pipeline, context and expert\n"
+      "ranks, ZeRO, microbatch, recomputation and schedule. Says why the others lost.\n"
+      "  trireme plan examples/plan/llama-8b.toml examples/clusters/dgx-h100.toml\n"
+      "  ... --fix tensor=8 --output config.toml\n"
+      "  ... --objective cost --gpus-at-most 64\n"
+      "MODEL is a config: its model, batch and precision count, its layout does not. See "
+      "docs/planner.md.\n");
+  command->add_option("model", arguments->model, "a config, as of `trireme train`")->required();
+  command->add_option("cluster", arguments->cluster, "a description of a cluster")->required();
+  command
+      ->add_option("--objective", arguments->objective,
+                   "what is best: time, cost (device-seconds a step) or memory")
+      ->capture_default_str();
+  command->add_option("--fix", arguments->fixed,
+                      "a key and the value that it must have, such as tensor=8; several times: " +
+                          joined(plan::candidate_keys()));
+  command->add_option("--gpus-at-most", arguments->most_devices, "use no more devices than this")
+      ->check(within({1, kMaxRanks}));
+  command->add_option("--best", arguments->num_best, "how many layouts to show")
+      ->capture_default_str()
+      ->check(within({1, 100}));
+  command->add_option("--output", arguments->output, "write the best as a config");
+  add_json(*command, arguments->json);
+  command->allow_extras();
+  command->callback([arguments, command, &exit_code] {
+    arguments->overrides = command->remaining();
+    exit_code = plan_layout(*arguments);
+  });
+}
+
+}  // namespace trireme::cli::inline internal

@@ -1,0 +1,238 @@
+#include "trireme/cli/plan/planning.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/cli/console.h"
+#include "trireme/cli/overrides.h"
+#include "trireme/launch/journal/goodput.h"
+#include "trireme/tasks/language/costs.h"
+#include "trireme/tasks/language/language.h"
+#include "trireme/tasks/tasks.h"
+#include "trireme/train/config/read_sections.h"
+#include "trireme/train/parallel/layout.h"
+
+namespace trireme::cli::inline internal {
+namespace {
+
+constexpr std::array<std::string_view, 5> kClusterSections = {"cluster", "device", "network",
+                                                              "price", "failures"};
+
+std::vector<train::Field> fields_of(plan::ClusterFile& file) {
+  train::Keys keys;
+  keys.add("cluster", file.cluster);
+  keys.add("device", file.device);
+  keys.add("network", file.network);
+  keys.add("price", file.price);
+  keys.add("failures", file.failures);
+  return keys.take();
+}
+
+bool is_of_cluster(const train::Override& override_) {
+  const std::string section = override_.first.substr(0, override_.first.find('.'));
+  return std::ranges::count(kClusterSections, section) > 0;
+}
+
+// Opens the data only when the config leaves the vocabulary to it.
+void find_vocabulary(train::RunConfig& config) {
+  TRIREME_CHECK(config.task_choice.name == tasks::kLanguage.name, "task.name is \"",
+                config.task_choice.name,
+                "\"; the cost model knows language models only: set it to ", tasks::kLanguage.name);
+  if (tasks::language_of(config).model.vocab_size > 0) return;
+  try {
+    config.task->open(/*evaluates=*/false);
+  } catch (const Error& error) {
+    throw ConfigError(concat("model.vocab_size is 0, and the tokenizer that would say it: ",
+                             error.what(), "; set model.vocab_size"));
+  }
+}
+
+std::string bar(double share) {
+  constexpr int kWidth = 30;
+  return std::string(static_cast<size_t>(std::lround(std::clamp(share, 0.0, 1.0) * kWidth)), '#');
+}
+
+void add_line(std::ostringstream& out, const char* name, const std::string& value, double share) {
+  out << format("  %-22s %12s  %4.1f %% ", name, value.c_str(), 100 * share) << bar(share) << "\n";
+}
+
+std::string shown_seconds(double seconds) {
+  return seconds >= 1 ? format("%.2f s", seconds) : format("%.2f ms", 1e3 * seconds);
+}
+
+// A copy of the states into the host's memory, over the link of the device.
+double copy_seconds(const plan::StepPrediction& step, const plan::Device& device) {
+  constexpr double kToHost = 20e9;  // PCIe 4 x16, as copies reach
+  return step.memory.states / (device.is_asynchronous ? kToHost : device.memory_rate);
+}
+
+}  // namespace
+
+PlanningCase load_case(const std::string& config, const std::string& cluster,
+                       const std::vector<std::string>& overrides) {
+  std::vector<train::Override> of_run = parse_overrides(overrides), of_cluster;
+  std::ranges::copy_if(of_run, std::back_inserter(of_cluster), is_of_cluster);
+  std::erase_if(of_run, is_of_cluster);
+  PlanningCase planning;
+  planning.config = train::load_config(config, tasks::all_tasks(), of_run);
+  plan::ClusterFile file;
+  train::read_sections(cluster, fields_of(file), of_cluster,
+                       "`trireme bench device --output cluster.toml` writes one, and "
+                       "examples/clusters has some");
+  planning.cluster = plan::make_cluster(file);
+  find_vocabulary(planning.config);
+  return planning;
+}
+
+plan::Workload resolve_on(train::RunConfig& config, int64_t num_devices) {
+  train::resolve(config, static_cast<int>(num_devices));
+  train::check_layout(config);
+  return tasks::workload_of(config, tasks::language_of(config));
+}
+
+plan::StageLayout runtime_stages(const train::RunConfig& config) {
+  const train::PipelineLayout layout = train::pipeline_layout(config);
+  return {.layers = layout.layers, .rank_of_stage = layout.rank_of_stage};
+}
+
+RunForecast forecast(const plan::StepPrediction& step, const plan::Cluster& cluster,
+                     int64_t steps) {
+  const plan::FailureConfig& failures = cluster.failures;
+  const auto devices = static_cast<double>(step.num_devices);
+  RunForecast run;
+  const double training =
+      step.step_seconds() * (1 + failures.straggler_share) * static_cast<double>(steps);
+  if (failures.device_mtbf_hours > 0) {
+    launch::FailureModel model{.num_devices = step.num_devices,
+                               .device_mtbf_seconds = 3600 * failures.device_mtbf_hours,
+                               .save_seconds = failures.save_seconds > 0
+                                                   ? failures.save_seconds
+                                                   : copy_seconds(step, cluster.device),
+                               .recovery_seconds = failures.recovery_seconds};
+    model.interval_seconds = std::max(launch::best_interval_seconds(model), step.step_seconds());
+    run.checkpoint_interval_seconds = model.interval_seconds;
+    run.goodput = launch::goodput_of(model);
+    run.failures = training / run.goodput / model.mtbf_seconds();
+  }
+  // A notice leaves time to save: only the recovery is lost.
+  run.goodput *=
+      std::max(0.0, 1 - failures.preemptions_per_day * failures.recovery_seconds / (24 * 3600));
+  const double seconds = training / std::max(run.goodput, 1e-9);
+  run.days = seconds / (24 * 3600);
+  run.device_hours = devices * seconds / 3600;
+  run.kilowatt_hours =
+      run.device_hours * cluster.device.watts / 1000 * (1 + cluster.price.overhead_watts);
+  run.cost = run.device_hours * cluster.price.device_hour +
+             run.kilowatt_hours * cluster.price.kilowatt_hour;
+  return run;
+}
+
+std::string describe(const plan::Cluster& cluster) {
+  const std::string device(cluster.device.name);
+  return cluster.nodes == 1
+             ? concat(cluster.devices_per_node, " x ", device)
+             : concat(cluster.nodes, " nodes of ", cluster.devices_per_node, " x ", device);
+}
+
+nlohmann::json to_json(const plan::StepPrediction& step) {
+  const plan::StepSeconds& seconds = step.seconds;
+  const plan::StepMemory& memory = step.memory;
+  const double peak = step.peak;
+  return {{"step_seconds", step.step_seconds()},
+          {"tokens_per_second", step.tokens_per_second()},
+          {"tflops_per_device", step.flops_per_device() / 1e12},
+          {"hardware_tflops_per_device", step.hardware_flops_per_device() / 1e12},
+          {"mfu", step.flops_per_device() / peak},
+          {"hfu", step.hardware_flops_per_device() / peak},
+          {"bubble_fraction", step.bubble_fraction},
+          {"exposed_communication_fraction", seconds.communication() / step.step_seconds()},
+          {"peak_memory_bytes", memory.total()},
+          {"fits", step.fits()},
+          {"devices", step.num_devices},
+          {"seconds",
+           {{"compute", seconds.compute},
+            {"tensor", seconds.tensor},
+            {"context", seconds.context},
+            {"expert", seconds.expert},
+            {"data", seconds.data},
+            {"bubble", seconds.bubble},
+            {"optimizer", seconds.optimizer},
+            {"rest", seconds.rest}}},
+          {"memory_bytes",
+           {{"states", memory.states},
+            {"activations", memory.activations},
+            {"temporary", memory.temporary},
+            {"reserved", memory.reserved},
+            {"pipeline_rank", memory.pipeline_rank}}}};
+}
+
+nlohmann::json to_json(const RunForecast& run) {
+  return {{"days", run.days},
+          {"device_hours", run.device_hours},
+          {"goodput", run.goodput},
+          {"failures", run.failures},
+          {"checkpoint_interval_seconds", run.checkpoint_interval_seconds},
+          {"kilowatt_hours", run.kilowatt_hours},
+          {"cost", run.cost}};
+}
+
+std::string show(const plan::StepPrediction& step) {
+  std::ostringstream out;
+  const plan::StepSeconds& seconds = step.seconds;
+  const double all = step.step_seconds();
+  out << "step     " << shown_seconds(all) << ", " << human_count(step.tokens_per_second())
+      << " tokens/s, " << format("%.1f", step.flops_per_device() / 1e12)
+      << " TFLOP/s per device (MFU " << format("%.1f", 100 * step.flops_per_device() / step.peak)
+      << " %, HFU " << format("%.1f", 100 * step.hardware_flops_per_device() / step.peak)
+      << " %)\n";
+  const std::pair<const char*, double> causes[] = {
+      {"computation", seconds.compute},         {"tensor, exposed", seconds.tensor},
+      {"context, exposed", seconds.context},    {"expert, exposed", seconds.expert},
+      {"data and ZeRO, exposed", seconds.data}, {"pipeline bubble", seconds.bubble},
+      {"optimizer", seconds.optimizer},         {"data, norm, logging", seconds.rest}};
+  for (const auto& [name, value] : causes) {
+    if (value > 0) add_line(out, name, shown_seconds(value), value / all);
+  }
+  const plan::StepMemory& memory = step.memory;
+  out << "memory   " << human_bytes(memory.total()) << " of " << human_bytes(step.available_bytes)
+      << (step.fits()
+              ? ""
+              : concat(": does not fit, by ", human_bytes(memory.total() - step.available_bytes)))
+      << "\n";
+  const std::pair<const char*, double> uses[] = {{"weights and states", memory.states},
+                                                 {"activations", memory.activations},
+                                                 {"buffers", memory.temporary},
+                                                 {"driver, fragmentation", memory.reserved}};
+  for (const auto& [name, value] : uses) {
+    add_line(out, name, human_bytes(value), value / step.available_bytes);
+  }
+  return out.str();
+}
+
+std::string show(const RunForecast& run, int64_t steps) {
+  std::ostringstream out;
+  out << "run      " << human_count(static_cast<double>(steps)) << " steps: "
+      << (run.days >= 1 ? format("%.1f days", run.days) : human_duration(run.days * 24 * 3600))
+      << ", " << human_count(run.device_hours) << " device-hours, "
+      << human_count(run.kilowatt_hours) << " kWh";
+  if (run.cost > 0) out << ", cost " << human_count(run.cost);
+  out << "\n";
+  if (run.goodput < 1) {
+    out << "         goodput " << format("%.2f", 100 * run.goodput) << " %, "
+        << human_count(run.failures) << " failures; best checkpoint interval "
+        << human_duration(run.checkpoint_interval_seconds) << " (Daly 2006)\n";
+  }
+  return out.str();
+}
+
+std::string describe_cluster_keys() {
+  plan::ClusterFile file;
+  return train::describe_fields(fields_of(file));
+}
+
+}  // namespace trireme::cli::inline internal

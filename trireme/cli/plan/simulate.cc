@@ -1,0 +1,151 @@
+// trireme simulate.
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/cli/commands.h"
+#include "trireme/cli/console.h"
+#include "trireme/cli/plan/plan_commands.h"
+#include "trireme/cli/plan/planning.h"
+#include "trireme/cli/plan/sweep.h"
+#include "trireme/cli/printable.h"
+#include "trireme/parallel/pipeline/schedule/timeline_drawing.h"
+#include "trireme/train/parallel/layout.h"
+
+namespace trireme::cli::inline internal {
+namespace {
+
+struct SimulateArguments {
+  std::string config;
+  std::string cluster;
+  std::string trace;
+  std::string svg;
+  std::string sweep;
+  std::string csv;
+  bool timeline = false;
+  bool json = false;
+  std::vector<std::string> overrides;  // as typed
+};
+
+void write_file(const std::string& path, const std::string& text, const char* option) {
+  std::ofstream file(path);
+  file << text;
+  file.close();
+  TRIREME_CHECK(!file.fail(), option, ": cannot write ", printable(path));
+}
+
+// A Chrome trace: a thread for each pipeline rank.
+std::string trace_of(const plan::StepTimeline& step) {
+  nlohmann::json events = nlohmann::json::array();
+  for (size_t rank = 0; rank < step.timeline.ranks.size(); ++rank) {
+    events.push_back({{"name", "thread_name"},
+                      {"ph", "M"},
+                      {"pid", 0},
+                      {"tid", rank},
+                      {"args", {{"name", concat("pipeline rank ", rank)}}}});
+    for (const parallel::TimedAction& timed : step.timeline.ranks[rank]) {
+      events.push_back({{"name", to_string(timed.action)},
+                        {"cat", "predicted"},
+                        {"ph", "X"},
+                        {"pid", 0},
+                        {"tid", rank},
+                        {"ts", 1e6 * timed.start},
+                        {"dur", 1e6 * (timed.end - timed.start)}});
+    }
+  }
+  return nlohmann::json{{"traceEvents", events}, {"displayTimeUnit", "ms"}}.dump();
+}
+
+void write_drawings(const SimulateArguments& arguments, const plan::Workload& work,
+                    const plan::Cluster& cluster, const plan::StageLayout& layout) {
+  if (arguments.trace.empty() && arguments.svg.empty() && !arguments.timeline) return;
+  const plan::StepTimeline step = step_timeline(work, cluster, layout);
+  if (!arguments.trace.empty()) write_file(arguments.trace, trace_of(step), "--trace");
+  if (!arguments.svg.empty()) {
+    const std::string title = concat(step.schedule.name, ", predicted");
+    write_file(arguments.svg,
+               draw_svg(step.schedule, step.timeline.scaled(1e3), {.title = title, .unit = "ms"}),
+               "--svg");
+  }
+  if (arguments.timeline && !arguments.json) {
+    std::fputs(draw_text(step.schedule, step.timeline.scaled(1e3)).c_str(), stdout);
+  }
+}
+
+int simulate(const SimulateArguments& arguments) {
+  if (!arguments.sweep.empty()) {
+    TRIREME_CHECK(arguments.trace.empty() && !arguments.timeline,
+                  "--trace and --timeline show one step, and --sweep has many; leave them out");
+    const Sweep sweep =
+        run_sweep({arguments.config, arguments.cluster, arguments.overrides}, arguments.sweep);
+    if (!arguments.csv.empty()) write_file(arguments.csv, sweep.csv(), "--csv");
+    if (!arguments.svg.empty()) write_file(arguments.svg, sweep.svg(), "--svg");
+    std::fputs(arguments.json ? (json_text(sweep.json()) + "\n").c_str() : sweep.table().c_str(),
+               stdout);
+    return kDone;
+  }
+  TRIREME_CHECK(arguments.csv.empty(), "--csv is of --sweep, such as --sweep nodes=1,2,4,8");
+  PlanningCase planning = load_case(arguments.config, arguments.cluster, arguments.overrides);
+  const plan::Workload work = resolve_on(planning.config, planning.cluster.num_devices());
+  const plan::StageLayout layout = runtime_stages(planning.config);
+  const plan::StepPrediction step = predict_step(work, planning.cluster, layout);
+  const int64_t steps = planning.config.train.steps;
+  const RunForecast run = forecast(step, planning.cluster, steps);
+  if (arguments.json) {
+    nlohmann::json all = to_json(step);
+    all["layout"] = train::describe_layout(planning.config);
+    all["run"] = to_json(run);
+    std::printf("%s\n", json_text(all).c_str());
+  } else {
+    std::printf("model    %s, %s parameters\n", planning.config.task->model_name().c_str(),
+                human_count(static_cast<double>(planning.config.task->num_parameters())).c_str());
+    std::printf("cluster  %s\n", describe(planning.cluster).c_str());
+    std::printf("layout   %s\n", train::describe_layout(planning.config).c_str());
+    std::fputs(show(step).c_str(), stdout);
+    std::fputs(show(run, steps).c_str(), stdout);
+  }
+  write_drawings(arguments, work, planning.cluster, layout);
+  return kDone;
+}
+
+}  // namespace
+
+void add_simulate(CLI::App& app, int& exit_code) {
+  auto arguments = std::make_shared<SimulateArguments>();
+  CLI::App* command = app.add_subcommand(
+      "simulate",
+      "Predict what a step of a config costs on a cluster that need not be there: seconds,\n"
+      "memory, FLOPs, and what the whole run takes. It runs the schedule that training runs.\n"
+      "  trireme simulate examples/demo.toml examples/clusters/laptop.toml "
+      "--model.vocab_size=4096\n"
+      "  trireme simulate examples/plan/llama-8b.toml examples/clusters/dgx-h100.toml\n"
+      "  ... --sweep nodes=1,2,4,8,16 --svg scaling.svg --csv scaling.csv\n"
+      "Keys of both files can be given: --parallel.tensor=8 --cluster.nodes=4. See "
+      "docs/planner.md.\n");
+  command->add_option("config", arguments->config, "a config, as of `trireme train`")->required();
+  command->add_option("cluster", arguments->cluster, "a description of a cluster")->required();
+  command->add_flag("--timeline", arguments->timeline, "draw the pipeline's timeline as text");
+  command->add_option("--trace", arguments->trace,
+                      "write the timeline as a trace for https://ui.perfetto.dev");
+  command->add_option("--svg", arguments->svg, "draw the timeline, or the sweep");
+  command->add_option("--sweep", arguments->sweep,
+                      "predict for each of several values: a key and its values, such as\n"
+                      "nodes=1,2,4 (the same batch), weak=1,2,4 (nodes, and the batch grows with\n"
+                      "them), or parallel.tensor=1,2,4,8");
+  command->add_option("--csv", arguments->csv, "write the sweep as a table");
+  add_json(*command, arguments->json);
+  command->footer([] { return "Keys of the CLUSTER file:\n" + describe_cluster_keys(); });
+  command->allow_extras();
+  command->callback([arguments, command, &exit_code] {
+    arguments->overrides = command->remaining();
+    exit_code = simulate(*arguments);
+  });
+}
+
+}  // namespace trireme::cli::inline internal

@@ -1,0 +1,44 @@
+#include "trireme/plan/device/cluster.h"
+
+namespace trireme::plan {
+namespace {
+
+void replace(double& value, double given, double unit = 1) {
+  if (given > 0) value = given * unit;
+}
+
+}  // namespace
+
+Cluster make_cluster(const ClusterFile& file) {
+  Cluster cluster{.device = device_named(file.cluster.device),
+                  .nodes = file.cluster.nodes,
+                  .devices_per_node = file.cluster.devices_per_node,
+                  .attention = file.cluster.attention,
+                  .leaf_nodes = file.network.leaf_nodes,
+                  .oversubscription = file.network.oversubscription,
+                  .price = file.price,
+                  .failures = file.failures};
+  Device& device = cluster.device;
+  const DeviceConfig& given = file.device;
+  replace(device.peak_half, given.half_teraflops, 1e12);
+  replace(device.peak_single, given.single_teraflops, 1e12);
+  replace(device.memory_bytes, given.memory_gib, 1 << 30);
+  replace(device.memory_rate, given.memory_gb_per_second, 1e9);
+  replace(device.product_share, given.product_share);
+  replace(device.half_size, given.half_size);
+  replace(device.attention_share, given.attention_share);
+  replace(device.memory_share, given.memory_share);
+  replace(device.launch_seconds, given.launch_microseconds, 1e-6);
+  replace(device.step_seconds, given.step_milliseconds, 1e-3);
+  replace(device.watts, given.watts);
+  const NetworkConfig& network = file.network;
+  replace(device.link_rate, network.link_gb_per_second, 1e9);
+  replace(device.network_rate, network.node_gb_per_second, 1e9);
+  replace(device.link_share, network.link_share);
+  replace(device.network_share, network.node_share);
+  replace(device.link_seconds, network.link_microseconds, 1e-6);
+  replace(device.network_seconds, network.node_microseconds, 1e-6);
+  return cluster;
+}
+
+}  // namespace trireme::plan

@@ -1,0 +1,51 @@
+// What the cost model knows of one device: its peaks, its links, and how near programs come to
+// them. The built-in ones carry published peaks and calibrated efficiencies.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme::plan {
+
+// Rates are per device, in bytes or operations per second, of one direction.
+struct Device {
+  std::string_view name{};
+  // Published.
+  double peak_half = 0;    // bf16 and fp16 products of dense matrices
+  double peak_single = 0;  // fp32 products
+  double memory_bytes = 0;
+  double memory_rate = 0;
+  double link_rate = 0;     // to the other devices of the node
+  double network_rate = 0;  // to other nodes; of a usual cluster of these devices
+  double watts = 0;         // of the device under load
+  // Calibrated.
+  double product_share = 0.8;    // of the peak, in products of large matrices
+  double half_size = 128;        // rows or columns at which a product reaches half of that
+  double attention_share = 0.5;  // of the peak, in a fused attention
+  double memory_share = 0.8;     // of memory_rate, in elementwise work
+  double link_share = 0.75;      // of link_rate, in large messages
+  double network_share = 0.75;   // of network_rate
+  double link_seconds = 10e-6;   // latency of a message in the node
+  double network_seconds = 25e-6;
+  double launch_seconds = 10e-6;  // host time to start one kernel
+  double step_seconds = 10e-3;    // of each step beside its kernels: data, norm, logging
+  double overlap_cost = 0.15;  // communication behind computation slows it by this share of itself
+  double transfer_cost = 0.5;  // share of a pipeline's transfer in which both ranks wait
+  // Whether the host runs ahead of the device, so that launches hide behind kernels.
+  bool is_asynchronous = true;
+  // Memory that the driver, the libraries and their workspaces take.
+  double reserved_bytes = 0;
+  double fragmentation = 0;  // what the allocator wastes, as a share of what is allocated
+  std::string_view source{};
+
+  double peak(double itemsize) const { return itemsize < 4 ? peak_half : peak_single; }
+};
+
+std::span<const Device> built_in_devices();
+std::vector<std::string> device_names();
+// Throws: ConfigError with the names that there are
+const Device& device_named(std::string_view name);
+
+}  // namespace trireme::plan

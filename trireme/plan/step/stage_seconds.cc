@@ -1,0 +1,264 @@
+#include "trireme/plan/step/stage_seconds.h"
+
+#include <algorithm>
+
+#include "trireme/plan/cost/kernel_time.h"
+#include "trireme/plan/cost/products.h"
+
+namespace trireme::plan {
+namespace {
+
+// Forward and backward of the parts of a block.
+struct Parts {
+  double attention = 0;  // projections
+  double core = 0;
+  double feed_forward = 0;
+  double elementwise = 0;
+};
+
+class StageModel {
+ public:
+  StageModel(const Workload& work, const Cluster& cluster)
+      : work_(work),
+        cluster_(cluster),
+        device_(cluster.device),
+        item_(work.sizes.weight),
+        is_fused_(has_fused_attention(work, cluster)) {}
+
+  void add_block(StageSeconds& stage, bool sparse) const {
+    const BlockWork block = block_work(work_, sparse);
+    const Parts forward = forward_of(block), weights = backward_of(block);
+    const double launches = block.num_kernels * device_.launch_seconds;
+    const model::RecomputePlan& again = work_.recompute;
+    const double repeated = again.block
+                                ? sum(forward)
+                                : (again.attention ? forward.attention : 0) +
+                                      (again.attention || again.attention_core ? forward.core : 0) +
+                                      (again.feed_forward ? forward.feed_forward : 0);
+    const double again_launches = launches * repeated / std::max(sum(forward), 1e-30);
+    PhaseSeconds ahead{.compute = with_launches(sum(forward), launches)};
+    PhaseSeconds back{.compute =
+                          with_launches(sum(weights) + repeated, 2 * launches + again_launches)};
+    add_tensor(ahead, back);
+    add_context(ahead, back, block);
+    if (sparse) add_expert(ahead, back, block);
+    add_data(ahead, back, block.parameters, block.expert_parameters);
+    stage.forward += ahead;
+    stage.backward += back;
+    stage.parameters += block.parameters;
+    stage.expert_parameters += block.expert_parameters;
+    count_flops(stage, block);
+  }
+
+  void add_embedding(StageSeconds& stage) const {
+    const double elements = tokens_of(work_) * number(work_.model.width);
+    stage.forward.compute += elementwise_seconds(device_, 2 * elements, item_);
+    stage.backward.compute += elementwise_seconds(device_, 3 * elements, item_);
+    stage.parameters += work_.counts().embedding_parameters / number(work_.axes.tensor);
+  }
+
+  void add_head(StageSeconds& stage) const {
+    const HeadWork head = head_work(work_);
+    const double product = product_seconds(device_, head.logits, item_);
+    const double loss = elementwise_seconds(device_, head.loss_elements, work_.sizes.wide);
+    stage.forward.compute += product + 0.5 * loss;
+    stage.backward.compute += 2 * product + 0.5 * loss;
+    if (work_.axes.tensor > 1) {
+      const double rows = tokens_of(work_) * number(work_.model.width) * item_;
+      stage.backward.tensor += all_reduce_seconds(cluster_, tensor_group(work_), rows);
+    }
+    stage.parameters += work_.counts().head_parameters / number(work_.axes.tensor);
+  }
+
+ private:
+  static double sum(const Parts& parts) {
+    return parts.attention + parts.core + parts.feed_forward + parts.elementwise;
+  }
+
+  // The host starts kernels ahead of a device that is asynchronous, and in turn with one that is
+  // not.
+  double with_launches(double seconds, double launches) const {
+    return device_.is_asynchronous ? std::max(seconds, launches) : seconds + launches;
+  }
+
+  double all(const std::vector<Product>& products) const {
+    double seconds = 0;
+    for (const Product& one : products) seconds += product_seconds(device_, one, item_);
+    return seconds;
+  }
+
+  // The gradients of both factors.
+  double all_backward(const std::vector<Product>& products) const {
+    double seconds = 0;
+    for (const Product& one : products) {
+      seconds += product_seconds(device_, {one.rows, one.inner, one.columns, one.count}, item_) +
+                 product_seconds(device_, {one.columns, one.inner, one.rows, one.count}, item_);
+    }
+    return seconds;
+  }
+
+  Parts forward_of(const BlockWork& block) const {
+    return {.attention = all(block.attention),
+            .core = attention_seconds(device_, block.core, item_, is_fused_),
+            .feed_forward = all(block.feed_forward),
+            .elementwise =
+                elementwise_seconds(device_, block.wide_elements + block.hidden_elements, item_)};
+  }
+
+  Parts backward_of(const BlockWork& block) const {
+    const Parts forward = forward_of(block);
+    return {.attention = all_backward(block.attention),
+            .core = attention_backward_factor(is_fused_) * forward.core,
+            .feed_forward = all_backward(block.feed_forward),
+            .elementwise = 2 * forward.elementwise};
+  }
+
+  // The two sums of a block forward and the two backward, or gathers and reductions of the same
+  // bytes. Recomputation of a block repeats the forward's.
+  void add_tensor(PhaseSeconds& ahead, PhaseSeconds& back) const {
+    if (work_.axes.tensor == 1) return;
+    const double bytes = tokens_of(work_) * number(work_.model.width) * item_;
+    const double one = all_reduce_seconds(cluster_, tensor_group(work_), bytes);
+    const int repeated = work_.recompute.block ? 2 : 0;
+    ahead.tensor = exposed(2 * one, ahead.compute, work_.hides_tensor);
+    back.tensor = exposed((2 + repeated) * one, back.compute, work_.hides_tensor);
+  }
+
+  // Keys and values go round the ring forward; with their gradients backward.
+  void add_context(PhaseSeconds& ahead, PhaseSeconds& back, const BlockWork& block) const {
+    const auto cp = number(work_.axes.context);
+    if (cp == 1) return;
+    const double kv = 2 * tokens_of(work_) * number(work_.model.kv_heads) *
+                      number(work_.model.core_width()) / number(work_.axes.tensor) * item_;
+    const double round = (cp - 1) * send_seconds(cluster_, context_group(work_), kv);
+    const double core = attention_seconds(device_, block.core, item_, is_fused_);
+    ahead.context = exposed(round, core, work_.overlap);
+    back.context = exposed((work_.recompute.block ? 3 : 2) * round,
+                           attention_backward_factor(is_fused_) * core, work_.overlap);
+  }
+
+  // Tokens go to their experts and back, forward and backward.
+  void add_expert(PhaseSeconds& ahead, PhaseSeconds& back, const BlockWork& block) const {
+    if (work_.axes.expert == 1) return;
+    const double bytes = block.dispatched_rows * number(work_.model.width) * item_;
+    const double one = all_to_all_seconds(cluster_, expert_group(work_), bytes);
+    ahead.expert = 2 * one;
+    back.expert = (work_.recompute.block || work_.recompute.feed_forward ? 4 : 2) * one;
+  }
+
+  // ZeRO-3 gathers a unit's weights before its forward and again before its backward; ZeRO-2 and 3
+  // reduce its gradients after each microbatch.
+  void add_data(PhaseSeconds& ahead, PhaseSeconds& back, double parameters,
+                double of_experts) const {
+    if (work_.zero < 2) return;
+    const auto both = [&](double itemsize) {
+      return all_gather_seconds(cluster_, shard_group(work_), parameters * itemsize) +
+             all_gather_seconds(cluster_, expert_data_group(work_), of_experts * itemsize);
+    };
+    const double gather = work_.zero == 3 ? both(item_) : 0;
+    ahead.data = exposed(gather, ahead.total(), work_.overlap);
+    back.data = exposed(gather + both(work_.sizes.gradient), back.total(), work_.overlap);
+  }
+
+  // What communication adds to computation that may hide it.
+  double exposed(double communication, double computation, bool overlaps) const {
+    if (!overlaps) return communication;
+    const double hidden = std::min(communication, computation);
+    return communication - hidden + device_.overlap_cost * hidden;
+  }
+
+  void count_flops(StageSeconds& stage, const BlockWork& block) const {
+    double attention = 0, feed_forward = 0;
+    for (const Product& product : block.attention) attention += product.flops();
+    for (const Product& product : block.feed_forward) feed_forward += product.flops();
+    const double forward = attention + feed_forward + block.core.flops();
+    const model::RecomputePlan& again = work_.recompute;
+    // The literature counts a core of which nothing else is repeated with its whole backward:
+    // Korthikanti et al. 2022, arXiv:2205.05198, equation 8.
+    const double core = again.attention ? 1 : again.attention_core ? 3 : 0;
+    const double repeated = again.block
+                                ? forward
+                                : (again.attention ? attention : 0) + core * block.core.flops() +
+                                      (again.feed_forward ? feed_forward : 0);
+    stage.repeated_flops += repeated;
+  }
+
+  const Workload& work_;
+  const Cluster& cluster_;
+  const Device& device_;
+  double item_;
+  bool is_fused_;
+};
+
+}  // namespace
+
+PhaseSeconds& PhaseSeconds::operator+=(const PhaseSeconds& other) {
+  compute += other.compute;
+  tensor += other.tensor;
+  context += other.context;
+  expert += other.expert;
+  data += other.data;
+  return *this;
+}
+
+PhaseSeconds PhaseSeconds::operator*(double factor) const {
+  return {compute * factor, tensor * factor, context * factor, expert * factor, data * factor};
+}
+
+bool has_fused_attention(const Workload& work, const Cluster& cluster) {
+  if (cluster.attention != AttentionKernel::kAuto) {
+    return cluster.attention == AttentionKernel::kFused;
+  }
+  return work.model.family != "gpt2" || work.zero == 3 || !cluster.device.is_asynchronous;
+}
+
+Group tensor_group(const Workload& work) { return {work.axes.tensor, 1}; }
+Group context_group(const Workload& work) { return {work.axes.context, work.axes.tensor}; }
+Group shard_group(const Workload& work) { return {work.axes.sharing(), work.axes.tensor}; }
+Group data_group(const Workload& work) {
+  return {work.axes.data * work.axes.context, work.axes.tensor};
+}
+Group expert_group(const Workload& work) { return {work.axes.expert, work.axes.tensor}; }
+Group expert_data_group(const Workload& work) {
+  return {work.axes.data * work.axes.context / work.axes.expert,
+          work.axes.tensor * work.axes.expert};
+}
+Group pipeline_group(const Workload& work) {
+  return {work.axes.pipeline, work.axes.num_ranks() / work.axes.pipeline};
+}
+
+StageSeconds stage_seconds(const Workload& work, const Cluster& cluster,
+                           const model::ModelPart& part) {
+  const StageModel model(work, cluster);
+  StageSeconds stage;
+  const int64_t end = part.first_layer + part.num_layers;
+  const int64_t sparse =
+      work.model.sparse.sparse_before(end) - work.model.sparse.sparse_before(part.first_layer);
+  const auto add_blocks = [&](bool is_sparse, int64_t count) {
+    if (count == 0) return;
+    StageSeconds one;
+    model.add_block(one, is_sparse);
+    const auto times = static_cast<double>(count);
+    stage.forward += one.forward * times;
+    stage.backward += one.backward * times;
+    stage.parameters += one.parameters * times;
+    stage.expert_parameters += one.expert_parameters * times;
+    stage.repeated_flops += one.repeated_flops * times;
+  };
+  add_blocks(false, part.num_layers - sparse);
+  add_blocks(true, sparse);
+  if (part.embeds) model.add_embedding(stage);
+  if (part.has_head) model.add_head(stage);
+  // The gradient of weights is one of the three products, whatever else backward does.
+  const double products = stage.forward.compute;
+  stage.weight_share = std::clamp(products / std::max(stage.backward.total(), 1e-30), 0.05, 0.6);
+  return stage;
+}
+
+double stage_transfer_seconds(const Workload& work, const Cluster& cluster) {
+  if (work.axes.pipeline == 1) return 0;
+  const double bytes = rows_of(work) * static_cast<double>(work.model.width) * work.sizes.weight;
+  return send_seconds(cluster, pipeline_group(work), bytes);
+}
+
+}  // namespace trireme::plan

@@ -1,0 +1,60 @@
+// Seconds of one microbatch on one pipeline stage, and of the communication within it.
+#pragma once
+
+#include <cstdint>
+
+#include "trireme/model/family/parts.h"
+#include "trireme/parallel/pipeline/schedule/schedule.h"
+#include "trireme/plan/cost/collective_time.h"
+#include "trireme/plan/cost/workload.h"
+#include "trireme/plan/device/cluster.h"
+
+namespace trireme::plan {
+
+// Of one direction.
+struct PhaseSeconds {
+  double compute = 0;
+  // Not hidden behind computation, by axis.
+  double tensor = 0;
+  double context = 0;
+  double expert = 0;
+  double data = 0;  // ZeRO-3's gathers and, under ZeRO-2 and 3, the reduction of each microbatch
+
+  double total() const { return compute + tensor + context + expert + data; }
+  PhaseSeconds& operator+=(const PhaseSeconds& other);
+  PhaseSeconds operator*(double factor) const;
+};
+
+struct StageSeconds {
+  PhaseSeconds forward{};
+  PhaseSeconds backward{};  // with what it computes again
+  // The part of the backward that gives the gradient of weights.
+  double weight_share = 0.5;
+  // Of this rank's stage: parameters of every token, and those of its experts.
+  double parameters = 0;
+  double expert_parameters = 0;
+  // Floating-point operations that backward does again.
+  double repeated_flops = 0;
+};
+
+// Whether the cluster's attention of this model is fused.
+bool has_fused_attention(const Workload& work, const Cluster& cluster);
+
+// The groups of an axis, in the order of the mesh: tensor ranks are neighbours, then context, then
+// shard, then data, then pipeline.
+Group tensor_group(const Workload& work);
+Group context_group(const Workload& work);
+Group shard_group(const Workload& work);  // of the states: shard and context
+Group data_group(const Workload& work);   // of the gradients: data and context
+Group expert_group(const Workload& work);
+Group expert_data_group(const Workload& work);
+Group pipeline_group(const Workload& work);
+
+StageSeconds stage_seconds(const Workload& work, const Cluster& cluster,
+                           const model::ModelPart& part);
+
+// From the end of a stage to the start of the next one on another rank: one microbatch's
+// activations.
+double stage_transfer_seconds(const Workload& work, const Cluster& cluster);
+
+}  // namespace trireme::plan
