@@ -233,6 +233,55 @@ TEST_F(AgentsTest, OneThatIsAskedToLeavesTheOthers) {
   EXPECT_EQ(code_of(a), 0);
 }
 
+// A worker that speaks the link, of which each read and each write is one packet.
+TEST_F(AgentsTest, KeepASpareWarmThatTakesTheNextPlace) {
+  const std::string script =
+      "echo '{\"message\":\"hello\",\"version\":1,\"folder\":\"\"}' >&$TRIREME_AGENT_FD\n"
+      "if [ -z \"$RANK\" ]; then\n"
+      "  touch $DIR/warm\n"
+      "  dd bs=65536 count=1 <&$TRIREME_AGENT_FD 2> /dev/null > $DIR/join\n"
+      "  exit 0\n"
+      "fi\n"
+      "touch $DIR/ran.$RANK\n"
+      "[ $TRIREME_EPOCH = 1 ] && exec sleep 1000\n"
+      "exit 0\n";
+  const auto options = [&](const std::string& host, int node_rank) {
+    AgentOptions one = among(host, 2, 2, script);
+    one.num_spares = 1;
+    one.node_rank = node_rank;
+    return one;
+  };
+  const pid_t a = start(options("a", 0));
+  const pid_t b = start(options("b", 1));
+  await("ran.1");
+  const pid_t c = start(options("c", 2));
+  await("warm");
+  kill(b, SIGKILL);
+  EXPECT_EQ(code_of(b), -SIGKILL);
+  EXPECT_EQ(code_of(a), 0);
+  EXPECT_EQ(code_of(c), 0);
+  EXPECT_NE(written("join").find("\"epoch\":2"), std::string::npos) << written("join");
+}
+
+TEST_F(AgentsTest, OneThatWaitsLeavesAtOnceWhenAsked) {
+  const std::string script =
+      "touch $DIR/ran.$RANK; while [ ! -e $DIR/enough ]; do sleep 0.05; done";
+  const pid_t a = start(among("a", 1, 1, script));
+  await("ran.0");
+  const pid_t b = start(among("b", 1, 1, script));
+  const auto has_joined = [&] {
+    const EventLog log = read_events(folder_ / "a");
+    return std::ranges::any_of(log.events, [](const Event& event) {
+      return event.kind == EventKind::kJoin && event.host == "b";
+    });
+  };
+  while (!has_joined()) std::this_thread::sleep_for(5ms);
+  kill(b, SIGTERM);
+  EXPECT_EQ(code_of(b), 0);
+  std::ofstream(folder_ / "enough");
+  EXPECT_EQ(code_of(a), 0);
+}
+
 TEST_F(AgentsTest, RefuseOneWithAnotherConfig) {
   const std::string script =
       "touch $DIR/ran.$RANK; while [ ! -e $DIR/enough ]; do sleep 0.05; done";

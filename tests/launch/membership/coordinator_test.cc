@@ -336,6 +336,36 @@ TEST(Coordinator, KeepsSurplusHostsAsSpares) {
   EXPECT_EQ(job.plan().hosts[1].name, "c");
 }
 
+TEST(Coordinator, KeepsTheFirstSurplusHostsWarm) {
+  Job job({.min_hosts = 1, .max_hosts = 2, .num_spares = 1, .last_call = 0ms, .patience = 4s});
+  job.report(job.join("a")).keeps_workers = true;
+  const size_t b = job.join("b");
+  job.pass(200ms);
+  const size_t c = job.join("c");
+  job.join("d");
+  job.pass(1s);
+  EXPECT_EQ(job.plan().epoch, 1);
+  EXPECT_EQ(job.plan().spares, std::vector<std::string>({"c-2"}));
+  job.silence(b);
+  job.pass(5s);
+  ASSERT_EQ(job.plan().hosts.size(), 2);
+  EXPECT_EQ(job.plan().hosts[1].name, "c");
+  EXPECT_EQ(job.plan().spares, std::vector<std::string>({"d-3"}));
+  job.report(c).is_leaving = true;
+  job.pass(1s);
+  EXPECT_EQ(job.plan().hosts[1].name, "d");
+  EXPECT_TRUE(job.plan().spares.empty());
+}
+
+TEST(Coordinator, KeepsNoHostWarmForAProgramThatCannotWait) {
+  Job job({.min_hosts = 1, .max_hosts = 1, .num_spares = 1, .last_call = 0ms});
+  job.join("a");
+  job.join("b");
+  job.pass(10s);
+  EXPECT_EQ(job.plan().hosts.size(), 1);
+  EXPECT_TRUE(job.plan().spares.empty());
+}
+
 TEST(Coordinator, LetsAHostLeaveIfEnoughRemain) {
   Job job({.min_hosts = 1, .max_hosts = 2, .last_call = 0ms});
   job.join("a");

@@ -22,6 +22,7 @@ Plan example() {
           .exit_code = 3,
           .num_restarts = 2,
           .refused = {{"id-d", "another config"}},
+          .spares = {"id-e"},
           .injections = {{4, "a", "kill rank=1"}}};
 }
 
@@ -33,6 +34,8 @@ TEST(Plan, IsReadAsItWasWritten) {
   EXPECT_EQ(plan.find("id-b")->first_rank, 2);
   EXPECT_EQ(plan.find("id-c"), nullptr);
   EXPECT_EQ(plan.find_refused("id-d")->reason, "another config");
+  EXPECT_TRUE(plan.is_spare("id-e"));
+  EXPECT_FALSE(plan.is_spare("id-a"));
 }
 
 TEST(Plan, RefusesRanksThatAreNotConsecutive) {

@@ -20,6 +20,7 @@ HostReport example_report() {
           .is_leaving = true,
           .notice = "signal 15",
           .is_ending = true,
+          .keeps_workers = true,
           .program = "digest",
           .beat = 9,
           .clock_us = 12,

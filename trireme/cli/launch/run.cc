@@ -1,4 +1,5 @@
 // The command run: the agent of this host, for `trireme train`, a user's own program or any other.
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -36,6 +37,7 @@ struct RunArguments {
   std::string job;
   std::string host;
   int node_rank = -1;
+  int num_spares = 0;
   int max_restarts = launch::BudgetOptions().max_restarts;
   std::string log_folder;
   double lease_seconds = 3;
@@ -130,7 +132,12 @@ RunArguments with_job(RunArguments arguments) {
   const auto job = launch::read_job_hosts({{variables.begin(), variables.end()}, host_name()});
   if (!job) return arguments;
   const size_t count = job->hosts.size();
-  if (arguments.hosts.empty()) arguments.hosts = concat(job->min_hosts, ":", count);
+  if (arguments.hosts.empty()) {
+    const int most = static_cast<int>(count) - arguments.num_spares;
+    TRIREME_CHECK(most >= 1, "--spares is ", arguments.num_spares, ", and the job has ", count,
+                  " hosts; expected fewer spares than hosts");
+    arguments.hosts = concat(std::min(job->min_hosts, most), ":", most);
+  }
   if (arguments.job.empty()) arguments.job = job->id;
   if (arguments.node_rank < 0) arguments.node_rank = job->node_rank;
   if (count > 1) arguments.endpoint = concat(job->head(), ":", job->port);
@@ -160,8 +167,9 @@ int run(const RunArguments& given, const std::string& program_name) {
   const RunArguments arguments = with_job(given);
   const std::string& hosts = arguments.hosts.empty() ? "1" : arguments.hosts;
   const auto [least, most] = parse_hosts(hosts);
-  const bool is_alone = most == 1 && arguments.endpoint.empty();
-  TRIREME_CHECK(is_alone || !arguments.endpoint.empty(), "--nnodes is ", hosts,
+  const bool is_alone = most + arguments.num_spares == 1 && arguments.endpoint.empty();
+  TRIREME_CHECK(is_alone || !arguments.endpoint.empty(), "--nnodes is ", hosts, ", --spares ",
+                arguments.num_spares,
                 ", and the agents have no place to meet; give --rdzv-endpoint HOST:PORT, the same "
                 "on all hosts");
   launch::AgentOptions options{
@@ -170,6 +178,7 @@ int run(const RunArguments& given, const std::string& program_name) {
       .num_workers = parse_workers(arguments.workers.empty() ? "1" : arguments.workers),
       .min_hosts = least,
       .max_hosts = most,
+      .num_spares = arguments.num_spares,
       .endpoint = arguments.endpoint,
       .listen = arguments.listen,
       .job = !arguments.job.empty() ? arguments.job
@@ -205,6 +214,14 @@ void add_host_options(CLI::App& command, RunArguments& arguments) {
   command.add_option("--nnodes", arguments.hosts,
                      "number of hosts, or from how many to how many: 2:4. Default: those of the\n"
                      "scheduler's job (docs/clusters.md), or 1");
+  command
+      .add_option(
+          "--spares", arguments.num_spares,
+          "hosts beyond --nnodes whose workers wait with the program loaded, for the place\n"
+          "of a lost host. In a scheduler's job so many of its hosts are spares")
+      ->check(within({0, 1 << 16}))
+      ->capture_default_str()
+      ->excludes("--emit");
   command.add_option("--rdzv-endpoint", arguments.endpoint,
                      "HOST:PORT where the agents meet; the agent on HOST leads");
   command.add_option("--rdzv-listen", arguments.listen,
@@ -272,9 +289,9 @@ void add_run(CLI::App& app, int& exit_code) {
              name, " run --nproc-per-node 2 -- ", name, " train examples/demo.toml\n  ", name,
              " run --nproc-per-node 8 --nnodes 2:4 --rdzv-endpoint node1:29400 -- ", name,
              " train big.toml\n  ", name, " run --nproc-per-node 2 -- python3 train.py\n"));
+  add_emit_options(*command, arguments->emit);
   add_host_options(*command, *arguments);
   add_failure_options(*command, *arguments);
-  add_emit_options(*command, arguments->emit);
   command->add_option("--log-dir", arguments->log_folder,
                       "folder of logs/ and events.jsonl; default: the run's output.folder");
   command->add_flag("--no-binding", arguments->no_binding, "let workers run on all cores");

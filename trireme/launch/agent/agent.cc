@@ -132,6 +132,8 @@ int Agent::run() {
     crew_.update(/*has_to_run=*/plan_.phase == Phase::kRun && !is_fenced_);
     check_lease();
     follow(line_->plan());
+    const bool is_free = plan_.phase == Phase::kRun && plan_.find(id_) == nullptr;
+    if (is_leaving_ && is_free && !is_ending_ && !leader_) leave_job();
     drill();
     watch();
     line_->report(make_report());
@@ -205,7 +207,6 @@ void Agent::follow(const Plan& plan) {
       if (!is_new_epoch) break;
       port_ = free_port();
       if (place != nullptr) crew_.begin_epoch(plan, *place);
-      if (place == nullptr && is_leaving_) leave_job();
       break;
     case Phase::kLeave: crew_.end_epoch(plan); break;
     case Phase::kStop:
@@ -213,6 +214,7 @@ void Agent::follow(const Plan& plan) {
       crew_.stop(plan.is_graceful);
       break;
   }
+  if (plan.is_spare(id_) && place == nullptr && !is_ending_ && !is_leaving_) crew_.warm_up();
 }
 
 // The workers of this host have saved, and the next epoch is without them.
@@ -232,6 +234,7 @@ HostReport Agent::make_report() const {
           .is_leaving = is_leaving_,
           .notice = notice_,
           .is_ending = is_ending_,
+          .keeps_workers = crew_.keeps_workers(),
           .program = is_admitted_ ? "" : options_.program,
           .workers = crew_.reports(),
           .observations = observations_};

@@ -21,6 +21,7 @@ struct AgentOptions {
   int num_workers = 1;                 // on this host
   int min_hosts = 1;
   int max_hosts = 1;
+  int num_spares = 0;              // hosts above max_hosts that keep their workers started
   std::string endpoint{};          // "HOST:PORT", where agents meet; "": this host is alone
   std::string listen{};            // where the leader listens instead, see MeetingOptions
   std::string job = "trireme";     // the same on all hosts

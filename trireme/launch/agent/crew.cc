@@ -40,7 +40,9 @@ void Crew::add_descriptors(std::vector<pollfd>& to) const {
 
 Worker::OnOutput Crew::output_of(const Worker& worker) {
   return [this, &worker](LogStream stream, std::string_view text) {
-    output_.add_output(worker.report()->rank, stream, epoch_, worker.report()->step, text);
+    // A spare writes into the agent's log: it has no rank.
+    const WorkerReport report = worker.report().value_or(WorkerReport());
+    output_.add_output(report.rank, stream, epoch_, report.step, text);
   };
 }
 
@@ -59,7 +61,12 @@ void Crew::note_end(Worker& worker, bool has_to_run) {
   output_.add_exit(report.rank, epoch_, report.step,
                    is_failure ? describe(report, /*host=*/"") : "", report.code == kPeerLost);
   // Its successor starts while the others leave the epoch.
-  if (is_failure && (report.signal != 0 || report.code == kPeerLost)) worker.warm_up();
+  const bool has_successor = report.signal != 0 || report.code == kPeerLost;
+  if (is_failure && has_successor && worker.speaks_link()) worker.warm_up();
+}
+
+void Crew::warm_up() {
+  for (Worker& worker : workers_) worker.warm_up();
 }
 
 void Crew::begin_epoch(const Plan& plan, const PlannedHost& place) {
@@ -122,6 +129,10 @@ void Crew::kill() {
 
 bool Crew::is_idle() const {
   return std::ranges::none_of(workers_, [](const Worker& worker) { return worker.is_alive(); });
+}
+
+bool Crew::keeps_workers() const {
+  return std::ranges::any_of(workers_, [](const Worker& worker) { return worker.speaks_link(); });
 }
 
 std::vector<WorkerReport> Crew::reports() const {

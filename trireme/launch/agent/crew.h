@@ -32,6 +32,8 @@ class Crew {
 
   // The plan's epoch begins here, with the ranks of `place`.
   void begin_epoch(const Plan& plan, const PlannedHost& place);
+  // This host has no part in it. Starts workers that wait for theirs.
+  void warm_up();
   // It has ended; workers give up its groups.
   void end_epoch(const Plan& plan);
   void stop(bool is_graceful);
@@ -40,6 +42,7 @@ class Crew {
   void renew();
 
   bool is_idle() const;  // no process is left
+  bool keeps_workers() const;
   int epoch() const { return epoch_; }
   void set_epoch(int epoch) { epoch_ = epoch; }
   std::vector<WorkerReport> reports() const;

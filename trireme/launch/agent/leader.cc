@@ -14,6 +14,7 @@ constexpr std::chrono::seconds kLeaseMargin{1};
 CoordinatorOptions coordinator_options(const AgentOptions& options) {
   return {.min_hosts = options.min_hosts,
           .max_hosts = options.max_hosts,
+          .num_spares = options.num_spares,
           .job = concat(options.job, "-", unique_name()),
           .program = options.program,
           .join_timeout = options.join_timeout,

@@ -55,8 +55,8 @@ Environment environment_without_rank(const WorkerOptions& options) {
 }  // namespace
 
 bool Worker::is_waiting() const {
-  if (!process_ || !report_) return false;
-  return is_warm_ || report_->state == WorkerState::kLeft || report_->state == WorkerState::kSpare;
+  if (!process_ || is_warm_) return process_.has_value();
+  return report_->state == WorkerState::kLeft || report_->state == WorkerState::kSpare;
 }
 
 void Worker::take(const Assignment& assignment) {
@@ -70,8 +70,8 @@ void Worker::take(const Assignment& assignment) {
 }
 
 void Worker::warm_up() {
-  if (process_ || !speaks_link_) return;
-  start(concat("rank ", report_->rank), environment_without_rank(options_));
+  if (process_) return;
+  start(report_ ? concat("rank ", report_->rank) : "a spare", environment_without_rank(options_));
   is_warm_ = true;
 }
 
@@ -157,10 +157,11 @@ void Worker::read_link() {
 }
 
 void Worker::take_message(const ToAgent& message) {
-  if (!report_) return;
   if (const auto* hello = std::get_if<Hello>(&message)) {
     speaks_link_ = true;
     folder_ = hello->folder;
+  } else if (!report_) {
+    return;  // it has no epoch yet
   } else if (const auto* done = std::get_if<StepDone>(&message)) {
     if (done->epoch == epoch_) report_->step = done->step;
   } else if (const auto* left = std::get_if<Left>(&message)) {

@@ -50,8 +50,8 @@ class Worker {
   // Takes the assignment: over the link if the process lives and waits, else in a new process.
   // Throws: Error when no process can be made
   void take(const Assignment& assignment);
-  // Starts a process in the place of one that has failed, before there is a new epoch. It waits for
-  // take(). Only for programs that speak the link.
+  // Starts a process before there is an epoch for it, if there is none. It waits for take(). Only
+  // for programs that speak the link.
   void warm_up();
   // Gives the epoch up: at once, or when it has finished its step and saved. A program that does
   // not speak the link is ended.
@@ -70,6 +70,7 @@ class Worker {
   // late. Returns whether it ended.
   bool update(Clock::time_point now, const OnOutput& on_output);
 
+  bool speaks_link() const { return speaks_link_; }
   bool is_alive() const { return process_.has_value(); }
   int64_t process_id() const { return process_ ? process_->pid() : 0; }
   // The state in the epoch; nothing before the first assignment.

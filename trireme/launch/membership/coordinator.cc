@@ -128,6 +128,7 @@ void Coordinator::watch(const std::vector<SeenHost>& hosts, Clock::time_point no
   if (all_done) return stop(0, "", /*is_graceful=*/true, now);
   watch_progress(hosts, now);
   watch_membership(hosts, now);
+  choose_spares(hosts, now);
   if (plan_.phase == Phase::kRun && now >= next_look_) {
     next_look_ = now + kLookInterval;
     watch_workers(hosts, now);

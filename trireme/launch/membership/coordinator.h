@@ -22,6 +22,7 @@ namespace trireme::launch::inline internal {
 struct CoordinatorOptions {
   int min_hosts = 1;
   int max_hosts = 1;
+  int num_spares = 0;     // hosts above max_hosts that keep their workers started
   std::string job{};      // Plan::job
   std::string program{};  // HostReport::program that hosts must have
   // How long to wait for min_hosts, and then for more of them before the first epoch.
@@ -67,6 +68,8 @@ class Coordinator {
  private:
   bool is_alive(const SeenHost& host, Clock::time_point now) const;
   bool may_take_part(const SeenHost& host, Clock::time_point now) const;
+  std::vector<const SeenHost*> ordered(const std::vector<SeenHost>& hosts,
+                                       Clock::time_point now) const;
   std::vector<const SeenHost*> candidates(const std::vector<SeenHost>& hosts,
                                           Clock::time_point now) const;
   const SeenHost* find(const std::vector<SeenHost>& hosts, const std::string& id) const;
@@ -83,6 +86,7 @@ class Coordinator {
   void fail(const Failure& failure, Clock::time_point now);
   void watch_workers(const std::vector<SeenHost>& hosts, Clock::time_point now);
   void watch_membership(const std::vector<SeenHost>& hosts, Clock::time_point now);
+  void choose_spares(const std::vector<SeenHost>& hosts, Clock::time_point now);
   void watch_progress(const std::vector<SeenHost>& hosts, Clock::time_point now);
   void watch_end(const std::vector<SeenHost>& hosts);
   void await_leavers(const std::vector<SeenHost>& hosts, Clock::time_point now);

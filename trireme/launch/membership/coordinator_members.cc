@@ -29,10 +29,10 @@ const SeenHost* Coordinator::find(const std::vector<SeenHost>& hosts, const std:
   return found == hosts.end() ? nullptr : &*found;
 }
 
-// In the order of ranks: hosts of the last epoch stay in theirs, new ones come after them by
-// node rank, then in the order in which they joined.
-std::vector<const SeenHost*> Coordinator::candidates(const std::vector<SeenHost>& hosts,
-                                                     Clock::time_point now) const {
+// All that may take part, in the order of ranks: hosts of the last epoch stay in theirs, new ones
+// come after them by node rank, then in the order in which they joined.
+std::vector<const SeenHost*> Coordinator::ordered(const std::vector<SeenHost>& hosts,
+                                                  Clock::time_point now) const {
   std::vector<const SeenHost*> found;
   for (const PlannedHost& planned : plan_.hosts) {
     const SeenHost* host = find(hosts, planned.id);
@@ -46,8 +46,31 @@ std::vector<const SeenHost*> Coordinator::candidates(const std::vector<SeenHost>
     // As unsigned: hosts without a place come last.
     return static_cast<unsigned>(a->report.node_rank) < static_cast<unsigned>(b->report.node_rank);
   });
+  return found;
+}
+
+std::vector<const SeenHost*> Coordinator::candidates(const std::vector<SeenHost>& hosts,
+                                                     Clock::time_point now) const {
+  std::vector<const SeenHost*> found = ordered(hosts, now);
   if (static_cast<int>(found.size()) > options_.max_hosts) found.resize(options_.max_hosts);
   return found;
+}
+
+// Programs that do not speak the link would begin to work if they were started without a rank.
+void Coordinator::choose_spares(const std::vector<SeenHost>& hosts, Clock::time_point now) {
+  const std::vector<const HostReport*> reports = reports_of_epoch(hosts);
+  const bool can_wait =
+      std::ranges::any_of(reports, [](const HostReport* report) { return report->keeps_workers; });
+  if (options_.num_spares == 0 || !can_wait) return;
+  std::vector<std::string> spares;
+  for (const SeenHost* host : ordered(hosts, now)) {
+    const bool is_free = plan_.find(host->report.id) == nullptr;
+    const bool has_room = static_cast<int>(spares.size()) < options_.num_spares;
+    if (is_free && has_room) spares.push_back(host->report.id);
+  }
+  if (spares == plan_.spares) return;
+  plan_.spares = std::move(spares);
+  ++plan_.version;
 }
 
 void Coordinator::refuse(const HostReport& host, const std::string& reason) {

@@ -33,6 +33,8 @@ const PlannedHost* Plan::find(std::string_view id) const { return find_host(host
 
 const RefusedHost* Plan::find_refused(std::string_view id) const { return find_host(refused, id); }
 
+bool Plan::is_spare(std::string_view id) const { return std::ranges::count(spares, id) > 0; }
+
 std::string to_json(const Plan& plan) {
   nlohmann::json hosts = nlohmann::json::array();
   for (const PlannedHost& host : plan.hosts) {
@@ -61,6 +63,7 @@ std::string to_json(const Plan& plan) {
                         {"exit_code", plan.exit_code},
                         {"num_restarts", plan.num_restarts},
                         {"refused", std::move(refused)},
+                        {"spares", plan.spares},
                         {"injections", std::move(injections)}}
       .dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
 }
@@ -91,6 +94,7 @@ Plan parse_plan(std::string_view text) {
   for (const JsonView& host : view.at("refused").elements()) {
     plan.refused.push_back({host.at("id").word(), host.at("reason").text()});
   }
+  for (const JsonView& id : view.at("spares").elements()) plan.spares.push_back(id.word());
   for (const JsonView& each : view.at("injections").elements()) {
     plan.injections.push_back(
         {each.at("number").integer(1), each.at("host").word(), each.at("text").text()});

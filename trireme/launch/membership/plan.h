@@ -48,12 +48,14 @@ struct Plan {
   int exit_code = 0;         // kStop
   int num_restarts = 0;      // epochs that a failure has ended
   std::vector<RefusedHost> refused{};
+  std::vector<std::string> spares{};           // ids of hosts whose workers wait for a later epoch
   std::vector<PlannedInjection> injections{};  // the latest ones
 
   int num_ranks() const;
   // Null when the host has no part in the epoch.
   const PlannedHost* find(std::string_view id) const;
   const RefusedHost* find_refused(std::string_view id) const;
+  bool is_spare(std::string_view id) const;
 };
 
 std::string to_json(const Plan& plan);

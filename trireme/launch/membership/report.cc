@@ -52,6 +52,7 @@ std::string to_json(const HostReport& report) {
                         {"is_leaving", report.is_leaving},
                         {"notice", report.notice.substr(0, kMaxReasonBytes)},
                         {"is_ending", report.is_ending},
+                        {"keeps_workers", report.keeps_workers},
                         {"program", report.program.substr(0, kMaxProgramBytes)},
                         {"beat", report.beat},
                         {"clock_us", report.clock_us},
@@ -73,6 +74,7 @@ HostReport parse_report(std::string_view text, const std::string& source) {
                     .is_leaving = view.at("is_leaving").boolean(),
                     .notice = view.at("notice").text().substr(0, kMaxReasonBytes),
                     .is_ending = view.at("is_ending").boolean(),
+                    .keeps_workers = view.at("keeps_workers").boolean(),
                     .program = view.at("program").text().substr(0, kMaxProgramBytes),
                     .beat = view.at("beat").integer(0),
                     .clock_us = view.at("clock_us").integer(0)};

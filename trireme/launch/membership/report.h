@@ -32,19 +32,20 @@ struct WorkerReport {
 };
 
 struct HostReport {
-  std::string id;           // random, another one each time the host joins
-  std::string name;         // for people
-  std::string address;      // where ranks of other hosts reach this one
-  int port = 0;             // free there, for rank 0's store in the next epoch
-  int node_rank = -1;       // place among the hosts; -1: after those that joined before
-  int num_workers = 1;      // that it runs
-  int epoch = 0;            // of the newest plan that it has carried out; 0: none
-  bool is_leaving = false;  // had a notice; goes as soon as its workers have saved
-  std::string notice{};     // that notice
-  bool is_ending = false;   // has seen the plan to stop
-  std::string program{};    // what all hosts must have alike (program.h); "" after its first plan
-  int64_t beat = 0;         // counts reports
-  int64_t clock_us = 0;     // the host's clock when this report was made
+  std::string id;              // random, another one each time the host joins
+  std::string name;            // for people
+  std::string address;         // where ranks of other hosts reach this one
+  int port = 0;                // free there, for rank 0's store in the next epoch
+  int node_rank = -1;          // place among the hosts; -1: after those that joined before
+  int num_workers = 1;         // that it runs
+  int epoch = 0;               // of the newest plan that it has carried out; 0: none
+  bool is_leaving = false;     // had a notice; goes as soon as its workers have saved
+  std::string notice{};        // that notice
+  bool is_ending = false;      // has seen the plan to stop
+  bool keeps_workers = false;  // they speak the link, and can be started before they have a rank
+  std::string program{};  // what all hosts must have alike (program.h); "" after its first plan
+  int64_t beat = 0;       // counts reports
+  int64_t clock_us = 0;   // the host's clock when this report was made
   std::vector<WorkerReport> workers{};
   std::vector<Observation> observations{};  // of those that run
 };
