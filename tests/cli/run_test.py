@@ -69,6 +69,15 @@ class Run(ProgramTest):
         self.assertEqual([kinds.count(kind) for kind in ("inject", "failure", "end")], [1, 1, 1])
         self.assertEqual([point[0] for point in self.curve()], list(range(1, 21)))
 
+    def test_options_of_torchrun_may_have_underscores(self):
+        self.succeed("run", "--nproc_per_node=2", "--max_restarts", 0, "--log_dir", "l", "--rdzv_id", "job", "--node_rank=0",
+                     "--", "sh", "-c", "echo $RANK of $WORLD_SIZE, $TORCHELASTIC_MAX_RESTARTS, $* > at.$RANK", "sh",
+                     "--log_dir=x")
+        self.assertEqual((self.folder / "at.1").read_text(), "1 of 2, 0, --log_dir=x\n")
+        text = self.succeed("run", "--help")
+        self.assertIn("--nproc-per-node", text)
+        self.assertNotIn("_per_node", text)
+
     def test_sigterm_saves_and_ends_with_zero(self):
         process = self.start("run", "--nproc-per-node", 2, *TRAIN, "--train.steps=100000")
         self.await_step(3, process)

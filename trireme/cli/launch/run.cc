@@ -208,8 +208,25 @@ int run(const RunArguments& given, const std::string& program_name) {
   return launch::run_agent(options, printer);
 }
 
+// torchrun takes its options with underscores too: "--node-rank,--node_rank".
+std::string as_torchrun(const std::string& name) {
+  std::string underscored = name;
+  std::replace(underscored.begin(), underscored.end(), '-', '_');
+  return concat(name, ",--", underscored.substr(2));
+}
+
+// Help names an option once.
+class OneSpelling final : public CLI::Formatter {
+ public:
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    const std::vector<std::string>& names = option->get_lnames();
+    return is_positional || names.size() < 2 ? Formatter::make_option_name(option, is_positional)
+                                             : "--" + names.front();
+  }
+};
+
 void add_host_options(CLI::App& command, RunArguments& arguments) {
-  command.add_option("--nproc-per-node", arguments.workers,
+  command.add_option(as_torchrun("--nproc-per-node"), arguments.workers,
                      "workers on this host; auto: one per core. Default: 1");
   command.add_option("--nnodes", arguments.hosts,
                      "number of hosts, or from how many to how many: 2:4. Default: those of the\n"
@@ -222,21 +239,22 @@ void add_host_options(CLI::App& command, RunArguments& arguments) {
       ->check(within({0, 1 << 16}))
       ->capture_default_str()
       ->excludes("--emit");
-  command.add_option("--rdzv-endpoint", arguments.endpoint,
+  command.add_option(as_torchrun("--rdzv-endpoint"), arguments.endpoint,
                      "HOST:PORT where the agents meet; the agent on HOST leads");
   command.add_option("--rdzv-listen", arguments.listen,
                      "address where the leader listens, if HOST is only forwarded to it");
-  command.add_option("--rdzv-id", arguments.job, "name of the job, the same on all hosts");
+  command.add_option(as_torchrun("--rdzv-id"), arguments.job,
+                     "name of the job, the same on all hosts");
   command.add_option("--host-name", arguments.host, "this host's name in messages and logs");
   command
-      .add_option("--node-rank", arguments.node_rank,
+      .add_option(as_torchrun("--node-rank"), arguments.node_rank,
                   "place among the hosts; 0 leads. Default: the order in which they come")
       ->check(within({-1, 1 << 16}));
 }
 
 void add_failure_options(CLI::App& command, RunArguments& arguments) {
   command
-      .add_option("--max-restarts", arguments.max_restarts,
+      .add_option(as_torchrun("--max-restarts"), arguments.max_restarts,
                   "restarts after failures; each comes back after an hour")
       ->check(within({0, 1e6}))
       ->capture_default_str();
@@ -289,10 +307,11 @@ void add_run(CLI::App& app, int& exit_code) {
              name, " run --nproc-per-node 2 -- ", name, " train examples/demo.toml\n  ", name,
              " run --nproc-per-node 8 --nnodes 2:4 --rdzv-endpoint node1:29400 -- ", name,
              " train big.toml\n  ", name, " run --nproc-per-node 2 -- python3 train.py\n"));
+  command->formatter(std::make_shared<OneSpelling>());
   add_emit_options(*command, arguments->emit);
   add_host_options(*command, *arguments);
   add_failure_options(*command, *arguments);
-  command->add_option("--log-dir", arguments->log_folder,
+  command->add_option(as_torchrun("--log-dir"), arguments->log_folder,
                       "folder of logs/ and events.jsonl; default: the run's output.folder");
   command->add_flag("--no-binding", arguments->no_binding, "let workers run on all cores");
   command
