@@ -25,7 +25,7 @@ def event(at, kind, **members):
 
 EVENTS = (event(0, "start", epoch=1, step=0) + event(10, "recovery", epoch=1, step=1) +
           event(110, "failure", epoch=1, step=101, rank=3, host="b", cause="killed") +
-          event(112, "start", epoch=2, step=91) + event(115, "recovery", epoch=2, step=92, seconds=5))
+          event(112, "start", epoch=2, step=101) + event(115, "recovery", epoch=2, step=92, seconds=5))
 
 
 class LogsTest(ProgramTest):
@@ -165,7 +165,7 @@ class Story(LogsTest):
         self.put("events.jsonl", EVENTS + event(3715, "end", epoch=2, step=3692))
         shown = self.succeed("doctor", "run")
         self.assertIn("goodput 99.3 %: 1h 01m of 1h 01m in steps that were kept", shown)
-        self.assertIn("lost    15.0 s: killed, 1 time, 5.0 s until the next step, 10.0 s of steps repeated", shown)
+        self.assertIn("lost    15.0 s: killed, 1 time, 5.0 s until the next step, 10 steps repeated, 10.0 s", shown)
         report = json.loads(self.succeed("doctor", "run", "--json"))
         self.assertTrue(report["healthy"])
         self.assertAlmostEqual(report["story"]["goodput"], 3690 / 3715)

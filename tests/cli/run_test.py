@@ -58,6 +58,8 @@ class Run(ProgramTest):
         self.assertIn("in memory", output)
         self.assertEqual(self.curve(), self.curve("whole"))
         self.assertEqual([e["rank"] for e in self.events() if e["event"] == "failure"], [1, 0])
+        # They go on from a checkpoint, of every fifth step.
+        self.assertEqual([(e["step"] - 1) % 5 for e in self.events() if e["event"] == "recovery"], [0, 0, 0])
         self.assertIn("rank-00000.log", [path.name for path in (self.folder / "run/logs").iterdir()])
         self.assertIn("epoch 3", self.succeed("logs", "run"))
         self.assertIn("killed", self.succeed("doctor", "run"))

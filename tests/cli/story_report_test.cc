@@ -32,7 +32,7 @@ launch::EventLog one_failure() {
            .rank = 3,
            .cause = "killed",
            .text = "rank 3 was killed by signal 9"},
-          {.time = after(112), .kind = EventKind::kStart, .epoch = 2, .step = 91},
+          {.time = after(112), .kind = EventKind::kStart, .epoch = 2, .step = 101},
           {.time = after(115), .kind = EventKind::kRecovery, .epoch = 2, .step = 92, .seconds = 5},
           {.time = after(3715), .kind = EventKind::kEnd, .epoch = 2, .step = 3692}}};
 }
@@ -45,14 +45,14 @@ TEST(StoryReport, TellsWhatHappenedAndWhatItCost) {
                   "2026-11-25T00:00:10.000000Z  epoch 1  recovery  step 1",
                   "2026-11-25T00:01:50.000000Z  epoch 1  failure  killed, rank 3, host b, step "
                   "101, rank 3 was killed by signal 9",
-                  "2026-11-25T00:01:52.000000Z  epoch 2  start  step 91",
+                  "2026-11-25T00:01:52.000000Z  epoch 2  start  step 101",
                   "2026-11-25T00:01:55.000000Z  epoch 2  recovery  step 92, 5.0 s",
                   "2026-11-25T01:01:55.000000Z  epoch 2  end  step 3692",
                   "run     2 epochs, 1 failure, step 3692; it is done",
                   "goodput 99.3 %: 1h 01m of 1h 01m in steps that were kept, 10.0 s until the "
                   "first step",
-                  "lost    15.0 s: killed, 1 time, 5.0 s until the next step, 10.0 s of steps "
-                  "repeated",
+                  "lost    15.0 s: killed, 1 time, 5.0 s until the next step, 10 steps repeated, "
+                  "10.0 s",
                   "healed  1 time, median 5.0 s, worst 5.0 s", "hosts   failures: b 1"));
 }
 
@@ -64,6 +64,7 @@ TEST(StoryReport, JsonHasTheSameNumbers) {
   EXPECT_DOUBLE_EQ(object["goodput"], 3690.0 / 3715);
   EXPECT_EQ(object["causes"][0]["cause"], "killed");
   EXPECT_DOUBLE_EQ(object["causes"][0]["repeated_seconds"], 10);
+  EXPECT_EQ(object["causes"][0]["repeated_steps"], 10);
   EXPECT_DOUBLE_EQ(object["recovery_seconds"]["median"], 5);
   EXPECT_EQ(object["hosts"][0]["host"], "b");
   EXPECT_EQ(object["events"].size(), 6u);

@@ -60,7 +60,9 @@ std::string cause_line(const launch::CauseShare& share) {
     line += concat(share.num_failures, share.num_failures == 1 ? " time, " : " times, ");
   }
   return printable(concat(line, duration_text(share.down_seconds), " until the next step, ",
-                          duration_text(share.repeated_seconds), " of steps repeated"));
+                          share.num_repeated_steps,
+                          share.num_repeated_steps == 1 ? " step repeated, " : " steps repeated, ",
+                          duration_text(share.repeated_seconds)));
 }
 
 std::string state_of(const launch::Story& story) {
@@ -131,7 +133,8 @@ nlohmann::json story_json(const launch::EventLog& log, const launch::Story& stor
     object["causes"].push_back({{"cause", share.cause},
                                 {"failures", share.num_failures},
                                 {"down_seconds", share.down_seconds},
-                                {"repeated_seconds", share.repeated_seconds}});
+                                {"repeated_seconds", share.repeated_seconds},
+                                {"repeated_steps", share.num_repeated_steps}});
   }
   if (!story.recovery_seconds.empty()) {
     object["recovery_seconds"] = {{"count", story.recovery_seconds.size()},

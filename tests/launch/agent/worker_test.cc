@@ -76,6 +76,16 @@ TEST_F(WorkerTest, IsKilledWhenItDoesNotEndInTime) {
   EXPECT_EQ(await_end().signal, SIGKILL);
 }
 
+TEST_F(WorkerTest, KeepsTheFirstAndTheNewestStepOfItsEpoch) {
+  start(
+      "for s in 7 8 9; do\n"
+      "  echo '{\"message\":\"step\",\"epoch\":1,\"step\":'$s'}' >&$TRIREME_AGENT_FD\n"
+      "done");
+  const WorkerReport& report = await_end();
+  EXPECT_EQ(report.first_step, 7);
+  EXPECT_EQ(report.step, 9);
+}
+
 TEST_F(WorkerTest, CanPretendAnotherEnd) {
   start("sleep 1000");
   worker_->pretend(7);

@@ -30,7 +30,7 @@ Event event(double seconds, Kind kind, int64_t epoch, int64_t step, const std::s
 EventLog one_failure() {
   return {.events = {event(0, Kind::kStart, 1, 0), event(10, Kind::kRecovery, 1, 1),
                      event(110, Kind::kFailure, 1, 101, "killed", "b"),
-                     event(111, Kind::kDecision, 1, 101), event(112, Kind::kStart, 2, 91),
+                     event(111, Kind::kDecision, 1, 101), event(112, Kind::kStart, 2, 101),
                      event(115, Kind::kRecovery, 2, 92), event(165, Kind::kEnd, 2, 142)}};
 }
 
@@ -54,6 +54,7 @@ TEST(Story, ChargesAFailureItsRecoveryAndTheStepsItCost) {
   EXPECT_EQ(story.causes[0].num_failures, 1);
   EXPECT_NEAR(story.causes[0].down_seconds, 5, 1e-6);
   EXPECT_NEAR(story.causes[0].repeated_seconds, 10, 1e-6);
+  EXPECT_EQ(story.causes[0].num_repeated_steps, 10);
   EXPECT_NEAR(story.goodput(), 140.0 / 165, 1e-9);
   ASSERT_EQ(story.recovery_seconds.size(), 1u);
   EXPECT_NEAR(story.recovery_seconds[0], 5, 1e-6);
@@ -87,14 +88,34 @@ TEST(Story, AFailureInARecoveryTakesTheRestOfIt) {
 
 TEST(Story, StepsOfSeveralEpochsMayBeLost) {
   const Story story = story_of(
-      {.events = {event(0, Kind::kStart, 1, 0), event(0, Kind::kRecovery, 1, 0),
-                  event(10, Kind::kFailure, 1, 10, "killed"), event(10, Kind::kStart, 2, 10),
-                  event(10, Kind::kRecovery, 2, 10), event(20, Kind::kFailure, 2, 20, "host lost"),
-                  event(20, Kind::kStart, 3, 5), event(20, Kind::kRecovery, 3, 5),
-                  event(30, Kind::kEnd, 3, 15)}});
+      {.events = {event(0, Kind::kStart, 1, 0), event(0, Kind::kRecovery, 1, 1),
+                  event(10, Kind::kFailure, 1, 11, "killed"), event(10, Kind::kStart, 2, 11),
+                  event(10, Kind::kRecovery, 2, 12), event(20, Kind::kFailure, 2, 22, "host lost"),
+                  event(20, Kind::kStart, 3, 22), event(20, Kind::kRecovery, 3, 7),
+                  event(30, Kind::kEnd, 3, 17)}});
   EXPECT_NEAR(story.kept_seconds, 15, 1e-6);
   EXPECT_EQ(story.causes[0].cause, "host lost");
   EXPECT_NEAR(story.causes[0].repeated_seconds, 15, 1e-6);
+  EXPECT_EQ(story.causes[0].num_repeated_steps, 16);
+}
+
+TEST(Story, StepsThatWereReportedAfterTheFailureAreRepeatedToo) {
+  EventLog log = one_failure();
+  log.events[4].step = 106;
+  const Story story = story_of(log);
+  EXPECT_EQ(story.causes[0].num_repeated_steps, 15);
+  EXPECT_NEAR(story.causes[0].repeated_seconds, 100.0 * 15 / 105, 1e-6);
+}
+
+TEST(Story, AFailureBeforeTheFirstStepRepeatsNothingByItself) {
+  EventLog log = one_failure();
+  log.events.insert(log.events.begin() + 5,
+                    {event(113, Kind::kFailure, 2, 101, "hung"), event(114, Kind::kStart, 3, 101)});
+  const Story story = story_of(log);
+  ASSERT_EQ(story.causes.size(), 2u);
+  EXPECT_EQ(story.causes[0].cause, "hung");
+  EXPECT_EQ(story.causes[0].num_repeated_steps, 10);
+  EXPECT_EQ(story.causes[1].num_repeated_steps, 0);
 }
 
 TEST(Story, AHostThatJoinsIsNoFailure) {
@@ -127,6 +148,16 @@ TEST(Story, AJobWhoseLeaderWasKilledHasNoEnd) {
   const Story story = story_of(log);
   EXPECT_EQ(story.num_without_end, 1);
   EXPECT_NEAR(story.wall_seconds, 115, 1e-6);
+}
+
+TEST(Story, AJobThatBeginsAnewRepeatsWhatItGoesBackFrom) {
+  EventLog log = one_failure();
+  log.events.back() = event(2000, Kind::kStart, 1, -1);
+  log.events.push_back(event(2010, Kind::kRecovery, 1, 91));
+  const Story story = story_of(log);
+  ASSERT_EQ(story.causes.size(), 2u);
+  EXPECT_EQ(story.causes[1].cause, "restart");
+  EXPECT_EQ(story.causes[1].num_repeated_steps, 2);
 }
 
 TEST(Story, WithoutRecoveriesStepsRunFromTheStart) {

@@ -27,6 +27,7 @@ HostReport example_report() {
           .workers = {{.state = WorkerState::kFailed,
                        .rank = 0,
                        .step = 5,
+                       .first_step = 3,
                        .code = -1,
                        .signal = 9,
                        .message = "gone"},

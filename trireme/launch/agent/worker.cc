@@ -163,7 +163,9 @@ void Worker::take_message(const ToAgent& message) {
   } else if (!report_) {
     return;  // it has no epoch yet
   } else if (const auto* done = std::get_if<StepDone>(&message)) {
-    if (done->epoch == epoch_) report_->step = done->step;
+    if (done->epoch != epoch_) return;
+    report_->step = done->step;
+    if (report_->first_step == 0) report_->first_step = done->step;
   } else if (const auto* left = std::get_if<Left>(&message)) {
     if (left->epoch != epoch_) return;
     report_->state = WorkerState::kLeft;

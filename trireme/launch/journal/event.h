@@ -26,11 +26,12 @@ enum class EventKind {
 
 // story.h computes the time lost from these events. What it needs of each:
 inline constexpr Choice<EventKind> kEventKinds[] = {
-    {"start", EventKind::kStart},      // an epoch: `step` is the last finished one it goes on from
-    {"failure", EventKind::kFailure},  // `cause`; `step` is the newest finished one
+    {"start", EventKind::kStart},        // an epoch; `step` is the newest finished one before it
+    {"failure", EventKind::kFailure},    // `cause`; `step` is the newest finished one
     {"decision", EventKind::kDecision},  // what the leader does about it
-    {"recovery", EventKind::kRecovery},  // an epoch has finished its first step, `step`, `seconds`
-                                         // after the failure (or after the start, in the first)
+    {"recovery", EventKind::kRecovery},  // an epoch has finished its first step, `step`, and so
+                                         // went on from the one before; `seconds` after the
+                                         // failure (or after the start, in the first)
     {"join", EventKind::kJoin},          // a host
     {"leave", EventKind::kLeave},        // a host, as it was asked to
     {"notice", EventKind::kNotice},      // preemption, or something that only needs attention

@@ -31,6 +31,7 @@ class Teller {
   void recover(const Event& event);
   void end(const Event& event);
   void go_back_to(int64_t step);
+  void note_late(int64_t step);
 
   Story story_;
   std::map<std::string, CauseShare> causes_;
@@ -41,6 +42,7 @@ class Teller {
   WallTime now_{};            // of the latest event
   double phase_seconds_ = 0;  // of kStarting and kRunning
   int64_t first_step_ = -1;   // the last finished one when the phase began
+  int64_t newest_step_ = 0;   // finished, and not gone back from
   std::string cause_;         // of kDown
   WallTime failed_{};
   bool is_failure_ = false;  // kDown is one, not a change of the hosts
@@ -69,10 +71,19 @@ void Teller::end_running(int64_t step) {
     segments_.push_back({first_step_, std::max(first_step_, step), phase_seconds_});
   }
   phase_seconds_ = 0;
+  newest_step_ = std::max(newest_step_, step);
+}
+
+// Steps that were finished before a failure, and reported after it.
+void Teller::note_late(int64_t step) {
+  if (segments_.empty() || step <= newest_step_) return;
+  segments_.back().last = newest_step_ = step;
 }
 
 void Teller::go_back_to(int64_t step) {
-  if (step < 0) return;
+  const int64_t num_steps = newest_step_ - step;
+  if (num_steps > 0) causes_[cause_].num_repeated_steps += num_steps;
+  newest_step_ = step;
   double repeated = 0;
   while (!segments_.empty() && segments_.back().last > step) {
     Segment& segment = segments_.back();
@@ -104,8 +115,9 @@ void Teller::start(const Event& event) {
     phase_ = Phase::kDown;
     cause_ = change_;
     is_failure_ = false;
+  } else {
+    note_late(event.step);
   }
-  go_back_to(event.step);
   first_step_ = std::max<int64_t>(0, event.step);
   ++story_.num_epochs;
   story_.has_ended = false;
@@ -135,7 +147,9 @@ void Teller::recover(const Event& event) {
   if (phase_ == Phase::kStarting || phase_ == Phase::kDown) {
     phase_ = Phase::kRunning;
     phase_seconds_ = 0;
-    first_step_ = std::max(first_step_, event.step);
+    if (event.step <= 0) return;
+    go_back_to(event.step - 1);
+    first_step_ = newest_step_ = event.step;
   }
 }
 

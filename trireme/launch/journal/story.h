@@ -17,6 +17,7 @@ struct CauseShare {
   int64_t num_failures = 0;
   double down_seconds = 0;      // from a failure to the next step that was finished
   double repeated_seconds = 0;  // steps that were finished and lost
+  int64_t num_repeated_steps = 0;
   double lost_seconds() const { return down_seconds + repeated_seconds; }
 };
 
@@ -41,7 +42,7 @@ struct Story {
 };
 
 // The time between the first step of an epoch and its end counts as steps, saves and evaluations
-// included. If an epoch goes on from a step before the newest one, the share of the steps between
+// included. If the first step of an epoch was finished before, the share of the steps from there on
 // counts as repeated. Time until a recovery counts for the latest failure.
 // until: now, for a run that goes on; otherwise the last event's time.
 Story story_of(const EventLog& log, std::optional<WallTime> until = std::nullopt);

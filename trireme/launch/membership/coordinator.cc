@@ -41,7 +41,7 @@ std::vector<Event> Coordinator::take_events() { return std::exchange(events_, {}
 void Coordinator::record(Event event) {
   event.time = std::chrono::system_clock::now();
   event.epoch = plan_.epoch;
-  if (event.step < 0) event.step = step_;
+  if (event.step < 0 && step_ > 0) event.step = step_;
   events_.push_back(std::move(event));
 }
 
@@ -105,7 +105,6 @@ void Coordinator::start_epoch(const std::vector<const SeenHost*>& hosts, Clock::
   plan_.store_port = hosts.front()->report.port;
   lost_since_.reset();
   warnings_.clear();
-  first_step_ = step_;
   if (!waiting_since_) waiting_since_ = now;
   const std::string reason = plan_.reason;
   enter(Phase::kRun, reason, /*is_graceful=*/false, now);
@@ -115,6 +114,7 @@ void Coordinator::start_epoch(const std::vector<const SeenHost*>& hosts, Clock::
 }
 
 void Coordinator::watch(const std::vector<SeenHost>& hosts, Clock::time_point now) {
+  watch_progress(hosts, now);
   if (const auto failure = find_failure(hosts, now)) return fail(*failure, now);
   const std::vector<const HostReport*> reports = reports_of_epoch(hosts);
   const bool all_done =
@@ -126,7 +126,6 @@ void Coordinator::watch(const std::vector<SeenHost>& hosts, Clock::time_point no
                });
       });
   if (all_done) return stop(0, "", /*is_graceful=*/true, now);
-  watch_progress(hosts, now);
   watch_membership(hosts, now);
   choose_spares(hosts, now);
   if (plan_.phase == Phase::kRun && now >= next_look_) {
@@ -224,25 +223,36 @@ void Coordinator::watch_membership(const std::vector<SeenHost>& hosts, Clock::ti
     }
     return stop(0, reason, /*is_graceful=*/true, now);
   }
-  const bool has_settled = step_ > first_step_ || now - since_ >= kJoinAfter;
+  const bool has_settled = !waiting_since_ || now - since_ >= kJoinAfter;
   if (!has_settled || next.size() <= plan_.hosts.size()) return;
   const std::string reason = concat("host ", next.back()->report.name, " joins");
   waiting_since_ = now;
   enter(Phase::kLeave, reason, /*is_graceful=*/true, now);
 }
 
-// Notes the first step of an epoch.
-void Coordinator::watch_progress(const std::vector<SeenHost>& hosts, Clock::time_point now) {
+int64_t Coordinator::newest_step(const std::vector<SeenHost>& hosts) const {
   int64_t newest = 0;
   for (const HostReport* report : reports_of_epoch(hosts)) {
     for (const WorkerReport& worker : report->workers) newest = std::max(newest, worker.step);
   }
+  return newest;
+}
+
+// Notes the first step of an epoch. Only that tells where the ranks have gone on from.
+void Coordinator::watch_progress(const std::vector<SeenHost>& hosts, Clock::time_point now) {
+  const int64_t newest = newest_step(hosts);
   if (newest == 0) return;
   if (waiting_since_) {
+    int64_t first = newest;
+    for (const HostReport* report : reports_of_epoch(hosts)) {
+      for (const WorkerReport& worker : report->workers) {
+        if (worker.first_step > 0) first = std::min(first, worker.first_step);
+      }
+    }
     record({.kind = EventKind::kRecovery,
-            .step = newest,
+            .step = first,
             .seconds = in_seconds(now - *waiting_since_),
-            .text = concat("step ", newest, " is finished")});
+            .text = concat("step ", first, " is finished")});
     waiting_since_.reset();
   }
   step_ = newest;
@@ -269,6 +279,7 @@ void Coordinator::await_leavers(const std::vector<SeenHost>& hosts, Clock::time_
     const HostReport& report = host->report;
     if (report.epoch != plan_.epoch || std::ranges::any_of(report.workers, is_at_work)) return;
   }
+  step_ = std::max(step_, newest_step(hosts));
   enter(Phase::kGather, plan_.reason, /*is_graceful=*/false, now);
   gather(hosts, now);
 }

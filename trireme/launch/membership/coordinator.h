@@ -87,6 +87,7 @@ class Coordinator {
   void watch_workers(const std::vector<SeenHost>& hosts, Clock::time_point now);
   void watch_membership(const std::vector<SeenHost>& hosts, Clock::time_point now);
   void choose_spares(const std::vector<SeenHost>& hosts, Clock::time_point now);
+  int64_t newest_step(const std::vector<SeenHost>& hosts) const;
   void watch_progress(const std::vector<SeenHost>& hosts, Clock::time_point now);
   void watch_end(const std::vector<SeenHost>& hosts);
   void await_leavers(const std::vector<SeenHost>& hosts, Clock::time_point now);
@@ -109,8 +110,7 @@ class Coordinator {
   std::optional<Clock::time_point> lost_since_;     // workers that lost peers, cause unknown
   std::optional<Clock::time_point> waiting_since_;  // for the epoch's first finished step
   int64_t num_injections_ = 0;
-  int64_t step_ = 0;        // the newest that a worker has reported
-  int64_t first_step_ = 0;  // reported when the epoch started
+  int64_t step_ = 0;  // the newest that a worker of the epoch has finished; 0: none is known
   std::vector<Event> events_;
 };
 

@@ -23,6 +23,7 @@ nlohmann::json to_value(const WorkerReport& worker) {
   return {{"state", name_of(kWorkerStates, worker.state)},
           {"rank", worker.rank},
           {"step", worker.step},
+          {"first_step", worker.first_step},
           {"code", worker.code},
           {"signal", worker.signal},
           {"message", worker.message.substr(0, kMaxReasonBytes)}};
@@ -32,6 +33,7 @@ WorkerReport to_worker(const JsonView& value) {
   return {.state = choose(kWorkerStates, "state", value.at("state").word()),
           .rank = static_cast<int>(value.at("rank").integer(-1, kMaxRanks)),
           .step = value.at("step").integer(0),
+          .first_step = value.at("first_step").integer(0),
           .code = static_cast<int>(value.at("code").integer(-1, 255)),
           .signal = static_cast<int>(value.at("signal").integer(0, 128)),
           .message = value.at("message").text().substr(0, kMaxReasonBytes)};

@@ -24,9 +24,10 @@ enum class WorkerState {
 
 struct WorkerReport {
   WorkerState state = WorkerState::kRunning;
-  int rank = -1;     // in the report's epoch
-  int64_t step = 0;  // finished steps
-  int code = 0;      // of a failed one; -1 when a signal killed it
+  int rank = -1;           // in the report's epoch
+  int64_t step = 0;        // finished steps
+  int64_t first_step = 0;  // the first one that it has finished in this epoch; 0: none
+  int code = 0;            // of a failed one; -1 when a signal killed it
   int signal = 0;
   std::string message{};  // why it ended or left, one line
 };
