@@ -1,12 +1,18 @@
 // What failures cost a job of a month, by launch/journal/goodput.h: with hourly files and a restart
 // of everything, with files at the best interval, and with `trireme run`, which goes on from
 // memory.
-//   month_of_failures_benchmark [--devices 1024] [--device-mtbf-hours 29500] [--file-save 60]
-//       [--file-recovery 900] [--step 5] [--memory-steps 10] [--memory-save 0.1]
-//       [--memory-recovery 10] [--from-files 0.01]
-// Times are seconds. --from-files: the share of failures that memory does not survive, such as the
-// loss of a host and of its peer at once; those go on from the hourly files.
+//   month_of_failures_benchmark [--devices 1024] [--device-mtbf-hours 29500] [--step 5]
+//       [--state 6500] [--file-rate 100] [--memory-rate 10] [--file-recovery 5.56]
+//       [--memory-recovery 3.8] [--from-files 0.01]
+// --state: GB of all ranks' states; 6,500 are 405e9 parameters of 16 bytes. They are read and
+// written with --file-rate GB/s by the job, and copied with --memory-rate GB/s by each device.
+// --file-recovery, --memory-recovery: seconds from a failure to the next step without that, as
+// docs/run.md has measured them: torchrun, and the worst loss of a host under `trireme run`.
+// --from-files: the share of failures that memory does not survive, such as the loss of a host and
+// of its peer at once; those go on from the hourly files.
 // 29,500 hours is one failure in 1.8 hours on 16,384 devices.
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -23,11 +29,10 @@ constexpr double kHour = 3600;
 constexpr double kMonth = 30 * 24 * kHour;
 
 std::map<std::string, double> read_options(int argc, char** argv) {
-  std::map<std::string, double> options = {{"--devices", 1024},    {"--device-mtbf-hours", 29500},
-                                           {"--file-save", 60},    {"--file-recovery", 900},
-                                           {"--step", 5},          {"--memory-steps", 10},
-                                           {"--memory-save", 0.1}, {"--memory-recovery", 10},
-                                           {"--from-files", 0.01}};
+  std::map<std::string, double> options = {
+      {"--devices", 1024},       {"--device-mtbf-hours", 29500}, {"--step", 5},
+      {"--state", 6500},         {"--file-rate", 100},           {"--memory-rate", 10},
+      {"--file-recovery", 5.56}, {"--memory-recovery", 3.8},     {"--from-files", 0.01}};
   for (int i = 1; i + 1 < argc; i += 2) options.at(argv[i]) = std::stod(argv[i + 1]);
   return options;
 }
@@ -39,11 +44,12 @@ void print_row(const char* name, double interval, double goodput, double referen
 }
 
 void print_month(const std::map<std::string, double>& options) {
+  const double file_seconds = options.at("--state") / options.at("--file-rate");
   FailureModel files{.num_devices = static_cast<int64_t>(options.at("--devices")),
                      .device_mtbf_seconds = options.at("--device-mtbf-hours") * kHour,
                      .interval_seconds = kHour,
-                     .save_seconds = options.at("--file-save"),
-                     .recovery_seconds = options.at("--file-recovery")};
+                     .save_seconds = file_seconds,
+                     .recovery_seconds = options.at("--file-recovery") + file_seconds};
   const double mtbf = files.mtbf_seconds();
   std::printf("%lld devices: a failure every %.1f h, %.0f a month\n\n",
               static_cast<long long>(files.num_devices), mtbf / kHour, kMonth / mtbf);
@@ -60,9 +66,13 @@ void print_month(const std::map<std::string, double>& options) {
   const double share = options.at("--from-files");
   FailureModel memory = files;
   memory.device_mtbf_seconds /= 1 - share;
-  memory.interval_seconds = options.at("--memory-steps") * options.at("--step");
-  memory.save_seconds = options.at("--memory-save");
-  memory.recovery_seconds = options.at("--memory-recovery");
+  const double copy_seconds =
+      options.at("--state") / options.at("--devices") / options.at("--memory-rate");
+  memory.save_seconds = copy_seconds;
+  memory.recovery_seconds = options.at("--memory-recovery") + copy_seconds;
+  const double step = options.at("--step");
+  memory.interval_seconds =
+      step * std::max(1.0, std::round(trireme::launch::best_interval_seconds(memory) / step));
   FailureModel rest = files;
   rest.device_mtbf_seconds /= share;
   rest.save_seconds = 0;
