@@ -26,6 +26,7 @@ from program import PROGRAM, ProgramTest, is_running  # noqa: E402
 SEED = int(os.environ.get("TRIREME_TEST_SEED", time.time_ns() % 1_000_000))
 EVENTS, HOSTS = 6, 2
 PATIENCE = 90  # seconds for the run to go on after an event
+DISK = "32m"  # of the run's folder
 LEASE = 1.5
 PORT = 29466
 NETWORK = "10.231.81"
@@ -122,6 +123,10 @@ class Campaign(ProgramTest):
         run("ip", "link", "add", self.bridge, "type", "bridge")
         self.addCleanup(run, "ip", "link", "delete", self.bridge)
         run("ip", "link", "set", self.bridge, "up")
+        self.disk = self.folder / "run"
+        self.disk.mkdir()
+        run("mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", self.disk)
+        self.addCleanup(run, "umount", self.disk)
         self.hosts = [Host(self, number + 1) for number in range(self.num_hosts)]
         for host in self.hosts:
             host.make()
@@ -172,11 +177,17 @@ class Campaign(ProgramTest):
         if pid:
             os.kill(pid, signal.SIGKILL)
 
-    def kill_worker_in_a_save(self):
-        checkpoints = self.folder / "run/checkpoints"
+    def saved(self):
+        return sorted(path.name for path in self.disk.glob("checkpoints/step-*") if "." not in path.name)
+
+    def await_save(self):
+        checkpoints = self.disk / "checkpoints"
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline and not list(checkpoints.glob("*.tmp*")) + list(checkpoints.glob(".*")):
             time.sleep(0.0005)
+
+    def kill_worker_in_a_save(self):
+        self.await_save()
         self.kill_worker()
 
     def kill_worker_in_a_recovery(self):
@@ -249,13 +260,37 @@ class Campaign(ProgramTest):
         time.sleep(self.random.random() * 3)
         self.hosts[0].start()
 
+    def fill_disk_in_a_save(self):
+        """The job goes on, or ends with 2 on all hosts; the same commands then go on with what was saved."""
+        before = self.saved()
+        self.await_save()
+        filling = self.disk / "filling"
+        deadline = time.monotonic() + 10
+        with open(filling, "wb", buffering=0) as file:
+            while any(host.is_up for host in self.hosts) and time.monotonic() < deadline:
+                with contextlib.suppress(OSError):  # what the run removes is filled too
+                    while file.write(bytes(1 << 16)):
+                        pass
+                time.sleep(0.01)
+        ended = [host for host in self.hosts if not host.is_up]
+        filling.unlink()
+        for host in self.hosts if ended else []:
+            self.assertEqual(host.agent.wait(timeout=PATIENCE), 2,
+                             (self.folder / f"{host.name}.out").read_text()[-3000:])
+        for name in self.saved() if ended else []:
+            self.succeed("checkpoint", "verify", f"run/checkpoints/{name}")
+        self.assertGreaterEqual(self.saved()[-1:], before[-1:])
+        for host in self.hosts if ended else []:
+            host.start()
+        return lambda: None  # all hosts are there again
+
     KINDS = {
         "worker killed": (kill_worker, 4), "worker killed in a save": (kill_worker_in_a_save, 2),
         "worker killed in a recovery": (kill_worker_in_a_recovery, 2), "all workers killed": (kill_all_workers, 1),
         "worker stopped for up to 3 s": (stop_worker, 2), "host lost with its memory": (kill_host, 2),
         "agent killed": (kill_agent, 2), "network cut": (cut_network, 2),
         "network cut for up to 1 s": (cut_network_for_a_moment, 1), "host leaves and joins": (leave, 2),
-        "leader killed and started again": (kill_leader, 1)}
+        "leader killed and started again": (kill_leader, 1), "disk full in a save": (fill_disk_in_a_save, 1)}
 
     def one_event(self):
         kind = self.random.choices(list(self.KINDS), [weight for _, weight in self.KINDS.values()])[0]
