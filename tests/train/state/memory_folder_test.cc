@@ -67,6 +67,27 @@ TEST_F(MemoryFolder, SaysWhatIsInItWithoutMakingAFile) {
   EXPECT_THAT(newest_in_memory(root_ / "a"), ::testing::StartsWith("step 12, "));
 }
 
+TEST_F(MemoryFolder, IsForgottenOnceTheRunsFolderHasACheckpointAsNew) {
+  const RunMark run = mark(root_ / "a");
+  make_memory_folder(run);
+  const auto save = [](const fs::path& folder, const char* step) {
+    fs::create_directories(folder / "checkpoints" / step);
+    write_file_atomically(folder / "checkpoints" / step / "manifest.json", "{}");
+  };
+  forget_overtaken_memory(root_ / "a");
+  EXPECT_TRUE(has_memory_folder(run));  // nothing is saved
+  save(memory_folder(run), "step-000012");
+  save(root_ / "a", "step-000011");
+  forget_overtaken_memory(root_ / "a");
+  EXPECT_TRUE(has_memory_folder(run));
+  save(root_ / "a", "step-000012");
+  forget_overtaken_memory(root_ / "a");
+  EXPECT_FALSE(has_memory_folder(run));
+  forget_overtaken_memory(root_ / "a");
+  forget_overtaken_memory(root_ / "none");
+  EXPECT_FALSE(fs::exists(root_ / "none"));
+}
+
 TEST_F(MemoryFolder, WhatAnotherUserMayHaveMadeIsRefused) {
   const RunMark run = mark(root_ / "a");
   const auto expect_refused = [&](const std::string& why) {

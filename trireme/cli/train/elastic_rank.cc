@@ -18,6 +18,7 @@
 #include "trireme/launch/link/agent_link.h"
 #include "trireme/launch/process/meeting_file.h"
 #include "trireme/train/run/world_size.h"
+#include "trireme/train/state/memory_folder.h"
 
 namespace trireme::cli::inline internal {
 namespace {
@@ -73,9 +74,9 @@ bool needs_file(const comm::WorldInfo& info, const std::string& transport) {
 
 class ElasticRank {
  public:
-  ElasticRank(const ElasticRun& run, int agent_fd) : run_(run), link_(agent_fd) {
-    const std::string folder = run_.load_config().output.folder;
-    link_.send(launch::Hello{.folder = fs::absolute(folder).string()}, kSendPatience);
+  ElasticRank(const ElasticRun& run, int agent_fd)
+      : run_(run), link_(agent_fd), folder_(fs::absolute(run_.load_config().output.folder)) {
+    link_.send(launch::Hello{.folder = folder_.string()}, kSendPatience);
   }
 
   int run() {
@@ -83,6 +84,8 @@ class ElasticRank {
     if (run_.first) part = Part{run_.first_epoch, "", *run_.first};
     if (!part) part = wait_join(run_.first_epoch - 1);
     while (part && !take(*part)) part = wait_join(part->epoch);
+    // The ranks that ended the run have done so on their hosts.
+    if (is_host_spare_) train::forget_overtaken_memory(folder_);
     return kDone;
   }
 
@@ -93,6 +96,7 @@ class ElasticRank {
     config.parallel.data = 0;
     config.is_elastic = true;
     const int size = train::largest_world(config, part.info.size);
+    is_host_spare_ = part.info.rank - part.info.local_rank >= size;
     if (part.info.rank >= size) {
       link_.send(launch::Spare{part.epoch}, kSendPatience);
       return false;
@@ -171,8 +175,10 @@ class ElasticRank {
 
   const ElasticRun& run_;
   launch::AgentLink link_;
-  int64_t step_ = 0;        // the last finished one
-  int64_t left_epoch_ = 0;  // the last one it has said "left" for
+  fs::path folder_;             // of the run
+  bool is_host_spare_ = false;  // the layout has no place for any rank of this host
+  int64_t step_ = 0;            // the last finished one
+  int64_t left_epoch_ = 0;      // the last one it has said "left" for
   std::atomic<Clock::duration> longest_step_ = Clock::duration::zero();
 };
 

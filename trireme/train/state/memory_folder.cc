@@ -1,5 +1,6 @@
 #include "trireme/train/state/memory_folder.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <exception>
@@ -62,6 +63,16 @@ void remove_stale() {
   }
 }
 
+// The newest step of a checkpoint there, complete or not; -1 when there is none.
+int64_t newest_step(const fs::path& checkpoints) {
+  int64_t newest = -1;
+  std::error_code ignored;
+  for (const fs::directory_entry& item : fs::directory_iterator(checkpoints, ignored)) {
+    newest = std::max(newest, checkpoint::step_of(item.path().filename().string()));
+  }
+  return newest;
+}
+
 }  // namespace
 
 RunMark mark_run(const fs::path& folder) {
@@ -103,6 +114,20 @@ std::string newest_in_memory(const fs::path& folder) {
                   checkpoint::age_of(*newest).count(), " s old");
   } catch (const std::exception&) {  // the run's folder may be gone too
     return "nothing";
+  }
+}
+
+void forget_overtaken_memory(const fs::path& folder) noexcept {
+  try {
+    if (!fs::exists(folder / kIdFile)) return;
+    const RunMark mark = mark_run(folder);
+    const auto saved = checkpoint::latest(folder / "checkpoints");
+    if (!saved || !has_memory_folder(mark)) return;
+    const int64_t step = checkpoint::step_of(saved->filename().string());
+    if (newest_step(memory_folder(mark) / "checkpoints") <= step) {
+      fs::remove_all(memory_folder(mark));
+    }
+  } catch (const std::exception&) {  // it stays, as after a kill
   }
 }
 

@@ -36,4 +36,8 @@ bool has_memory_folder(const RunMark& mark);
 // 3 s old", or "nothing". Makes no file.
 std::string newest_in_memory(const std::filesystem::path& folder);
 
+// Removes what the run in `folder` has in this host's memory, unless a checkpoint there is newer
+// than those in the folder. For a host that has no part in the run any more. Never throws.
+void forget_overtaken_memory(const std::filesystem::path& folder) noexcept;
+
 }  // namespace trireme::train::inline internal
