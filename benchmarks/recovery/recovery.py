@@ -3,18 +3,21 @@
 The demo's model on two ranks, a checkpoint every ten steps (in memory there, a file here). After some 15 steps one
 worker gets `kill -9`; the time ends when a step that was not finished before is in the run's metrics. By turns, --kills
 times each. With --hosts, agents run in network namespaces (root): one of two hosts is killed whole, and joins again.
+With --torchft, also two replicas under torchft, of which the survivor goes on with half the batch.
 
-    benchmarks/recovery/recovery.py [--kills 20] [--hosts] [--no-note]
+    benchmarks/recovery/recovery.py [--kills 20] [--hosts] [--torchft PYTHON] [--no-note]
 """
 
 import argparse
 import datetime
+import functools
 import json
 import math
 import os
 import random
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -43,8 +46,8 @@ class Job:
         self.processes.append(process)
         return process
 
-    def newest_step(self):
-        """The newest finished step, 0 before the first."""
+    def newest_step(self, least=1):
+        """The newest finished step, 0 before the first. least: replicas that took part, where lines name them."""
         try:
             with open(self.steps_file, "rb") as file:
                 file.seek(max(0, os.path.getsize(self.steps_file) - 8192))
@@ -53,15 +56,17 @@ class Job:
             return 0
         for line in reversed(lines):
             try:
-                return json.loads(line)["step"]
+                values = json.loads(line)
+                if values.get("replicas", least) >= least:
+                    return values["step"]
             except (ValueError, KeyError):
                 continue
         return 0
 
-    def wait_for(self, step):
+    def wait_for(self, step, least=1):
         """Seconds until the step is finished."""
         start = time.perf_counter()
-        while self.newest_step() < step:
+        while self.newest_step(least) < step:
             for process in self.processes:
                 try:
                     process.stdout.read()
@@ -114,17 +119,41 @@ def torchrun_command(folder):
             Path(__file__).parent / "torchrun_peer.py", folder]
 
 
-def kill_workers(args, job, launcher, count):
-    """Seconds from each kill of a worker to the next finished step. A job that hangs gives inf, and no more."""
+# Replicas meet here. A replica counts as lost once it has not been heard of for `beat` milliseconds (torchft: 5000).
+LIGHTHOUSE = """
+import sys, time
+from torchft.coordination import LighthouseServer
+server = LighthouseServer(bind="127.0.0.1:" + sys.argv[1], min_replicas=1, join_timeout_ms=10000, quorum_tick_ms=100,
+                          heartbeat_timeout_ms=int(sys.argv[2]))
+time.sleep(1e6)
+"""
+
+
+def start_torchft(python, job, beat):
+    """The launchers of both replicas. Each restarts its replica, which takes its states from the other one."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = {**os.environ, "TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{port}"}
+    job.start([python, "-c", LIGHTHOUSE, port, beat])
+    return [job.start([python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", "--max-restarts=1000",
+                       Path(__file__).parent / "torchft_peer.py", job.steps_file.parent, replica, 1], env=environment)
+            for replica in range(2)]
+
+
+def kill_workers(job, launchers, count):
+    """(seconds from a kill of a worker to the next finished step, to the next one of all workers), for each kill. A job
+    that hangs gives inf, and no more."""
     draw = random.Random(1)
     for _ in range(count):
         job.wait_for(job.newest_step() + 12 + draw.randrange(10))
         newest = job.newest_step()
-        os.kill(draw.choice(workers(launcher)), signal.SIGKILL)
+        os.kill(draw.choice([pid for launcher in launchers for pid in workers(launcher)]), signal.SIGKILL)
         try:
-            yield job.wait_for(newest + 1)
+            seconds = job.wait_for(newest + 1)
+            yield seconds, seconds + job.wait_for(newest + 1, least=2)
         except RuntimeError:
-            yield math.inf
+            yield math.inf, math.inf
             return
 
 
@@ -226,26 +255,36 @@ def main():
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--cost", action="store_true", help="also measure what an agent costs while nothing fails")
     parser.add_argument("--hosts", action="store_true", help="also kill hosts and let them join (needs root)")
+    parser.add_argument("--torchft", metavar="PYTHON", help="a Python that has torchft")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="trireme-recovery-") as name:
         root = Path(name)
         ours, theirs = Job(root / "trireme/metrics.jsonl"), Job(root / "torchrun/steps.jsonl")
         (root / "torchrun").mkdir()
-        results = {"trireme run": [], "torchrun": []}
+        starts = {"trireme run": (ours, lambda job: [job.start(trireme_command(args, root / "trireme"), cwd=ROOT)]),
+                  "torchrun": (theirs, lambda job: [job.start(torchrun_command(root / "torchrun"), cwd=ROOT)])}
+        for beat in (5000, 1000) if args.torchft else ():
+            name = f"torchft, heartbeats within {beat // 1000} s"
+            starts[name] = (Job(root / name / "steps.jsonl"), functools.partial(start_torchft, args.torchft, beat=beat))
+        results = {title: [] for title in starts}
         # By turns, and one at a time: they have two cores.
         for turn in range(0, args.kills, 5):
             count = min(5, args.kills - turn)
-            for job, title, command in ((ours, "trireme run", trireme_command(args, root / "trireme")),
-                                        (theirs, "torchrun", torchrun_command(root / "torchrun"))):
-                launcher = job.start(command, cwd=ROOT)
+            for title, (job, start) in starts.items():
+                if title.startswith("torchft"):  # it keeps no file to go on from
+                    shutil.rmtree(job.steps_file.parent, ignore_errors=True)
+                    job.steps_file.parent.mkdir()
+                launchers = start(job)
                 try:
-                    for seconds in kill_workers(args, job, launcher, count):
+                    for seconds in kill_workers(job, launchers, count):
                         results[title].append(seconds)
-                        print(f"{title}: {seconds:.2f} s", file=sys.stderr)
+                        print(f"{title}: {seconds[0]:.2f} s, all workers {seconds[1]:.2f} s", file=sys.stderr)
                 finally:
                     job.end()
                     job.processes.clear()
-        rows = [summary(f"{title}: a worker lost", values) for title, values in results.items()]
+        rows = [summary(f"{title}: a worker lost", [first for first, _ in values]) for title, values in results.items()]
+        rows += [summary(f"{title}: until both take part again", [both for _, both in values])
+                 for title, values in results.items() if title.startswith("torchft")]
         story = (root / "trireme/events.jsonl").read_text().splitlines()
         recoveries = [json.loads(line)["seconds"] for line in story if '"recovery"' in line and '"epoch":1,' not in line]
         rows.append(summary("trireme run, by its own events", recoveries))

@@ -30,6 +30,13 @@ class Model(nn.Module):
         return self.output(self.layers(self.embedding(x), mask=mask, is_causal=True))
 
 
+def loss_of(model, step, rank):
+    """On this rank's tokens of the step."""
+    generator = torch.Generator().manual_seed(step * 1000 + rank)
+    tokens = torch.randint(WORDS, (BATCH, T + 1), generator=generator)
+    return nn.functional.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+
+
 def main():
     folder = Path(sys.argv[1])
     torch.set_num_threads(1)
@@ -45,9 +52,7 @@ def main():
         optimizer.load_state_dict(state["optimizer"])
         first = state["step"]
     for step in range(first + 1, STEPS + 1):
-        generator = torch.Generator().manual_seed(step * 1000 + rank)
-        tokens = torch.randint(WORDS, (BATCH, T + 1), generator=generator)
-        loss = nn.functional.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+        loss = loss_of(model, step, rank)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -62,4 +67,5 @@ def main():
             file.write(json.dumps({"step": step}) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()
