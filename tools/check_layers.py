@@ -100,7 +100,7 @@ ROOMS = {
     "launch/agent": ["launch/inject", "launch/jobs", "launch/journal", "launch/link", "launch/membership", "launch/process", "launch/watchdog"],
     "cli": [],
     "cli/checkpoint": ["cli"],
-    "cli/bench": ["cli"],
+    "cli/bench": ["cli", "cli/plan"],
     "cli/language": ["cli"],
     "cli/launch": ["cli"],
     "cli/plan": ["cli"],

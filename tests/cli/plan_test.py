@@ -121,6 +121,16 @@ class Plan(ProgramTest):
         self.succeed("train", "planned.toml", "--ranks", 2, "--train.steps=3")
         self.assertEqual(len(self.metrics()), 3)
 
+    def test_beside_what_a_run_measured(self):
+        self.succeed("bench", "device", "--ranks", 2, "--seconds", "0.001", "--output", "here.toml")
+        self.succeed("train", "tiny.toml", "--ranks", 2, "--train.steps=8")
+        text = self.succeed("simulate", "tiny.toml", "here.toml", "--measured", "run")
+        self.assertRegex(text, r"measured [\d.]+ ms a step, predicted [\d.]+ \([+-]\d+ %\); memory .*\n"
+                               r" +most of the difference is (computation|communication and waiting): ")
+        step = json.loads(self.succeed("simulate", "tiny.toml", "here.toml", "--measured", "run", "--json"))
+        self.assertEqual(step["measured"]["steps"], 5)
+        self.fail_with(2, ["--measured", "metrics.jsonl"], "simulate", "tiny.toml", "here.toml", "--measured", "none")
+
     def test_sparse_models(self):
         sparse = ["--model.family=mixtral", "--model.experts=8", "--train.global_batch=16"]
         one = self.simulate(*sparse)

@@ -8,7 +8,8 @@ class App;
 namespace trireme::cli::inline internal {
 
 void add_bench(CLI::App& app, int& exit_code);
-// A subcommand of `bench`.
+// Subcommands of `bench`.
+void add_bench_device(CLI::App& bench, int& exit_code);
 void add_bench_pipeline(CLI::App& bench, int& exit_code);
 
 }  // namespace trireme::cli::inline internal

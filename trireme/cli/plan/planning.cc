@@ -230,6 +230,10 @@ std::string show(const RunForecast& run, int64_t steps) {
   return out.str();
 }
 
+std::string cluster_toml(plan::ClusterFile& file) {
+  return train::sections_to_toml(fields_of(file));
+}
+
 std::string describe_cluster_keys() {
   plan::ClusterFile file;
   return train::describe_fields(fields_of(file));

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct SimulateArguments {
   std::string svg;
   std::string sweep;
   std::string csv;
+  std::string measured;  // a run's folder
   bool timeline = false;
   bool json = false;
   std::vector<std::string> overrides;  // as typed
@@ -97,8 +99,11 @@ int simulate(const SimulateArguments& arguments) {
   const plan::StepPrediction step = predict_step(work, planning.cluster, layout);
   const int64_t steps = planning.config.train.steps;
   const RunForecast run = forecast(step, planning.cluster, steps);
+  std::optional<MeasuredSteps> measured;
+  if (!arguments.measured.empty()) measured = read_steps(arguments.measured);
   if (arguments.json) {
     nlohmann::json all = to_json(step);
+    if (measured) all["measured"] = to_json(*measured);
     all["layout"] = train::describe_layout(planning.config);
     all["run"] = to_json(run);
     std::printf("%s\n", json_text(all).c_str());
@@ -109,6 +114,7 @@ int simulate(const SimulateArguments& arguments) {
     std::printf("layout   %s\n", train::describe_layout(planning.config).c_str());
     std::fputs(show(step).c_str(), stdout);
     std::fputs(show(run, steps).c_str(), stdout);
+    if (measured) std::fputs(compare(step, *measured).c_str(), stdout);
   }
   write_drawings(arguments, work, planning.cluster, layout);
   return kDone;
@@ -139,6 +145,8 @@ void add_simulate(CLI::App& app, int& exit_code) {
                       "nodes=1,2,4 (the same batch), weak=1,2,4 (nodes, and the batch grows with\n"
                       "them), or parallel.tensor=1,2,4,8");
   command->add_option("--csv", arguments->csv, "write the sweep as a table");
+  command->add_option("--measured", arguments->measured,
+                      "a run's folder: compare with the steps that it measured");
   add_json(*command, arguments->json);
   command->footer([] { return "Keys of the CLUSTER file:\n" + describe_cluster_keys(); });
   command->allow_extras();

@@ -30,6 +30,7 @@ Cluster make_cluster(const ClusterFile& file) {
   replace(device.memory_share, given.memory_share);
   replace(device.launch_seconds, given.launch_microseconds, 1e-6);
   replace(device.step_seconds, given.step_milliseconds, 1e-3);
+  replace(device.reserved_bytes, given.reserved_gib, 1 << 30);
   replace(device.watts, given.watts);
   const NetworkConfig& network = file.network;
   replace(device.link_rate, network.link_gb_per_second, 1e9);

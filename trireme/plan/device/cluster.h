@@ -57,6 +57,8 @@ struct DeviceConfig {
               Range{0, 1e6})
   TRIREME_KEY(double, step_milliseconds, 0, kMayChange,
               "time of a step beside its operations: data, norm, logging", Range{0, 1e6})
+  TRIREME_KEY(double, reserved_gib, 0, kMayChange, "memory that the driver and the libraries take",
+              Range{0, 1e6})
   TRIREME_KEY(double, watts, 0, kMayChange, "power under load", Range{0, 1e5})
   TRIREME_KEYS_END()
 };

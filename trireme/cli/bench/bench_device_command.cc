@@ -1,0 +1,122 @@
+// trireme bench device: measures this machine for `trireme simulate` and `trireme plan`.
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/base/machine/cores.h"
+#include "trireme/base/machine/machine_memory.h"
+#include "trireme/cli/bench/bench_commands.h"
+#include "trireme/cli/bench/bench_launch.h"
+#include "trireme/cli/bench/device_rates.h"
+#include "trireme/cli/commands.h"
+#include "trireme/cli/console.h"
+#include "trireme/cli/number_range.h"
+#include "trireme/cli/plan/planning.h"
+#include "trireme/cli/printable.h"
+#include "trireme/comm/rendezvous/rendezvous.h"
+
+namespace trireme::cli::inline internal {
+namespace {
+
+struct DeviceArguments {
+  int ranks = 2;
+  double seconds = 0.5;
+  std::string output;
+  bool json = false;
+};
+
+int measure_rank(const DeviceArguments& arguments) {
+  const comm::WorldInfo info = comm::world_info();
+  bind_to_core(info.local_rank, info.local_size);
+  comm::Rendezvous meeting(info);
+  const auto group = meeting.connect("auto");
+  const DeviceRates rates = measure_device(*group, arguments.seconds);
+  if (group->rank() == 0) std::printf("%s\n", line_of(rates).c_str());
+  return kDone;
+}
+
+// The CLUSTER file of this machine, each rank a device.
+plan::ClusterFile cluster_of(const DeviceRates& rates, int num_ranks) {
+  plan::ClusterFile file;
+  file.cluster.device = "cpu";
+  file.cluster.nodes = 1;
+  file.cluster.devices_per_node = num_ranks;
+  plan::DeviceConfig& device = file.device;
+  device.single_teraflops = rates.single.flops / 1e12;
+  device.half_teraflops = rates.half_flops / 1e12;
+  device.product_share = 1;
+  device.half_size = rates.single.half_size;
+  device.attention_share = std::min(1.0, rates.attention_flops / rates.single.flops);
+  device.memory_gb_per_second = rates.memory_bytes / 1e9;
+  device.memory_share = 1;
+  device.launch_microseconds = rates.launch_seconds * 1e6;
+  device.reserved_gib = rates.resident_bytes / static_cast<double>(1 << 30);
+  device.memory_gib =
+      static_cast<double>(machine_memory_bytes()) / num_ranks / static_cast<double>(1 << 30);
+  if (num_ranks > 1) {
+    file.network.link_gb_per_second = rates.link_bytes / 1e9;
+    file.network.link_share = 1;
+    file.network.link_microseconds = rates.link_seconds * 1e6;
+  }
+  return file;
+}
+
+int bench_device(const DeviceArguments& arguments) {
+  if (comm::is_launched()) return measure_rank(arguments);
+  const std::vector<std::string> command = {own_program(), "bench", "device", "--seconds",
+                                            std::to_string(arguments.seconds)};
+  const DeviceRates rates = read_device_line(capture_local_ranks(command, arguments.ranks));
+  plan::ClusterFile file = cluster_of(rates, arguments.ranks);
+  if (!arguments.output.empty()) {
+    std::ofstream out(arguments.output);
+    out << "# Measured by `trireme bench device --ranks " << arguments.ranks << "`.\n"
+        << cluster_toml(file);
+    out.close();
+    TRIREME_CHECK(!out.fail(), "--output: cannot write ", printable(arguments.output));
+  }
+  if (arguments.json) {
+    std::printf("%s\n", line_of(rates).c_str());
+    return kDone;
+  }
+  std::printf("%d ranks at the same time, each:\n", arguments.ranks);
+  std::printf("  products, fp32     %8.1f GFLOP/s; half of it with %.0f rows or columns\n",
+              rates.single.flops / 1e9, rates.single.half_size);
+  std::printf("  products, bf16     %8.1f GFLOP/s\n", rates.half_flops / 1e9);
+  std::printf("  attention, fused   %8.1f GFLOP/s\n", rates.attention_flops / 1e9);
+  std::printf("  memory             %8.1f GB/s\n", rates.memory_bytes / 1e9);
+  std::printf("  an operation       %8.1f us\n", rates.launch_seconds * 1e6);
+  if (arguments.ranks > 1) {
+    std::printf("  all-reduce         %8.1f GB/s, %.1f us a hop\n", rates.link_bytes / 1e9,
+                rates.link_seconds * 1e6);
+  }
+  if (!arguments.output.empty()) std::printf("wrote %s\n", printable(arguments.output).c_str());
+  return kDone;
+}
+
+}  // namespace
+
+void add_bench_device(CLI::App& bench, int& exit_code) {
+  auto arguments = std::make_shared<DeviceArguments>();
+  CLI::App* command = bench.add_subcommand(
+      "device",
+      "Measure what this machine's ranks reach at the same time, and write it as a CLUSTER file.\n"
+      "  trireme bench device --ranks 2 --output cluster.toml\n"
+      "  trireme simulate examples/demo.toml cluster.toml\n");
+  command->add_option("--ranks", arguments->ranks, "local ranks to start")
+      ->capture_default_str()
+      ->check(within({1, 1024}));
+  command->add_option("--seconds", arguments->seconds, "time for each of about ten measurements")
+      ->capture_default_str()
+      ->check(within({.minimum = 0, .maximum = 1e6, .above_minimum = true}));
+  command->add_option("--output", arguments->output, "write the CLUSTER file");
+  add_json(*command, arguments->json);
+  command->callback([arguments, &exit_code] { exit_code = bench_device(*arguments); });
+}
+
+}  // namespace trireme::cli::inline internal

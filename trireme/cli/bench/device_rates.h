@@ -1,0 +1,49 @@
+// Measures what this machine's ranks reach at the same time: products, memory, attention,
+// communication. For the CLUSTER file of `trireme simulate`.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include <c10/core/ScalarType.h>
+
+#include "trireme/comm/communicator.h"
+
+namespace trireme::cli::inline internal {
+
+// Of square matrices: rows, and operations per second.
+struct ProductRate {
+  double size = 0;
+  double flops = 0;
+};
+
+// The rate of very large products, and the size at which a narrow dimension halves it, so that
+// n^3 products run at rate * (n / (n + half_size))^3.
+struct ProductCurve {
+  double flops = 0;
+  double half_size = 0;
+};
+// By least squares of the relative errors. At least one rate.
+ProductCurve fit_products(std::span<const ProductRate> rates);
+
+// Per rank, with all ranks busy: medians over time, means over ranks.
+struct DeviceRates {
+  ProductCurve single{};       // fp32
+  double half_flops = 0;       // bf16, of the largest product
+  double attention_flops = 0;  // fused and causal, counted by half
+  double memory_bytes = 0;     // per second, of elementwise work
+  double launch_seconds = 0;   // of an operation on few numbers, with its gradient's
+  double link_bytes = 0;       // per second, that a rank moves in a large all-reduce
+  double link_seconds = 0;     // a hop of a small one
+  double resident_bytes = 0;   // of a process that has computed something small
+};
+
+// What line_of() of rank 0 said.
+std::string line_of(const DeviceRates& rates);
+DeviceRates read_device_line(const std::string& line);
+
+// seconds: for each measurement.
+// Collective: every rank of `group`
+DeviceRates measure_device(comm::Communicator& group, double seconds);
+
+}  // namespace trireme::cli::inline internal

@@ -1,0 +1,95 @@
+// What a run measured, beside what was predicted.
+#include <cmath>
+#include <filesystem>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/bounded_json.h"
+#include "trireme/base/error.h"
+#include "trireme/base/file/file.h"
+#include "trireme/base/median.h"
+#include "trireme/base/shown.h"
+#include "trireme/cli/console.h"
+#include "trireme/cli/plan/planning.h"
+
+namespace trireme::cli::inline internal {
+namespace {
+
+constexpr size_t kMostBytes = size_t{1} << 30;
+constexpr size_t kFirstSteps = 3;  // they allocate, and find the pages of the data
+
+double number_at(const nlohmann::json& line, const char* name) {
+  const auto found = line.find(name);
+  return found != line.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+// Null where a line is cut short: the run may be under way.
+nlohmann::json read_line_of(const std::string& text, const std::string& source) {
+  try {
+    return parse_json(text, source, {.max_bytes = 1 << 20, .max_values = 1 << 16, .max_depth = 4});
+  } catch (const ConfigError&) {
+    return nullptr;
+  }
+}
+
+std::string in_percent(double predicted, double measured) {
+  return measured > 0 ? format("%+.0f %%", 100 * (predicted / measured - 1)) : "";
+}
+
+}  // namespace
+
+MeasuredSteps read_steps(const std::string& run) {
+  const std::filesystem::path path = std::filesystem::path(run) / "metrics.jsonl";
+  TRIREME_CHECK(std::filesystem::is_regular_file(path), "--measured ", shown(run),
+                " has no metrics.jsonl; expected the folder of a run");
+  std::istringstream lines(read_file(path, kMostBytes));
+  std::vector<double> steps, communication, bytes;
+  for (std::string text; std::getline(lines, text);) {
+    const nlohmann::json line = read_line_of(text, path.string());
+    if (!line.is_object() || number_at(line, "step_seconds") <= 0) continue;
+    steps.push_back(number_at(line, "step_seconds"));
+    communication.push_back(number_at(line, "communication_fraction") * steps.back());
+    const double on_device = number_at(line, "peak_device_bytes");
+    bytes.push_back(on_device > 0 ? on_device : number_at(line, "peak_rss_bytes"));
+  }
+  TRIREME_CHECK(steps.size() > kFirstSteps, "--measured: ", shown(path.string()), " has ",
+                steps.size(), " steps; expected more than ", kFirstSteps);
+  const auto rest = [](const std::vector<double>& all) {
+    return std::vector<double>(all.begin() + kFirstSteps, all.end());
+  };
+  return {.num_steps = static_cast<int64_t>(steps.size() - kFirstSteps),
+          .step_seconds = median(rest(steps)),
+          .communication_seconds = median(rest(communication)),
+          .peak_bytes = bytes.back()};
+}
+
+std::string compare(const plan::StepPrediction& step, const MeasuredSteps& measured) {
+  std::ostringstream out;
+  out << format("measured %.2f ms a step, predicted %.2f (%s); memory %s, predicted %s (%s)\n",
+                1e3 * measured.step_seconds, 1e3 * step.step_seconds(),
+                in_percent(step.step_seconds(), measured.step_seconds).c_str(),
+                human_bytes(measured.peak_bytes).c_str(), human_bytes(step.memory.total()).c_str(),
+                in_percent(step.memory.total(), measured.peak_bytes).c_str());
+  // The run counts waiting for a pipeline's neighbours as communication.
+  const double waits = step.seconds.communication() + step.seconds.bubble;
+  const double computes = step.step_seconds() - waits;
+  const double by_waiting = waits - measured.communication_seconds;
+  const double by_computing = computes - (measured.step_seconds - measured.communication_seconds);
+  const bool is_waiting = std::abs(by_waiting) > std::abs(by_computing);
+  out << format("         most of the difference is %s: predicted %.2f ms, measured %.2f\n",
+                is_waiting ? "communication and waiting" : "computation",
+                1e3 * (is_waiting ? waits : computes),
+                1e3 * (is_waiting ? measured.communication_seconds
+                                  : measured.step_seconds - measured.communication_seconds));
+  return out.str();
+}
+
+nlohmann::json to_json(const MeasuredSteps& measured) {
+  return {{"steps", measured.num_steps},
+          {"step_seconds", measured.step_seconds},
+          {"communication_seconds", measured.communication_seconds},
+          {"peak_memory_bytes", measured.peak_bytes}};
+}
+
+}  // namespace trireme::cli::inline internal
