@@ -33,7 +33,6 @@ struct DeviceArguments {
 
 int measure_rank(const DeviceArguments& arguments) {
   const comm::WorldInfo info = comm::world_info();
-  bind_to_core(info.local_rank, info.local_size);
   comm::Rendezvous meeting(info);
   const auto group = meeting.connect("auto");
   const DeviceRates rates = measure_device(*group, arguments.seconds);

@@ -1,5 +1,6 @@
 #include "trireme/cli/bench/device_rates.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <functional>
@@ -62,12 +63,22 @@ class Measurement {
   double seconds_;
 };
 
+// Each product reads other matrices than the one before, as layers do, so that small ones do not
+// stay in a cache.
 double product_flops(const Measurement& measurement, int64_t n, c10::ScalarType dtype) {
+  constexpr int64_t kBytes = 96 << 20;
+  constexpr int64_t kMost = 512;
   const auto options = at::device(at::kCPU).dtype(dtype);
-  const at::Tensor a = at::full({n, n}, 0.5, options), b = at::full({n, n}, 0.25, options);
-  at::Tensor product = at::empty({n, n}, options);
-  const double seconds = measurement.time([&] { at::mm_out(product, a, b); });
-  return 2 * std::pow(static_cast<double>(n), 3) / seconds;
+  const int64_t of_three = 3 * n * n * static_cast<int64_t>(c10::elementSize(dtype));
+  const int64_t count = std::clamp<int64_t>(kBytes / of_three, 2, kMost);
+  const at::Tensor a = at::full({count, n, n}, 0.5, options),
+                   b = at::full({count, n, n}, 0.25, options);
+  const std::vector<at::Tensor> left = a.unbind(), right = b.unbind();
+  std::vector<at::Tensor> products = at::empty({count, n, n}, options).unbind();
+  const double seconds = measurement.time([&] {
+    for (size_t i = 0; i < products.size(); ++i) at::mm_out(products[i], left[i], right[i]);
+  });
+  return 2 * std::pow(static_cast<double>(n), 3) * static_cast<double>(count) / seconds;
 }
 
 double attention_flops(const Measurement& measurement) {
