@@ -70,8 +70,8 @@ are predictions ([how good they are](planner-validation.md)); `trireme plan` say
 The field's rules of thumb, and what the planner says of them:
 
 - *Tensor parallelism stays within a node* (Narayanan et al. 2021, section 5.4): it never leaves one here.
-- *ZeRO-3 until the network is too slow for it, then tensor and pipeline* (the practice of FSDP users): up to tens of
-  billions of parameters it is the fastest, while the batch leaves each device several thousand tokens.
+- *Data parallelism with ZeRO first* (the practice of FSDP users): up to 8 billion parameters it wins, with context ranks
+  for sequences of 8,192 tokens, until a device has less than some thousand tokens a step; then tensor and pipeline.
 - *Recompute only when memory needs it* (Korthikanti et al. 2022): it appears where nothing else fits.
 {chr(10).join(lines)}
 """)

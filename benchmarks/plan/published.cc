@@ -233,7 +233,9 @@ void add_bloom(const std::filesystem::path& folder, std::vector<PublishedRow>& r
     set_recompute(work, model::Recompute::kFull);
     rows.push_back(row_of("BLOOM", work, "a100-80gb"));
     PublishedRow& row = rows.back();
-    row.cluster.device.network_rate = 6.25e9;  // four Omni-Path links of 100 Gb/s for 8 GPUs
+    // Four Omni-Path links of 100 Gb/s for 8 GPUs, and 4 NVLinks of each GPU.
+    row.cluster.device.network_rate = 6.25e9;
+    row.cluster.device.link_rate = 100e9;
     row.name += concat(" N", work.model.heads);
     row.step_seconds = real(line, "iter_time_s");
     row.memory_bytes = real(line, "max_memory_GB") * (1 << 30);

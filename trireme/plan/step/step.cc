@@ -105,7 +105,7 @@ double optimizer_seconds(const Workload& work, const Cluster& cluster, const Ran
 
 // What a rank needs beside states and kept activations.
 double temporary_bytes(const Workload& work, const StageSeconds& stage, const StageLayout& layout,
-                       size_t index) {
+                       size_t index, bool stores_scores) {
   const double layers = std::max(1, layout.layers[index]);
   const double of_block = (stage.parameters + stage.expert_parameters) / layers;
   double bytes = 3 * number(work.bucket_bytes);
@@ -139,18 +139,22 @@ Workload as_on_device(const Workload& work, const Device& device) {
 // held: microbatches of each rank's stages that it holds at a time, as a mean over its stages.
 StepMemory memory_of(const Workload& work, const Cluster& cluster, const StageLayout& layout,
                      const std::vector<StageSeconds>& stages, const std::vector<double>& held) {
-  const std::vector<parallel::LayerCost> layers =
-      layer_costs(work, !has_fused_attention(work, cluster));
+  const bool stores_scores = !has_fused_attention(work, cluster);
+  const std::vector<parallel::LayerCost> layers = layer_costs(work, stores_scores);
+  // What a stage sends stays until its backward.
+  const double sent =
+      work.axes.pipeline > 1 ? rows_of(work) * number(work.model.width) * work.sizes.weight : 0;
   std::vector<StepMemory> ranks(held.size());
   size_t at = 0;
   for (size_t i = 0; i < layout.layers.size(); ++i) {
     const auto rank = static_cast<size_t>(layout.rank_of_stage[i]);
+    if (i + 1 < layout.layers.size()) ranks[rank].activations += held[rank] * sent;
     for (int layer = 0; layer < layout.layers[i]; ++layer, ++at) {
       ranks[rank].states += layers[at].memory;
       ranks[rank].activations += held[rank] * layers[at].activations;
     }
     ranks[rank].temporary =
-        std::max(ranks[rank].temporary, temporary_bytes(work, stages[i], layout, i));
+        std::max(ranks[rank].temporary, temporary_bytes(work, stages[i], layout, i, stores_scores));
   }
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     ranks[rank].pipeline_rank = static_cast<int>(rank);
