@@ -120,7 +120,8 @@ ProductCurve fit_products(std::span<const ProductRate> rates) {
   TRIREME_ASSERT(!rates.empty(), "no rates to fit");
   ProductCurve best;
   double least = std::numeric_limits<double>::infinity();
-  for (double half = 0; half < 512; half = half * 1.05 + 0.5) {
+  for (int i = 0; i < 100; ++i) {
+    const double half = 10 * (std::pow(1.04, i) - 1);  // from 0 to 475
     // For this half size the best rate has a closed form: with x the curve over the measured rate,
     // the sum of (rate x - 1)^2 is least at sum x / sum x^2.
     double sum = 0, squares = 0;
