@@ -79,6 +79,7 @@ EXEMPT = {
     "trireme/parallel/data/same_module.h": "ddp_test: other modules on other ranks, rank 0's weights on all",
     "trireme/cli/commands.h": "declarations; tests/cli runs the commands",
     "trireme/cli/number_range.h": "tests/cli/ranges_test.py gives every option of every command numbers outside",
+    "trireme/cli/output_file.h": "tests/cli/plan_test.py writes each kind, and one that it cannot",
     "trireme/cli/progress_bar.h": "what the terminal shows; tests/cli/offline_test.py reads it",
     "trireme/cli/console.h": "what the terminal shows; tests/cli reads it",
     "trireme/train/optimizer/optimizer_config.h": "one struct of keys; config_test parses it",

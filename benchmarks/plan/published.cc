@@ -9,6 +9,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "trireme/base/error.h"
+#include "trireme/plan/cost/state_bytes.h"
 
 namespace trireme::benchmarks {
 namespace {
@@ -105,7 +106,7 @@ void set_axes(Workload& work, int64_t tensor, int64_t pipeline, int64_t data) {
 void set_batch(Workload& work, int64_t global, int64_t micro) {
   work.global_batch = global;
   work.micro_batch = micro;
-  work.sizes.held_gradients = work.num_microbatches() > 1 ? 1 : 0;
+  work.sizes.held_gradients = plan::held_gradients(work.num_microbatches(), false);
 }
 
 void set_zero(Workload& work, int64_t stage) {
@@ -117,6 +118,17 @@ void set_chunks(Workload& work, int64_t chunks) {
   if (chunks <= 1) return;
   work.schedule = "interleaved";
   work.stages_per_rank = chunks;
+}
+
+// A row of a table of GPTs, by the columns that all of them have.
+Workload gpt_row(const Line& line, int64_t sequence, int64_t vocabulary, double gradient_bytes) {
+  return mixed(gpt(whole(line, "layers"), whole(line, "hidden"), whole(line, "attention_heads"),
+                   sequence, vocabulary),
+               gradient_bytes);
+}
+void set_layout(Workload& work, const Line& line) {
+  set_axes(work, whole(line, "TP"), whole(line, "PP"), whole(line, "DP"));
+  set_batch(work, whole(line, "global_batch"), whole(line, "microbatch"));
 }
 
 Cluster cluster_of(const std::string& device, int64_t devices) {
@@ -148,11 +160,8 @@ PublishedRow row_of(std::string table, Workload work, const std::string& device)
 
 void add_megatron(const std::filesystem::path& folder, std::vector<PublishedRow>& rows) {
   for (const Line& line : read_table(folder / "megatron_2021.csv")) {
-    Workload work = mixed(gpt(whole(line, "layers"), whole(line, "hidden"),
-                              whole(line, "attention_heads"), 2048, 51200),
-                          4);
-    set_axes(work, whole(line, "TP"), whole(line, "PP"), whole(line, "DP"));
-    set_batch(work, whole(line, "global_batch"), whole(line, "microbatch"));
+    Workload work = gpt_row(line, 2048, 51200, 4);
+    set_layout(work, line);
     set_chunks(work, whole(line, "interleave_v"));
     set_recompute(work, model::Recompute::kFull);
     rows.push_back(row_of("Megatron 2021", work, "a100-80gb"));
@@ -160,9 +169,7 @@ void add_megatron(const std::filesystem::path& folder, std::vector<PublishedRow>
   }
   for (const Line& line : read_table(folder / "megatron_2021_table2.csv")) {
     const int64_t gpus = whole(line, "gpus"), parts = whole(line, "model_parallel_size_TPxPP");
-    Workload work = mixed(gpt(whole(line, "layers"), whole(line, "hidden"),
-                              whole(line, "attention_heads"), 2048, 51200),
-                          4);
+    Workload work = gpt_row(line, 2048, 51200, 4);
     const int64_t tensor = parts == 1 ? 1 : 8;
     set_axes(work, tensor, parts / tensor, gpus / parts);
     set_batch(work, whole(line, "global_batch"), whole(line, "microbatch"));
@@ -174,9 +181,7 @@ void add_megatron(const std::filesystem::path& folder, std::vector<PublishedRow>
     rows.back().step_seconds = real(line, "derived_iter_time_s");
   }
   for (const Line& line : read_table(folder / "megatron_2020_tp_dp.csv")) {
-    Workload work = mixed(gpt(whole(line, "layers"), whole(line, "hidden"),
-                              whole(line, "attention_heads"), 1024, 51200),
-                          2);
+    Workload work = gpt_row(line, 1024, 51200, 2);
     set_axes(work, whole(line, "TP"), 1, whole(line, "DP"));
     set_batch(work, whole(line, "global_batch"), whole(line, "global_batch") / work.axes.data);
     set_recompute(work, model::Recompute::kFull);
@@ -186,11 +191,8 @@ void add_megatron(const std::filesystem::path& folder, std::vector<PublishedRow>
   }
   for (const Line& line : read_table(folder / "korthikanti_2022.csv")) {
     for (const bool full : {true, false}) {
-      Workload work = mixed(gpt(whole(line, "layers"), whole(line, "hidden"),
-                                whole(line, "attention_heads"), 2048, 51200),
-                            4);
-      set_axes(work, whole(line, "TP"), whole(line, "PP"), whole(line, "DP"));
-      set_batch(work, whole(line, "global_batch"), whole(line, "microbatch"));
+      Workload work = gpt_row(line, 2048, 51200, 4);
+      set_layout(work, line);
       set_chunks(work, whole(line, "interleave_m"));
       work.sequence_parallel = !full;
       set_recompute(work, full ? model::Recompute::kFull : model::Recompute::kSelective);
@@ -206,9 +208,7 @@ void add_megascale(const std::filesystem::path& folder, std::vector<PublishedRow
   for (const Line& line : read_table(folder / "megascale.csv")) {
     if (line.at("iter_time_s").empty()) continue;
     const int64_t parts = whole(line, "TP") * whole(line, "PP");
-    Workload work = mixed(gpt(whole(line, "layers"), whole(line, "hidden"),
-                              whole(line, "attention_heads"), 2048, 64000),
-                          4);
+    Workload work = gpt_row(line, 2048, 64000, 4);
     set_axes(work, whole(line, "TP"), whole(line, "PP"), whole(line, "gpus") / parts);
     set_batch(work, whole(line, "global_batch"), 1);
     set_chunks(work, whole(line, "interleave"));
@@ -224,11 +224,8 @@ void add_megascale(const std::filesystem::path& folder, std::vector<PublishedRow
 
 void add_bloom(const std::filesystem::path& folder, std::vector<PublishedRow>& rows) {
   for (const Line& line : read_table(folder / "bloom_a100_sweep.csv")) {
-    Workload work = mixed(gpt(whole(line, "layers"), whole(line, "hidden"),
-                              whole(line, "attention_heads"), 2048, 250680),
-                          2);
-    set_axes(work, whole(line, "TP"), whole(line, "PP"), whole(line, "DP"));
-    set_batch(work, whole(line, "global_batch"), whole(line, "microbatch"));
+    Workload work = gpt_row(line, 2048, 250680, 2);
+    set_layout(work, line);
     set_zero(work, whole(line, "ZeRO_stage"));
     set_recompute(work, model::Recompute::kFull);
     rows.push_back(row_of("BLOOM", work, "a100-80gb"));
@@ -247,11 +244,8 @@ void add_bloom(const std::filesystem::path& folder, std::vector<PublishedRow>& r
 void add_vtrain(const std::filesystem::path& folder, std::vector<PublishedRow>& rows) {
   for (const std::string& kind : {std::string("multi"), std::string("single")}) {
     for (const Line& line : read_table(folder / ("vtrain_" + kind + ".csv"))) {
-      Workload work = mixed(gpt(whole(line, "layers"), whole(line, "hidden"),
-                                whole(line, "attention_heads"), whole(line, "seq"), 51200),
-                            4);
-      set_axes(work, whole(line, "TP"), whole(line, "PP"), whole(line, "DP"));
-      set_batch(work, whole(line, "global_batch"), whole(line, "microbatch"));
+      Workload work = gpt_row(line, whole(line, "seq"), 51200, 4);
+      set_layout(work, line);
       set_recompute(work, model::Recompute::kFull);
       rows.push_back(row_of("vTrain, " + kind, work, "a100-80gb"));
       rows.back().step_seconds = real(line, "iter_time_ms") / 1e3;

@@ -101,10 +101,19 @@ class Plan(ProgramTest):
         # The config that it writes predicts the same.
         again = json.loads(self.succeed("simulate", "best.toml", "cluster.toml", "--json"))
         self.assertAlmostEqual(again["step_seconds"], best["step_seconds"], places=9)
-        for tensor in (1, 2, 4, 8):
-            step = self.simulate(f"--parallel.tensor={tensor}")
-            if step["fits"]:
-                self.assertLessEqual(best["step_seconds"], step["step_seconds"])
+        steps = [self.simulate(f"--parallel.tensor={tensor}") for tensor in (1, 2, 4, 8)]
+        fitting = [step["step_seconds"] for step in steps if step["fits"]]
+        self.assertTrue(fitting)
+        self.assertLessEqual(best["step_seconds"], min(fitting))
+
+    def test_keys_that_are_not_searched_stay(self):
+        keys = ["--parallel.gathered_units=1", "--train.overlap=false", "--train.reproducible=true"]
+        found = json.loads(self.succeed("plan", "model.toml", "cluster.toml", "--json", "--output", "best.toml",
+                                        "--fix", "zero=3", *keys))
+        best = found["plans"][0]
+        again = json.loads(self.succeed("simulate", "best.toml", "cluster.toml", "--json"))
+        for key in ("step_seconds", "peak_memory_bytes"):
+            self.assertAlmostEqual(again[key] / best[key], 1, places=9)
 
     def test_keys_can_be_fixed(self):
         found = json.loads(self.succeed("plan", "model.toml", "cluster.toml", "--json", "--fix", "tensor=4",
@@ -148,6 +157,7 @@ class Plan(ProgramTest):
         self.fail_with(2, ["model.vocab_size"], "simulate", *files, "--model.vocab_size=0", "--data.path=none")
         self.fail_with(2, ["--sweep", "nodes=1,2,4,8"], "simulate", *files, "--sweep", "nodes")
         self.fail_with(2, ["--csv", "--sweep"], "simulate", *files, "--csv", "x.csv")
+        self.fail_with(2, ["--svg", "cannot write", "none/x.svg"], "simulate", *files, "--svg", "none/x.svg")
         self.fail_with(2, ["--fix", "tensr", "tensor"], "plan", *files, "--fix", "tensr=2")
         self.fail_with(2, ["--objective", "time, cost or memory"], "plan", *files, "--objective", "joy")
         (self.folder / "vision.toml").write_text('[task]\nname = "vision"\n')

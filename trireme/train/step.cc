@@ -9,9 +9,9 @@
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <sys/resource.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/machine/process_stat.h"
 #include "trireme/base/seconds.h"
 #include "trireme/comm/recorder/step_recording.h"
 #include "trireme/train/numerics/batch_scaling.h"
@@ -25,12 +25,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Batches = std::vector<dataset::Batch>;
-
-int64_t peak_rss_bytes() {
-  struct rusage usage {};
-  getrusage(RUSAGE_SELF, &usage);
-  return int64_t{usage.ru_maxrss} * 1024;
-}
 
 // The numbers that ranks exchange at the end of a step.
 struct Report {
@@ -180,7 +174,7 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
       model.mesh().world(),
       {.communication_seconds = in_seconds(model.communication_time()),
        .step_seconds = in_seconds(Clock::now() - start),
-       .peak_rss = static_cast<double>(peak_rss_bytes()),
+       .peak_rss = static_cast<double>(peak_resident_bytes()),
        .leave = static_cast<double>(ask()),
        .microbatch_squares = model.microbatch_squares() * scale * scale,
        .data_seconds = in_seconds(context.batches.take_waiting()),

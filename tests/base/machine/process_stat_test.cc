@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <ctime>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -41,6 +42,14 @@ TEST(ProcessStat, TellsStoppedEndedAndMissingProcesses) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_FALSE(process_stat(child));
   EXPECT_FALSE(process_stat(-1));
+}
+
+TEST(ProcessStat, PeakMemoryGrowsWithWhatIsTouched) {
+  constexpr size_t kBytes = size_t{64} << 20;
+  const int64_t before = peak_resident_bytes();
+  EXPECT_GT(before, 0);
+  const std::vector<char> touched(kBytes + static_cast<size_t>(before), 1);
+  EXPECT_GE(peak_resident_bytes(), static_cast<int64_t>(touched.size()));
 }
 
 }  // namespace

@@ -49,6 +49,13 @@ TEST(StateBytes, WholeGradientsStayUntilTheLastMicrobatch) {
   EXPECT_EQ(state_bytes_per_parameter(sizes, 2, 4), 2 + 2 + 12 / 4.0);
 }
 
+TEST(StateBytes, HeldGradientsAreOneOrTheLevelsOfATree) {
+  EXPECT_EQ(held_gradients(1, false), 0);
+  EXPECT_EQ(held_gradients(1, true), 0);
+  EXPECT_EQ(held_gradients(8, false), 1);
+  EXPECT_EQ(held_gradients(8, true), 4);
+}
+
 TEST(StateBytes, StatesOnDiskTakeNoMemory) {
   NumberSizes sizes = kMixed;
   sizes.states_on_disk = true;

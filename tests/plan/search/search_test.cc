@@ -11,7 +11,6 @@ namespace trireme::plan {
 namespace {
 
 std::string everything_is_legal(const Workload&) { return ""; }
-void keep(Workload&) {}
 
 Workload base(int64_t global_batch) {
   Workload work = mixed(gpt(24, 2048, 16));
@@ -21,7 +20,7 @@ Workload base(int64_t global_batch) {
 
 SearchResult find(const Workload& work, const Cluster& cluster, const SearchOptions& options,
                   const Legality& legality = everything_is_legal) {
-  return search(work, cluster, options, keep, legality);
+  return search(work, cluster, options, legality);
 }
 
 TEST(Search, TheBestFitsAndIsNoSlowerThanTheOthers) {
@@ -43,15 +42,18 @@ TEST(Search, TheBestFitsAndIsNoSlowerThanTheOthers) {
 TEST(Search, FindsWhatIsBetterThanAnyLayoutByHand) {
   const Cluster cluster = cluster_of("a100-40gb", 2, 8);
   const SearchResult found = find(base(64), cluster, {});
+  int num_fitting = 0;
   for (const int64_t tensor : {1, 2, 8}) {
     Workload work = base(64);
     work.axes.tensor = tensor;
     work.axes.data = 16 / tensor;
     const StepPrediction step = predict_step(work, cluster, stage_layout(work));
     if (step.fits()) {
+      ++num_fitting;
       EXPECT_LE(found.best.front().step.step_seconds(), step.step_seconds());
     }
   }
+  EXPECT_GT(num_fitting, 0);
 }
 
 TEST(Search, FixedKeysHaveTheirValues) {
@@ -70,6 +72,20 @@ TEST(Search, AnUnknownKeyIsRefusedWithTheNearest) {
         find(base(8), cluster_of("a100-40gb", 1, 8), {.fixed = {{"tensr", "4"}}});
       },
       testing::ThrowsMessage<ConfigError>(testing::HasSubstr("\"tensor\"")));
+}
+
+TEST(Search, WhatIsSummedInATreeHoldsMoreGradients) {
+  Workload work = base(64);
+  const Cluster cluster = cluster_of("a100-80gb", 1, 8);
+  const SearchOptions one{.fixed = {{"tensor", "1"},
+                                    {"pipeline", "1"},
+                                    {"micro_batch", "1"},
+                                    {"zero", "0"},
+                                    {"recompute", "full"}}};
+  const double plain = find(work, cluster, one).best.front().step.memory.states;
+  work.reproducible = true;
+  const double tree = find(work, cluster, one).best.front().step.memory.states;
+  EXPECT_DOUBLE_EQ(plain / 16 * (16 + 3 * 2), tree);  // four sums of bf16 instead of one
 }
 
 TEST(Search, WhatTheRuntimeRefusesIsNotChosen) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "trireme/base/file/descriptor.h"
@@ -34,6 +35,12 @@ std::optional<ProcessStat> process_stat(int64_t process_id) {
   static const int64_t ticks_per_second = ::sysconf(_SC_CLK_TCK);
   stat.cpu_time = std::chrono::nanoseconds((user + system) * (1'000'000'000 / ticks_per_second));
   return fields ? std::optional(stat) : std::nullopt;
+}
+
+int64_t peak_resident_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
 }
 
 }  // namespace trireme::inline internal

@@ -19,4 +19,7 @@ struct ProcessStat {
 // Nothing when there is no such process, or this process may not see it.
 std::optional<ProcessStat> process_stat(int64_t process_id);
 
+// The most memory that this process has had resident so far.
+int64_t peak_resident_bytes();
+
 }  // namespace trireme::inline internal

@@ -1,15 +1,13 @@
 // trireme bench device: measures this machine for `trireme simulate` and `trireme plan`.
+#include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
-#include "trireme/base/machine/cores.h"
 #include "trireme/base/machine/machine_memory.h"
 #include "trireme/cli/bench/bench_commands.h"
 #include "trireme/cli/bench/bench_launch.h"
@@ -17,6 +15,7 @@
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
 #include "trireme/cli/number_range.h"
+#include "trireme/cli/output_file.h"
 #include "trireme/cli/plan/planning.h"
 #include "trireme/cli/printable.h"
 #include "trireme/comm/rendezvous/rendezvous.h"
@@ -73,11 +72,9 @@ int bench_device(const DeviceArguments& arguments) {
   const DeviceRates rates = read_device_line(capture_local_ranks(command, arguments.ranks));
   plan::ClusterFile file = cluster_of(rates, arguments.ranks);
   if (!arguments.output.empty()) {
-    std::ofstream out(arguments.output);
-    out << "# Measured by `trireme bench device --ranks " << arguments.ranks << "`.\n"
-        << cluster_toml(file);
-    out.close();
-    TRIREME_CHECK(!out.fail(), "--output: cannot write ", printable(arguments.output));
+    write_output("--output", arguments.output,
+                 concat("# Measured by `trireme bench device --ranks ", arguments.ranks, "`.\n",
+                        cluster_toml(file)));
   }
   if (arguments.json) {
     std::printf("%s\n", line_of(rates).c_str());

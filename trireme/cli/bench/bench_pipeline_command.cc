@@ -1,6 +1,5 @@
 // trireme bench pipeline: schedules drawn, compared, and run on local ranks.
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "trireme/cli/bench/bench_pipeline.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/number_range.h"
+#include "trireme/cli/output_file.h"
 #include "trireme/parallel/pipeline/schedule/timeline_drawing.h"
 
 namespace trireme::cli::inline internal {
@@ -56,10 +56,8 @@ void write_svg(const PipelineArguments& arguments, const PipelineReport& report)
   const std::string title =
       concat(report.what.schedule, ", ", report.what.num_ranks, " stages, ",
              report.what.num_microbatches, " microbatches", report.measured ? ", measured" : "");
-  std::ofstream file(arguments.svg);
-  file << draw_svg(report.schedule, timeline, {.title = title, .unit = "ms"});
-  file.close();
-  TRIREME_CHECK(!file.fail(), "--svg: cannot write ", arguments.svg);
+  write_output("--svg", arguments.svg,
+               draw_svg(report.schedule, timeline, {.title = title, .unit = "ms"}));
 }
 
 int bench_pipeline(const PipelineArguments& arguments) {

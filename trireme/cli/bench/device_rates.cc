@@ -9,10 +9,10 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
-#include <sys/resource.h>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/machine/process_stat.h"
 #include "trireme/base/median.h"
 #include "trireme/base/seconds.h"
 
@@ -108,12 +108,6 @@ double launch_time(const Measurement& measurement) {
   }) / (2 * kOperations);
 }
 
-double resident_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return 1024.0 * static_cast<double>(usage.ru_maxrss);
-}
-
 }  // namespace
 
 ProductCurve fit_products(std::span<const ProductRate> rates) {
@@ -166,7 +160,7 @@ DeviceRates measure_device(comm::Communicator& group, double seconds) {
   const Measurement measurement(group, seconds);
   DeviceRates rates;
   rates.launch_seconds = launch_time(measurement);
-  rates.resident_bytes = resident_bytes();
+  rates.resident_bytes = static_cast<double>(peak_resident_bytes());
   {
     const c10::NoGradGuard no_grad;
     std::vector<ProductRate> products;

@@ -5,8 +5,6 @@
 #include <span>
 #include <string>
 
-#include <c10/core/ScalarType.h>
-
 #include "trireme/comm/communicator.h"
 
 namespace trireme::cli::inline internal {
@@ -38,7 +36,7 @@ struct DeviceRates {
   double resident_bytes = 0;   // of a process that has computed something small
 };
 
-// What line_of() of rank 0 said.
+// One line, for the process that started the ranks, and what it said.
 std::string line_of(const DeviceRates& rates);
 DeviceRates read_device_line(const std::string& line);
 

@@ -1,7 +1,9 @@
 // trireme plan.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,17 +12,16 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
-#include "trireme/base/file/file.h"
 #include "trireme/base/seconds.h"
+#include "trireme/base/shown.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
 #include "trireme/cli/number_range.h"
+#include "trireme/cli/output_file.h"
 #include "trireme/cli/plan/plan_commands.h"
 #include "trireme/cli/plan/planning.h"
 #include "trireme/cli/printable.h"
 #include "trireme/plan/search/search.h"
-#include "trireme/tasks/language/costs.h"
-#include "trireme/tasks/language/language.h"
 #include "trireme/train/config/config.h"
 
 namespace trireme::cli::inline internal {
@@ -69,13 +70,6 @@ train::RunConfig config_of(const train::RunConfig& run, const plan::Workload& wo
   return config;
 }
 
-// What depends on a candidate's axes and batch beside them.
-void set_sizes(const train::RunConfig& run, const plan::NumberSizes& sizes, plan::Workload& work) {
-  work.sizes = sizes;
-  const int64_t microbatches = work.num_microbatches();
-  work.sizes.held_gradients = microbatches == 1 ? 0 : run.train.reproducible ? 2 : 1;
-}
-
 std::string illegality(const train::RunConfig& run, const plan::Workload& work) {
   try {
     train::RunConfig config = config_of(run, work);
@@ -87,20 +81,18 @@ std::string illegality(const train::RunConfig& run, const plan::Workload& work) 
 }
 
 plan::SearchResult find_plans(const PlanArguments& arguments, const PlanningCase& planning) {
-  // Sizes do not depend on the layout; one rank's are everyone's.
-  train::RunConfig alone = planning.config;
-  alone.parallel = {};
-  alone.train.micro_batch = 1;
+  // What is not searched is the same for one rank.
+  train::RunConfig alone = config_of(planning.config, plan::Workload());
+  alone.parallel.stage_memory = 0;
   const plan::Workload base = resolve_on(alone, 1);
   const plan::SearchOptions options{
       .objective = choose(plan::kObjectives, "--objective", arguments.objective),
       .fixed = fixed_of(arguments.fixed),
       .most_devices = arguments.most_devices,
       .num_best = static_cast<size_t>(arguments.num_best)};
-  return plan::search(
-      base, planning.cluster, options,
-      [&](plan::Workload& work) { set_sizes(planning.config, base.sizes, work); },
-      [&](const plan::Workload& work) { return illegality(planning.config, work); });
+  return plan::search(base, planning.cluster, options, [&](const plan::Workload& work) {
+    return illegality(planning.config, work);
+  });
 }
 
 nlohmann::json plan_to_json(const plan::Plan& plan) {
@@ -150,14 +142,11 @@ void print_plans(const plan::SearchResult& found, const PlanningCase& planning, 
 
 void write_config(const std::string& path, const train::RunConfig& run, const plan::Plan& plan) {
   train::RunConfig config = config_of(run, plan.work);
-  std::ofstream file(path);
-  file << "# " << describe(plan.work) << ": predicted "
-       << format("%.3f s a step, %.1f GiB", plan.step.step_seconds(),
-                 plan.step.memory.total() / (1 << 30))
-       << "\n"
-       << train::to_toml(config);
-  file.close();
-  TRIREME_CHECK(!file.fail(), "--output: cannot write ", printable(path));
+  write_output("--output", path,
+               concat("# ", describe(plan.work), ": predicted ",
+                      format("%.3f s a step, %.1f GiB", plan.step.step_seconds(),
+                             plan.step.memory.total() / (1 << 30)),
+                      "\n", train::to_toml(config)));
 }
 
 int plan_layout(const PlanArguments& arguments) {

@@ -1,6 +1,5 @@
 // trireme simulate.
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +11,7 @@
 #include "trireme/base/error.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
+#include "trireme/cli/output_file.h"
 #include "trireme/cli/plan/plan_commands.h"
 #include "trireme/cli/plan/planning.h"
 #include "trireme/cli/plan/sweep.h"
@@ -34,13 +34,6 @@ struct SimulateArguments {
   bool json = false;
   std::vector<std::string> overrides;  // as typed
 };
-
-void write_file(const std::string& path, const std::string& text, const char* option) {
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  TRIREME_CHECK(!file.fail(), option, ": cannot write ", printable(path));
-}
 
 // A Chrome trace: a thread for each pipeline rank.
 std::string trace_of(const plan::StepTimeline& step) {
@@ -68,12 +61,12 @@ void write_drawings(const SimulateArguments& arguments, const plan::Workload& wo
                     const plan::Cluster& cluster, const plan::StageLayout& layout) {
   if (arguments.trace.empty() && arguments.svg.empty() && !arguments.timeline) return;
   const plan::StepTimeline step = step_timeline(work, cluster, layout);
-  if (!arguments.trace.empty()) write_file(arguments.trace, trace_of(step), "--trace");
+  if (!arguments.trace.empty()) write_output("--trace", arguments.trace, trace_of(step));
   if (!arguments.svg.empty()) {
     const std::string title = concat(step.schedule.name, ", predicted");
-    write_file(arguments.svg,
-               draw_svg(step.schedule, step.timeline.scaled(1e3), {.title = title, .unit = "ms"}),
-               "--svg");
+    write_output(
+        "--svg", arguments.svg,
+        draw_svg(step.schedule, step.timeline.scaled(1e3), {.title = title, .unit = "ms"}));
   }
   if (arguments.timeline && !arguments.json) {
     std::fputs(draw_text(step.schedule, step.timeline.scaled(1e3)).c_str(), stdout);
@@ -86,8 +79,8 @@ int simulate(const SimulateArguments& arguments) {
                   "--trace and --timeline show one step, and --sweep has many; leave them out");
     const Sweep sweep =
         run_sweep({arguments.config, arguments.cluster, arguments.overrides}, arguments.sweep);
-    if (!arguments.csv.empty()) write_file(arguments.csv, sweep.csv(), "--csv");
-    if (!arguments.svg.empty()) write_file(arguments.svg, sweep.svg(), "--svg");
+    if (!arguments.csv.empty()) write_output("--csv", arguments.csv, sweep.csv());
+    if (!arguments.svg.empty()) write_output("--svg", arguments.svg, sweep.svg());
     std::fputs(arguments.json ? (json_text(sweep.json()) + "\n").c_str() : sweep.table().c_str(),
                stdout);
     return kDone;

@@ -18,9 +18,10 @@ namespace {
 constexpr size_t kMostPoints = 256;
 
 // The overrides that set the sweep's key to a value. The batch of a weak scaling grows in
-// proportion, from that of the first value on.
+// proportion, from `first_batch` for the first value on.
 std::vector<std::string> overrides_of(const CaseFiles& files, const std::string& key,
-                                      const std::string& value, const std::string& first) {
+                                      const std::string& value, const std::string& first,
+                                      int64_t first_batch) {
   std::vector<std::string> all = files.overrides;
   if (key != "weak") {
     all.push_back(concat("--", key == "nodes" ? "cluster.nodes" : key, "=", value));
@@ -29,9 +30,8 @@ std::vector<std::string> overrides_of(const CaseFiles& files, const std::string&
   const int64_t nodes = std::atoll(value.c_str()), base = std::atoll(first.c_str());
   TRIREME_CHECK(base > 0 && nodes > 0, "--sweep weak=", shown(value),
                 "; expected numbers of nodes");
-  const PlanningCase planning = load_case(files.config, files.cluster, files.overrides);
   all.push_back(concat("--cluster.nodes=", nodes));
-  all.push_back(concat("--train.global_batch=", planning.config.train.global_batch * nodes / base));
+  all.push_back(concat("--train.global_batch=", first_batch * nodes / base));
   return all;
 }
 
@@ -193,9 +193,13 @@ Sweep run_sweep(const CaseFiles& files, const std::string& spec) {
   const std::vector<std::string> values = train::split_list(spec.substr(equals + 1), ',');
   TRIREME_CHECK(!values.empty() && values.size() <= kMostPoints, "--sweep ", shown(sweep.key),
                 " has ", values.size(), " values; expected 1 to ", kMostPoints);
+  const int64_t first_batch =
+      sweep.key == "weak"
+          ? load_case(files.config, files.cluster, files.overrides).config.train.global_batch
+          : 0;
   for (const std::string& value : values) {
-    sweep.points.push_back(
-        predict_at(files, value, overrides_of(files, sweep.key, value, values.front())));
+    sweep.points.push_back(predict_at(
+        files, value, overrides_of(files, sweep.key, value, values.front(), first_batch)));
   }
   return sweep;
 }

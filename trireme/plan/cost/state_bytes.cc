@@ -1,8 +1,14 @@
 #include "trireme/plan/cost/state_bytes.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace trireme::plan {
+
+int64_t held_gradients(int64_t num_microbatches, bool in_a_tree) {
+  if (num_microbatches == 1) return 0;
+  return in_a_tree ? std::bit_width(static_cast<uint64_t>(num_microbatches)) : 1;
+}
 
 double state_bytes_per_parameter(const NumberSizes& sizes, int64_t zero, int64_t ranks) {
   const double states =

@@ -23,8 +23,7 @@ struct NumberSizes {
   double states = 2;
   bool has_masters = false;
   bool states_on_disk = false;
-  // Sums of whole gradients that a rank holds until a step's last microbatch.
-  int64_t held_gradients = 0;
+  int64_t held_gradients = 0;  // see held_gradients() in state_bytes.h
 };
 
 // Numbers of ranks. `shard` of the `data` ranks divide one copy of the states.
@@ -54,6 +53,7 @@ struct Workload {
   Axes axes;
   int64_t global_batch = 1;  // sequences
   int64_t micro_batch = 1;
+  bool reproducible = false;  // gradients are summed in a tree
   int64_t zero = 0;
   int64_t gathered_units = 3;
   bool sequence_parallel = false;

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "trireme/base/nearest_name.h"
+#include "trireme/plan/cost/state_bytes.h"
 
 namespace trireme::plan {
 namespace {
@@ -124,6 +125,7 @@ class Candidates {
     for (int64_t micro = 1; micro <= of_rank; micro *= 2) {
       if (of_rank % micro != 0 || !fixed_.allows("micro_batch", micro)) continue;
       work.micro_batch = micro;
+      work.sizes.held_gradients = held_gradients(work.num_microbatches(), work.reproducible);
       for (const Pipelining& pipelining : kPipelinings) {
         const bool is_plain = std::string_view(pipelining.schedule) == "1f1b";
         if (work.axes.pipeline == 1 && !is_plain) continue;
@@ -213,13 +215,11 @@ std::string describe(const Workload& work) {
 }
 
 SearchResult search(const Workload& base, const Cluster& cluster, const SearchOptions& options,
-                    const std::function<void(Workload&)>& with_sizes, const Legality& legality) {
+                    const Legality& legality) {
   SearchResult result;
   const double limit = cluster.device.memory_bytes * options.memory_share;
   std::vector<Scored> fitting, large;
-  Candidates(base, cluster, options).each([&](const Workload& candidate) {
-    Workload work = candidate;
-    with_sizes(work);
+  Candidates(base, cluster, options).each([&](const Workload& work) {
     ++result.num_candidates;
     const StepPrediction step = estimate_step(work, cluster, stage_layout(work));
     const bool fits = step.memory.total() <= limit;

@@ -53,9 +53,8 @@ struct SearchResult {
 using Legality = std::function<std::string(const Workload&)>;
 
 // `base` has the model, the global batch, the sizes of numbers, and the keys that are not searched.
-// with_sizes: sets the sizes of numbers and what depends on the candidate's axes.
 // Throws: ConfigError when a fixed key is none of candidate_keys() or has no such value
 SearchResult search(const Workload& base, const Cluster& cluster, const SearchOptions& options,
-                    const std::function<void(Workload&)>& with_sizes, const Legality& legality);
+                    const Legality& legality);
 
 }  // namespace trireme::plan

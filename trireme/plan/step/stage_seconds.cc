@@ -8,13 +8,24 @@
 namespace trireme::plan {
 namespace {
 
-// Forward and backward of the parts of a block.
+// Seconds or operations of the parts of a block.
 struct Parts {
   double attention = 0;  // projections
   double core = 0;
   double feed_forward = 0;
   double elementwise = 0;
+
+  double sum() const { return attention + core + feed_forward + elementwise; }
 };
+
+// Of a forward, what backward does again. of_lone_core: how often a core counts of which nothing
+// else is repeated.
+double repeated(const model::RecomputePlan& again, const Parts& forward, double of_lone_core = 1) {
+  if (again.block) return forward.sum();
+  const double core = again.attention ? 1 : again.attention_core ? of_lone_core : 0;
+  return (again.attention ? forward.attention : 0) + core * forward.core +
+         (again.feed_forward ? forward.feed_forward : 0);
+}
 
 class StageModel {
  public:
@@ -27,18 +38,13 @@ class StageModel {
 
   void add_block(StageSeconds& stage, bool sparse) const {
     const BlockWork block = block_work(work_, sparse);
-    const Parts forward = forward_of(block), weights = backward_of(block);
+    const Parts forward = forward_of(block), backward = backward_of(block, forward);
     const double launches = block.num_kernels * device_.launch_seconds;
-    const model::RecomputePlan& again = work_.recompute;
-    const double repeated = again.block
-                                ? sum(forward)
-                                : (again.attention ? forward.attention : 0) +
-                                      (again.attention || again.attention_core ? forward.core : 0) +
-                                      (again.feed_forward ? forward.feed_forward : 0);
-    const double again_launches = launches * repeated / std::max(sum(forward), 1e-30);
-    PhaseSeconds ahead{.compute = with_launches(sum(forward), launches)};
+    const double again = repeated(work_.recompute, forward);
+    const double again_launches = launches * again / std::max(forward.sum(), 1e-30);
+    PhaseSeconds ahead{.compute = with_launches(forward.sum(), launches)};
     PhaseSeconds back{.compute =
-                          with_launches(sum(weights) + repeated, 2 * launches + again_launches)};
+                          with_launches(backward.sum() + again, 2 * launches + again_launches)};
     add_tensor(ahead, back);
     add_context(ahead, back, block);
     if (sparse) add_expert(ahead, back, block);
@@ -47,7 +53,7 @@ class StageModel {
     stage.backward += back;
     stage.parameters += block.parameters;
     stage.expert_parameters += block.expert_parameters;
-    count_flops(stage, block);
+    stage.repeated_flops += repeated_flops(block);
   }
 
   void add_embedding(StageSeconds& stage) const {
@@ -71,10 +77,6 @@ class StageModel {
   }
 
  private:
-  static double sum(const Parts& parts) {
-    return parts.attention + parts.core + parts.feed_forward + parts.elementwise;
-  }
-
   // The host starts kernels ahead of a device that is asynchronous, and in turn with one that is
   // not.
   double with_launches(double seconds, double launches) const {
@@ -105,8 +107,7 @@ class StageModel {
                 elementwise_seconds(device_, block.wide_elements + block.hidden_elements, item_)};
   }
 
-  Parts backward_of(const BlockWork& block) const {
-    const Parts forward = forward_of(block);
+  Parts backward_of(const BlockWork& block, const Parts& forward) const {
     return {.attention = all_backward(block.attention),
             .core = attention_backward_factor(is_fused_) * forward.core,
             .feed_forward = all_backward(block.feed_forward),
@@ -167,20 +168,13 @@ class StageModel {
     return communication - hidden + device_.overlap_cost * hidden;
   }
 
-  void count_flops(StageSeconds& stage, const BlockWork& block) const {
-    double attention = 0, feed_forward = 0;
-    for (const Product& product : block.attention) attention += product.flops();
-    for (const Product& product : block.feed_forward) feed_forward += product.flops();
-    const double forward = attention + feed_forward + block.core.flops();
-    const model::RecomputePlan& again = work_.recompute;
+  double repeated_flops(const BlockWork& block) const {
+    Parts forward{.core = block.core.flops()};
+    for (const Product& product : block.attention) forward.attention += product.flops();
+    for (const Product& product : block.feed_forward) forward.feed_forward += product.flops();
     // The literature counts a core of which nothing else is repeated with its whole backward:
     // Korthikanti et al. 2022, arXiv:2205.05198, equation 8.
-    const double core = again.attention ? 1 : again.attention_core ? 3 : 0;
-    const double repeated = again.block
-                                ? forward
-                                : (again.attention ? attention : 0) + core * block.core.flops() +
-                                      (again.feed_forward ? feed_forward : 0);
-    stage.repeated_flops += repeated;
+    return repeated(work_.recompute, forward, /*of_lone_core=*/3);
   }
 
   const Workload& work_;

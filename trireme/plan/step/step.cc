@@ -184,19 +184,18 @@ StageLayout stage_layout(const Workload& work) {
   return layout;
 }
 
-StepTimeline step_timeline(const Workload& work, const Cluster& cluster,
-                           const StageLayout& layout) {
+namespace {
+
+StepTimeline timeline_of(const Workload& work, const Cluster& cluster,
+                         const std::vector<StageSeconds>& stages) {
   StepTimeline step;
   step.schedule =
       parallel::make_schedule(schedule_of(work), options_of(work, work.num_microbatches()));
-  step.timeline = parallel::make_timeline(
-      step.schedule, costs_of(work, cluster, all_stages(work, cluster, layout)));
+  step.timeline = parallel::make_timeline(step.schedule, costs_of(work, cluster, stages));
   return step;
 }
 
-namespace {
-
-// busy: what the pipeline takes, of its busiest rank's work and its bubble.
+// pipeline_seconds: the busiest rank's work, and its bubble.
 StepPrediction put_together(const Workload& work, const Cluster& cluster, const StageLayout& layout,
                             const std::vector<StageSeconds>& stages, double pipeline_seconds,
                             const std::vector<double>& held) {
@@ -234,13 +233,15 @@ StepPrediction put_together(const Workload& work, const Cluster& cluster, const 
 
 }  // namespace
 
+StepTimeline step_timeline(const Workload& work, const Cluster& cluster,
+                           const StageLayout& layout) {
+  return timeline_of(work, cluster, all_stages(work, cluster, layout));
+}
+
 StepPrediction predict_step(const Workload& work, const Cluster& cluster,
                             const StageLayout& layout) {
   const std::vector<StageSeconds> stages = all_stages(work, cluster, layout);
-  const parallel::Schedule schedule =
-      parallel::make_schedule(schedule_of(work), options_of(work, work.num_microbatches()));
-  const parallel::Timeline timeline =
-      parallel::make_timeline(schedule, costs_of(work, cluster, stages));
+  const auto [schedule, timeline] = timeline_of(work, cluster, stages);
   const double stages_per_rank = number(schedule.num_stages()) / schedule.num_ranks();
   std::vector<double> held;
   for (const parallel::PeakActivations& peak : parallel::peak_activations(schedule)) {

@@ -15,6 +15,7 @@ plan::Workload workload_of(const train::RunConfig& config, const LanguageConfig&
   work.axes = train::plan_axes(parallel);
   work.global_batch = config.train.global_batch;
   work.micro_batch = config.train.micro_batch;
+  work.reproducible = config.train.reproducible;
   work.zero = parallel.zero;
   work.gathered_units = parallel.gathered_units;
   work.sequence_parallel = parallel.sequence_parallel;

@@ -1,7 +1,6 @@
 #include "trireme/train/config/config.h"
 
 #include <algorithm>
-#include <bit>
 #include <sstream>
 
 #include <toml++/toml.h>
@@ -11,6 +10,7 @@
 #include "trireme/base/nearest_name.h"
 #include "trireme/base/shown.h"
 #include "trireme/comm/rendezvous/transport.h"
+#include "trireme/plan/cost/state_bytes.h"
 #include "trireme/train/config/bounded_toml.h"
 #include "trireme/train/config/field_values.h"
 #include "trireme/train/config/read_sections.h"
@@ -43,9 +43,7 @@ c10::ScalarType RunConfig::gradient_dtype() const {
 }
 
 int64_t RunConfig::held_gradients() const {
-  const int64_t microbatches = microbatches_per_step();
-  if (microbatches == 1) return 0;
-  return train.reproducible ? std::bit_width(static_cast<uint64_t>(microbatches)) : 1;
+  return plan::held_gradients(microbatches_per_step(), train.reproducible);
 }
 
 std::vector<Field> fields_of(RunConfig& config) {
