@@ -4,17 +4,18 @@
 
 --nested: as its older versions, with the model's names below "model."
 """
+import pathlib
 import sys
-import tempfile
 
 import torch
-import torch.distributed
 import torch.distributed.checkpoint
-import torch.multiprocessing
 from safetensors.torch import load_file
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_optimizer_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "harness"))
+from torch_ranks import run_in_ranks  # noqa: E402
 
 RANKS = 2
 
@@ -33,8 +34,7 @@ def module_of(weights):
     return root
 
 
-def save(rank, store, weights, folder, nested):
-    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS)
+def save(_, weights, folder, nested):
     model = module_of(load_file(weights))
     mesh = init_device_mesh("cpu", (RANKS,))
     for block in model.layers.children():
@@ -51,10 +51,8 @@ def save(rank, store, weights, folder, nested):
               "train_state": {"step": torch.tensor(7), "ntokens_seen": torch.tensor(1000)},
               **({"model": names} if nested else names)}
     torch.distributed.checkpoint.save(states, checkpoint_id=folder)
-    torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
     weights, folder, *options = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as temporary:
-        torch.multiprocessing.spawn(save, (f"{temporary}/store", weights, folder, "--nested" in options), RANKS)
+    run_in_ranks(RANKS, save, weights, folder, "--nested" in options)

@@ -20,12 +20,13 @@ import zipfile
 import safetensors
 import safetensors.torch
 import torch
-import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-import torch.multiprocessing
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../harness"))
+from torch_ranks import run_in_ranks  # noqa: E402
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32,
           torch.int16, torch.int8, torch.uint8, torch.bool]
@@ -119,21 +120,6 @@ def write_state_dicts(folder):
         json.dump({"metadata": {}, "weight_map": index}, file)
 
 
-def in_two_ranks(function, *arguments):
-    with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(join_and_run, (f"file://{folder}/store", function, arguments), 2)
-
-
-def join_and_run(rank, store, function, arguments):
-    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
-    torch.manual_seed(7)
-    function(rank, *arguments)
-    dist.barrier()
-    # One of twelve exits ends in std::terminate() as PyTorch destroys a thread of the group.
-    sys.stdout.flush()
-    os._exit(0)
-
-
 def part_of(tensor, dim, rank):
     """The part of a rank, possibly without elements, of a tensor that all ranks have whole."""
     parts = tensor.chunk(2, dim)
@@ -210,7 +196,7 @@ def load_dcp(folder, expected):
     tensors = empty_like_expected(expected)
     dcp.load(tensors, checkpoint_id=folder, no_dist=True)
     compare(tensors, expected, "one rank")
-    in_two_ranks(load_in_ranks, folder, expected)
+    run_in_ranks(2, load_in_ranks, folder, expected)
     from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
     with tempfile.TemporaryDirectory() as temporary:
         dcp_to_torch_save(folder, f"{temporary}/all.pt")
@@ -232,7 +218,7 @@ if __name__ == "__main__":
     if command == "state_dicts":
         write_state_dicts(*arguments)
     elif command == "dcp":
-        in_two_ranks(write_dcp, *arguments)
+        run_in_ranks(2, write_dcp, *arguments)
     elif command == "load_dcp":
         load_dcp(*arguments)
     else:
