@@ -1,5 +1,7 @@
 #include "trireme/comm/shared/thread_group.h"
 
+#include <atomic>
+#include <chrono>
 #include <thread>
 
 #include <ATen/ATen.h>
@@ -37,6 +39,34 @@ TEST(ThreadGroup, GroupsAreIndependentOfEachOther) {
 
 TEST(ThreadGroup, ANumberOfRanksBelowOneIsAConfigError) {
   EXPECT_ERROR(ConfigError, make_thread_group(0), "at least one rank, got 0");
+}
+
+// Rank 1 destroys its group while it unwinds, so rank 0 fails before the cause has arrived.
+TEST(ThreadGroup, RethrowsTheCauseAlsoWhenAPeerFailsEarlierByIt) {
+  std::atomic<bool> peer_failed = false;
+  const auto fail = [&](Communicator& world) {
+    struct Late {
+      const std::atomic<bool>* until = nullptr;
+      ~Late() {
+        if (until == nullptr) return;
+        until->wait(false);
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
+    } late;
+    const auto group = world.split(0, world.rank(), "part");
+    if (world.rank() == 1) {
+      late.until = &peer_failed;
+      throw ConfigError("the cause");
+    }
+    try {
+      group->barrier();
+    } catch (const CommError&) {
+      peer_failed = true;
+      peer_failed.notify_all();
+      throw;
+    }
+  };
+  EXPECT_ERROR(ConfigError, run_thread_group(2, fail), "the cause");
 }
 
 }  // namespace

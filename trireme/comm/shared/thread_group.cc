@@ -42,23 +42,29 @@ void run_thread_group(int size, const std::function<void(Communicator&)>& functi
                       const GroupOptions& options) {
   auto groups = make_thread_group(size, options);
   std::mutex mutex;
-  std::exception_ptr first;
+  std::exception_ptr cause;
+  std::exception_ptr consequence;  // a peer may learn of a failure before its rank gets here
+  const auto keep_first = [&](std::exception_ptr& kept) {
+    const std::lock_guard lock(mutex);
+    if (!kept) kept = std::current_exception();
+  };
   std::vector<std::thread> threads;
   for (auto& group : groups) {
     threads.emplace_back([&] {
       try {
         function(*group);
+        return;
+      } catch (const CommError&) {
+        keep_first(consequence);
       } catch (...) {
-        {
-          const std::lock_guard lock(mutex);
-          if (!first) first = std::current_exception();
-        }
-        group.reset();  // the peers learn that this rank has left
+        keep_first(cause);
       }
+      group.reset();  // the peers learn that this rank has left
     });
   }
   for (std::thread& thread : threads) thread.join();
-  if (first) std::rethrow_exception(first);
+  if (cause) std::rethrow_exception(cause);
+  if (consequence) std::rethrow_exception(consequence);
 }
 
 }  // namespace trireme::comm

@@ -14,8 +14,9 @@ namespace trireme::comm {
 std::vector<std::unique_ptr<Communicator>> make_thread_group(int size,
                                                              const GroupOptions& options = {});
 
-// Runs `function` on `size` ranks, each a thread that ends with it. Rethrows the first failure. A
-// rank that fails destroys its group, so the other ranks fail too instead of waiting.
+// Runs `function` on `size` ranks, each a thread that ends with it. Rethrows the first failure,
+// and a CommError only when there is no other. A rank that fails destroys its group, so the other
+// ranks fail too instead of waiting.
 void run_thread_group(int size, const std::function<void(Communicator&)>& function,
                       const GroupOptions& options = {});
 
