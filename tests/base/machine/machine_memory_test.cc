@@ -2,8 +2,11 @@
 
 #include <limits>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/file/file.h"
@@ -68,6 +71,26 @@ TEST(MachineMemoryOfThisMachine, IsKnown) {
   EXPECT_GT(machine_memory_bytes(), 64 * kMiB);
   EXPECT_LT(machine_memory_bytes(), std::numeric_limits<int64_t>::max());
 }
+
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+int64_t page_faults() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
+TEST(KeepFreedMemory, NoPageIsFilledTwice) {
+  keep_freed_memory();
+  const auto use_192_mib = [] {
+    std::vector<std::vector<char>> blocks;
+    for (int i = 0; i < 8; ++i) blocks.emplace_back(24 * kMiB, 'x');
+  };
+  use_192_mib();
+  const int64_t before = page_faults();
+  use_192_mib();
+  EXPECT_LT(page_faults() - before, 192 * kMiB / sysconf(_SC_PAGESIZE) / 10);
+}
+#endif
 
 }  // namespace
 }  // namespace trireme

@@ -7,6 +7,8 @@
 #include <sstream>
 #include <string>
 
+#include <malloc.h>
+
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 
@@ -74,6 +76,14 @@ int64_t machine_memory_bytes(const fs::path& root) {
     }
   }
   return limit > kUnlimited - swap ? kUnlimited : limit + swap;
+}
+
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  // Setting one of the two ends glibc's own adaption of both.
+  ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // glibc takes no more
+  ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+#endif
 }
 
 }  // namespace trireme::inline internal

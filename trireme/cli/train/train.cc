@@ -16,6 +16,7 @@
 #include <CLI/CLI.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/machine/machine_memory.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/number_range.h"
 #include "trireme/cli/overrides.h"
@@ -118,6 +119,7 @@ int train_unlaunched(const TrainArguments& arguments, train::RunConfig config,
 int train(const TrainArguments& arguments) {
   train::RunConfig config = load_config(arguments);
   const train::ProfileOptions profile = profile_options(arguments);
+  if (std::getenv("MALLOC_TRIM_THRESHOLD_") == nullptr) keep_freed_memory();
   // libtorch uses OMP_NUM_THREADS, which the launcher sets, by default.
   if (arguments.num_threads > 0) at::set_num_threads(arguments.num_threads);
   const bool launched = comm::is_launched();
