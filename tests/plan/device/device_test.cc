@@ -33,6 +33,17 @@ TEST(Device, PeakIsThatOfTheNumbers) {
   EXPECT_EQ(device.peak(4), 19.5e12);
 }
 
+TEST(Device, IsFoundByTheLongestPartOfItsDriversName) {
+  EXPECT_EQ(device_of_driver(" \t NVIDIA A100-SXM4-80GB")->name, "a100-80gb");
+  EXPECT_EQ(device_of_driver("NVIDIA A100-SXM4-40GB")->name, "a100-40gb");
+  EXPECT_EQ(device_of_driver("NVIDIA H100 80GB HBM3")->name, "h100-sxm");
+  EXPECT_EQ(device_of_driver("NVIDIA H100 PCIe")->name, "h100-pcie");
+  EXPECT_EQ(device_of_driver("NVIDIA L40S")->name, "l40s");
+  EXPECT_EQ(device_of_driver("NVIDIA L4")->name, "l4");
+  EXPECT_EQ(device_of_driver("a GPU of next year"), nullptr);
+  EXPECT_EQ(device_of_driver(""), nullptr);
+}
+
 TEST(Device, AnUnknownOneIsRefusedWithTheNames) {
   EXPECT_THAT([] { device_named("h10"); },
               testing::ThrowsMessage<ConfigError>(

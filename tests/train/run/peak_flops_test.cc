@@ -12,7 +12,7 @@ namespace {
 TEST(PeakFlops, OfAGpuIsFoundByPartOfItsName) {
   EXPECT_EQ(peak_flops_of(" \t NVIDIA H200", c10::kBFloat16, false), 989.4e12);
   EXPECT_EQ(peak_flops_of("NVIDIA H100 PCIe", c10::kHalf, false), 756e12);
-  EXPECT_EQ(peak_flops_of("NVIDIA A100-SXM4-80GB", c10::kFloat, true), 155.9e12);
+  EXPECT_EQ(peak_flops_of("NVIDIA A100-SXM4-80GB", c10::kFloat, true), 156e12);
   EXPECT_EQ(peak_flops_of("NVIDIA A100-SXM4-80GB", c10::kFloat, false), 19.5e12);
   EXPECT_EQ(peak_flops_of("NVIDIA L40S", c10::kFloat, false), 91.6e12);
   EXPECT_EQ(peak_flops_of("NVIDIA L4", c10::kFloat, false), 30.3e12);

@@ -12,9 +12,12 @@ namespace trireme::plan {
 // Rates are per device, in bytes or operations per second, of one direction.
 struct Device {
   std::string_view name{};
-  // Published.
+  std::string_view driver_name{};  // part of the name that its driver gives; "": has none
+  // Published, without sparsity.
   double peak_half = 0;    // bf16 and fp16 products of dense matrices
+  double peak_tf32 = 0;    // fp32 products whose factors are rounded to TF32; 0: not its kind
   double peak_single = 0;  // fp32 products
+  double peak_double = 0;  // fp64 products, on tensor cores where there are such; 0: not given
   double memory_bytes = 0;
   double memory_rate = 0;
   double link_rate = 0;     // to the other devices of the node
@@ -44,6 +47,8 @@ struct Device {
 };
 
 std::span<const Device> built_in_devices();
+// The device that a driver calls so, such as "NVIDIA A100-SXM4-80GB"; null: not built in.
+const Device* device_of_driver(std::string_view name);
 std::vector<std::string> device_names();
 // Throws: ConfigError with the names that there are
 const Device& device_named(std::string_view name);

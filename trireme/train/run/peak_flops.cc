@@ -1,6 +1,5 @@
 #include "trireme/train/run/peak_flops.h"
 
-#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -12,29 +11,11 @@
 #include <c10/core/GradMode.h>
 
 #include "trireme/base/seconds.h"
+#include "trireme/plan/device/device.h"
 #include "trireme/train/numerics/loss_sum.h"
 #include "trireme/train/run/device.h"
 
 namespace trireme::train::inline internal {
-namespace {
-
-// In teraflops, without sparsity. 0: the GPU has no such unit.
-// Source: NVIDIA's data sheets of these GPUs
-struct Peak {
-  std::string_view name;  // part of the driver's; more special ones first
-  double half;            // bf16 and fp16
-  double tf32;
-  double single;
-  double twice;  // fp64, on tensor cores where there are such
-};
-constexpr Peak kPeaks[] = {
-    {"B200", 2250, 1125, 75, 37},       {"H100 PCIe", 756, 378, 51, 51},
-    {"H100 NVL", 835, 417.5, 60, 60},   {"H100", 989.4, 494.7, 66.9, 66.9},
-    {"H200", 989.4, 494.7, 66.9, 66.9}, {"GH200", 989.4, 494.7, 66.9, 66.9},
-    {"A100", 311.9, 155.9, 19.5, 19.5}, {"A30", 165, 82, 10.3, 10.3},
-    {"A10", 125, 62.5, 31.2, 0.49},     {"L40S", 362, 183, 91.6, 1.4},
-    {"L4", 121, 60, 30.3, 0.47},        {"RTX 4090", 165.2, 82.6, 82.6, 1.3},
-};
 
 std::string gpu_name() {
   namespace fs = std::filesystem;
@@ -49,16 +30,13 @@ std::string gpu_name() {
   return "";
 }
 
-}  // namespace
-
 double peak_flops_of(std::string_view name, c10::ScalarType dtype, bool tf32) {
-  const auto* const found = std::ranges::find_if(
-      kPeaks, [&](const Peak& peak) { return name.find(peak.name) != name.npos; });
-  if (found == std::end(kPeaks)) return 0;
+  const plan::Device* const found = plan::device_of_driver(name);
+  if (found == nullptr) return 0;
   switch (dtype) {
-    case c10::kDouble: return 1e12 * found->twice;
-    case c10::kFloat: return 1e12 * (tf32 ? found->tf32 : found->single);
-    default: return 1e12 * found->half;
+    case c10::kDouble: return found->peak_double;
+    case c10::kFloat: return tf32 ? found->peak_tf32 : found->peak_single;
+    default: return found->peak_half;
   }
 }
 

@@ -1,6 +1,7 @@
 // What a device can compute at most: what MFU is relative to.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include <c10/core/ScalarType.h>
@@ -10,7 +11,10 @@
 
 namespace trireme::train::inline internal {
 
-// Floating-point operations per second of a GPU in products of dense matrices; 0: not in the table.
+// The first GPU's, as its driver gives it; "": there is none.
+std::string gpu_name();
+
+// Floating-point operations per second of a GPU in products of dense matrices; 0: not built in.
 // name: as the driver gives it. tf32: whether fp32 numbers are multiplied as TF32.
 double peak_flops_of(std::string_view name, c10::ScalarType dtype, bool tf32);
 
