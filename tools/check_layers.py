@@ -105,7 +105,7 @@ ROOMS = {
     "cli/launch": ["cli"],
     "cli/plan": ["cli"],
     "cli/vision": ["cli"],
-    "cli/train": ["cli"],
+    "cli/train": ["cli", "cli/plan"],
     "cli/main": ["cli", "cli/bench", "cli/language", "cli/plan", "cli/vision"],
 }
 

@@ -42,6 +42,7 @@ class Plan(ProgramTest):
         super().setUp()
         (self.folder / "model.toml").write_text(MODEL)
         (self.folder / "cluster.toml").write_text(CLUSTER)
+        (self.folder / "small.toml").write_text('[cluster]\ndevice = "cpu"\n[device]\nmemory_gib = 1e-6\n')
 
     def simulate(self, *arguments):
         return json.loads(self.succeed("simulate", "model.toml", "cluster.toml", "--json", *arguments))
@@ -130,12 +131,30 @@ class Plan(ProgramTest):
         self.succeed("train", "planned.toml", "--ranks", 2, "--train.steps=3")
         self.assertEqual(len(self.metrics()), 3)
 
+    def test_the_layout_is_chosen_when_training_starts(self):
+        output = self.succeed("train", "tiny.toml", "--ranks", 2, "--parallel.auto=true", "--train.steps=4")
+        chosen = next(line for line in output.splitlines() if line.startswith("plan "))
+        self.assertRegex(chosen, r"plan    data \d.*: predicted [\d.]+ s a step, .* per rank; the best of \d+ layouts")
+        again = self.succeed("train", "tiny.toml", "--ranks", 2, "--parallel.auto=true", "--train.steps=8")
+        self.assertIn(f"the layout with which the run has begun: {chosen.split(':')[0][8:]}\n", again)
+        self.assertEqual(len(self.metrics()), 8)
+        self.fail_with(2, ["parallel.auto", "trireme plan"], "run", "--nproc-per-node", 2, "--", self.program, "train",
+                       "tiny.toml", "--parallel.auto=true")
+        self.fail_with(2, ["no layout fits"], "train", "tiny.toml", "--ranks", 2, "--parallel.auto=true",
+                       "--parallel.cluster=small.toml", "--output.folder=other")
+
+    def test_a_run_ends_with_what_was_predicted(self):
+        self.succeed("bench", "device", "--ranks", 2, "--seconds", "0.001", "--output", "here.toml")
+        output = self.succeed("train", "tiny.toml", "--ranks", 2, "--train.steps=8", "--parallel.cluster=here.toml")
+        self.assertRegex(output, r"planner measured [\d.]+ ms a step, predicted [\d.]+ \([+-]\d+ %\); memory .*\n"
+                                 r"planner most of the difference is (computation|communication and waiting): ")
+
     def test_beside_what_a_run_measured(self):
         self.succeed("bench", "device", "--ranks", 2, "--seconds", "0.001", "--output", "here.toml")
         self.succeed("train", "tiny.toml", "--ranks", 2, "--train.steps=8")
         text = self.succeed("simulate", "tiny.toml", "here.toml", "--measured", "run")
         self.assertRegex(text, r"measured [\d.]+ ms a step, predicted [\d.]+ \([+-]\d+ %\); memory .*\n"
-                               r" +most of the difference is (computation|communication and waiting): ")
+                               r"most of the difference is (computation|communication and waiting): ")
         step = json.loads(self.succeed("simulate", "tiny.toml", "here.toml", "--measured", "run", "--json"))
         self.assertEqual(step["measured"]["steps"], 5)
         self.fail_with(2, ["--measured", "metrics.jsonl"], "simulate", "tiny.toml", "here.toml", "--measured", "none")

@@ -12,8 +12,8 @@ namespace trireme::harness {
 
 using RankFunction = std::function<void(comm::Communicator&)>;
 
-// Runs `function` on `size` ranks, each a thread, as comm::run_thread_group() does: the failure of one rank
-// ends all of them and is rethrown here.
+// Runs `function` on `size` ranks, each a thread, as comm::run_thread_group() does: the failure of
+// one rank ends all of them and is rethrown here.
 void run_ranks(int size, const RankFunction& function, const comm::GroupOptions& options = {});
 
 // How a process ended: its exit code, or minus the signal that killed it.

@@ -90,11 +90,15 @@ struct KeyOfLine {};
 
 // on_resume: an enumerator of OnResume. The arguments after the meaning are those of Key's
 // constructor.
-#define TRIREME_KEY(Type, name, initial, on_resume, ...)                                        \
-  Type name = initial;                                                                          \
-  static auto key_at(::trireme::KeyOfLine<__LINE__>) {                                          \
-    return ::trireme::Key<Section, Type>(#name, &Section::name, ::trireme::OnResume::on_resume, \
-                                         __VA_ARGS__);                                          \
+#define TRIREME_KEY(Type, name, initial, on_resume, ...) \
+  TRIREME_NAMED_KEY(Type, name, #name, initial, on_resume, __VA_ARGS__)
+
+// The same for a key whose name cannot be that of a member, such as "auto".
+#define TRIREME_NAMED_KEY(Type, member, name, initial, on_resume, ...)                           \
+  Type member = initial;                                                                         \
+  static auto key_at(::trireme::KeyOfLine<__LINE__>) {                                           \
+    return ::trireme::Key<Section, Type>(name, &Section::member, ::trireme::OnResume::on_resume, \
+                                         __VA_ARGS__);                                           \
   }
 
 // Calls visit(key) for every key of Section, in source order.

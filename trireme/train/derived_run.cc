@@ -13,8 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kConfigName = "config.toml";
-
 // The files of the folder itself: those of the task, and the note that the run has had a
 // checkpoint, which is as true of the new one. The loop's other files lie in folders, but for two.
 void copy_files(const fs::path& from, const fs::path& to) {

@@ -1,5 +1,4 @@
 // trireme bench device: measures this machine for `trireme simulate` and `trireme plan`.
-#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -7,16 +6,14 @@
 
 #include <CLI/CLI.hpp>
 
-#include "trireme/base/error.h"
-#include "trireme/base/machine/machine_memory.h"
 #include "trireme/cli/bench/bench_commands.h"
 #include "trireme/cli/bench/bench_launch.h"
-#include "trireme/cli/bench/device_rates.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
 #include "trireme/cli/number_range.h"
 #include "trireme/cli/output_file.h"
-#include "trireme/cli/plan/planning.h"
+#include "trireme/cli/plan/cluster_file.h"
+#include "trireme/cli/plan/device_rates.h"
 #include "trireme/cli/printable.h"
 #include "trireme/comm/rendezvous/rendezvous.h"
 
@@ -39,38 +36,12 @@ int measure_rank(const DeviceArguments& arguments) {
   return kDone;
 }
 
-// The CLUSTER file of this machine, each rank a device.
-plan::ClusterFile cluster_of(const DeviceRates& rates, int num_ranks) {
-  plan::ClusterFile file;
-  file.cluster.device = "cpu";
-  file.cluster.nodes = 1;
-  file.cluster.devices_per_node = num_ranks;
-  plan::DeviceConfig& device = file.device;
-  device.single_teraflops = rates.single.flops / 1e12;
-  device.half_teraflops = rates.half_flops / 1e12;
-  device.product_share = 1;
-  device.half_size = rates.single.half_size;
-  device.attention_share = std::min(1.0, rates.attention_flops / rates.single.flops);
-  device.memory_gb_per_second = rates.memory_bytes / 1e9;
-  device.memory_share = 1;
-  device.launch_microseconds = rates.launch_seconds * 1e6;
-  device.reserved_gib = rates.resident_bytes / static_cast<double>(1 << 30);
-  device.memory_gib =
-      static_cast<double>(machine_memory_bytes()) / num_ranks / static_cast<double>(1 << 30);
-  if (num_ranks > 1) {
-    file.network.link_gb_per_second = rates.link_bytes / 1e9;
-    file.network.link_share = 1;
-    file.network.link_microseconds = rates.link_seconds * 1e6;
-  }
-  return file;
-}
-
 int bench_device(const DeviceArguments& arguments) {
   if (comm::is_launched()) return measure_rank(arguments);
   const std::vector<std::string> command = {own_program(), "bench", "device", "--seconds",
                                             std::to_string(arguments.seconds)};
   const DeviceRates rates = read_device_line(capture_local_ranks(command, arguments.ranks));
-  plan::ClusterFile file = cluster_of(rates, arguments.ranks);
+  plan::ClusterFile file = cluster_of(rates, arguments.ranks, /*num_hosts=*/1);
   if (!arguments.output.empty()) {
     write_output("--output", arguments.output,
                  concat("# Measured by `trireme bench device --ranks ", arguments.ranks, "`.\n",

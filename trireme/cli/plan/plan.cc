@@ -18,6 +18,7 @@
 #include "trireme/cli/console.h"
 #include "trireme/cli/number_range.h"
 #include "trireme/cli/output_file.h"
+#include "trireme/cli/plan/layout_search.h"
 #include "trireme/cli/plan/plan_commands.h"
 #include "trireme/cli/plan/planning.h"
 #include "trireme/cli/printable.h"
@@ -50,49 +51,13 @@ std::map<std::string, std::string> fixed_of(const std::vector<std::string>& word
   return fixed;
 }
 
-// The run with a candidate's layout.
-train::RunConfig config_of(const train::RunConfig& run, const plan::Workload& work) {
-  train::RunConfig config = run;
-  train::ParallelConfig& parallel = config.parallel;
-  parallel.data = work.axes.data;
-  parallel.shard = 0;
-  parallel.zero = work.zero;
-  parallel.tensor = work.axes.tensor;
-  parallel.sequence_parallel = work.sequence_parallel;
-  parallel.pipeline = work.axes.pipeline;
-  parallel.schedule = work.schedule;
-  parallel.stages_per_rank = work.stages_per_rank;
-  parallel.stage_layers.clear();
-  parallel.context = work.axes.context;
-  parallel.expert = work.axes.expert;
-  config.train.micro_batch = work.micro_batch;
-  config.train.recompute = work.recompute_kind;
-  return config;
-}
-
-std::string illegality(const train::RunConfig& run, const plan::Workload& work) {
-  try {
-    train::RunConfig config = config_of(run, work);
-    resolve_on(config, work.axes.num_ranks());
-    return "";
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-}
-
 plan::SearchResult find_plans(const PlanArguments& arguments, const PlanningCase& planning) {
-  // What is not searched is the same for one rank.
-  train::RunConfig alone = config_of(planning.config, plan::Workload());
-  alone.parallel.stage_memory = 0;
-  const plan::Workload base = resolve_on(alone, 1);
   const plan::SearchOptions options{
       .objective = choose(plan::kObjectives, "--objective", arguments.objective),
       .fixed = fixed_of(arguments.fixed),
       .most_devices = arguments.most_devices,
       .num_best = static_cast<size_t>(arguments.num_best)};
-  return plan::search(base, planning.cluster, options, [&](const plan::Workload& work) {
-    return illegality(planning.config, work);
-  });
+  return search_layouts(planning.config, planning.cluster, options);
 }
 
 nlohmann::json plan_to_json(const plan::Plan& plan) {
@@ -141,7 +106,7 @@ void print_plans(const plan::SearchResult& found, const PlanningCase& planning, 
 }
 
 void write_config(const std::string& path, const train::RunConfig& run, const plan::Plan& plan) {
-  train::RunConfig config = config_of(run, plan.work);
+  const train::RunConfig config = with_layout(run, plan.work);
   write_output("--output", path,
                concat("# ", describe(plan.work), ": predicted ",
                       format("%.3f s a step, %.1f GiB", plan.step.step_seconds(),
@@ -165,14 +130,7 @@ int plan_layout(const PlanArguments& arguments) {
     print_plans(found, planning, seconds);
   }
   if (found.best.empty()) {
-    const double least = found.too_large.empty() ? 0 : found.too_large.back().step.memory.total();
-    throw ConfigError(least > 0
-                          ? concat("no layout fits: the smallest needs ", human_bytes(least),
-                                   " per device, which have ",
-                                   human_bytes(planning.cluster.device.memory_bytes),
-                                   "; use more devices or a smaller model")
-                          : "no layout divides the batch and the model over these devices; change "
-                            "train.global_batch or --fix");
+    throw ConfigError(describe_failure(found, planning.cluster));
   }
   if (!arguments.output.empty()) {
     write_config(arguments.output, planning.config, found.best.front());

@@ -1,7 +1,6 @@
 #include "trireme/cli/plan/planning.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <sstream>
 
@@ -10,33 +9,13 @@
 #include "trireme/base/error.h"
 #include "trireme/cli/console.h"
 #include "trireme/cli/overrides.h"
+#include "trireme/cli/plan/cluster_file.h"
 #include "trireme/launch/journal/goodput.h"
-#include "trireme/tasks/language/costs.h"
 #include "trireme/tasks/language/language.h"
 #include "trireme/tasks/tasks.h"
-#include "trireme/train/config/read_sections.h"
-#include "trireme/train/parallel/layout.h"
 
 namespace trireme::cli::inline internal {
 namespace {
-
-constexpr std::array<std::string_view, 5> kClusterSections = {"cluster", "device", "network",
-                                                              "price", "failures"};
-
-std::vector<train::Field> fields_of(plan::ClusterFile& file) {
-  train::Keys keys;
-  keys.add("cluster", file.cluster);
-  keys.add("device", file.device);
-  keys.add("network", file.network);
-  keys.add("price", file.price);
-  keys.add("failures", file.failures);
-  return keys.take();
-}
-
-bool is_of_cluster(const train::Override& override_) {
-  const std::string section = override_.first.substr(0, override_.first.find('.'));
-  return std::ranges::count(kClusterSections, section) > 0;
-}
 
 // Opens the data only when the config leaves the vocabulary to it.
 void find_vocabulary(train::RunConfig& config) {
@@ -80,24 +59,9 @@ PlanningCase load_case(const std::string& config, const std::string& cluster,
   std::erase_if(of_run, is_of_cluster);
   PlanningCase planning;
   planning.config = train::load_config(config, tasks::all_tasks(), of_run);
-  plan::ClusterFile file;
-  train::read_sections(cluster, fields_of(file), of_cluster,
-                       "`trireme bench device --output cluster.toml` writes one, and "
-                       "examples/clusters has some");
-  planning.cluster = plan::make_cluster(file);
+  planning.cluster = read_cluster(cluster, of_cluster);
   find_vocabulary(planning.config);
   return planning;
-}
-
-plan::Workload resolve_on(train::RunConfig& config, int64_t num_devices) {
-  train::resolve(config, static_cast<int>(num_devices));
-  train::check_layout(config);
-  return tasks::workload_of(config, tasks::language_of(config));
-}
-
-plan::StageLayout runtime_stages(const train::RunConfig& config) {
-  const train::PipelineLayout layout = train::pipeline_layout(config);
-  return {.layers = layout.layers, .rank_of_stage = layout.rank_of_stage};
 }
 
 RunForecast forecast(const plan::StepPrediction& step, const plan::Cluster& cluster,
@@ -228,15 +192,6 @@ std::string show(const RunForecast& run, int64_t steps) {
         << human_duration(run.checkpoint_interval_seconds) << " (Daly 2006)\n";
   }
   return out.str();
-}
-
-std::string cluster_toml(plan::ClusterFile& file) {
-  return train::sections_to_toml(fields_of(file));
-}
-
-std::string describe_cluster_keys() {
-  plan::ClusterFile file;
-  return train::describe_fields(fields_of(file));
 }
 
 }  // namespace trireme::cli::inline internal

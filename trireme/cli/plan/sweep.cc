@@ -9,6 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/shown.h"
 #include "trireme/cli/console.h"
+#include "trireme/cli/plan/layout_search.h"
 #include "trireme/cli/printable.h"
 #include "trireme/train/optimizer/name_pattern.h"
 

@@ -21,6 +21,7 @@
 #include "trireme/cli/number_range.h"
 #include "trireme/cli/overrides.h"
 #include "trireme/cli/printable.h"
+#include "trireme/cli/train/automatic_layout.h"
 #include "trireme/cli/train/elastic_rank.h"
 #include "trireme/cli/train/rank_group.h"
 #include "trireme/cli/train/train_rank.h"
@@ -107,7 +108,7 @@ train::RunConfig load_config(const TrainArguments& arguments) {
 int train_unlaunched(const TrainArguments& arguments, train::RunConfig config,
                      const train::ProfileOptions& profile) {
   // A wrong config costs one line here, before any rank starts or records.
-  train::RunConfig resolved = config;
+  train::RunConfig resolved = with_any_layout(config, arguments.num_ranks);
   train::preflight(resolved, arguments.num_ranks);
   train::check_profile(profile, 1, resolved.train.steps);
   if (arguments.num_ranks > 1) return launch_ranks(arguments, config);
@@ -125,6 +126,9 @@ int train(const TrainArguments& arguments) {
   const bool launched = comm::is_launched();
   if (const auto agent = number_in(kAgentVariable, 3)) {
     ::unsetenv(kAgentVariable);  // the descriptor is not for commands that this process starts
+    TRIREME_CHECK(!config.parallel.automatic,
+                  "parallel.auto is true under `trireme run`, whose ranks may change in number; "
+                  "let `trireme plan --output` write a config, or start with --ranks");
     ElasticRun run{.load_config = [&] { return load_config(arguments); }, .profile = profile};
     if (launched) run.first = comm::world_info();
     run.first_epoch = number_in("TRIREME_EPOCH", 1).value_or(1);

@@ -1,10 +1,14 @@
 #include "trireme/cli/train/train_rank.h"
 
 #include <csignal>
+#include <sstream>
+#include <utility>
 
 #include "trireme/base/error.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
+#include "trireme/cli/train/automatic_layout.h"
+#include "trireme/cli/train/prediction.h"
 #include "trireme/train/run/device.h"
 
 namespace trireme::cli::inline internal {
@@ -24,16 +28,21 @@ std::string describe(const Epoch& epoch, const train::RunSummary& summary) {
 }
 
 // An observer of one epoch. Publishes the rank's records in the run's folder as soon as the run
-// owns it.
+// owns it. On rank 0 `record` learns what the steps take.
 template <typename Base>
 class EpochObserver : public Base {
  public:
-  EpochObserver(const Epoch& epoch, comm::Recorder& recorder)
-      : epoch_(epoch), recorder_(recorder) {}
+  EpochObserver(const Epoch& epoch, comm::Recorder& recorder, RunRecord& record)
+      : epoch_(epoch), recorder_(recorder), record_(record) {}
   void on_folder() override { recorder_.publish(); }
   void on_start(const train::RunConfig& config, const train::RunSummary& summary) override {
     if (epoch_.number > 1) Base::on_finding(describe(epoch_, summary));
+    record_.begin(config);
     Base::on_start(config, summary);
+  }
+  void on_step(const train::StepMetrics& metrics) override {
+    record_.add(metrics);
+    Base::on_step(metrics);
   }
   void on_finished(int64_t step) override {
     if (epoch_.on_finished) epoch_.on_finished(step);
@@ -42,6 +51,7 @@ class EpochObserver : public Base {
  private:
   const Epoch& epoch_;
   comm::Recorder& recorder_;
+  RunRecord& record_;
 };
 
 }  // namespace
@@ -56,13 +66,20 @@ void stop_on_signals() {
   std::signal(SIGPIPE, SIG_IGN);
 }
 
-train::Outcome train_rank(const train::RunConfig& config, RankGroup& group,
+train::Outcome train_rank(const train::RunConfig& given, RankGroup& group,
                           const train::ProfileOptions& profile, const Epoch& epoch) {
   stop_on_signals();
-  EpochObserver<Console> console(epoch, *group.recorder());
-  EpochObserver<train::TrainObserver> silent(epoch, *group.recorder());
+  RunRecord record;
+  EpochObserver<Console> console(epoch, *group.recorder(), record);
+  EpochObserver<train::TrainObserver> silent(epoch, *group.recorder(), record);
   train::TrainObserver& printer = console;
   comm::Communicator& world = group.world();
+  train::RunConfig config = given;
+  if (given.parallel.automatic) {
+    AutomaticLayout chosen = choose_layout(given, world);
+    config = std::move(chosen.config);
+    if (world.rank() == 0) console.on_finding(chosen.line);
+  }
   const std::string note = train::note_of_device(config, group.num_local_ranks());
   if (world.rank() == 0 && !note.empty()) console.on_finding("device  " + note);
   train::ProfileOptions recorded = profile;
@@ -76,6 +93,10 @@ train::Outcome train_rank(const train::RunConfig& config, RankGroup& group,
   const bool goes_on =
       epoch.has_to_finish && outcome == train::Outcome::kStopped && !stop_requested;
   if (world.rank() == 0 && !goes_on) console.on_end(outcome);
+  if (outcome == train::Outcome::kFinished) {
+    std::istringstream lines(compare_with_prediction(config, record, world));
+    for (std::string line; std::getline(lines, line);) console.on_finding("planner " + line);
+  }
   return outcome;
 }
 

@@ -155,7 +155,7 @@ class Candidates {
       for (const auto& choice : model::kRecomputes) {
         if (!fixed_.allows("recompute", std::string(choice.name))) continue;
         work.recompute_kind = choice.value;
-        work.recompute = model::recompute_plan(choice.value, "attention_core");
+        work.recompute = model::recompute_plan(choice.value, options_.recompute_modules);
         visit(work);
       }
     }

@@ -21,7 +21,8 @@ struct SearchOptions {
   Objective objective = Objective::kTime;
   // Values that keys of a candidate must have: "tensor" -> "8". See candidate_keys().
   std::map<std::string, std::string> fixed{};
-  int64_t most_devices = 0;  // 0: all of the cluster
+  int64_t most_devices = 0;                          // 0: all of the cluster
+  std::string recompute_modules = "attention_core";  // of the selective recomputation
   size_t num_best = 5;
   // Share of a device's memory that a layout may fill.
   double memory_share = 0.95;

@@ -62,7 +62,7 @@ HuggingFaceImport import_from_hugging_face(const fs::path& source, const fs::pat
   const auto world = comm::make_thread_group(1);
   checkpoint::save(target.path() / "checkpoints", state.step, weights.entries(),
                    train::to_json(state), *world.front());
-  write_file_atomically(target.path() / "config.toml", state.config);
+  write_file_atomically(target.path() / train::kConfigName, state.config);
   if (tokenizer) dataset::save_tokenizer(*tokenizer, (target.path() / "tokenizer").string());
   target.commit();
   return report;

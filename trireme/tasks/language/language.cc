@@ -152,6 +152,9 @@ class LanguageTask : public train::Task {
   std::vector<parallel::LayerCost> layer_costs(const train::RunConfig& config) const override {
     return tasks::layer_costs(config, config_);
   }
+  std::optional<plan::Workload> workload(const train::RunConfig& config) const override {
+    return workload_of(config, config_);
+  }
 
   // Tokens go to every stage, for their number, positions and documents. A tied head's weight comes
   // from the embedding's stage, and its gradient goes back there.

@@ -209,6 +209,11 @@ RunConfig parse_config(std::string_view toml, const std::string& source, const O
   return config;
 }
 
+void override_keys(RunConfig& config, std::span<const Override> overrides) {
+  std::vector<Field> fields = fields_of(config);
+  assign_overrides(fields, overrides);
+}
+
 RunConfig load_config(const std::filesystem::path& path, const Offer& offer,
                       std::span<const Override> overrides) {
   TRIREME_CHECK(std::filesystem::is_regular_file(path), "config ", path.string(),

@@ -197,6 +197,9 @@ TaskType& task_of(Config& config) {
 // "train.steps" -> "10", as text.
 using Override = std::pair<std::string, std::string>;
 
+// The resolved config in a run's folder.
+inline constexpr const char* kConfigName = "config.toml";
+
 // The defaults of the task of that name; "": of the first.
 // Throws: ConfigError for an unknown name (with the nearest known one), and when two callbacks have
 //         one name
@@ -228,6 +231,10 @@ std::string saved_task_name(std::string_view toml, const std::string& source);
 // Lets the callbacks check their keys. After the task's data is open, on which its metrics depend.
 // Throws: ConfigError
 void check_callbacks(const RunConfig& config);
+
+// Gives keys other values, and checks every key.
+// Throws: ConfigError, as parse_config()
+void override_keys(RunConfig& config, std::span<const Override> overrides);
 
 // Every key with its value in the config.
 std::vector<Field> fields_of(RunConfig& config);

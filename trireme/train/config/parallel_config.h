@@ -21,6 +21,12 @@ std::vector<std::string> train_transports();
 
 struct ParallelConfig {
   TRIREME_KEYS_BEGIN(ParallelConfig)
+  TRIREME_NAMED_KEY(bool, automatic, "auto", false, kMayChange,
+                    "choose the layout, train.micro_batch and train.recompute for these ranks, "
+                    "whatever those keys say")
+  TRIREME_KEY(std::string, cluster, "", kMayChange,
+              "CLUSTER file that describes these ranks, for auto and for the prediction after "
+              "training; empty = measure them; none = no prediction")
   TRIREME_KEY(int64_t, data, 0, kMayChange, "data-parallel ranks; 0 = what the other axes leave",
               Range{0, kMaxRanks})
   TRIREME_KEY(int64_t, zero, 0, kMayChange, "ZeRO stage over the data ranks, 1 to 3; 0 = DDP",

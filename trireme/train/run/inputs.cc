@@ -43,6 +43,9 @@ void check_last_batch(const RunConfig& config) {
 }  // namespace
 
 void open_inputs(RunConfig& config, int num_ranks, int num_local_ranks) {
+  TRIREME_CHECK(!config.parallel.automatic,
+                "parallel.auto is true, and a Trainer does not choose its layout: the command "
+                "`train` does before; set it to false");
   resolve(config, num_ranks);
   config.task->open(config.train.evaluate_interval > 0);
   check_callbacks(config);

@@ -23,7 +23,7 @@ void RunFolder::start(const std::string& config, int64_t last_step) {
 
 void RunFolder::write_config(const std::string& config) {
   config_ = config;
-  write_file_atomically(path_ / "config.toml", config_);
+  write_file_atomically(path_ / kConfigName, config_);
 }
 
 // False when something else is at the path by now.

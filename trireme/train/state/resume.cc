@@ -97,7 +97,7 @@ std::vector<std::string> incomplete(const fs::path& root) {
 std::optional<CheckpointConfig> earlier_checkpoints(const fs::path& folder,
                                                     const RunConfig& config) {
   try {
-    const fs::path path = folder / "config.toml";
+    const fs::path path = folder / kConfigName;
     return parse_saved_config(read_file(path), path.string(), config).checkpoint;
   } catch (const Error&) {
     return std::nullopt;

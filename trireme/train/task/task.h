@@ -19,6 +19,7 @@
 #include "trireme/model/family/parts.h"
 #include "trireme/parallel/data/unit.h"
 #include "trireme/parallel/pipeline/schedule/split.h"
+#include "trireme/plan/cost/workload.h"
 #include "trireme/train/task/callback_kind.h"
 #include "trireme/train/task/data_identity.h"
 #include "trireme/train/task/keys.h"
@@ -166,6 +167,11 @@ class Task {
   virtual bool has_batch_norm() const { return false; }
   // The layers that pipeline stages are made of, with their costs (stage_costs.h), at least one.
   virtual std::vector<parallel::LayerCost> layer_costs(const RunConfig& config) const = 0;
+  // One step of a resolved config in the words of the cost model. The data is open. Empty: the cost
+  // model does not know the task's model.
+  virtual std::optional<plan::Workload> workload(const RunConfig& /*config*/) const {
+    return std::nullopt;
+  }
   // The edges of each stage.
   virtual std::vector<StageEdges> edges(int num_stages) const = 0;
   // Builds a part of the model in config.dtype(), with initial values that do not depend on the

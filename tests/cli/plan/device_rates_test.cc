@@ -1,4 +1,4 @@
-#include "trireme/cli/bench/device_rates.h"
+#include "trireme/cli/plan/device_rates.h"
 
 #include <cmath>
 #include <vector>

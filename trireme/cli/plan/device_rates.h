@@ -33,12 +33,16 @@ struct DeviceRates {
   double launch_seconds = 0;   // of an operation on few numbers, with its gradient's
   double link_bytes = 0;       // per second, that a rank moves in a large all-reduce
   double link_seconds = 0;     // a hop of a small one
-  double resident_bytes = 0;   // of a process that has computed something small
+  double resident_bytes = 0;   // resident_after_little()
 };
 
 // One line, for the process that started the ranks, and what it said.
 std::string line_of(const DeviceRates& rates);
 DeviceRates read_device_line(const std::string& line);
+
+// Computes something small, which loads what libtorch loads late, and returns the most memory that
+// the process has had resident so far. For DeviceRates::resident_bytes, at its start.
+double resident_after_little();
 
 // seconds: for each measurement.
 // Collective: every rank of `group`

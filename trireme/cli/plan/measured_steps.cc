@@ -1,7 +1,9 @@
-// What a run measured, beside what was predicted.
+#include "trireme/cli/plan/measured_steps.h"
+
 #include <cmath>
 #include <filesystem>
 #include <sstream>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -11,13 +13,11 @@
 #include "trireme/base/median.h"
 #include "trireme/base/shown.h"
 #include "trireme/cli/console.h"
-#include "trireme/cli/plan/planning.h"
 
 namespace trireme::cli::inline internal {
 namespace {
 
 constexpr size_t kMostBytes = size_t{1} << 30;
-constexpr size_t kFirstSteps = 3;  // they allocate, and find the pages of the data
 
 double number_at(const nlohmann::json& line, const char* name) {
   const auto found = line.find(name);
@@ -39,29 +39,39 @@ std::string in_percent(double predicted, double measured) {
 
 }  // namespace
 
+MeasuredSteps summary_of(std::span<const StepSample> samples) {
+  TRIREME_ASSERT(samples.size() > kUncountedSteps, samples.size(), " steps");
+  const std::span<const StepSample> counted = samples.subspan(kUncountedSteps);
+  const auto middle = [&](double StepSample::*value) {
+    std::vector<double> all;
+    for (const StepSample& sample : counted) all.push_back(sample.*value);
+    return median(std::move(all));
+  };
+  return {.num_steps = static_cast<int64_t>(counted.size()),
+          .step_seconds = middle(&StepSample::seconds),
+          .communication_seconds = middle(&StepSample::communication_seconds),
+          .peak_bytes = samples.back().peak_bytes};
+}
+
 MeasuredSteps read_steps(const std::string& run) {
   const std::filesystem::path path = std::filesystem::path(run) / "metrics.jsonl";
   TRIREME_CHECK(std::filesystem::is_regular_file(path), "--measured ", shown(run),
                 " has no metrics.jsonl; expected the folder of a run");
   std::istringstream lines(read_file(path, kMostBytes));
-  std::vector<double> steps, communication, bytes;
+  std::vector<StepSample> steps;
   for (std::string text; std::getline(lines, text);) {
     const nlohmann::json line = read_line_of(text, path.string());
-    if (!line.is_object() || number_at(line, "step_seconds") <= 0) continue;
-    steps.push_back(number_at(line, "step_seconds"));
-    communication.push_back(number_at(line, "communication_fraction") * steps.back());
+    if (!line.is_object()) continue;
+    const double seconds = number_at(line, "step_seconds");
     const double on_device = number_at(line, "peak_device_bytes");
-    bytes.push_back(on_device > 0 ? on_device : number_at(line, "peak_rss_bytes"));
+    if (seconds <= 0) continue;
+    steps.push_back({.seconds = seconds,
+                     .communication_seconds = seconds * number_at(line, "communication_fraction"),
+                     .peak_bytes = on_device > 0 ? on_device : number_at(line, "peak_rss_bytes")});
   }
-  TRIREME_CHECK(steps.size() > kFirstSteps, "--measured: ", shown(path.string()), " has ",
-                steps.size(), " steps; expected more than ", kFirstSteps);
-  const auto rest = [](const std::vector<double>& all) {
-    return std::vector<double>(all.begin() + kFirstSteps, all.end());
-  };
-  return {.num_steps = static_cast<int64_t>(steps.size() - kFirstSteps),
-          .step_seconds = median(rest(steps)),
-          .communication_seconds = median(rest(communication)),
-          .peak_bytes = bytes.back()};
+  TRIREME_CHECK(steps.size() > kUncountedSteps, "--measured: ", shown(path.string()), " has ",
+                steps.size(), " steps; expected more than ", kUncountedSteps);
+  return summary_of(steps);
 }
 
 std::string compare(const plan::StepPrediction& step, const MeasuredSteps& measured) {
@@ -77,7 +87,7 @@ std::string compare(const plan::StepPrediction& step, const MeasuredSteps& measu
   const double by_waiting = waits - measured.communication_seconds;
   const double by_computing = computes - (measured.step_seconds - measured.communication_seconds);
   const bool is_waiting = std::abs(by_waiting) > std::abs(by_computing);
-  out << format("         most of the difference is %s: predicted %.2f ms, measured %.2f\n",
+  out << format("most of the difference is %s: predicted %.2f ms, measured %.2f\n",
                 is_waiting ? "communication and waiting" : "computation",
                 1e3 * (is_waiting ? waits : computes),
                 1e3 * (is_waiting ? measured.communication_seconds

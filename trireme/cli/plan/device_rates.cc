@@ -1,4 +1,4 @@
-#include "trireme/cli/bench/device_rates.h"
+#include "trireme/cli/plan/device_rates.h"
 
 #include <algorithm>
 #include <chrono>
@@ -156,11 +156,18 @@ DeviceRates read_device_line(const std::string& line) {
           .resident_bytes = all.at("resident_bytes")};
 }
 
+double resident_after_little() {
+  const c10::AutoGradMode with_gradients(true);
+  const at::Tensor a = at::ones({64, 64}).requires_grad_();
+  at::mm(a, a).sum().backward();
+  return static_cast<double>(peak_resident_bytes());
+}
+
 DeviceRates measure_device(comm::Communicator& group, double seconds) {
   const Measurement measurement(group, seconds);
   DeviceRates rates;
+  rates.resident_bytes = resident_after_little();
   rates.launch_seconds = launch_time(measurement);
-  rates.resident_bytes = static_cast<double>(peak_resident_bytes());
   {
     const c10::NoGradGuard no_grad;
     std::vector<ProductRate> products;

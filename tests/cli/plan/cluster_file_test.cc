@@ -1,0 +1,83 @@
+#include "trireme/cli/plan/cluster_file.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/harness/messages.h"
+#include "tests/harness/ranks.h"
+#include "tests/harness/temporary_folder.h"
+#include "tests/train/language_config.h"
+#include "trireme/base/error.h"
+#include "trireme/base/file/file.h"
+
+namespace trireme::cli {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr DeviceRates kRates{.single = {3e10, 20},
+                             .half_flops = 2e10,
+                             .attention_flops = 1.5e10,
+                             .memory_bytes = 9e9,
+                             .launch_seconds = 5e-6,
+                             .link_bytes = 4e9,
+                             .link_seconds = 2e-6,
+                             .resident_bytes = 1 << 28};
+
+TEST(ClusterFile, HasTheMeasuredRates) {
+  plan::ClusterFile file = cluster_of(kRates, 4, 2);
+  const plan::Cluster cluster = plan::make_cluster(file);
+  EXPECT_EQ(cluster.nodes, 2);
+  EXPECT_EQ(cluster.devices_per_node, 2);
+  EXPECT_DOUBLE_EQ(cluster.device.peak_single, 3e10);
+  EXPECT_DOUBLE_EQ(cluster.device.attention_share, 0.5);
+  EXPECT_DOUBLE_EQ(cluster.device.memory_rate, 9e9);
+  EXPECT_DOUBLE_EQ(cluster.device.link_rate, 4e9);
+  EXPECT_DOUBLE_EQ(cluster.device.network_rate, 4e9);
+  EXPECT_DOUBLE_EQ(cluster.device.reserved_bytes, 1 << 28);
+}
+
+TEST(ClusterFile, IsReadBackAsWritten) {
+  const harness::TemporaryFolder folder;
+  plan::ClusterFile file = cluster_of(kRates, 3, 1);
+  const std::string path = folder / "cluster.toml";
+  OutputFile(path).write(cluster_toml(file));
+  const plan::Cluster expected = plan::make_cluster(file), found = read_cluster(path);
+  EXPECT_EQ(found.num_devices(), 3);
+  EXPECT_EQ(found.device.peak_single, expected.device.peak_single);
+  EXPECT_EQ(found.device.link_seconds, expected.device.link_seconds);
+  EXPECT_EQ(found.device.memory_bytes, expected.device.memory_bytes);
+}
+
+TEST(ClusterFile, OfARunHasADeviceForEachRank) {
+  const harness::TemporaryFolder folder;
+  train::RunConfig config = train::language_config();
+  config.parallel.cluster = folder / "cluster.toml";
+  OutputFile(config.parallel.cluster)
+      .write("[cluster]\ndevice = \"cpu\"\nnodes = 8\ndevices_per_node = 4\n");
+  EXPECT_EQ(cluster_of_ranks(config, {}, 2).devices_per_node, 2);
+  EXPECT_EQ(cluster_of_ranks(config, {}, 12).nodes, 3);
+  EXPECT_EQ(assumed_cluster(config, 12).nodes, 3);
+  EXPECT_THAT(
+      harness::message_of<ConfigError>([&] { cluster_of_ranks(config, {}, 6); }),
+      AllOf(HasSubstr("nodes of 4 devices"), HasSubstr("the 6 ranks"), HasSubstr("cluster.toml")));
+  config.parallel.cluster.clear();
+  EXPECT_THAT(harness::message_of<ConfigError>(
+                  [&] { cluster_of_ranks(config, {.num_hosts = 2, .rates = kRates}, 3); }),
+              HasSubstr("3 ranks on 2 hosts"));
+}
+
+TEST(ClusterFile, RanksThatAFileDescribesMeasureNothing) {
+  train::RunConfig config = train::language_config();
+  harness::run_ranks(2, [&](comm::Communicator& group) {
+    train::RunConfig described = config;
+    described.parallel.cluster = "cluster.toml";
+    EXPECT_EQ(measure_ranks(described, group, 1e-6).rates.memory_bytes, 0);
+    const RankFacts facts = measure_ranks(config, group, 1e-6);
+    EXPECT_EQ(facts.num_hosts, 1);
+    EXPECT_GT(facts.rates.memory_bytes, 0);
+  });
+}
+
+}  // namespace
+}  // namespace trireme::cli

@@ -1,0 +1,72 @@
+#include "trireme/cli/plan/layout_search.h"
+
+#include <string>
+
+#include "trireme/base/error.h"
+#include "trireme/cli/console.h"
+#include "trireme/train/parallel/layout.h"
+
+namespace trireme::cli::inline internal {
+namespace {
+
+std::string illegality(const train::RunConfig& run, const plan::Workload& work) {
+  try {
+    train::RunConfig config = with_layout(run, work);
+    resolve_on(config, work.axes.num_ranks());
+    return "";
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+}
+
+}  // namespace
+
+plan::Workload resolve_on(train::RunConfig& config, int64_t num_devices) {
+  train::resolve(config, static_cast<int>(num_devices));
+  train::check_layout(config);
+  std::optional<plan::Workload> work = config.task->workload(config);
+  TRIREME_CHECK(work.has_value(), "task.name is \"", config.task_choice.name,
+                "\", whose models the cost model does not know; it knows those of the task "
+                "\"language\"");
+  return *std::move(work);
+}
+
+plan::StageLayout runtime_stages(const train::RunConfig& config) {
+  const train::PipelineLayout layout = train::pipeline_layout(config);
+  return {.layers = layout.layers, .rank_of_stage = layout.rank_of_stage};
+}
+
+train::RunConfig with_layout(const train::RunConfig& run, std::span<const train::Override> chosen) {
+  train::RunConfig config = run;
+  config.parallel.automatic = false;
+  config.parallel.shard = 0;
+  config.parallel.stage_layers.clear();
+  train::override_keys(config, chosen);
+  return config;
+}
+
+train::RunConfig with_layout(const train::RunConfig& run, const plan::Workload& work) {
+  return with_layout(run, settings_of(work));
+}
+
+plan::SearchResult search_layouts(const train::RunConfig& run, const plan::Cluster& cluster,
+                                  plan::SearchOptions options) {
+  options.recompute_modules = run.train.recompute_modules;
+  // What is not searched is the same for one rank.
+  train::RunConfig alone = with_layout(run, plan::Workload());
+  alone.parallel.stage_memory = 0;
+  return plan::search(resolve_on(alone, 1), cluster, options,
+                      [&](const plan::Workload& work) { return illegality(run, work); });
+}
+
+std::string describe_failure(const plan::SearchResult& found, const plan::Cluster& cluster) {
+  if (found.too_large.empty()) {
+    return "no layout divides the batch and the model over these devices; change "
+           "train.global_batch or what is fixed";
+  }
+  return concat("no layout fits: the smallest needs ",
+                human_bytes(found.too_large.back().step.memory.total()), " per device, which have ",
+                human_bytes(cluster.device.memory_bytes), "; use more devices or a smaller model");
+}
+
+}  // namespace trireme::cli::inline internal
