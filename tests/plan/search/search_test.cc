@@ -104,6 +104,13 @@ TEST(Search, TensorRanksStayWithinANode) {
   }
 }
 
+TEST(Search, TheBestDoesNotDependOnHowManyAreShown) {
+  const Cluster cluster = cluster_of("a100-40gb", 2, 8);
+  const double one = find(base(64), cluster, {.num_best = 1}).best.front().step.step_seconds(),
+               five = find(base(64), cluster, {}).best.front().step.step_seconds();
+  EXPECT_EQ(one, five);
+}
+
 TEST(Search, AnUnknownKeyIsRefusedWithTheNearest) {
   EXPECT_THAT(
       [] {

@@ -243,7 +243,7 @@ SearchResult search(const Workload& base, const Cluster& cluster, const SearchOp
   };
   std::ranges::stable_sort(fitting, {}, &Scored::score);
   // Estimates leave the pipeline's bubble to a formula: simulate more than are wanted.
-  const size_t wanted = 4 * options.num_best;
+  const size_t wanted = std::max<size_t>(20, 4 * options.num_best);
   for (const Scored& scored : fitting) {
     if (result.best.size() == wanted) break;
     if (!legality(scored.work).empty()) {
