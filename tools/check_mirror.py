@@ -109,6 +109,7 @@ EXEMPT = {
     "trireme/cli/vision/vision_commands.h": "declarations; tests/cli runs the commands",
     "trireme/cli/plan/plan_commands.h": "declarations; tests/cli runs the commands",
     "trireme/cli/plan/planning.h": "tests/cli/plan_test.py reads every report that it makes",
+    "trireme/cli/plan/serve.h": "tests/cli/plan_test.py serves dense and sparse models, and refuses bad input",
     "trireme/cli/plan/sweep.h": "tests/cli/plan_test.py sweeps nodes and axes, to CSV and SVG",
     "trireme/plan/cost/workload.h": "one struct; every test of plan makes some",
     "trireme/train/config/read_sections.h": "tests/cli/plan_test.py reads good and bad CLUSTER files",

@@ -2,6 +2,7 @@
 //
 //   plan_published_benchmark FOLDER                 every table's errors
 //   plan_published_benchmark FOLDER --rows          each row, as CSV: for plan_published.py
+//   plan_published_benchmark FOLDER --choices       the planner's choices beside published layouts
 //   plan_published_benchmark FOLDER --fit a100      fits a device's constants on every other row
 #include <algorithm>
 #include <cmath>
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/plan/choices.h"
 #include "benchmarks/plan/published.h"
 #include "trireme/base/median.h"
 #include "trireme/plan/step/step.h"
@@ -159,14 +161,21 @@ void report(const std::vector<PublishedRow>& rows, bool shows_rows) {
 int main(int argc, char** argv) {
   using namespace trireme::benchmarks;
   if (argc < 2) {
-    std::fprintf(stderr, "usage: plan_published_benchmark FOLDER [--rows] [--fit FAMILY]\n");
+    std::fprintf(stderr,
+                 "usage: plan_published_benchmark FOLDER [--rows | --choices] [--fit FAMILY]\n");
     return 2;
   }
   std::vector<PublishedRow> rows = read_published(argv[1]);
-  bool shows_rows = false;
+  bool shows_rows = false, shows_choices = false;
   for (int i = 2; i < argc; ++i) {
     if (std::strcmp(argv[i], "--rows") == 0) shows_rows = true;
+    if (std::strcmp(argv[i], "--choices") == 0) shows_choices = true;
     if (std::strcmp(argv[i], "--fit") == 0 && i + 1 < argc) fit(rows, argv[++i]);
+  }
+  if (shows_choices) {
+    print_choices(rows);
+    print_picks(rows);
+    return 0;
   }
   report(rows, shows_rows);
 }

@@ -166,6 +166,36 @@ class Plan(ProgramTest):
         self.assertGreater(four["seconds"]["expert"], 0)
         self.assertLess(four["memory_bytes"]["states"], one["memory_bytes"]["states"])
 
+    def test_serving(self):
+        served = self.simulate("--serve", "--serve-context", 4096)
+        self.assertEqual(served["cache_bytes_per_token"], 8 * 2 * 8 * 128 * 2)
+        self.assertEqual(served["cache_bytes_per_sequence"], 4096 * served["cache_bytes_per_token"])
+        self.assertEqual((served["tensor"], served["replicas"]), (1, 16))
+        batches = [bound["batch"] for bound in served["decode"]]
+        self.assertEqual(batches[:3], [1, 4, 16])
+        self.assertEqual(batches[-1], served["largest_batch"])
+        rates = [bound["tokens_per_second"] for bound in served["decode"]]
+        self.assertEqual(rates, sorted(rates))
+        for bound in served["decode"]:
+            self.assertAlmostEqual(bound["tokens_per_second"] / bound["tokens_per_second_of_sequence"], bound["batch"])
+        divided = self.simulate("--serve", "--serve-tensor", 2, "--serve-batch", 8, "--serve-weight-bytes", 1)
+        self.assertEqual(divided["weight_bytes"], served["weight_bytes"] / 4)
+        self.assertEqual([bound["batch"] for bound in divided["decode"]], [8])
+        self.assertGreater(divided["decode"][0]["tensor_seconds"], 0)
+        text = self.succeed("simulate", "model.toml", "cluster.toml", "--serve", "--model.family=mixtral",
+                            "--model.experts=8")
+        for word in ("16 replicas", "32.0 KiB of keys and values per token", "memory bandwidth", "2.0 of 8 experts"):
+            self.assertIn(word, text)
+
+    def test_bad_serving(self):
+        serve = ["simulate", "model.toml", "cluster.toml", "--serve"]
+        self.fail_with(2, ["3 tensor ranks", "16 heads"], *serve, "--serve-tensor", 3)
+        self.fail_with(2, ["--serve-batch", "100000", "fit beside the weights"], *serve, "--serve-batch", 100000)
+        self.fail_with(2, ["--serve-context", "do not fit in 2 nodes"], *serve, "--device.memory_gib=2.01")
+        self.fail_with(2, ["--serve-weight-bytes", "0.25"], *serve, "--serve-weight-bytes", 0)
+        self.fail_with(2, ["--serve", "--sweep"], *serve, "--sweep", "nodes=1,2")
+        self.fail_with(2, ["--serve-batch", "--serve"], *serve[:3], "--serve-batch", 1)
+
     def test_bad_input(self):
         files = ["model.toml", "cluster.toml"]
         self.fail_with(2, ["no.toml", "does not exist"], "simulate", "model.toml", "no.toml")

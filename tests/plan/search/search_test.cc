@@ -66,6 +66,51 @@ TEST(Search, FixedKeysHaveTheirValues) {
   }
 }
 
+TEST(Search, MicrobatchesAreAllThatDivideTheBatchOfARank) {
+  const Cluster cluster = cluster_of("a100-80gb", 1, 8);
+  const std::map<std::string, std::string> plain = {{"tensor", "1"}, {"pipeline", "1"}};
+  for (const char* const micro : {"1", "3", "6"}) {
+    SearchOptions options{.fixed = plain};
+    options.fixed["micro_batch"] = micro;
+    const SearchResult found = find(base(48), cluster, options);
+    ASSERT_FALSE(found.best.empty()) << micro;
+    EXPECT_EQ(std::to_string(found.best.front().work.micro_batch), micro);
+    EXPECT_EQ(found.best.front().work.axes.data, 8) << micro;
+  }
+}
+
+TEST(Search, InterleavedStagesAreThoseThatDivideTheLayers) {
+  const Cluster cluster = cluster_of("a100-80gb", 1, 8);
+  // Of 24 layers on 4 ranks; 4 stages a rank are tried though they are uneven.
+  for (const auto& [stages, is_tried] : std::map<std::string, bool>{
+           {"2", true}, {"3", true}, {"4", true}, {"5", false}, {"6", true}, {"7", false}}) {
+    const SearchResult found = find(
+        base(64), cluster,
+        {.fixed = {{"pipeline", "4"}, {"schedule", "interleaved"}, {"stages_per_rank", stages}}});
+    EXPECT_EQ(!found.best.empty(), is_tried) << stages;
+  }
+}
+
+TEST(Search, TensorRanksStayWithinANode) {
+  const Cluster cluster = cluster_of("a100-80gb", 3, 8);
+  for (const auto& [tensor, is_tried] :
+       std::map<std::string, bool>{{"2", true}, {"3", false}, {"6", false}, {"8", true}}) {
+    bool is_found = false;
+    find(base(96), cluster, {}, [&](const Workload& work) {
+      is_found = is_found || std::to_string(work.axes.tensor) == tensor;
+      return "never";
+    });
+    EXPECT_EQ(is_found, is_tried) << tensor;
+  }
+}
+
+TEST(Search, TheBestDoesNotDependOnHowManyAreShown) {
+  const Cluster cluster = cluster_of("a100-40gb", 2, 8);
+  const double one = find(base(64), cluster, {.num_best = 1}).best.front().step.step_seconds(),
+               five = find(base(64), cluster, {}).best.front().step.step_seconds();
+  EXPECT_EQ(one, five);
+}
+
 TEST(Search, AnUnknownKeyIsRefusedWithTheNearest) {
   EXPECT_THAT(
       [] {

@@ -17,6 +17,7 @@
 #include "trireme/cli/plan/measured_steps.h"
 #include "trireme/cli/plan/plan_commands.h"
 #include "trireme/cli/plan/planning.h"
+#include "trireme/cli/plan/serve.h"
 #include "trireme/cli/plan/sweep.h"
 #include "trireme/cli/printable.h"
 #include "trireme/parallel/pipeline/schedule/timeline_drawing.h"
@@ -35,6 +36,7 @@ struct SimulateArguments {
   std::string measured;  // a run's folder
   bool timeline = false;
   bool json = false;
+  ServeArguments serve{};
   std::vector<std::string> overrides;  // as typed
 };
 
@@ -77,6 +79,11 @@ void write_drawings(const SimulateArguments& arguments, const plan::Workload& wo
 }
 
 int simulate(const SimulateArguments& arguments) {
+  if (arguments.serve.serve) {
+    serve(load_case(arguments.config, arguments.cluster, arguments.overrides), arguments.serve,
+          arguments.json);
+    return kDone;
+  }
   if (!arguments.sweep.empty()) {
     TRIREME_CHECK(arguments.trace.empty() && !arguments.timeline,
                   "--trace and --timeline show one step, and --sweep has many; leave them out");
@@ -128,6 +135,7 @@ void add_simulate(CLI::App& app, int& exit_code) {
       "--model.vocab_size=4096\n"
       "  trireme simulate examples/plan/llama-8b.toml examples/clusters/dgx-h100.toml\n"
       "  ... --sweep nodes=1,2,4,8,16 --svg scaling.svg --csv scaling.csv\n"
+      "  ... --serve --serve-context 4096\n"
       "Keys of both files can be given: --parallel.tensor=8 --cluster.nodes=4. See "
       "docs/planner.md.\n");
   command->add_option("config", arguments->config, "a config, as of `trireme train`")->required();
@@ -143,6 +151,7 @@ void add_simulate(CLI::App& app, int& exit_code) {
   command->add_option("--csv", arguments->csv, "write the sweep as a table");
   command->add_option("--measured", arguments->measured,
                       "a run's folder: compare with the steps that it measured");
+  add_serve_options(*command, arguments->serve);
   add_json(*command, arguments->json);
   command->footer([] { return "Keys of the CLUSTER file:\n" + describe_cluster_keys(); });
   command->allow_extras();

@@ -17,13 +17,25 @@ struct Pipelining {
   const char* schedule;
   int64_t chunks;
 };
-constexpr Pipelining kPipelinings[] = {
-    {"1f1b", 0}, {"interleaved", 2}, {"interleaved", 4}, {"zero-bubble", 0}};
 
 std::vector<int64_t> divisors(int64_t n) {
   std::vector<int64_t> all;
   for (int64_t i = 1; i <= n; ++i) {
     if (n % i == 0) all.push_back(i);
+  }
+  return all;
+}
+
+// Schedules for a model of `layers` on `ranks`. Interleaved stages beyond 12 a rank send more than
+// they save; those that divide the layers evenly are tried, and 2 and 4, which may be uneven.
+std::vector<Pipelining> pipelinings(int64_t layers, int64_t ranks) {
+  constexpr int64_t kMostChunks = 12;
+  std::vector<Pipelining> all = {{"1f1b", 0}};
+  if (ranks == 1) return all;
+  all.push_back({"zero-bubble", 0});
+  for (int64_t chunks = 2; chunks <= kMostChunks && chunks * ranks <= layers; ++chunks) {
+    const bool is_even = layers % (chunks * ranks) == 0;
+    if (is_even || chunks == 2 || chunks == 4) all.push_back({"interleaved", chunks});
   }
   return all;
 }
@@ -86,7 +98,9 @@ class Candidates {
     bool any = false;
     const model::ModelConfig& model = base_.model;
     for (const int64_t tensor : fixed_.of("tensor", divisors(devices))) {
-      const bool is_wide = tensor > cluster_.devices_per_node || tensor > model.heads;
+      // Neighbours of a number that does not divide a node lie on two nodes now and then.
+      const bool is_split = cluster_.nodes > 1 && cluster_.devices_per_node % tensor != 0;
+      const bool is_wide = tensor > cluster_.devices_per_node || tensor > model.heads || is_split;
       if (is_wide && !fixed_.has("tensor")) continue;
       for (const int64_t pipeline : fixed_.of("pipeline", divisors(devices / tensor))) {
         if (pipeline > model.layers) continue;
@@ -122,17 +136,12 @@ class Candidates {
   bool each_batch(Workload& work, const std::function<void(const Workload&)>& visit) const {
     const int64_t of_rank = base_.global_batch / work.axes.data;
     bool any = false;
-    for (int64_t micro = 1; micro <= of_rank; micro *= 2) {
-      if (of_rank % micro != 0 || !fixed_.allows("micro_batch", micro)) continue;
+    for (const int64_t micro : fixed_.of("micro_batch", divisors(of_rank))) {
       work.micro_batch = micro;
       work.sizes.held_gradients = held_gradients(work.num_microbatches(), work.reproducible);
-      for (const Pipelining& pipelining : kPipelinings) {
-        const bool is_plain = std::string_view(pipelining.schedule) == "1f1b";
-        if (work.axes.pipeline == 1 && !is_plain) continue;
+      for (const Pipelining& pipelining : pipelinings(work.model.layers, work.axes.pipeline)) {
         if (!fixed_.allows("schedule", pipelining.schedule)) continue;
         if (!fixed_.allows("stages_per_rank", pipelining.chunks)) continue;
-        const int64_t stages = work.axes.pipeline * std::max<int64_t>(1, pipelining.chunks);
-        if (stages > work.model.layers) continue;
         const bool is_interleaved = pipelining.chunks > 1;
         if (is_interleaved && (of_rank / micro) % work.axes.pipeline != 0) continue;
         work.schedule = pipelining.schedule;
@@ -234,7 +243,7 @@ SearchResult search(const Workload& base, const Cluster& cluster, const SearchOp
   };
   std::ranges::stable_sort(fitting, {}, &Scored::score);
   // Estimates leave the pipeline's bubble to a formula: simulate more than are wanted.
-  const size_t wanted = 4 * options.num_best;
+  const size_t wanted = std::max<size_t>(20, 4 * options.num_best);
   for (const Scored& scored : fitting) {
     if (result.best.size() == wanted) break;
     if (!legality(scored.work).empty()) {
