@@ -124,7 +124,7 @@ leave 5 % of the memory free by prediction. The simulator then predicted the cho
 choice was ever run: these are predictions of both.
 
 - The choice is at least as fast as every published layout for {len(choices) - len(slower)} of {len(choices)}.
-- In {len(too_large)} of the other {len(slower)}, the published layout breaks the memory rule by prediction, though it ran.
+- In {"each" if len(too_large) == len(slower) else len(too_large)} of the other {len(slower)}, the published layout breaks the memory rule by prediction, though it ran.
   For 30 B it does by far: with several microbatches this program's ZeRO-3 keeps the whole gradient of a rank
   ([data-parallel.md](data-parallel.md)), and PyTorch's FSDP keeps its part. The rest are within the 10 % that the
   prediction allows for fragmentation.

@@ -144,7 +144,10 @@ class Plan(ProgramTest):
                        "--parallel.cluster=small.toml", "--output.folder=other")
 
     def test_a_run_ends_with_what_was_predicted(self):
-        self.succeed("bench", "device", "--ranks", 2, "--seconds", "0.001", "--output", "here.toml")
+        text = self.succeed("bench", "device", "--ranks", 2, "--seconds", "0.001", "--output", "here.toml", "--disk", ".")
+        self.assertRegex(text, r"disk +\d+\.\d\d GB/s")
+        self.assertRegex((self.folder / "here.toml").read_text(), r"disk_gb_per_second = 0*[1-9.]")
+        self.fail_with(2, ["--disk", "none"], "bench", "device", "--disk", "none")
         output = self.succeed("train", "tiny.toml", "--ranks", 2, "--train.steps=8", "--parallel.cluster=here.toml")
         self.assertRegex(output, r"planner measured [\d.]+ ms a step, predicted [\d.]+ \([+-]\d+ %\); memory .*\n"
                                  r"planner most of the difference is (computation|communication and waiting): ")

@@ -30,6 +30,7 @@ TEST(DeviceRates, ALineIsReadBack) {
                           .launch_seconds = 5e-6,
                           .link_bytes = 6e9,
                           .link_seconds = 7e-7,
+                          .disk_bytes = 9e8,
                           .resident_bytes = 8e8};
   EXPECT_EQ(line_of(read_device_line(line_of(rates))), line_of(rates));
 }

@@ -54,6 +54,18 @@ TEST(Products, ExpertRanksHaveFewerExpertsAndMoreRowsOfEach) {
   EXPECT_DOUBLE_EQ(four.feed_forward[1].count, one.feed_forward[1].count / 4);
 }
 
+TEST(Products, TheBusiestExpertRankHasMoreRowsOnly) {
+  Workload work = mixed(sparse_llama());
+  const double alone = block_work(work, true).product_flops();
+  EXPECT_DOUBLE_EQ(block_work(work, true, 3).product_flops(), alone);  // one rank has all experts
+  work.axes.data = work.axes.expert = 4;
+  const BlockWork even = block_work(work, true), skewed = block_work(work, true, 3);
+  EXPECT_DOUBLE_EQ(skewed.feed_forward[1].rows, 3 * even.feed_forward[1].rows);
+  EXPECT_DOUBLE_EQ(skewed.dispatched_rows, 3 * even.dispatched_rows);
+  EXPECT_DOUBLE_EQ(skewed.feed_forward[0].rows, even.feed_forward[0].rows);  // the router
+  EXPECT_DOUBLE_EQ(skewed.expert_parameters, even.expert_parameters);
+}
+
 TEST(Products, RanksThatShareKvHeadsComputeThemTwice) {
   Workload work = mixed(sparse_llama());  // 4 kv heads of 32
   work.axes.tensor = 8;

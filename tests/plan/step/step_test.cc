@@ -110,6 +110,32 @@ TEST(Step, ZeroDividesTheStates) {
   }
 }
 
+TEST(Step, SkewedExpertsCostTimeAndMemoryButNoModelFlops) {
+  Workload work = mixed(sparse_llama());
+  work.axes = {.data = 8, .expert = 8};
+  work.global_batch = 8;
+  Cluster cluster = cluster_of("a100-80gb", 1, 8);
+  const StepPrediction even = predict(work, cluster);
+  cluster.expert_skew = 4;
+  const StepPrediction skewed = predict(work, cluster);
+  EXPECT_GT(skewed.seconds.expert, 1.5 * even.seconds.expert);  // part of it is latency
+  EXPECT_GE(skewed.seconds.compute, even.seconds.compute);
+  EXPECT_GT(skewed.memory.activations, even.memory.activations);
+  EXPECT_EQ(skewed.memory.states, even.memory.states);
+  EXPECT_EQ(skewed.hardware_flops, even.hardware_flops);
+}
+
+TEST(Step, StatesOnADiskPassThroughItBothWays) {
+  Workload work = megatron(1, 1, 1, 1, 1, gpt(4, 1024, 16));
+  const Cluster cluster = cluster_of("a100-80gb", 1, 1);
+  const StepPrediction in_memory = predict(work, cluster);
+  work.sizes.states_on_disk = true;
+  const StepPrediction on_disk = predict(work, cluster);
+  const double bytes = in_memory.memory.states - on_disk.memory.states;
+  EXPECT_NEAR(on_disk.seconds.optimizer, 2 * bytes / cluster.device.disk_rate,
+              1e-9 * on_disk.seconds.optimizer);
+}
+
 TEST(Step, MemoryIsThatOfTheWorstRank) {
   const Workload work = megatron(1, 4, 1, 16, 1, gpt(16, 2048, 16));
   const StepMemory memory = predict(work, cluster_of("a100-80gb", 1, 4)).memory;

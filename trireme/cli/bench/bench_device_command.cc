@@ -4,8 +4,11 @@
 #include <string>
 #include <vector>
 
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 
+#include "trireme/base/error.h"
+#include "trireme/base/shown.h"
 #include "trireme/cli/bench/bench_commands.h"
 #include "trireme/cli/bench/bench_launch.h"
 #include "trireme/cli/commands.h"
@@ -24,6 +27,7 @@ struct DeviceArguments {
   int ranks = 2;
   double seconds = 0.5;
   std::string output;
+  std::string disk;  // a folder
   bool json = false;
 };
 
@@ -31,15 +35,20 @@ int measure_rank(const DeviceArguments& arguments) {
   const comm::WorldInfo info = comm::world_info();
   comm::Rendezvous meeting(info);
   const auto group = meeting.connect("auto");
-  const DeviceRates rates = measure_device(*group, arguments.seconds);
+  DeviceRates rates = measure_device(*group, arguments.seconds);
+  if (!arguments.disk.empty()) rates.disk_bytes = measure_disk(*group, arguments.disk);
   if (group->rank() == 0) std::printf("%s\n", line_of(rates).c_str());
   return kDone;
 }
 
 int bench_device(const DeviceArguments& arguments) {
   if (comm::is_launched()) return measure_rank(arguments);
-  const std::vector<std::string> command = {own_program(), "bench", "device", "--seconds",
-                                            std::to_string(arguments.seconds)};
+  TRIREME_CHECK(arguments.disk.empty() || ::access(arguments.disk.c_str(), W_OK | X_OK) == 0,
+                "--disk ", shown(arguments.disk),
+                " is not a folder that can be written; expected one on the disk to measure");
+  std::vector<std::string> command = {own_program(), "bench", "device", "--seconds",
+                                      std::to_string(arguments.seconds)};
+  if (!arguments.disk.empty()) command.insert(command.end(), {"--disk", arguments.disk});
   const DeviceRates rates = read_device_line(capture_local_ranks(command, arguments.ranks));
   plan::ClusterFile file = cluster_of(rates, arguments.ranks, /*num_hosts=*/1);
   if (!arguments.output.empty()) {
@@ -62,6 +71,9 @@ int bench_device(const DeviceArguments& arguments) {
     std::printf("  all-reduce         %8.1f GB/s, %.1f us a hop\n", rates.link_bytes / 1e9,
                 rates.link_seconds * 1e6);
   }
+  if (rates.disk_bytes > 0) {
+    std::printf("  disk               %8.2f GB/s, written and read\n", rates.disk_bytes / 1e9);
+  }
   if (!arguments.output.empty()) std::printf("wrote %s\n", printable(arguments.output).c_str());
   return kDone;
 }
@@ -81,6 +93,8 @@ void add_bench_device(CLI::App& bench, int& exit_code) {
   command->add_option("--seconds", arguments->seconds, "time for each of about ten measurements")
       ->capture_default_str()
       ->check(within({.minimum = 0, .maximum = 1e6, .above_minimum = true}));
+  command->add_option("--disk", arguments->disk,
+                      "also measure the disk of this folder, with 256 MiB per rank");
   command->add_option("--output", arguments->output, "write the CLUSTER file");
   add_json(*command, arguments->json);
   command->callback([arguments, &exit_code] { exit_code = bench_device(*arguments); });

@@ -97,6 +97,7 @@ plan::ClusterFile cluster_of(const DeviceRates& rates, int num_ranks, int num_ho
   device.memory_gb_per_second = rates.memory_bytes / 1e9;
   device.memory_share = 1;
   device.launch_microseconds = rates.launch_seconds * 1e6;
+  device.disk_gb_per_second = rates.disk_bytes / 1e9;
   device.reserved_gib = rates.resident_bytes / kGiB;
   device.memory_gib = static_cast<double>(machine_memory_bytes()) / ranks_of_host / kGiB;
   if (num_ranks == 1) return file;

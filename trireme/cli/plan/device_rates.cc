@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -12,9 +14,11 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/io/async_io.h"
 #include "trireme/base/machine/process_stat.h"
 #include "trireme/base/median.h"
 #include "trireme/base/seconds.h"
+#include "trireme/train/offload/scratch_file.h"
 
 namespace trireme::cli::inline internal {
 namespace {
@@ -136,11 +140,11 @@ ProductCurve fit_products(std::span<const ProductRate> rates) {
 
 std::string line_of(const DeviceRates& rates) {
   return nlohmann::json{
-      {"single_flops", rates.single.flops},    {"half_size", rates.single.half_size},
-      {"half_flops", rates.half_flops},        {"attention_flops", rates.attention_flops},
-      {"memory_bytes", rates.memory_bytes},    {"launch_seconds", rates.launch_seconds},
-      {"link_bytes", rates.link_bytes},        {"link_seconds", rates.link_seconds},
-      {"resident_bytes", rates.resident_bytes}}
+      {"single_flops", rates.single.flops}, {"half_size", rates.single.half_size},
+      {"half_flops", rates.half_flops},     {"attention_flops", rates.attention_flops},
+      {"memory_bytes", rates.memory_bytes}, {"launch_seconds", rates.launch_seconds},
+      {"link_bytes", rates.link_bytes},     {"link_seconds", rates.link_seconds},
+      {"disk_bytes", rates.disk_bytes},     {"resident_bytes", rates.resident_bytes}}
       .dump();
 }
 
@@ -153,6 +157,7 @@ DeviceRates read_device_line(const std::string& line) {
           .launch_seconds = all.at("launch_seconds"),
           .link_bytes = all.at("link_bytes"),
           .link_seconds = all.at("link_seconds"),
+          .disk_bytes = all.at("disk_bytes"),
           .resident_bytes = all.at("resident_bytes")};
 }
 
@@ -161,6 +166,32 @@ double resident_after_little() {
   const at::Tensor a = at::ones({64, 64}).requires_grad_();
   at::mm(a, a).sum().backward();
   return static_cast<double>(peak_resident_bytes());
+}
+
+double measure_disk(comm::Communicator& group, const std::string& folder) {
+  constexpr size_t kFile = 256 << 20, kPiece = 8 << 20, kPieces = kFile / kPiece;
+  const train::ScratchFile file(folder, kFile);
+  const std::unique_ptr<AsyncIo> io = make_async_io(file.io());
+  const std::unique_ptr<std::byte, decltype(&std::free)> memory(
+      static_cast<std::byte*>(std::aligned_alloc(kIoAlignment, 2 * kPiece)), &std::free);
+  std::fill_n(memory.get(), 2 * kPiece, std::byte{1});
+  group.barrier()->wait();
+  const auto start = std::chrono::steady_clock::now();
+  for (const IoKind kind : {IoKind::kWrite, IoKind::kRead}) {
+    AsyncIo::Ticket last[2] = {};
+    for (size_t i = 0; i < kPieces; ++i) {  // two at a time, as states are moved
+      if (i >= 2) io->wait(last[i % 2]);
+      last[i % 2] = io->start({.kind = kind,
+                               .offset = i * kPiece,
+                               .data = memory.get() + i % 2 * kPiece,
+                               .num_bytes = kPiece});
+    }
+    for (const AsyncIo::Ticket ticket : last) io->wait(ticket);
+  }
+  const double rate = 2.0 * kFile / seconds_since(start);
+  at::Tensor sum = at::full({1}, rate, at::kDouble);
+  group.all_reduce(sum)->wait();
+  return sum.item<double>() / group.size();
 }
 
 DeviceRates measure_device(comm::Communicator& group, double seconds) {

@@ -33,6 +33,7 @@ struct DeviceRates {
   double launch_seconds = 0;   // of an operation on few numbers, with its gradient's
   double link_bytes = 0;       // per second, that a rank moves in a large all-reduce
   double link_seconds = 0;     // a hop of a small one
+  double disk_bytes = 0;       // per second, written and read of a local disk; 0: not measured
   double resident_bytes = 0;   // resident_after_little()
 };
 
@@ -43,6 +44,12 @@ DeviceRates read_device_line(const std::string& line);
 // Computes something small, which loads what libtorch loads late, and returns the most memory that
 // the process has had resident so far. For DeviceRates::resident_bytes, at its start.
 double resident_after_little();
+
+// Bytes per second that a rank writes into a file in `folder` and reads from it, past the page cache
+// where the file system can, while all others do. A mean over the ranks.
+// Collective: every rank of `group`
+// Throws:     Error when the disk fails or is full
+double measure_disk(comm::Communicator& group, const std::string& folder);
 
 // seconds: for each measurement.
 // Collective: every rank of `group`

@@ -44,6 +44,10 @@ std::string shown_seconds(double seconds) {
   return seconds >= 1 ? format("%.2f s", seconds) : format("%.2f ms", 1e3 * seconds);
 }
 
+std::string shown_flops(double rate) {
+  return rate >= 1e12 ? format("%.1f TFLOP/s", rate / 1e12) : format("%.1f GFLOP/s", rate / 1e9);
+}
+
 // A copy of the states into the host's memory, over the link of the device.
 double copy_seconds(const plan::StepPrediction& step, const plan::Device& device) {
   constexpr double kToHost = 20e9;  // PCIe 4 x16, as copies reach
@@ -150,10 +154,9 @@ std::string show(const plan::StepPrediction& step) {
   const plan::StepSeconds& seconds = step.seconds;
   const double all = step.step_seconds();
   out << "step     " << shown_seconds(all) << ", " << human_count(step.tokens_per_second())
-      << " tokens/s, " << format("%.1f", step.flops_per_device() / 1e12)
-      << " TFLOP/s per device (MFU " << format("%.1f", 100 * step.flops_per_device() / step.peak)
-      << " %, HFU " << format("%.1f", 100 * step.hardware_flops_per_device() / step.peak)
-      << " %)\n";
+      << " tokens/s, " << shown_flops(step.flops_per_device()) << " per device (MFU "
+      << format("%.1f", 100 * step.flops_per_device() / step.peak) << " %, HFU "
+      << format("%.1f", 100 * step.hardware_flops_per_device() / step.peak) << " %)\n";
   const std::pair<const char*, double> causes[] = {
       {"computation", seconds.compute},         {"tensor, exposed", seconds.tensor},
       {"context, exposed", seconds.context},    {"expert, exposed", seconds.expert},

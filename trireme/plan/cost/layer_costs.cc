@@ -79,7 +79,7 @@ double bytes_of_scores(const Workload& work) {
   return block_work(work, false).core.scores() * (2 * work.sizes.weight + 1);
 }
 
-Kept count_kept(const Workload& work, bool stores_scores) {
+Kept count_kept(const Workload& work, bool stores_scores, double expert_skew) {
   const model::ModelConfig& model = work.model;
   const double item = work.sizes.weight;
   const double tensor = static_cast<double>(work.axes.tensor);
@@ -100,8 +100,9 @@ Kept count_kept(const Workload& work, bool stores_scores) {
   const auto hidden = static_cast<double>(model.expert_width()),
              shared = static_cast<double>(model.shared_width());
   const bool keeps_rows = work.expert_chunk == 0 && !again.feed_forward;
-  const double experts = branch * (keeps_rows ? k * hidden + shared : shared);
-  const double copies = keeps_rows ? 2 * k * D : 0;
+  const double skew = work.axes.expert > 1 ? expert_skew : 1;
+  const double experts = branch * (keeps_rows ? skew * k * hidden + shared : shared);
+  const double copies = keeps_rows ? (1 + skew) * k * D : 0;  // what is sent, and what arrives
   // Recomputation starts from the residual, which a composed norm does not keep.
   const int residuals =
       work.kept_by_block.composes_norms ? again.attention + again.feed_forward : 0;
@@ -118,10 +119,11 @@ Kept count_kept(const Workload& work, bool stores_scores) {
 
 }  // namespace
 
-std::vector<parallel::LayerCost> layer_costs(const Workload& work, bool stores_scores) {
+std::vector<parallel::LayerCost> layer_costs(const Workload& work, bool stores_scores,
+                                             double expert_skew) {
   const model::ModelConfig& model = work.model;
   const ModelCounts& counts = work.counts();
-  const Kept kept = count_kept(work, stores_scores);
+  const Kept kept = count_kept(work, stores_scores, expert_skew);
   const double per_parameter =
       state_bytes_per_parameter(work.sizes, work.zero, work.axes.sharing()) /
       static_cast<double>(work.axes.tensor);

@@ -11,11 +11,13 @@ namespace trireme::plan {
 // The cost of every layer. The embedding counts with the first layer and the head with the last.
 // Time is that of the matrix products, in any unit. Memory is that of one rank, the one with most
 // experts: weights, gradients and optimizer states as the axes and ZeRO divide them, and the
-// tensors that one microbatch's forward keeps for its backward, if all experts have as many tokens.
+// tensors that one microbatch's forward keeps for its backward. With expert ranks it is the one that
+// gets expert_skew times the mean of the tokens.
 // stores_scores: attention keeps its scores and their dropout, as composed of products.
 // Excludes what is temporary (buckets, gathered weights) and libtorch itself.
 // Source: activations as counted in Korthikanti et al. 2022, arXiv:2205.05198, section 4, for these
 //         layers (docs/models.md says what each keeps)
-std::vector<parallel::LayerCost> layer_costs(const Workload& work, bool stores_scores = false);
+std::vector<parallel::LayerCost> layer_costs(const Workload& work, bool stores_scores = false,
+                                             double expert_skew = 1);
 
 }  // namespace trireme::plan

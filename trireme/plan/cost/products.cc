@@ -29,7 +29,7 @@ double rows_of(const Workload& work) {
   return work.sequence_parallel ? tokens_of(work) / number(work.axes.tensor) : tokens_of(work);
 }
 
-BlockWork block_work(const Workload& work, bool sparse) {
+BlockWork block_work(const Workload& work, bool sparse, double expert_skew) {
   const model::ModelConfig& config = work.model;
   const double t = number(work.axes.tensor), D = number(config.width), n = tokens_of(work);
   const ModelCounts& counts = work.counts();
@@ -53,15 +53,16 @@ BlockWork block_work(const Workload& work, bool sparse) {
   if (sparse) {
     const model::ExpertConfig& experts = config.sparse;
     const double E = number(experts.experts), ep = number(work.axes.expert),
-                 k = number(experts.experts_per_token);
+                 k = number(experts.experts_per_token), skew = ep > 1 ? expert_skew : 1;
     block.feed_forward.push_back({n, E, D});
-    add_feed_forward(block, n * k * ep / E, number(config.expert_width()) / t, matrices, D, E / ep);
+    add_feed_forward(block, skew * n * k * ep / E, number(config.expert_width()) / t, matrices, D,
+                     E / ep);
     if (experts.shared_experts > 0) {
       add_feed_forward(block, n, number(config.shared_width()) / t, matrices, D, 1);
     }
     block.expert_parameters = E / ep * counts.expert_parameters / t;
     block.parameters = (counts.sparse_parameters - E * counts.expert_parameters) / t;
-    block.dispatched_rows = n * k;
+    block.dispatched_rows = skew * n * k;
     block.wide_elements += 4 * n * k * D;
   } else {
     add_feed_forward(block, n, number(config.ffn_width) / t, matrices, D, 1);

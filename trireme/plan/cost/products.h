@@ -55,7 +55,8 @@ struct HeadWork {
 double tokens_of(const Workload& work);
 double rows_of(const Workload& work);
 
-BlockWork block_work(const Workload& work, bool sparse);
+// Of the expert rank that gets expert_skew times the mean of the tokens, if there are expert ranks.
+BlockWork block_work(const Workload& work, bool sparse, double expert_skew = 1);
 HeadWork head_work(const Workload& work);
 
 }  // namespace trireme::plan

@@ -14,6 +14,7 @@ Cluster make_cluster(const ClusterFile& file) {
                   .nodes = file.cluster.nodes,
                   .devices_per_node = file.cluster.devices_per_node,
                   .attention = file.cluster.attention,
+                  .expert_skew = file.cluster.expert_skew,
                   .leaf_nodes = file.network.leaf_nodes,
                   .oversubscription = file.network.oversubscription,
                   .price = file.price,
@@ -31,6 +32,7 @@ Cluster make_cluster(const ClusterFile& file) {
   replace(device.launch_seconds, given.launch_microseconds, 1e-6);
   replace(device.step_seconds, given.step_milliseconds, 1e-3);
   replace(device.reserved_bytes, given.reserved_gib, 1 << 30);
+  replace(device.disk_rate, given.disk_gb_per_second, 1e9);
   replace(device.watts, given.watts);
   const NetworkConfig& network = file.network;
   replace(device.link_rate, network.link_gb_per_second, 1e9);

@@ -33,6 +33,9 @@ struct ClusterConfig {
   TRIREME_KEY(AttentionKernel, attention, AttentionKernel::kAuto, kMayChange,
               "whether attention stores its scores; auto = of gpt2 without zero = 3, on a GPU",
               kAttentionKernels)
+  TRIREME_KEY(double, expert_skew, 1, kMayChange,
+              "with expert ranks: tokens of the busiest one over the mean, for which all wait",
+              Range{1, 1e4})
   TRIREME_KEYS_END()
 };
 
@@ -58,6 +61,9 @@ struct DeviceConfig {
   TRIREME_KEY(double, step_milliseconds, 0, kMayChange,
               "time of a step beside its operations: data, norm, logging", Range{0, 1e6})
   TRIREME_KEY(double, reserved_gib, 0, kMayChange, "memory that the driver and the libraries take",
+              Range{0, 1e6})
+  TRIREME_KEY(double, disk_gb_per_second, 0, kMayChange,
+              "what a device reads and writes of a local disk while all of its node do",
               Range{0, 1e6})
   TRIREME_KEY(double, watts, 0, kMayChange, "power under load", Range{0, 1e5})
   TRIREME_KEYS_END()
@@ -125,6 +131,7 @@ struct Cluster {
   int64_t nodes = 1;
   int64_t devices_per_node = 1;
   AttentionKernel attention = AttentionKernel::kAuto;
+  double expert_skew = 1;
   int64_t leaf_nodes = 0;
   double oversubscription = 1;
   PriceConfig price{};

@@ -257,6 +257,7 @@ constexpr Device kDevices[] = {
      .memory_rate = 10 * kGiga,
      .link_rate = 5 * kGiga,
      .network_rate = 1 * kGiga,
+     .disk_rate = 0.5 * kGiga,
      .watts = 10,
      .product_share = 0.9,
      .half_size = 16,

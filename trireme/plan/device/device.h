@@ -22,6 +22,7 @@ struct Device {
   double memory_rate = 0;
   double link_rate = 0;     // to the other devices of the node
   double network_rate = 0;  // to other nodes; of a usual cluster of these devices
+  double disk_rate = 2e9;   // of a local disk, while all devices of the node use it
   double watts = 0;         // of the device under load
   // Calibrated.
   double product_share = 0.8;    // of the peak, in products of large matrices

@@ -37,7 +37,7 @@ class StageModel {
         is_fused_(has_fused_attention(work, cluster)) {}
 
   void add_block(StageSeconds& stage, bool sparse) const {
-    const BlockWork block = block_work(work_, sparse);
+    const BlockWork block = block_work(work_, sparse, cluster_.expert_skew);
     const Parts forward = forward_of(block), backward = backward_of(block, forward);
     const double launches = block.num_kernels * device_.launch_seconds;
     const double again = repeated(work_.recompute, forward);
@@ -53,7 +53,7 @@ class StageModel {
     stage.backward += back;
     stage.parameters += block.parameters;
     stage.expert_parameters += block.expert_parameters;
-    stage.repeated_flops += repeated_flops(block);
+    stage.repeated_flops += repeated_flops(block_work(work_, sparse));
   }
 
   void add_embedding(StageSeconds& stage) const {

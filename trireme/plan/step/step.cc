@@ -92,7 +92,8 @@ double reduction_seconds(const Workload& work, const Cluster& cluster, const Ran
   return reduction - hidden + cluster.device.overlap_cost * hidden + gathers;
 }
 
-// Reads gradients for their norm, and reads and writes weights and states.
+// Reads gradients for their norm, and reads and writes weights and states. States on a disk pass
+// through it both ways, one part while another is updated.
 double optimizer_seconds(const Workload& work, const Cluster& cluster, const RankWork& rank) {
   const NumberSizes& sizes = work.sizes;
   const double ranks = work.zero == 0 ? 1 : number(work.axes.sharing());
@@ -100,7 +101,10 @@ double optimizer_seconds(const Workload& work, const Cluster& cluster, const Ran
   const double parameters = rank.parameters / ranks + rank.expert_parameters / of_experts;
   const double bytes = 2 * sizes.gradient + 2 * sizes.weight +
                        2 * sizes.wide * (sizes.states + (sizes.has_masters ? 1 : 0));
-  return elementwise_seconds(cluster.device, parameters, bytes);
+  const double update = elementwise_seconds(cluster.device, parameters, bytes);
+  const double on_disk =
+      sizes.states_on_disk ? sizes.wide * (sizes.states + (sizes.has_masters ? 1 : 0)) : 0;
+  return std::max(update, 2 * on_disk * parameters / cluster.device.disk_rate);
 }
 
 // What a rank needs beside states and kept activations.
@@ -140,7 +144,8 @@ Workload as_on_device(const Workload& work, const Device& device) {
 StepMemory memory_of(const Workload& work, const Cluster& cluster, const StageLayout& layout,
                      const std::vector<StageSeconds>& stages, const std::vector<double>& held) {
   const bool stores_scores = !has_fused_attention(work, cluster);
-  const std::vector<parallel::LayerCost> layers = layer_costs(work, stores_scores);
+  const std::vector<parallel::LayerCost> layers =
+      layer_costs(work, stores_scores, cluster.expert_skew);
   // What a stage sends stays until its backward.
   const double sent =
       work.axes.pipeline > 1 ? rows_of(work) * number(work.model.width) * work.sizes.weight : 0;
