@@ -1,0 +1,306 @@
+#include "trireme/parallel/embedding/table_look_up.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
+
+#include "trireme/base/error.h"
+#include "trireme/parallel/embedding/pooling.h"
+
+namespace trireme::parallel::inline internal {
+namespace {
+
+constexpr int64_t kRowsPerCopy = 512;
+
+// Copies rows of `weights`, one after the other, to `out`.
+template <typename scalar>
+void copy_rows(const at::Tensor& weights, std::span<const int64_t> rows, scalar* out) {
+  const int64_t width = weights.size(1);
+  const auto* const from = weights.const_data_ptr<scalar>();
+  at::parallel_for(0, std::ssize(rows), kRowsPerCopy, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      std::copy_n(from + rows[static_cast<size_t>(i)] * width, width, out + i * width);
+    }
+  });
+}
+
+// Where each table's block begins in what came from a rank, given the numbers in each.
+template <typename scalar, typename SizeOf>
+std::vector<const scalar*> table_blocks(const std::vector<at::Tensor>& arrived, size_t num_tables,
+                                        const SizeOf& size_of) {
+  std::vector<const scalar*> blocks;  // [p * tables]
+  for (size_t r = 0; r < arrived.size(); ++r) {
+    const auto* block = arrived[r].const_data_ptr<scalar>();
+    for (size_t t = 0; t < num_tables; ++t) {
+      blocks.push_back(block);
+      block += size_of(r, t);
+    }
+  }
+  return blocks;
+}
+
+std::vector<int64_t> rows_of(const OwnIds& own, mesh::Range asked, int64_t first_row) {
+  const auto begin = own.groups.ids.begin() + asked.offset;
+  std::vector<int64_t> rows(begin, begin + asked.size);
+  for (int64_t& row : rows) row -= first_row;
+  return rows;
+}
+
+}  // namespace
+
+TableLookUp::TableLookUp(std::shared_ptr<TableGroup> tables, JaggedIds ids, bool needs_gradient)
+    : tables_(std::move(tables)),
+      ids_(std::move(ids)),
+      ids_exchange_(tables_->configs, tables_->parts, tables_->group, ids_, needs_gradient) {}
+
+template <typename scalar, typename Fill>
+std::vector<at::Tensor> TableLookUp::exchange(std::span<const int64_t> sent,
+                                              std::span<const int64_t> received, const Fill& fill) {
+  std::vector<at::Tensor> inputs, outputs;
+  const at::TensorOptions options(tables_->dtype);
+  for (size_t r = 0; r < num_ranks(); ++r) {
+    inputs.push_back(tables_->symmetric ? tables_->group->symmetric_empty({sent[r]}, tables_->dtype)
+                                        : at::empty({sent[r]}, options));
+    outputs.push_back(at::empty({received[r]}, options));
+    if (sent[r] > 0) fill(r, inputs.back().template mutable_data_ptr<scalar>());
+  }
+  tables_->group->all_to_all(outputs, inputs)->wait();
+  return outputs;
+}
+
+std::vector<at::Tensor> TableLookUp::finish() {
+  ids_exchange_.finish();
+  std::vector<at::Tensor> outputs;
+  AT_DISPATCH_FLOATING_TYPES(tables_->dtype, "TableLookUp::finish",
+                             [&] { outputs = finish_rows<scalar_t>(); });
+  return outputs;
+}
+
+template <typename scalar>
+void TableLookUp::catch_up() {
+  for (size_t t = 0; t < num_tables(); ++t) {
+    RowOptimizer& optimizer = tables_->tables[t].optimizer();
+    if (!optimizer.catches_up()) continue;
+    const OwnIds& own = ids_exchange_.own(t);
+    optimizer.catch_up(rows_of(own, own.asked[self()], tables_->parts[t].rows[self()].offset));
+    for (size_t r = 0; r < num_ranks() && num_ranks() > 1; ++r) {
+      optimizer.catch_up(ids_exchange_.arrived(r, t).rows);
+    }
+  }
+}
+
+template <typename scalar>
+std::vector<at::Tensor> TableLookUp::finish_rows() {
+  catch_up<scalar>();
+  std::vector<const scalar*> blocks;
+  std::vector<at::Tensor> arrived;
+  if (num_ranks() > 1) {
+    std::vector<int64_t> sent(num_ranks()), received(num_ranks());
+    const auto received_size = [&](size_t r, size_t t) -> int64_t {
+      if (r == self() || tables_->parts[t].is_replicated) return 0;
+      return ids_exchange_.own(t).asked[r].size * width_on(r, t);
+    };
+    const auto rows_for = [&](size_t r, size_t t) -> std::span<const int64_t> {
+      if (tables_->parts[t].is_replicated) return {};
+      return ids_exchange_.arrived(r, t).rows;
+    };
+    for (size_t r = 0; r < num_ranks(); ++r) {
+      for (size_t t = 0; t < num_tables(); ++t) {
+        sent[r] += std::ssize(rows_for(r, t)) * width_on(self(), t);
+        received[r] += received_size(r, t);
+      }
+    }
+    arrived = exchange<scalar>(sent, received, [&](size_t r, scalar* out) {
+      for (size_t t = 0; t < num_tables(); ++t) {
+        copy_rows(tables_->tables[t].weights(), rows_for(r, t), out);
+        out += std::ssize(rows_for(r, t)) * width_on(self(), t);
+      }
+    });
+    blocks = table_blocks<scalar>(arrived, num_tables(), received_size);
+  }
+  const at::TensorOptions options(tables_->dtype);
+  std::vector<at::Tensor> outputs{at::empty({ids_.num_samples, tables_->num_columns}, options)};
+  for (size_t t = 0; t < num_tables(); ++t) {
+    const TableConfig& config = tables_->configs[t];
+    const bool is_apart = config.pooling == Pooling::kNone;
+    if (is_apart) {
+      const int64_t count = std::ssize(ids_exchange_.own(t).groups.places);
+      outputs.push_back(at::empty({count, config.width}, options));
+    }
+    std::vector<const scalar*> of_table(num_ranks());
+    for (size_t r = 0; r < num_ranks() && num_ranks() > 1; ++r) {
+      of_table[r] = blocks[r * num_tables() + t];
+    }
+    pool_table<scalar>(t, of_table, is_apart ? outputs.back() : outputs[0],
+                       is_apart ? 0 : tables_->columns[t]);
+  }
+  return outputs;
+}
+
+// arrived: [p] the vectors from each rank
+template <typename scalar>
+void TableLookUp::pool_table(size_t table, std::span<const scalar* const> arrived, at::Tensor& out,
+                             int64_t column) {
+  const OwnIds& own = ids_exchange_.own(table);
+  const TableParts& parts = tables_->parts[table];
+  const TableConfig& config = tables_->configs[table];
+  const TableIds list = view_table(ids_, static_cast<int64_t>(table));
+  const std::vector<int32_t> group_of_place = own.groups.group_of_place();
+  const int64_t skipped = list.offsets[0];
+  std::vector<const scalar*> rows(own.groups.ids.size());
+  Pooled<scalar> pooled{
+      .rows = rows,
+      .group_of_place = group_of_place,
+      .offsets = list.offsets,
+      .weights = config.is_weighted ? ids_.weights.const_data_ptr<scalar>() + skipped : nullptr,
+      .pooling = config.pooling,
+      .width = config.width,
+      .stride = out.size(1)};
+  auto* const begin = out.mutable_data_ptr<scalar>() + column;
+  const auto find_rows = [&](size_t r) {
+    const mesh::Range asked = own.asked[r];
+    const int64_t width = parts.columns[r].size;
+    const auto* const weights = tables_->tables[table].weights().template const_data_ptr<scalar>();
+    for (int64_t i = 0; i < asked.size; ++i) {
+      const auto at = static_cast<size_t>(asked.offset + i);
+      rows[at] = r == self() ? weights + (own.groups.ids[at] - parts.rows[r].offset) * width
+                             : arrived[r] + i * width;
+    }
+  };
+  if (!parts.is_by_columns) {
+    for (size_t r = 0; r < num_ranks(); ++r) {
+      if (!parts.is_replicated || r == self()) find_rows(r);
+    }
+    pooled.out = begin;
+    pool_rows(pooled);
+    return;
+  }
+  for (size_t r = 0; r < num_ranks(); ++r) {
+    if (!parts.has_part(r)) continue;
+    find_rows(r);
+    pooled.width = parts.columns[r].size;
+    pooled.out = begin + parts.columns[r].offset;
+    pool_rows(pooled);
+  }
+}
+
+void TableLookUp::backward(std::span<const at::Tensor> gradients, GradientSink& sink) {
+  AT_DISPATCH_FLOATING_TYPES(tables_->dtype, "TableLookUp::backward",
+                             [&] { send_back<scalar_t>(gradients, sink); });
+}
+
+template <typename scalar>
+void TableLookUp::send_back(std::span<const at::Tensor> gradients, GradientSink& sink) {
+  std::vector<RowTerms<scalar>> terms;
+  std::vector<at::Tensor> kept;  // the terms point into them
+  for (const at::Tensor& gradient : gradients) kept.push_back(gradient.contiguous());
+  size_t next = 1;
+  for (size_t t = 0; t < num_tables(); ++t) {
+    const TableConfig& config = tables_->configs[t];
+    const TableIds list = view_table(ids_, static_cast<int64_t>(t));
+    const bool is_apart = config.pooling == Pooling::kNone;
+    const at::Tensor& gradient = kept[is_apart ? next++ : 0];
+    OutputGradients<scalar> of_table{.values = gradient.const_data_ptr<scalar>(),
+                                     .stride = gradient.size(1)};
+    if (!is_apart) of_table.values += tables_->columns[t];
+    if (config.is_weighted) {
+      of_table.weights = ids_.weights.const_data_ptr<scalar>() + list.offsets[0];
+    }
+    terms.push_back(terms_of_own(ids_exchange_.own(t), list, config.pooling, of_table,
+                                 ids_exchange_.first_sample()));
+  }
+  std::vector<at::Tensor> arrived;
+  if (num_ranks() > 1) arrived = send_sums<scalar>(terms);
+  const auto blocks = table_blocks<scalar>(arrived, num_tables(), [&](size_t r, size_t t) {
+    return ids_exchange_.arrived(r, t).num_sums * width_on(self(), t);
+  });
+  for (size_t t = 0; t < num_tables(); ++t) {
+    std::vector<const scalar*> of_table;
+    for (size_t r = 0; r < arrived.size(); ++r) of_table.push_back(blocks[r * num_tables() + t]);
+    sum_table<scalar>(t, terms[t], of_table, sink);
+  }
+}
+
+template <typename scalar>
+std::vector<at::Tensor> TableLookUp::send_sums(std::span<const RowTerms<scalar>> terms) {
+  std::vector<int64_t> sent(num_ranks()), received(num_ranks());
+  for (size_t r = 0; r < num_ranks(); ++r) {
+    for (size_t t = 0; t < num_tables() && r != self(); ++t) {
+      const OwnIds& own = ids_exchange_.own(t);
+      sent[r] += count_sums(own, own.asked[r]) * width_on(r, t);
+      received[r] += ids_exchange_.arrived(r, t).num_sums * width_on(self(), t);
+    }
+  }
+  return exchange<scalar>(sent, received, [&](size_t r, scalar* out) {
+    for (size_t t = 0; t < num_tables(); ++t) {
+      const OwnIds& own = ids_exchange_.own(t);
+      sum_subtrees(terms[t], own.asked[r], tables_->parts[t].columns[r],
+                   std::span(ids_exchange_.subtrees(self())), out);
+      out += count_sums(own, own.asked[r]) * width_on(r, t);
+    }
+  });
+}
+
+// Merges the rows of all ranks. Ranks come in the order of their samples, so grouping them by row
+// keeps each row's terms in that order.
+// arrived: [p] the sums from each rank, by row and then by subtree
+template <typename scalar>
+void TableLookUp::sum_table(size_t table, const RowTerms<scalar>& own,
+                            std::span<const scalar* const> arrived, GradientSink& sink) {
+  const TableParts& parts = tables_->parts[table];
+  const int64_t width = width_on(self(), table);
+  const auto take_all = [&](const RowTerms<scalar>& terms, const std::vector<int64_t>& rows) {
+    sink.begin(table, rows);
+    sum_rows<scalar>(terms, width, [&](int64_t first, int64_t count, const scalar* sums) {
+      sink.take(table, first,
+                std::span(rows).subspan(static_cast<size_t>(first), static_cast<size_t>(count)),
+                sums);
+    });
+  };
+  if (num_ranks() == 1) return take_all(own, ids_exchange_.own(table).groups.ids);
+  std::vector<int64_t> rows;
+  RowTerms<scalar> listed;  // by rank, then by row
+  for (size_t r = 0; r < num_ranks(); ++r) {
+    if (r == self()) {
+      const mesh::Range asked = ids_exchange_.own(table).asked[r];
+      for (int64_t i = asked.offset; i < asked.offset + asked.size; ++i) {
+        rows.push_back(ids_exchange_.own(table).groups.ids[static_cast<size_t>(i)] -
+                       parts.rows[r].offset);
+        for (Term<scalar> term : own.of(i)) {
+          term.row += parts.columns[r].offset;
+          listed.terms.push_back(term);
+        }
+        listed.first.push_back(std::ssize(listed.terms));
+      }
+      continue;
+    }
+    const ArrivedIds& ids = ids_exchange_.arrived(r, table);
+    const scalar* sum = arrived[r];
+    for (size_t i = 0; i < ids.rows.size(); ++i) {
+      rows.push_back(ids.rows[i]);
+      for (uint64_t set = ids.subtrees[i]; set != 0; set &= set - 1) {
+        const auto subtree = static_cast<size_t>(std::countr_zero(set));
+        listed.terms.push_back({sum, scalar{1}, ids_exchange_.subtrees(r)[subtree]});
+        sum += width;
+      }
+      listed.first.push_back(std::ssize(listed.terms));
+    }
+  }
+  const IdGroups groups = group_ids(rows, parts.rows[self()].size);
+  RowTerms<scalar> merged;
+  merged.terms.reserve(listed.terms.size());
+  for (size_t i = 0; i < groups.ids.size(); ++i) {
+    for (int64_t k = groups.first[i]; k < groups.first[i + 1]; ++k) {
+      const auto of_rank = listed.of(groups.places[static_cast<size_t>(k)]);
+      merged.terms.insert(merged.terms.end(), of_rank.begin(), of_rank.end());
+    }
+    merged.first.push_back(std::ssize(merged.terms));
+  }
+  take_all(merged, groups.ids);
+}
+
+}  // namespace trireme::parallel::inline internal
