@@ -211,6 +211,53 @@ INSTANTIATE_TEST_SUITE_P(EmbeddingTables, Rules,
                            return name;
                          });
 
+// Saved on three ranks by rows, loaded on two by columns.
+TEST(EmbeddingTables, GoOnAtAnotherPlacementWithTheSameBits) {
+  Draw draw(6);
+  for (const RowRule rule : {RowRule::kAdaGrad, RowRule::kLazyAdam, RowRule::kAdam}) {
+    const EmbeddingOptions options{.seed = 3, .optimizer = {.rule = rule, .learning_rate = 0.1}};
+    const OneRun all = run_on_one(draw, make_tables(), options, 13, 8);
+    const auto placed = [](const mesh::Placement& placement) {
+      std::vector<TableConfig> tables = make_tables();
+      for (TableConfig& table : tables) table.placement = placement;
+      return tables;
+    };
+    std::map<std::string, at::Tensor> saved;
+    std::mutex mutex;
+    const auto run_steps = [&](EmbeddingTables& tables, comm::Communicator& group, size_t first,
+                               size_t end) {
+      const mesh::Range own = mesh::split_range(13, group.size(), group.rank());
+      const int64_t last = own.offset + own.size;
+      for (size_t step = first; step < end; ++step) {
+        const JaggedIds& ids = all.batches[step];
+        const Embeddings outputs = tables.look_up(samples_of(ids, 5, own.offset, last));
+        run_backward(outputs,
+                     samples_of(all.gradients[step], ids, make_tables(), own.offset, last));
+      }
+    };
+    run_ranks(3, [&](comm::Communicator& group) {
+      EmbeddingTables tables(placed(mesh::Placement::sharded(0)), &group, options);
+      run_steps(tables, group, 0, 3);
+      for (const TableTensor& tensor : tables.state()) {
+        const std::lock_guard lock(mutex);
+        at::Tensor& whole = saved[tensor.name];
+        if (!whole.defined()) whole = at::zeros(tensor.layout.shape(), tensor.local.options());
+        const mesh::Box box = tensor.layout.local_box(tensor.rank);
+        whole.narrow(0, box.offset[0], box.size[0]).copy_(tensor.local);
+      }
+    });
+    run_ranks(2, [&](comm::Communicator& group) {
+      EmbeddingTables tables(placed(mesh::Placement::sharded(1)), &group, options);
+      for (const TableTensor& tensor : tables.state()) {
+        tensor.local.copy_(box_of(saved.at(tensor.name), tensor.layout, tensor.rank));
+      }
+      tables.set_num_steps(3);
+      run_steps(tables, group, 3, 8);
+      expect_state(tables, all.state);
+    });
+  }
+}
+
 // One placement for all tables, so that each is there in every world.
 TEST(EmbeddingTables, EveryPlacementAloneHasTheBitsOfOneRank) {
   const EmbeddingOptions options{.seed = 3, .optimizer = {.rule = RowRule::kAdaGrad}};

@@ -1,5 +1,6 @@
 #include "trireme/parallel/embedding/embedding_table.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <ATen/ATen.h>
@@ -8,29 +9,52 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/random/random.h"
+#include "trireme/base/random/random_words.h"
 #include "trireme/base/shown.h"
+#include "trireme/parallel/embedding/row_memory.h"
 
 namespace trireme::parallel {
 namespace {
 
 constexpr int64_t kElementsPerTask = 1 << 14;
+constexpr int64_t kNumbersAtOnce = 256;
+
+// random_uniform() of consecutive indices, in a third of the time.
+template <typename Take>
+void for_each_uniform(RandomKey key, int64_t first, int64_t count, const Take& take) {
+  uint32_t words[4 * kNumbersAtOnce];
+  for (int64_t done = 0; done < count; done += kNumbersAtOnce) {
+    const int64_t now = std::min(kNumbersAtOnce, count - done);
+    fill_random_words(key, static_cast<uint64_t>(first + done),
+                      {words, static_cast<size_t>(4 * now)});
+    for (int64_t i = 0; i < now; ++i) {
+      const uint64_t bits = (uint64_t{words[4 * i]} << 32) | words[4 * i + 1];
+      take(done + i, static_cast<double>(bits >> 11) * 0x1.0p-53);
+    }
+  }
+}
 
 at::Tensor initial_weights(const TableConfig& config, const mesh::Box& box, at::ScalarType dtype,
                            uint64_t seed) {
   TRIREME_CHECK(dtype == at::kFloat || dtype == at::kDouble,
                 "embedding tables are fp32 or fp64; found ", dtype);
-  const at::Tensor weights = at::empty({box.size[0], box.size[1]}, at::TensorOptions(dtype));
+  const at::Tensor weights = empty_rows({box.size[0], box.size[1]}, dtype);
   const double scale = config.initial_scale > 0 ? config.initial_scale
                                                 : 1 / std::sqrt(static_cast<double>(config.rows));
   const RandomKey key = random_key(seed, config.name + ".weight");
   const int64_t width = box.size[1];
   AT_DISPATCH_FLOATING_TYPES(dtype, "initial_weights", [&] {
     auto* const out = weights.mutable_data_ptr<scalar_t>();
-    at::parallel_for(0, box.numel(), kElementsPerTask, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t row = box.offset[0] + i / width, column = box.offset[1] + i % width;
-        const auto index = static_cast<uint64_t>(row * config.width + column);
-        out[i] = static_cast<scalar_t>(scale * (2 * random_uniform(key, index) - 1));
+    const int64_t rows_per_task = std::max<int64_t>(1, kElementsPerTask / config.width);
+    at::parallel_for(0, box.size[0], rows_per_task, [&](int64_t begin, int64_t end) {
+      // Whole rows are one run of numbers.
+      const int64_t run = width == config.width ? end - begin : 1;
+      for (int64_t row = begin; row < end; row += run) {
+        const int64_t first = (box.offset[0] + row) * config.width + box.offset[1];
+        scalar_t* const to = out + row * width;
+        for_each_uniform(key, first, run * width, [&](int64_t i, double uniform) {
+          to[i] = static_cast<scalar_t>(scale * (2 * uniform - 1));
+        });
       }
     });
   });

@@ -5,22 +5,18 @@
 #include <ATen/Parallel.h>
 
 #include "trireme/base/machine/multiversion.h"
+#include "trireme/parallel/embedding/row_memory.h"
 
 namespace trireme::parallel::inline internal {
 namespace {
 
 constexpr int64_t kSamplesPerTask = 256;
-// Rows lie all over the table. Asking for one this many ids ahead hides most of the wait.
-constexpr int64_t kIdsAhead = 8;
-constexpr int64_t kCacheLine = 64;
 
 template <typename scalar>
-TRIREME_INLINE void fetch_ahead(const Pooled<scalar>& p, int64_t place) {
-  if (place + kIdsAhead >= std::ssize(p.group_of_place)) return;
-  const auto group = static_cast<size_t>(p.group_of_place[static_cast<size_t>(place + kIdsAhead)]);
-  const auto* const row = reinterpret_cast<const char*>(p.rows[group]);
-  const auto row_bytes = p.width * static_cast<int64_t>(sizeof(scalar));
-  for (int64_t b = 0; b < row_bytes; b += kCacheLine) __builtin_prefetch(row + b);
+TRIREME_INLINE void fetch_pooled(const Pooled<scalar>& p, int64_t place) {
+  if (place + kRowsAhead >= std::ssize(p.group_of_place)) return;
+  const auto group = static_cast<size_t>(p.group_of_place[static_cast<size_t>(place + kRowsAhead)]);
+  fetch_row(p.rows[group], 0, p.width * static_cast<int64_t>(sizeof(scalar)));
 }
 
 template <typename scalar>
@@ -32,7 +28,7 @@ TRIREME_INLINE void pool_body(const Pooled<scalar>& p, int64_t begin, int64_t en
     const int64_t last = p.offsets[static_cast<size_t>(b) + 1] - base;
     if (first == last) std::fill_n(out, width, scalar{0});
     for (int64_t place = first; place < last; ++place) {
-      fetch_ahead(p, place);
+      fetch_pooled(p, place);
       const scalar* const row =
           p.rows[static_cast<size_t>(p.group_of_place[static_cast<size_t>(place)])];
       const scalar weight = p.weights == nullptr ? scalar{1} : p.weights[place];
@@ -54,7 +50,7 @@ TRIREME_INLINE void pool_body(const Pooled<scalar>& p, int64_t begin, int64_t en
 template <typename scalar>
 TRIREME_INLINE void copy_body(const Pooled<scalar>& p, int64_t begin, int64_t end) {
   for (int64_t place = begin; place < end; ++place) {
-    fetch_ahead(p, place);
+    fetch_pooled(p, place);
     const auto group = static_cast<size_t>(p.group_of_place[static_cast<size_t>(place)]);
     std::copy_n(p.rows[group], p.width, p.out + place * p.stride);
   }

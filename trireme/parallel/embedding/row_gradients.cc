@@ -5,6 +5,8 @@
 
 #include <ATen/Parallel.h>
 
+#include "trireme/parallel/embedding/row_memory.h"
+
 namespace trireme::parallel::inline internal {
 namespace {
 
@@ -22,6 +24,13 @@ void for_each_subtree(std::span<const Term<scalar>> terms, std::span<const int64
     take(terms.subspan(begin, end - begin));
     begin = end;
   }
+}
+
+template <typename scalar>
+void fetch_ahead(const RowTerms<scalar>& terms, int64_t row, int64_t column, int64_t width) {
+  const auto next = static_cast<size_t>(terms.first[static_cast<size_t>(row)] + kRowsAhead);
+  if (next >= terms.terms.size()) return;
+  fetch_row(terms.terms[next].row + column, 0, width * static_cast<int64_t>(sizeof(scalar)));
 }
 
 }  // namespace
@@ -53,6 +62,7 @@ void sum_rows(const RowTerms<scalar>& terms, int64_t width, const TakeSums<scala
     for (int64_t first = begin; first < end; first += kRowsPerRun) {
       const int64_t count = std::min(kRowsPerRun, end - first);
       for (int64_t i = 0; i < count; ++i) {
+        fetch_ahead(terms, first + i, 0, width);
         sum_up_tree(terms.of(first + i), 0, width, sums.data() + i * width, scratch.data());
       }
       take(first, count, sums.data());
@@ -65,6 +75,7 @@ void sum_subtrees(const RowTerms<scalar>& terms, mesh::Range asked, mesh::Range 
                   std::span<const int64_t> subtrees, scalar* out) {
   std::vector<scalar> scratch(static_cast<size_t>(kMaxSubtrees * columns.size));
   for (int64_t i = asked.offset; i < asked.offset + asked.size; ++i) {
+    fetch_ahead(terms, i, columns.offset, columns.size);
     for_each_subtree(terms.of(i), subtrees, [&](std::span<const Term<scalar>> run) {
       sum_up_tree(run, columns.offset, columns.size, out, scratch.data());
       out += columns.size;

@@ -10,6 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/machine/simd.h"
+#include "trireme/parallel/embedding/row_memory.h"
 
 namespace trireme::parallel {
 namespace {
@@ -109,19 +110,20 @@ RowOptimizer::RowOptimizer(const RowOptimizerConfig& config, at::Tensor weights)
   check_optimizer(config_);
   TRIREME_ASSERT(weights_.dim() == 2 && weights_.is_contiguous() && weights_.is_cpu(),
                  "rows of shape ", weights_.sizes());
+  const auto rows_of = [&](double value) {
+    return empty_rows(weights_.sizes(), weights_.scalar_type()).fill_(value);
+  };
   switch (config_.rule) {
     case RowRule::kSgd: break;
-    case RowRule::kAdaGrad:
-      states_.push_back({"sum", at::full_like(weights_, config_.initial_accumulator)});
-      break;
+    case RowRule::kAdaGrad: states_.push_back({"sum", rows_of(config_.initial_accumulator)}); break;
     case RowRule::kRowWiseAdaGrad:
       states_.push_back(
           {"sum", at::full({weights_.size(0)}, config_.initial_accumulator, weights_.options())});
       break;
     case RowRule::kLazyAdam:
     case RowRule::kAdam:
-      states_.push_back({"exp_avg", at::zeros_like(weights_)});
-      states_.push_back({"exp_avg_sq", at::zeros_like(weights_)});
+      states_.push_back({"exp_avg", rows_of(0)});
+      states_.push_back({"exp_avg_sq", rows_of(0)});
   }
   if (!catches_up()) return;
   zeros_ = at::zeros({weights_.size(1)}, weights_.options());
@@ -172,10 +174,18 @@ void RowOptimizer::update_rows(std::span<const int64_t> rows, const scalar* grad
   };
   scalar* const first = state(0);
   scalar* const second = state(1);
+  const bool has_states = first != nullptr && states_[0].values.dim() == 2;
   const auto rate = static_cast<scalar>(now.learning_rate);
   const auto epsilon = static_cast<scalar>(config_.epsilon);
   const auto adam = adam_numbers<scalar>(config_, now.step_size, now.root);
-  for (const int64_t row : rows) {
+  const auto row_bytes = n * static_cast<int64_t>(sizeof(scalar));
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i + kRowsAhead < rows.size()) {
+      const int64_t ahead = rows[i + kRowsAhead];
+      fetch_row(weights, ahead, row_bytes);
+      if (has_states) fetch_row(first, ahead, row_bytes);
+    }
+    const int64_t row = rows[i];
     scalar* const w = weights + row * n;
     switch (config_.rule) {
       case RowRule::kSgd: sgd_row(w, gradients, n, rate); break;

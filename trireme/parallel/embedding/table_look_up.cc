@@ -1,7 +1,6 @@
 #include "trireme/parallel/embedding/table_look_up.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -10,6 +9,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/parallel/embedding/pooling.h"
+#include "trireme/parallel/embedding/term_merger.h"
 
 namespace trireme::parallel::inline internal {
 namespace {
@@ -245,62 +245,32 @@ std::vector<at::Tensor> TableLookUp::send_sums(std::span<const RowTerms<scalar>>
   });
 }
 
-// Merges the rows of all ranks. Ranks come in the order of their samples, so grouping them by row
-// keeps each row's terms in that order.
 // arrived: [p] the sums from each rank, by row and then by subtree
 template <typename scalar>
 void TableLookUp::sum_table(size_t table, const RowTerms<scalar>& own,
                             std::span<const scalar* const> arrived, GradientSink& sink) {
   const TableParts& parts = tables_->parts[table];
   const int64_t width = width_on(self(), table);
-  const auto take_all = [&](const RowTerms<scalar>& terms, const std::vector<int64_t>& rows) {
+  const auto sum_all = [&](std::span<const int64_t> rows, const RowTerms<scalar>& terms) {
     sink.begin(table, rows);
     sum_rows<scalar>(terms, width, [&](int64_t first, int64_t count, const scalar* sums) {
-      sink.take(table, first,
-                std::span(rows).subspan(static_cast<size_t>(first), static_cast<size_t>(count)),
+      sink.take(table, first, rows.subspan(static_cast<size_t>(first), static_cast<size_t>(count)),
                 sums);
     });
   };
-  if (num_ranks() == 1) return take_all(own, ids_exchange_.own(table).groups.ids);
-  std::vector<int64_t> rows;
-  RowTerms<scalar> listed;  // by rank, then by row
+  const OwnIds& ids = ids_exchange_.own(table);
+  if (num_ranks() == 1) return sum_all(ids.groups.ids, own);
+  TermMerger<scalar> merger;
   for (size_t r = 0; r < num_ranks(); ++r) {
     if (r == self()) {
-      const mesh::Range asked = ids_exchange_.own(table).asked[r];
-      for (int64_t i = asked.offset; i < asked.offset + asked.size; ++i) {
-        rows.push_back(ids_exchange_.own(table).groups.ids[static_cast<size_t>(i)] -
-                       parts.rows[r].offset);
-        for (Term<scalar> term : own.of(i)) {
-          term.row += parts.columns[r].offset;
-          listed.terms.push_back(term);
-        }
-        listed.first.push_back(std::ssize(listed.terms));
-      }
-      continue;
-    }
-    const ArrivedIds& ids = ids_exchange_.arrived(r, table);
-    const scalar* sum = arrived[r];
-    for (size_t i = 0; i < ids.rows.size(); ++i) {
-      rows.push_back(ids.rows[i]);
-      for (uint64_t set = ids.subtrees[i]; set != 0; set &= set - 1) {
-        const auto subtree = static_cast<size_t>(std::countr_zero(set));
-        listed.terms.push_back({sum, scalar{1}, ids_exchange_.subtrees(r)[subtree]});
-        sum += width;
-      }
-      listed.first.push_back(std::ssize(listed.terms));
+      merger.add_own(ids, ids.asked[r], parts.rows[r].offset, parts.columns[r].offset, own);
+    } else {
+      merger.add_arrived(ids_exchange_.arrived(r, table), ids_exchange_.subtrees(r), arrived[r],
+                         width);
     }
   }
-  const IdGroups groups = group_ids(rows, parts.rows[self()].size);
-  RowTerms<scalar> merged;
-  merged.terms.reserve(listed.terms.size());
-  for (size_t i = 0; i < groups.ids.size(); ++i) {
-    for (int64_t k = groups.first[i]; k < groups.first[i + 1]; ++k) {
-      const auto of_rank = listed.of(groups.places[static_cast<size_t>(k)]);
-      merged.terms.insert(merged.terms.end(), of_rank.begin(), of_rank.end());
-    }
-    merged.first.push_back(std::ssize(merged.terms));
-  }
-  take_all(merged, groups.ids);
+  const auto merged = merger.merge(parts.rows[self()].size);
+  sum_all(merged.rows, merged.terms);
 }
 
 }  // namespace trireme::parallel::inline internal
