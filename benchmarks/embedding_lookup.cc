@@ -1,5 +1,5 @@
 // Measures training steps of embedding tables alone: look-up, backward and update of the rows.
-//   embedding_lookup_benchmark [rule] [rounds] [batch] [ids a sample] [tables] [rows] [width]
+//   embedding_lookup_benchmark [sgd|adagrad|rowwise-adagrad] [rounds] [batch] [ids a sample] [tables] [rows] [width]
 // Compares, on processes of one thread each:
 //   plain      one rank, torch's embedding_bag with sparse gradients, and torch's sparse updates
 //   one rank   Trireme's tables on one rank
@@ -98,7 +98,8 @@ class Plain {
   explicit Plain(const Sizes& sizes) : sizes_(sizes) {
     for (int64_t t = 0; t < sizes.tables; ++t) {
       weights_.push_back(at::rand({sizes.rows, sizes.width}).requires_grad_());
-      if (sizes.rule != RowRule::kSgd) sums_.push_back(at::zeros({sizes.rows, sizes.width}));
+      if (sizes.rule == RowRule::kAdaGrad) sums_.push_back(at::zeros({sizes.rows, sizes.width}));
+      if (sizes.rule == RowRule::kRowWiseAdaGrad) sums_.push_back(at::zeros({sizes.rows}));
     }
   }
   void step(const at::Tensor& batch, const at::Tensor& gradient) {
@@ -119,6 +120,12 @@ class Plain {
     at::Tensor& w = weights_[t];
     if (sizes_.rule == RowRule::kSgd) {
       w.add_(w.grad(), -kRate);
+    } else if (sizes_.rule == RowRule::kRowWiseAdaGrad) {
+      const at::Tensor g = w.grad().coalesce();
+      const at::Tensor rows = g._indices()[0];
+      sums_[t].index_add_(0, rows, g._values().pow(2).mean(1));
+      const at::Tensor root = sums_[t].index_select(0, rows).sqrt().add_(kEpsilon);
+      w.index_add_(0, rows, g._values() / root.unsqueeze(1), -kRate);
     } else {  // as torch.optim.Adagrad
       const at::Tensor g = w.grad().coalesce();
       const at::Tensor values = g._values();

@@ -4,10 +4,12 @@
 #include <mutex>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "tests/harness/counting_communicator.h"
+#include "tests/harness/one_thread.h"
 #include "tests/harness/ranks.h"
 #include "tests/harness/tensors.h"
 #include "tests/parallel/embedding/embedding_oracle.h"
@@ -144,6 +146,7 @@ void check_ranks(const OneRun& run, const std::vector<TableConfig>& tables,
                  const EmbeddingOptions& options, const std::vector<int64_t>& cuts) {
   const int world = static_cast<int>(std::ssize(cuts)) - 1;
   const auto T = std::ssize(tables);
+  const OneThread one_thread;
   run_ranks(world, [&](comm::Communicator& group) {
     const auto rank = static_cast<size_t>(group.rank());
     const int64_t begin = cuts[rank], end = cuts[rank + 1];
@@ -210,6 +213,25 @@ INSTANTIATE_TEST_SUITE_P(EmbeddingTables, Rules,
                            std::ranges::replace(name, '-', '_');
                            return name;
                          });
+
+TEST(EmbeddingTables, HaveTheSameBitsForEveryNumberOfThreads) {
+  const EmbeddingOptions options{.seed = 3, .optimizer = {.rule = RowRule::kAdam}};
+  const std::vector<TableConfig> tables{
+      {.name = "many", .rows = 900, .width = 5},
+      {.name = "apart", .rows = 700, .width = 3, .pooling = Pooling::kNone}};
+  const int threads = at::get_num_threads();
+  std::vector<OneRun> runs;
+  for (const int num_threads : {1, 3}) {
+    Draw draw(8);
+    at::set_num_threads(num_threads);
+    runs.push_back(run_on_one(draw, tables, options, 1100, 3));
+  }
+  at::set_num_threads(threads);
+  for (size_t step = 0; step < 3; ++step) {
+    compare(runs[1].outputs[step], runs[0].outputs[step], same_bits);
+  }
+  assert_same_bits(runs[1].state, runs[0].state);
+}
 
 // Saved on three ranks by rows, loaded on two by columns.
 TEST(EmbeddingTables, GoOnAtAnotherPlacementWithTheSameBits) {

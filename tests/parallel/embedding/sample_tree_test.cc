@@ -46,6 +46,8 @@ struct Drawn {
   std::vector<Term<double>> terms;
   std::map<int64_t, double> leaves;
 };
+Begins all_of(const std::vector<Term<double>>& terms) { return {0, std::ssize(terms)}; }
+
 // Few or many of 64 samples, some of them with several terms.
 Drawn draw_terms(Draw& draw) {
   Drawn drawn;
@@ -73,7 +75,7 @@ TEST(SampleTree, SumsByHalves) {
   for (int round = 0; round < 300; ++round) {
     const Drawn drawn = draw_terms(draw);
     double sum = 0;
-    sum_up_tree(drawn.terms, 0, 1, &sum, scratch);
+    sum_up_tree(drawn.terms, all_of(drawn.terms), 0, 1, &sum, scratch);
     EXPECT_EQ(sum, sum_by_halves(drawn.leaves, 0, 64));
   }
 }
@@ -98,25 +100,25 @@ TEST(SampleTree, SumsOfSubtreesAreTermsOfTheWhole) {
         }
         if (inside.empty()) continue;
         sums.push_back(0);
-        sum_up_tree(inside, 0, 1, &sums.back(), scratch);
+        sum_up_tree(inside, all_of(inside), 0, 1, &sums.back(), scratch);
         joined.push_back({&sums.back(), 1, begins[k]});
       }
       begin = end;
     }
     double sum = 0, expected = 0;
-    sum_up_tree(joined, 0, 1, &sum, scratch);
-    sum_up_tree(drawn.terms, 0, 1, &expected, scratch);
+    sum_up_tree(joined, all_of(joined), 0, 1, &sum, scratch);
+    sum_up_tree(drawn.terms, all_of(drawn.terms), 0, 1, &expected, scratch);
     EXPECT_EQ(sum, expected);
   }
 }
 
-TEST(SampleTree, SumsTheColumnsItIsAskedFor) {
+TEST(SampleTree, SumsTheColumnsItIsAskedForOfEachRow) {
   const std::vector<double> rows{1, 2, 3, 10, 20, 30};
-  const std::vector<Term<double>> terms{{rows.data(), 1, 4}, {rows.data() + 3, 2, 9}};
-  double sum[2], scratch[2 * kMaxSubtrees];
-  sum_up_tree(terms, 1, 2, sum, scratch);
-  EXPECT_EQ(sum[0], 42);
-  EXPECT_EQ(sum[1], 63);
+  const std::vector<Term<double>> terms{
+      {rows.data(), 1, 4}, {rows.data() + 3, 2, 9}, {rows.data(), 5, 2}};
+  double sums[4], scratch[2 * kMaxSubtrees];
+  sum_up_tree(terms, Begins{0, 2, 3}, 1, 2, sums, scratch);
+  EXPECT_EQ(std::vector<double>(sums, sums + 4), (std::vector<double>{42, 63, 10, 15}));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 namespace trireme::parallel {
 
+// The tensors must not change until the look-up's backward is done.
 // With i = t * B + s, sample s has for table t the ids values[offsets[i]] to
 // values[offsets[i + 1] - 1], in this order, and the weights beside them. B is the number of this
 // rank's samples, and may be 0.

@@ -5,32 +5,29 @@
 
 #include <ATen/Parallel.h>
 
-#include "trireme/parallel/embedding/row_memory.h"
-
 namespace trireme::parallel::inline internal {
 namespace {
 
 constexpr int64_t kRowsPerRun = 64;
 
-// The runs of terms within one subtree each: [begin, end) for each of them.
-template <typename scalar, typename Take>
-void for_each_subtree(std::span<const Term<scalar>> terms, std::span<const int64_t> subtrees,
-                      const Take& take) {
-  auto next = subtrees.begin();  // the first subtree after the current one
-  for (size_t begin = 0; begin < terms.size();) {
-    next = std::upper_bound(next, subtrees.end(), terms[begin].sample);
-    size_t end = begin + 1;
-    while (end < terms.size() && (next == subtrees.end() || terms[end].sample < *next)) ++end;
-    take(terms.subspan(begin, end - begin));
-    begin = end;
-  }
-}
-
+// Where the terms of each sum begin: those of an id, cut at the subtrees. The last is their end.
 template <typename scalar>
-void fetch_ahead(const RowTerms<scalar>& terms, int64_t row, int64_t column, int64_t width) {
-  const auto next = static_cast<size_t>(terms.first[static_cast<size_t>(row)] + kRowsAhead);
-  if (next >= terms.terms.size()) return;
-  fetch_row(terms.terms[next].row + column, 0, width * static_cast<int64_t>(sizeof(scalar)));
+std::vector<int64_t> first_of_sums(const RowTerms<scalar>& terms, mesh::Range asked,
+                                   std::span<const int64_t> subtrees) {
+  std::vector<int64_t> firsts;
+  for (int64_t i = asked.offset; i < asked.offset + asked.size; ++i) {
+    auto next = subtrees.begin();  // the first subtree after that of the term before
+    for (int64_t k = terms.first[static_cast<size_t>(i)];
+         k < terms.first[static_cast<size_t>(i) + 1]; ++k) {
+      const int64_t sample = terms.terms[static_cast<size_t>(k)].sample;
+      const bool is_first = k == terms.first[static_cast<size_t>(i)];
+      if (!is_first && (next == subtrees.end() || sample < *next)) continue;
+      next = std::upper_bound(next, subtrees.end(), sample);
+      firsts.push_back(k);
+    }
+  }
+  firsts.push_back(terms.first[static_cast<size_t>(asked.offset + asked.size)]);
+  return firsts;
 }
 
 }  // namespace
@@ -61,10 +58,9 @@ void sum_rows(const RowTerms<scalar>& terms, int64_t width, const TakeSums<scala
     std::vector<scalar> scratch(static_cast<size_t>(kMaxSubtrees * width));
     for (int64_t first = begin; first < end; first += kRowsPerRun) {
       const int64_t count = std::min(kRowsPerRun, end - first);
-      for (int64_t i = 0; i < count; ++i) {
-        fetch_ahead(terms, first + i, 0, width);
-        sum_up_tree(terms.of(first + i), 0, width, sums.data() + i * width, scratch.data());
-      }
+      const auto at = static_cast<size_t>(first);
+      sum_up_tree(terms.terms, std::span(terms.first).subspan(at, static_cast<size_t>(count) + 1),
+                  0, width, sums.data(), scratch.data());
       take(first, count, sums.data());
     }
   });
@@ -74,13 +70,8 @@ template <typename scalar>
 void sum_subtrees(const RowTerms<scalar>& terms, mesh::Range asked, mesh::Range columns,
                   std::span<const int64_t> subtrees, scalar* out) {
   std::vector<scalar> scratch(static_cast<size_t>(kMaxSubtrees * columns.size));
-  for (int64_t i = asked.offset; i < asked.offset + asked.size; ++i) {
-    fetch_ahead(terms, i, columns.offset, columns.size);
-    for_each_subtree(terms.of(i), subtrees, [&](std::span<const Term<scalar>> run) {
-      sum_up_tree(run, columns.offset, columns.size, out, scratch.data());
-      out += columns.size;
-    });
-  }
+  sum_up_tree(terms.terms, first_of_sums(terms, asked, subtrees), columns.offset, columns.size, out,
+              scratch.data());
 }
 
 int64_t count_sums(const OwnIds& own, mesh::Range asked) {

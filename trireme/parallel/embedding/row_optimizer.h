@@ -56,7 +56,8 @@ class RowOptimizer {
   // weights: [rows, width] contiguous fp32 or fp64; updated in place
   RowOptimizer(const RowOptimizerConfig& config, at::Tensor weights);
 
-  // Begins the next step. Rows keep their old values until they are updated or caught up.
+  // Begins the next step. Rows keep their old values until they are updated or caught up. With
+  // kAdam the optimizer remembers 24 bytes for each step since the last catch_up_all().
   void begin_step(double learning_rate);
   // Updates `rows`, distinct, in the step that began last.
   // gradients: [rows.size(), width] of the weights' dtype

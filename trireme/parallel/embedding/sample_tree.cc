@@ -4,6 +4,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/machine/multiversion.h"
+#include "trireme/parallel/embedding/row_memory.h"
 
 namespace trireme::parallel::inline internal {
 namespace {
@@ -52,14 +53,28 @@ TRIREME_INLINE void sum_body(const Term<scalar>* terms, int64_t count, int64_t c
   while (top > 0) join();
 }
 
-TRIREME_MULTIVERSION void sum_terms(const Term<float>* terms, int64_t count, int64_t column,
-                                    int64_t width, float* sum, float* scratch) {
-  sum_body(terms, count, column, width, sum, scratch);
+template <typename scalar>
+TRIREME_INLINE void sums_body(const Term<scalar>* terms, int64_t num_terms, const int64_t* first,
+                              int64_t count, int64_t column, int64_t width, scalar* sums,
+                              scalar* scratch) {
+  for (int64_t i = 0; i < count; ++i) {
+    if (first[i] + kRowsAhead < num_terms) {
+      fetch_row(terms[first[i] + kRowsAhead].row + column, 0,
+                width * static_cast<int64_t>(sizeof(scalar)));
+    }
+    sum_body(terms + first[i], first[i + 1] - first[i], column, width, sums + i * width, scratch);
+  }
 }
-TRIREME_MULTIVERSION void sum_terms(const Term<double>* terms, int64_t count, int64_t column,
-                                    int64_t width, double* sum, double* scratch) {
-  sum_body(terms, count, column, width, sum, scratch);
-}
+
+#define TRIREME_SUM_UP_TREE(scalar)                                                        \
+  TRIREME_MULTIVERSION void sum_terms(const Term<scalar>* terms, int64_t num_terms,        \
+                                      const int64_t* first, int64_t count, int64_t column, \
+                                      int64_t width, scalar* sums, scalar* scratch) {      \
+    sums_body(terms, num_terms, first, count, column, width, sums, scratch);               \
+  }
+TRIREME_SUM_UP_TREE(float)
+TRIREME_SUM_UP_TREE(double)
+#undef TRIREME_SUM_UP_TREE
 
 }  // namespace
 
@@ -76,13 +91,15 @@ std::vector<int64_t> subtrees_of(int64_t begin, int64_t end) {
   return begins;
 }
 
-void sum_up_tree(std::span<const Term<float>> terms, int64_t first_column, int64_t width,
-                 float* sum, float* scratch) {
-  sum_terms(terms.data(), std::ssize(terms), first_column, width, sum, scratch);
+void sum_up_tree(std::span<const Term<float>> terms, std::span<const int64_t> first, int64_t column,
+                 int64_t width, float* sums, float* scratch) {
+  sum_terms(terms.data(), std::ssize(terms), first.data(), std::ssize(first) - 1, column, width,
+            sums, scratch);
 }
-void sum_up_tree(std::span<const Term<double>> terms, int64_t first_column, int64_t width,
-                 double* sum, double* scratch) {
-  sum_terms(terms.data(), std::ssize(terms), first_column, width, sum, scratch);
+void sum_up_tree(std::span<const Term<double>> terms, std::span<const int64_t> first,
+                 int64_t column, int64_t width, double* sums, double* scratch) {
+  sum_terms(terms.data(), std::ssize(terms), first.data(), std::ssize(first) - 1, column, width,
+            sums, scratch);
 }
 
 }  // namespace trireme::parallel::inline internal

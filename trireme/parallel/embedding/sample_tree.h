@@ -41,12 +41,12 @@ struct Term {
   int64_t sample;
 };
 
-// The sum of `terms`, of which there is at least one, ascending by sample, in the columns
-// [first_column, first_column + width).
-// Shapes: sum [width]; scratch: [kMaxSubtrees * width], contents arbitrary
-void sum_up_tree(std::span<const Term<float>> terms, int64_t first_column, int64_t width,
-                 float* sum, float* scratch);
-void sum_up_tree(std::span<const Term<double>> terms, int64_t first_column, int64_t width,
-                 double* sum, double* scratch);
+// The sums of the terms [first[i], first[i + 1]) for each i, of which there is at least one. Those
+// of an i ascend by sample. Only the columns [column, column + width) are summed.
+// Shapes: first [n + 1], sums [n, width]; scratch: [kMaxSubtrees * width], contents arbitrary
+void sum_up_tree(std::span<const Term<float>> terms, std::span<const int64_t> first, int64_t column,
+                 int64_t width, float* sums, float* scratch);
+void sum_up_tree(std::span<const Term<double>> terms, std::span<const int64_t> first,
+                 int64_t column, int64_t width, double* sums, double* scratch);
 
 }  // namespace trireme::parallel::inline internal
