@@ -1,5 +1,6 @@
 // Measures training steps of embedding tables alone: look-up, backward and update of the rows.
-//   embedding_lookup_benchmark [sgd|adagrad|rowwise-adagrad] [rounds] [batch] [ids a sample] [tables] [rows] [width]
+//   embedding_lookup_benchmark [rule] [rounds] [batch] [ids a sample] [tables] [rows] [width]
+// rule: sgd, adagrad or rowwise-adagrad
 // Compares, on processes of one thread each:
 //   plain      one rank, torch's embedding_bag with sparse gradients, and torch's sparse updates
 //   one rank   Trireme's tables on one rank

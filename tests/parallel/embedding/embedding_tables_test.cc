@@ -1,303 +1,19 @@
 #include "trireme/parallel/embedding/embedding_tables.h"
 
-#include <algorithm>
-#include <mutex>
-
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include "tests/harness/counting_communicator.h"
-#include "tests/harness/one_thread.h"
 #include "tests/harness/ranks.h"
 #include "tests/harness/tensors.h"
-#include "tests/parallel/embedding/embedding_oracle.h"
+#include "tests/parallel/embedding/embedding_runs.h"
 #include "trireme/base/error.h"
 
 namespace trireme::parallel {
 namespace {
 
 using namespace harness;
-
-// [0, length) cut at random, some parts empty.
-std::vector<int64_t> draw_cuts(Draw& draw, int64_t length, int parts) {
-  std::vector<int64_t> cuts{0, length};
-  for (int i = 1; i < parts; ++i) cuts.push_back(draw.below(length + 1));
-  std::ranges::sort(cuts);
-  return cuts;
-}
-
-mesh::Placement draw_placement(Draw& draw, const TableConfig& table, int world, bool may_columns) {
-  switch (draw.below(may_columns ? 7 : 5)) {
-    case 0: return mesh::Placement::replicated();
-    case 1: return whole_on(draw.below(world), table.rows, world);
-    case 2: return mesh::Placement::sharded(0, draw_cuts(draw, table.rows, world));
-    case 3: {
-      const int first = draw.below(world);
-      return rows_on(first, 1 + draw.below(world - first), table.rows, world);
-    }
-    case 4: return mesh::Placement::sharded(0);
-    case 5: return mesh::Placement::sharded(1, draw_cuts(draw, table.width, world));
-    default: return mesh::Placement::sharded(1);
-  }
-}
-
-std::vector<TableConfig> make_tables() {
-  return {{.name = "user", .rows = 11, .width = 5},
-          {.name = "item", .rows = 3, .width = 4, .pooling = Pooling::kMean},
-          {.name = "word", .rows = 7, .width = 3, .pooling = Pooling::kNone},
-          {.name = "one", .rows = 1, .width = 1},
-          {.name = "tag", .rows = 6, .width = 8, .is_weighted = true}};
-}
-
-std::vector<TableConfig> place(Draw& draw, std::vector<TableConfig> tables, int world,
-                               bool may_columns) {
-  for (TableConfig& table : tables) {
-    table.placement = draw_placement(draw, table, world, may_columns);
-  }
-  return tables;
-}
-
-// The same for each sample in whatever rank it is.
-at::Tensor gradient_of(const at::Tensor& whole, int64_t seed) {
-  return at::arange(whole.numel(), at::kDouble)
-      .add_(static_cast<double>(seed))
-      .mul_(0.7)
-      .sin_()
-      .to(whole.scalar_type())
-      .view(whole.sizes());
-}
-
-Embeddings gradients_of(const Embeddings& whole, int64_t seed) {
-  Embeddings result{gradient_of(whole.pooled_BW.detach(), seed), {}};
-  for (const at::Tensor& apart : whole.apart) {
-    result.apart.push_back(gradient_of(apart.detach(), ++seed));
-  }
-  return result;
-}
-
-void run_backward(const Embeddings& outputs, const Embeddings& gradients) {
-  std::vector<at::Tensor> roots{outputs.pooled_BW}, seeds{gradients.pooled_BW};
-  roots.insert(roots.end(), outputs.apart.begin(), outputs.apart.end());
-  seeds.insert(seeds.end(), gradients.apart.begin(), gradients.apart.end());
-  torch::autograd::backward(roots, seeds);
-}
-
-template <typename Compare>
-void compare(const Embeddings& actual, const Embeddings& expected, const Compare& compare_tensors) {
-  compare_tensors(actual.pooled_BW.detach(), expected.pooled_BW.detach(), "pooled");
-  ASSERT_EQ(actual.apart.size(), expected.apart.size());
-  for (size_t i = 0; i < actual.apart.size(); ++i) {
-    compare_tensors(actual.apart[i].detach(), expected.apart[i].detach(), "apart");
-  }
-}
-
-const auto same_bits = [](const at::Tensor& a, const at::Tensor& b, const std::string& what) {
-  assert_same_bits(a, b, what);
-};
-const auto close = [](const at::Tensor& a, const at::Tensor& b, const std::string& what) {
-  assert_close(a, b, 1e-12, 1e-12, what);
-};
-
-at::Tensor box_of(const at::Tensor& whole, const mesh::Layout& layout, int rank) {
-  const mesh::Box box = layout.local_box(rank);
-  at::Tensor part = whole;
-  for (int64_t d = 0; d < part.dim(); ++d) {
-    const auto at = static_cast<size_t>(d);
-    part = part.narrow(d, box.offset[at], box.size[at]);
-  }
-  return part.contiguous();
-}
-
-// What one rank without a group has after each of some steps.
-struct OneRun {
-  std::vector<JaggedIds> batches;
-  std::vector<Embeddings> outputs;
-  std::vector<Embeddings> gradients;
-  std::map<std::string, at::Tensor> state;
-};
-
-OneRun run_on_one(Draw& draw, const std::vector<TableConfig>& tables,
-                  const EmbeddingOptions& options, int64_t num_samples, int num_steps) {
-  OneRun run;
-  EmbeddingTables one(tables, nullptr, options);
-  for (int step = 0; step < num_steps; ++step) {
-    run.batches.push_back(draw_ids(draw, tables, num_samples, options.dtype));
-    run.outputs.push_back(one.look_up(run.batches.back()));
-    run.gradients.push_back(gradients_of(run.outputs.back(), step));
-    run_backward(run.outputs.back(), run.gradients.back());
-  }
-  for (const TableTensor& tensor : one.state()) run.state[tensor.name] = tensor.local.clone();
-  return run;
-}
-
-void expect_state(EmbeddingTables& tables, const std::map<std::string, at::Tensor>& expected) {
-  const std::vector<TableTensor> state = tables.state();
-  EXPECT_EQ(state.size(), expected.size());
-  for (const TableTensor& tensor : state) {
-    assert_same_bits(tensor.local, box_of(expected.at(tensor.name), tensor.layout, tensor.rank),
-                     tensor.name);
-  }
-}
-
-// On some ranks, the next batch's ids being sent before this batch's gradients.
-void check_ranks(const OneRun& run, const std::vector<TableConfig>& tables,
-                 const EmbeddingOptions& options, const std::vector<int64_t>& cuts) {
-  const int world = static_cast<int>(std::ssize(cuts)) - 1;
-  const auto T = std::ssize(tables);
-  const OneThread one_thread;
-  run_ranks(world, [&](comm::Communicator& group) {
-    const auto rank = static_cast<size_t>(group.rank());
-    const int64_t begin = cuts[rank], end = cuts[rank + 1];
-    EmbeddingTables many(tables, &group, options);
-    StartedLookUp started = many.start(samples_of(run.batches[0], T, begin, end));
-    for (size_t step = 0; step < run.batches.size(); ++step) {
-      const Embeddings outputs = many.finish(started);
-      const JaggedIds& ids = run.batches[step];
-      compare(outputs, samples_of(run.outputs[step], ids, tables, begin, end), same_bits);
-      if (step + 1 < run.batches.size()) {
-        started = many.start(samples_of(run.batches[step + 1], T, begin, end));
-      }
-      run_backward(outputs, samples_of(run.gradients[step], ids, tables, begin, end));
-    }
-    expect_state(many, run.state);
-    EXPECT_EQ(many.num_steps(), std::ssize(run.batches));
-  });
-}
-
-class Rules : public testing::TestWithParam<RowRule> {};
-
-TEST_P(Rules, OnOneRankAreThoseOfThePlainOptimizers) {
-  Draw draw(1);
-  for (int round = 0; round < 10; ++round) {
-    const std::vector<TableConfig> tables = make_tables();
-    const EmbeddingOptions options{
-        .dtype = at::kDouble,
-        .seed = 7,
-        .optimizer = {.rule = GetParam(), .learning_rate = 0.1, .initial_accumulator = 0.1}};
-    const OneRun run = run_on_one(draw, tables, options, draw.below<int64_t>(9), 4);
-    EmbeddingOracle oracle(tables, options);
-    for (size_t step = 0; step < run.batches.size(); ++step) {
-      const Embeddings expected = oracle.look_up(run.batches[step]);
-      compare(run.outputs[step], expected, close);
-      run_backward(expected, run.gradients[step]);
-      oracle.step(run.batches[step]);
-    }
-    for (const auto& [name, expected] : oracle.state()) close(run.state.at(name), expected, name);
-  }
-}
-
-TEST_P(Rules, HaveTheSameBitsForEveryPlacementAndNumberOfRanks) {
-  Draw draw(2);
-  const bool may_columns = GetParam() != RowRule::kRowWiseAdaGrad;
-  for (const int world : {1, 2, 3, 4, 5, 8}) {
-    for (int round = 0; round < (world < 5 ? 10 : 3); ++round) {
-      const EmbeddingOptions options{.dtype = round % 2 == 0 ? at::kFloat : at::kDouble,
-                                     .seed = 7,
-                                     .optimizer = {.rule = GetParam(), .learning_rate = 0.1},
-                                     .symmetric = round % 3 != 0};
-      const int64_t num_samples = round % 4 == 0 ? 4 * world : draw.below<int64_t>(30);
-      const OneRun run = run_on_one(draw, make_tables(), options, num_samples, 4);
-      check_ranks(run, place(draw, make_tables(), world, may_columns), options,
-                  draw_cuts(draw, num_samples, world));
-    }
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(EmbeddingTables, Rules,
-                         testing::Values(RowRule::kSgd, RowRule::kAdaGrad, RowRule::kRowWiseAdaGrad,
-                                         RowRule::kLazyAdam, RowRule::kAdam),
-                         [](const auto& info) {
-                           std::string name = name_of(kRowRules, info.param);
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
-
-TEST(EmbeddingTables, HaveTheSameBitsForEveryNumberOfThreads) {
-  const EmbeddingOptions options{.seed = 3, .optimizer = {.rule = RowRule::kAdam}};
-  const std::vector<TableConfig> tables{
-      {.name = "many", .rows = 900, .width = 5},
-      {.name = "apart", .rows = 700, .width = 3, .pooling = Pooling::kNone}};
-  const int threads = at::get_num_threads();
-  std::vector<OneRun> runs;
-  for (const int num_threads : {1, 3}) {
-    Draw draw(8);
-    at::set_num_threads(num_threads);
-    runs.push_back(run_on_one(draw, tables, options, 1100, 3));
-  }
-  at::set_num_threads(threads);
-  for (size_t step = 0; step < 3; ++step) {
-    compare(runs[1].outputs[step], runs[0].outputs[step], same_bits);
-  }
-  assert_same_bits(runs[1].state, runs[0].state);
-}
-
-// Saved on three ranks by rows, loaded on two by columns.
-TEST(EmbeddingTables, GoOnAtAnotherPlacementWithTheSameBits) {
-  Draw draw(6);
-  for (const RowRule rule : {RowRule::kAdaGrad, RowRule::kLazyAdam, RowRule::kAdam}) {
-    const EmbeddingOptions options{.seed = 3, .optimizer = {.rule = rule, .learning_rate = 0.1}};
-    const OneRun all = run_on_one(draw, make_tables(), options, 13, 8);
-    const auto placed = [](const mesh::Placement& placement) {
-      std::vector<TableConfig> tables = make_tables();
-      for (TableConfig& table : tables) table.placement = placement;
-      return tables;
-    };
-    std::map<std::string, at::Tensor> saved;
-    std::mutex mutex;
-    const auto run_steps = [&](EmbeddingTables& tables, comm::Communicator& group, size_t first,
-                               size_t end) {
-      const mesh::Range own = mesh::split_range(13, group.size(), group.rank());
-      const int64_t last = own.offset + own.size;
-      for (size_t step = first; step < end; ++step) {
-        const JaggedIds& ids = all.batches[step];
-        const Embeddings outputs = tables.look_up(samples_of(ids, 5, own.offset, last));
-        run_backward(outputs,
-                     samples_of(all.gradients[step], ids, make_tables(), own.offset, last));
-      }
-    };
-    run_ranks(3, [&](comm::Communicator& group) {
-      EmbeddingTables tables(placed(mesh::Placement::sharded(0)), &group, options);
-      run_steps(tables, group, 0, 3);
-      for (const TableTensor& tensor : tables.state()) {
-        const std::lock_guard lock(mutex);
-        at::Tensor& whole = saved[tensor.name];
-        if (!whole.defined()) whole = at::zeros(tensor.layout.shape(), tensor.local.options());
-        const mesh::Box box = tensor.layout.local_box(tensor.rank);
-        whole.narrow(0, box.offset[0], box.size[0]).copy_(tensor.local);
-      }
-    });
-    run_ranks(2, [&](comm::Communicator& group) {
-      EmbeddingTables tables(placed(mesh::Placement::sharded(1)), &group, options);
-      for (const TableTensor& tensor : tables.state()) {
-        tensor.local.copy_(box_of(saved.at(tensor.name), tensor.layout, tensor.rank));
-      }
-      tables.set_num_steps(3);
-      run_steps(tables, group, 3, 8);
-      expect_state(tables, all.state);
-    });
-  }
-}
-
-// One placement for all tables, so that each is there in every world.
-TEST(EmbeddingTables, EveryPlacementAloneHasTheBitsOfOneRank) {
-  const EmbeddingOptions options{.seed = 3, .optimizer = {.rule = RowRule::kAdaGrad}};
-  for (const int world : {2, 3, 4}) {
-    for (int kind = 0; kind < 5; ++kind) {
-      Draw draw(static_cast<uint64_t>(10 * world + kind));
-      const OneRun run = run_on_one(draw, make_tables(), options, 13, 3);
-      std::vector<TableConfig> tables = make_tables();
-      for (TableConfig& table : tables) {
-        table.placement =
-            std::array{mesh::Placement::replicated(), whole_on(world - 1, table.rows, world),
-                       mesh::Placement::sharded(0), mesh::Placement::sharded(1),
-                       rows_on(1, world - 1, table.rows, world)}[kind];
-      }
-      check_ranks(run, tables, options, draw_cuts(draw, 13, world));
-    }
-  }
-}
 
 // The gradients themselves, and those of two backwards before one step.
 TEST(EmbeddingTables, KeepsGradientsForAStepOfTheirOwn) {
@@ -335,15 +51,15 @@ TEST(EmbeddingTables, KeepsGradientsForAStepOfTheirOwn) {
         const at::Tensor whole = at::zeros({tables[t].rows, found.sums.size(1)}, at::kDouble)
                                      .index_copy_(0, found.rows, found.sums);
         mesh::Box box = layout.local_box(group.rank());
-        close(whole.narrow(0, box.offset[0], box.size[0]).contiguous(),
-              box_of(oracle.gradient(t), layout, group.rank()), tables[t].name);
+        expect_close(whole.narrow(0, box.offset[0], box.size[0]).contiguous(),
+                     box_of(oracle.gradient(t), layout, group.rank()), tables[t].name);
       }
       const std::vector<TableTensor> state = many.state();
       for (const TableTensor& tensor : state) before.push_back(tensor.local.clone());
       many.step(0.25);
       for (size_t t = 0; t < tables.size(); ++t) {
         const at::Tensor gradient = box_of(oracle.gradient(t), state[t].layout, group.rank());
-        close(state[t].local, before[t] - 0.125 * gradient, "weights of " + tables[t].name);
+        expect_close(state[t].local, before[t] - 0.125 * gradient, "weights of " + tables[t].name);
       }
       EXPECT_TRUE(many.gradients().empty());
     });
@@ -399,7 +115,8 @@ TEST(EmbeddingTables, FindsNoRowsOfZeros) {
         const at::Tensor found = many.look_up(jagged_ids(ids, lengths)).pooled_BW;
         EXPECT_EQ(found.sizes(), (std::vector<int64_t>{B, 1282}));
         EXPECT_TRUE(found.ne(0).all().item<bool>());
-        close(found.detach(), oracle.look_up(jagged_ids(ids, lengths)).pooled_BW.detach(), "rows");
+        expect_close(found.detach(), oracle.look_up(jagged_ids(ids, lengths)).pooled_BW.detach(),
+                     "rows");
       });
     }
   }

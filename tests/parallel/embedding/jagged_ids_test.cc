@@ -37,7 +37,7 @@ TEST(JaggedIds, LengthsMustAddUp) {
   EXPECT_THROW(jagged_ids(numbers({1}), numbers({1})), ConfigError);
 }
 
-std::string message_of(const JaggedIds& ids, const std::vector<TableConfig>& tables = kTables) {
+std::string refusal_of_ids(const JaggedIds& ids, const std::vector<TableConfig>& tables = kTables) {
   try {
     check_ids(ids, tables);
   } catch (const ConfigError& error) {
@@ -48,33 +48,34 @@ std::string message_of(const JaggedIds& ids, const std::vector<TableConfig>& tab
 
 TEST(JaggedIds, ErrorsSayWhatDoesNotFit) {
   const JaggedIds good = jagged_ids(numbers({4, 8}), numbers({1, 1}).view({2, 1}));
-  EXPECT_EQ(message_of(good), "");
+  EXPECT_EQ(refusal_of_ids(good), "");
   JaggedIds bad = good;
   bad.values = at::tensor({4, 8}, at::kInt);
   EXPECT_EQ(
-      message_of(bad),
+      refusal_of_ids(bad),
       "the values of embedding ids must be contiguous int64 numbers [n] in the host's memory");
   bad = good;
   bad.offsets = numbers({0, 2});
-  EXPECT_EQ(message_of(bad), "embedding ids have 2 offsets; 2 tables and 1 samples need 3");
+  EXPECT_EQ(refusal_of_ids(bad), "embedding ids have 2 offsets; 2 tables and 1 samples need 3");
   bad = good;
   bad.offsets = numbers({0, 3, 2});
-  EXPECT_EQ(message_of(bad),
+  EXPECT_EQ(refusal_of_ids(bad),
             "offsets of embedding ids must rise from 0 to the number of ids, 2; they begin with 0 "
             "and end with 2");
   std::vector<TableConfig> weighted = kTables;
   weighted[1].is_weighted = true;
-  EXPECT_EQ(message_of(good, weighted),
+  EXPECT_EQ(refusal_of_ids(good, weighted),
             "an embedding table is weighted, but the ids have no weights");
   bad = good;
   bad.weights = at::ones({3});
-  EXPECT_EQ(message_of(bad, weighted), "weights of embedding ids have shape [3]; the ids have [2]");
+  EXPECT_EQ(refusal_of_ids(bad, weighted),
+            "weights of embedding ids have shape [3]; the ids have [2]");
   bad.weights = at::ones({2}).requires_grad_();
-  EXPECT_EQ(message_of(bad, weighted),
+  EXPECT_EQ(refusal_of_ids(bad, weighted),
             "weights of embedding ids require a gradient, which they cannot have; detach them");
   bad = good;
   bad.values = numbers({4, 9});
-  EXPECT_EQ(message_of(bad),
+  EXPECT_EQ(refusal_of_ids(bad),
             "embedding table \"b\": sample 0 of this rank has the id 9; expected 0 to 8");
 }
 
@@ -82,7 +83,7 @@ TEST(JaggedIds, ErrorsSayWhatDoesNotFit) {
 TEST(JaggedIds, AnErrorNamesTheSample) {
   const JaggedIds ids =
       jagged_ids(numbers({1, 5, 2}), numbers({0, 1, 0, 1, 0, 0, 0, 0, 1, 0}).view({2, 5}));
-  EXPECT_EQ(message_of(ids),
+  EXPECT_EQ(refusal_of_ids(ids),
             "embedding table \"a\": sample 3 of this rank has the id 5; expected 0 to 4");
 }
 

@@ -31,7 +31,7 @@ TEST(TableConfig, ALayoutHasTheWholeTable) {
   EXPECT_THROW(layout_of(table, {"data", 3}), ConfigError);
 }
 
-std::string message_of(const std::vector<TableConfig>& tables) {
+std::string refusal_of_tables(const std::vector<TableConfig>& tables) {
   try {
     check_tables(tables);
   } catch (const ConfigError& error) {
@@ -42,28 +42,28 @@ std::string message_of(const std::vector<TableConfig>& tables) {
 
 TEST(TableConfig, ErrorsNameTheTable) {
   const TableConfig good{.name = "a", .rows = 1, .width = 1};
-  EXPECT_EQ(message_of({good}), "");
-  EXPECT_EQ(message_of({}), "there is no embedding table; give at least one");
-  EXPECT_EQ(message_of({good, good}), "embedding table \"a\" exists twice; rename one");
+  EXPECT_EQ(refusal_of_tables({good}), "");
+  EXPECT_EQ(refusal_of_tables({}), "there is no embedding table; give at least one");
+  EXPECT_EQ(refusal_of_tables({good, good}), "embedding table \"a\" exists twice; rename one");
   TableConfig bad = good;
   bad.name = "";
-  EXPECT_EQ(message_of({bad}), "an embedding table has no name; name each");
+  EXPECT_EQ(refusal_of_tables({bad}), "an embedding table has no name; name each");
   bad = good;
   bad.rows = 0;
-  EXPECT_EQ(message_of({bad}),
+  EXPECT_EQ(refusal_of_tables({bad}),
             "embedding table \"a\" has 0 rows and width 1; both must be at least 1");
   bad = good;
   bad.is_weighted = true;
   bad.pooling = Pooling::kMean;
-  EXPECT_EQ(message_of({bad}),
+  EXPECT_EQ(refusal_of_tables({bad}),
             "embedding table \"a\" has weights and pooling \"mean\"; weights need pooling \"sum\"");
   bad = good;
   bad.placement = mesh::Placement::partial();
-  EXPECT_EQ(message_of({bad}),
+  EXPECT_EQ(refusal_of_tables({bad}),
             "embedding table \"a\" is placed as partial sums; expected replicated or sharded");
   bad = good;
   bad.initial_scale = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_EQ(message_of({bad}),
+  EXPECT_EQ(refusal_of_tables({bad}),
             "embedding table \"a\" has the initial scale nan; expected 0 or more");
 }
 

@@ -74,13 +74,13 @@ std::vector<at::Tensor> TableLookUp::exchange(std::span<const int64_t> sent,
 
 std::vector<at::Tensor> TableLookUp::finish() {
   ids_exchange_.finish();
+  catch_up();
   std::vector<at::Tensor> outputs;
   AT_DISPATCH_FLOATING_TYPES(tables_->dtype, "TableLookUp::finish",
                              [&] { outputs = finish_rows<scalar_t>(); });
   return outputs;
 }
 
-template <typename scalar>
 void TableLookUp::catch_up() {
   for (size_t t = 0; t < num_tables(); ++t) {
     RowOptimizer& optimizer = tables_->tables[t].optimizer();
@@ -94,34 +94,37 @@ void TableLookUp::catch_up() {
 }
 
 template <typename scalar>
-std::vector<at::Tensor> TableLookUp::finish_rows() {
-  catch_up<scalar>();
-  std::vector<const scalar*> blocks;
-  std::vector<at::Tensor> arrived;
-  if (num_ranks() > 1) {
-    std::vector<int64_t> sent(num_ranks()), received(num_ranks());
-    const auto received_size = [&](size_t r, size_t t) -> int64_t {
-      if (r == self() || tables_->parts[t].is_replicated) return 0;
-      return ids_exchange_.own(t).asked[r].size * width_on(r, t);
-    };
-    const auto rows_for = [&](size_t r, size_t t) -> std::span<const int64_t> {
-      if (tables_->parts[t].is_replicated) return {};
-      return ids_exchange_.arrived(r, t).rows;
-    };
-    for (size_t r = 0; r < num_ranks(); ++r) {
-      for (size_t t = 0; t < num_tables(); ++t) {
-        sent[r] += std::ssize(rows_for(r, t)) * width_on(self(), t);
-        received[r] += received_size(r, t);
-      }
+std::vector<at::Tensor> TableLookUp::fetch_vectors(std::vector<const scalar*>& blocks) {
+  std::vector<int64_t> sent(num_ranks()), received(num_ranks());
+  const auto received_size = [&](size_t r, size_t t) -> int64_t {
+    if (r == self() || tables_->parts[t].is_replicated) return 0;
+    return ids_exchange_.own(t).asked[r].size * width_on(r, t);
+  };
+  const auto rows_for = [&](size_t r, size_t t) -> std::span<const int64_t> {
+    if (tables_->parts[t].is_replicated) return {};
+    return ids_exchange_.arrived(r, t).rows;
+  };
+  for (size_t r = 0; r < num_ranks(); ++r) {
+    for (size_t t = 0; t < num_tables(); ++t) {
+      sent[r] += std::ssize(rows_for(r, t)) * width_on(self(), t);
+      received[r] += received_size(r, t);
     }
-    arrived = exchange<scalar>(sent, received, [&](size_t r, scalar* out) {
-      for (size_t t = 0; t < num_tables(); ++t) {
-        copy_rows(tables_->tables[t].weights(), rows_for(r, t), out);
-        out += std::ssize(rows_for(r, t)) * width_on(self(), t);
-      }
-    });
-    blocks = table_blocks<scalar>(arrived, num_tables(), received_size);
   }
+  std::vector<at::Tensor> arrived = exchange<scalar>(sent, received, [&](size_t r, scalar* out) {
+    for (size_t t = 0; t < num_tables(); ++t) {
+      copy_rows(tables_->tables[t].weights(), rows_for(r, t), out);
+      out += std::ssize(rows_for(r, t)) * width_on(self(), t);
+    }
+  });
+  blocks = table_blocks<scalar>(arrived, num_tables(), received_size);
+  return arrived;
+}
+
+template <typename scalar>
+std::vector<at::Tensor> TableLookUp::finish_rows() {
+  std::vector<const scalar*> blocks(num_ranks() * num_tables());
+  std::vector<at::Tensor> arrived;  // holds what the blocks point into
+  if (num_ranks() > 1) arrived = fetch_vectors(blocks);
   const at::TensorOptions options(tables_->dtype);
   std::vector<at::Tensor> outputs{at::empty({ids_.num_samples, tables_->num_columns}, options)};
   for (size_t t = 0; t < num_tables(); ++t) {
@@ -131,10 +134,8 @@ std::vector<at::Tensor> TableLookUp::finish_rows() {
       const int64_t count = std::ssize(ids_exchange_.own(t).groups.places);
       outputs.push_back(at::empty({count, config.width}, options));
     }
-    std::vector<const scalar*> of_table(num_ranks());
-    for (size_t r = 0; r < num_ranks() && num_ranks() > 1; ++r) {
-      of_table[r] = blocks[r * num_tables() + t];
-    }
+    std::vector<const scalar*> of_table;
+    for (size_t r = 0; r < num_ranks(); ++r) of_table.push_back(blocks[r * num_tables() + t]);
     pool_table<scalar>(t, of_table, is_apart ? outputs.back() : outputs[0],
                        is_apart ? 0 : tables_->columns[t]);
   }

@@ -55,7 +55,10 @@ class TableLookUp {
  private:
   template <typename scalar>
   std::vector<at::Tensor> finish_rows();
+  // blocks: [p * tables] where the vectors from each rank for each table begin
   template <typename scalar>
+  std::vector<at::Tensor> fetch_vectors(std::vector<const scalar*>& blocks);
+  // Brings the rows up to date that this rank reads for any rank.
   void catch_up();
   template <typename scalar>
   void pool_table(size_t table, std::span<const scalar* const> arrived, at::Tensor& out,
