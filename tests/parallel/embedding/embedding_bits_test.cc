@@ -1,7 +1,7 @@
 // The promise of embedding_tables.h: the same bits for every placement, number of ranks and number
 // of threads.
 #include <algorithm>
-#include <mutex>
+#include <tuple>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -9,8 +9,10 @@
 
 #include "tests/harness/one_thread.h"
 #include "tests/harness/ranks.h"
+#include "tests/harness/temporary_folder.h"
 #include "tests/harness/tensors.h"
 #include "tests/parallel/embedding/embedding_runs.h"
+#include "trireme/checkpoint/checkpoint.h"
 
 namespace trireme::parallel {
 namespace {
@@ -42,9 +44,9 @@ void check_ranks(const OneRun& run, const std::vector<TableConfig>& tables,
   });
 }
 
-class Rules : public testing::TestWithParam<RowRule> {};
+class EmbeddingRules : public testing::TestWithParam<RowRule> {};
 
-TEST_P(Rules, OnOneRankAreThoseOfThePlainOptimizers) {
+TEST_P(EmbeddingRules, OnOneRankAreThoseOfThePlainOptimizers) {
   Draw draw(1);
   for (int round = 0; round < 10; ++round) {
     const std::vector<TableConfig> tables = make_tables();
@@ -65,7 +67,7 @@ TEST_P(Rules, OnOneRankAreThoseOfThePlainOptimizers) {
   }
 }
 
-TEST_P(Rules, HaveTheSameBitsForEveryPlacementAndNumberOfRanks) {
+TEST_P(EmbeddingRules, HaveTheSameBitsForEveryPlacementAndNumberOfRanks) {
   Draw draw(2);
   const bool may_columns = GetParam() != RowRule::kRowWiseAdaGrad;
   for (const int world : {1, 2, 3, 4, 5, 8}) {
@@ -82,7 +84,7 @@ TEST_P(Rules, HaveTheSameBitsForEveryPlacementAndNumberOfRanks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(EmbeddingTables, Rules,
+INSTANTIATE_TEST_SUITE_P(EachRule, EmbeddingRules,
                          testing::Values(RowRule::kSgd, RowRule::kAdaGrad, RowRule::kRowWiseAdaGrad,
                                          RowRule::kLazyAdam, RowRule::kAdam),
                          [](const auto& info) {
@@ -91,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(EmbeddingTables, Rules,
                            return name;
                          });
 
-TEST(EmbeddingTables, HaveTheSameBitsForEveryNumberOfThreads) {
+TEST(EmbeddingBits, HaveTheSameBitsForEveryNumberOfThreads) {
   const EmbeddingOptions options{.seed = 3, .optimizer = {.rule = RowRule::kAdam}};
   const std::vector<TableConfig> tables{
       {.name = "many", .rows = 900, .width = 5},
@@ -110,19 +112,26 @@ TEST(EmbeddingTables, HaveTheSameBitsForEveryNumberOfThreads) {
   assert_same_bits(runs[1].state, runs[0].state);
 }
 
-// Saved on three ranks by rows, loaded on two by columns.
-TEST(EmbeddingTables, GoOnAtAnotherPlacementWithTheSameBits) {
+std::vector<checkpoint::Entry> entries_of(EmbeddingTables& tables) {
+  std::vector<checkpoint::Entry> entries;
+  for (const TableTensor& tensor : tables.state()) {
+    entries.push_back({tensor.name, tensor.local, tensor.layout, tensor.rank});
+  }
+  return entries;
+}
+
+// Saved at one placement and number of ranks, loaded at another.
+TEST(EmbeddingBits, GoOnFromACheckpointAtAnotherPlacement) {
   Draw draw(6);
-  for (const RowRule rule : {RowRule::kAdaGrad, RowRule::kLazyAdam, RowRule::kAdam}) {
+  for (const auto& [rule, from, to] : {std::tuple{RowRule::kAdaGrad, 3, 2},
+                                       {RowRule::kRowWiseAdaGrad, 2, 4},
+                                       {RowRule::kLazyAdam, 4, 3},
+                                       {RowRule::kAdam, 3, 2},
+                                       {RowRule::kAdam, 1, 3}}) {
     const EmbeddingOptions options{.seed = 3, .optimizer = {.rule = rule, .learning_rate = 0.1}};
+    const bool may_columns = rule != RowRule::kRowWiseAdaGrad;
     const OneRun all = run_on_one(draw, make_tables(), options, 13, 8);
-    const auto placed = [](const mesh::Placement& placement) {
-      std::vector<TableConfig> tables = make_tables();
-      for (TableConfig& table : tables) table.placement = placement;
-      return tables;
-    };
-    std::map<std::string, at::Tensor> saved;
-    std::mutex mutex;
+    const TemporaryFolder folder;
     const auto run_steps = [&](EmbeddingTables& tables, comm::Communicator& group, size_t first,
                                size_t end) {
       const mesh::Range own = mesh::split_range(13, group.size(), group.rank());
@@ -134,22 +143,18 @@ TEST(EmbeddingTables, GoOnAtAnotherPlacementWithTheSameBits) {
                      samples_of(all.gradients[step], ids, make_tables(), own.offset, last));
       }
     };
-    run_ranks(3, [&](comm::Communicator& group) {
-      EmbeddingTables tables(placed(mesh::Placement::sharded(0)), &group, options);
+    const OneThread one_thread;
+    const auto before = place(draw, make_tables(), from, may_columns);
+    run_ranks(from, [&](comm::Communicator& group) {
+      EmbeddingTables tables(before, &group, options);
       run_steps(tables, group, 0, 3);
-      for (const TableTensor& tensor : tables.state()) {
-        const std::lock_guard lock(mutex);
-        at::Tensor& whole = saved[tensor.name];
-        if (!whole.defined()) whole = at::zeros(tensor.layout.shape(), tensor.local.options());
-        const mesh::Box box = tensor.layout.local_box(tensor.rank);
-        whole.narrow(0, box.offset[0], box.size[0]).copy_(tensor.local);
-      }
+      checkpoint::save(folder.path(), 3, entries_of(tables), "{}", group, {.fsync = false});
     });
-    run_ranks(2, [&](comm::Communicator& group) {
-      EmbeddingTables tables(placed(mesh::Placement::sharded(1)), &group, options);
-      for (const TableTensor& tensor : tables.state()) {
-        tensor.local.copy_(box_of(saved.at(tensor.name), tensor.layout, tensor.rank));
-      }
+    const auto after = place(draw, make_tables(), to, may_columns);
+    run_ranks(to, [&](comm::Communicator& group) {
+      EmbeddingTables tables(after, &group, options);
+      std::vector<checkpoint::Entry> entries = entries_of(tables);
+      checkpoint::load(*checkpoint::latest(folder.path()), entries, group);
       tables.set_num_steps(3);
       run_steps(tables, group, 3, 8);
       expect_state(tables, all.state);
@@ -158,7 +163,7 @@ TEST(EmbeddingTables, GoOnAtAnotherPlacementWithTheSameBits) {
 }
 
 // One placement for all tables, so that each is there in every world.
-TEST(EmbeddingTables, EveryPlacementAloneHasTheBitsOfOneRank) {
+TEST(EmbeddingBits, EveryPlacementAloneHasTheBitsOfOneRank) {
   const EmbeddingOptions options{.seed = 3, .optimizer = {.rule = RowRule::kAdaGrad}};
   for (const int world : {2, 3, 4}) {
     for (int kind = 0; kind < 5; ++kind) {
