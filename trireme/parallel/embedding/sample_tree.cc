@@ -33,9 +33,9 @@ TRIREME_INLINE void sum_body(const Term<scalar>* terms, int64_t count, int64_t c
   int heights[kMaxSubtrees + 1];  // of the node over an entry of the stack and the one below it
   int64_t top = 0;
   const auto slot = [&](int64_t i) { return i == 0 ? sum : scratch + (i - 1) * width; };
-  const auto join = [&] {
-    const scalar* const right = slot(top);
-    scalar* const left = slot(--top);
+  const auto join_below = [&](int64_t i) {
+    const scalar* const right = slot(i);
+    scalar* const left = slot(i - 1);
 #pragma GCC ivdep
     for (int64_t d = 0; d < width; ++d) left[d] += right[d];
   };
@@ -46,11 +46,11 @@ TRIREME_INLINE void sum_body(const Term<scalar>* terms, int64_t count, int64_t c
       continue;
     }
     const int height = height_over(terms[i - 1].sample, terms[i].sample);
-    while (top > 0 && heights[top] < height) join();
+    for (; top > 0 && heights[top] < height; --top) join_below(top);
     heights[++top] = height;
     set_to(terms[i], column, width, slot(top));
   }
-  while (top > 0) join();
+  for (; top > 0; --top) join_below(top);
 }
 
 template <typename scalar>
