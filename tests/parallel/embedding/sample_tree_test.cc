@@ -48,14 +48,14 @@ struct Drawn {
 };
 Begins all_of(const std::vector<Term<double>>& terms) { return {0, std::ssize(terms)}; }
 
-// Few or many of 64 samples, some of them with several terms.
-Drawn draw_terms(Draw& draw) {
+// A quarter of the samples, some of them with several terms.
+Drawn draw_terms(Draw& draw, int64_t num_samples) {
   Drawn drawn;
   std::vector<int64_t> samples;
-  for (int64_t sample = 0; sample < 64; ++sample) {
+  for (int64_t sample = 0; sample < num_samples; ++sample) {
     if (draw.below(4) == 0) samples.insert(samples.end(), 1 + draw.below(size_t{3}), sample);
   }
-  if (samples.empty()) samples.push_back(draw.below<int64_t>(64));
+  if (samples.empty()) samples.push_back(draw.below(num_samples));
   for (size_t i = 0; i < samples.size(); ++i) {
     drawn.rows.push_back(std::sin(static_cast<double>(draw.below(100000))));
   }
@@ -73,10 +73,11 @@ TEST(SampleTree, SumsByHalves) {
   Draw draw(1);
   double scratch[kMaxSubtrees];
   for (int round = 0; round < 300; ++round) {
-    const Drawn drawn = draw_terms(draw);
+    const int64_t num_samples = round < 290 ? 64 : 1 << 14;
+    const Drawn drawn = draw_terms(draw, num_samples);
     double sum = 0;
     sum_up_tree(drawn.terms, all_of(drawn.terms), 0, 1, &sum, scratch);
-    EXPECT_EQ(sum, sum_by_halves(drawn.leaves, 0, 64));
+    EXPECT_EQ(sum, sum_by_halves(drawn.leaves, 0, num_samples));
   }
 }
 
@@ -85,7 +86,7 @@ TEST(SampleTree, SumsOfSubtreesAreTermsOfTheWhole) {
   Draw draw(2);
   double scratch[kMaxSubtrees];
   for (int round = 0; round < 300; ++round) {
-    const Drawn drawn = draw_terms(draw);
+    const Drawn drawn = draw_terms(draw, 64);
     std::vector<double> sums;
     sums.reserve(256);
     std::vector<Term<double>> joined;
