@@ -11,18 +11,21 @@ namespace {
 
 // An id and its place in one number, which sorts by both. Needs ids below 2^32.
 constexpr int kPlaceBits = 31;
-constexpr int kDigitBits = 8;
+constexpr int kMostDigitBits = 11;
 constexpr size_t kFewerThanRadix = 256;
 
 // Sorts by the id alone. The places rise already, and each pass keeps the order of equal digits.
 void sort_by_radix(std::vector<uint64_t>& keys, int id_bits) {
+  const int num_passes = std::max(1, (id_bits + kMostDigitBits - 1) / kMostDigitBits);
+  const int digit_bits = (id_bits + num_passes - 1) / num_passes;
+  const uint64_t mask = (uint64_t{1} << digit_bits) - 1;
   std::vector<uint64_t> other(keys.size());
-  for (int shift = kPlaceBits; shift < kPlaceBits + id_bits; shift += kDigitBits) {
-    constexpr uint64_t kMask = (1 << kDigitBits) - 1;
-    uint32_t next[kMask + 2] = {};
-    for (const uint64_t key : keys) ++next[((key >> shift) & kMask) + 1];
-    for (size_t digit = 1; digit <= kMask; ++digit) next[digit] += next[digit - 1];
-    for (const uint64_t key : keys) other[next[(key >> shift) & kMask]++] = key;
+  for (int pass = 0; pass < num_passes; ++pass) {
+    const int shift = kPlaceBits + pass * digit_bits;
+    uint32_t next[(1 << kMostDigitBits) + 1] = {};
+    for (const uint64_t key : keys) ++next[((key >> shift) & mask) + 1];
+    for (size_t digit = 1; digit <= mask; ++digit) next[digit] += next[digit - 1];
+    for (const uint64_t key : keys) other[next[(key >> shift) & mask]++] = key;
     keys.swap(other);
   }
 }

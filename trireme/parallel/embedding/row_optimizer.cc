@@ -174,16 +174,17 @@ void RowOptimizer::update_rows(std::span<const int64_t> rows, const scalar* grad
   };
   scalar* const first = state(0);
   scalar* const second = state(1);
-  const bool has_states = first != nullptr && states_[0].values.dim() == 2;
   const auto rate = static_cast<scalar>(now.learning_rate);
   const auto epsilon = static_cast<scalar>(config_.epsilon);
   const auto adam = adam_numbers<scalar>(config_, now.step_size, now.root);
-  const auto row_bytes = n * static_cast<int64_t>(sizeof(scalar));
+  const auto number_bytes = static_cast<int64_t>(sizeof(scalar)), row_bytes = n * number_bytes;
+  const int64_t state_bytes = config_.rule == RowRule::kRowWiseAdaGrad ? number_bytes : row_bytes;
   for (size_t i = 0; i < rows.size(); ++i) {
     if (i + kRowsAhead < rows.size()) {
       const int64_t ahead = rows[i + kRowsAhead];
       fetch_row(weights, ahead, row_bytes);
-      if (has_states) fetch_row(first, ahead, row_bytes);
+      if (first != nullptr) fetch_row(first, ahead, state_bytes);
+      if (second != nullptr) fetch_row(second, ahead, state_bytes);
     }
     const int64_t row = rows[i];
     scalar* const w = weights + row * n;
