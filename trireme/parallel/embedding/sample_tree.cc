@@ -26,7 +26,8 @@ TRIREME_INLINE void add_to(const Term<scalar>& term, int64_t column, int64_t wid
 }
 
 // Keeps a stack of the sums of finished subtrees, each to the right of the one below it and lower
-// in the tree than what joins the two. A new sample first joins all that lies below its node.
+// in the tree than what joins the two. A new sample first joins all that lies below its node. Every
+// other sample is the last one below its node, and is added without a place on the stack.
 template <typename scalar>
 TRIREME_INLINE void sum_body(const Term<scalar>* terms, int64_t count, int64_t column,
                              int64_t width, scalar* sum, scalar* scratch) {
@@ -47,6 +48,13 @@ TRIREME_INLINE void sum_body(const Term<scalar>* terms, int64_t count, int64_t c
     }
     const int height = height_over(terms[i - 1].sample, terms[i].sample);
     for (; top > 0 && heights[top] < height; --top) join_below(top);
+    const bool is_last =
+        i + 1 == count || (terms[i + 1].sample != terms[i].sample &&
+                           height_over(terms[i].sample, terms[i + 1].sample) > height);
+    if (is_last) {
+      add_to(terms[i], column, width, slot(top));
+      continue;
+    }
     heights[++top] = height;
     set_to(terms[i], column, width, slot(top));
   }
