@@ -121,12 +121,15 @@ std::shared_ptr<TableGroup> make_group(const std::vector<TableConfig>& tables,
   result->dtype = options.dtype;
   result->symmetric = options.symmetric;
   const mesh::Axis axis{options.axis, group == nullptr ? 1 : group->size()};
+  size_t num_apart = 0;
   for (const TableConfig& table : tables) {
     result->tables.emplace_back(table, axis, group == nullptr ? 0 : group->rank(), options.dtype,
                                 options.seed, options.optimizer);
     result->parts.emplace_back(result->tables.back().layout());
-    result->columns.push_back(result->num_columns);
-    if (table.pooling != Pooling::kNone) result->num_columns += table.width;
+    const bool is_apart = table.pooling == Pooling::kNone;
+    result->outputs.push_back(is_apart ? ++num_apart : 0);
+    result->columns.push_back(is_apart ? 0 : result->num_columns);
+    if (!is_apart) result->num_columns += table.width;
   }
   return result;
 }

@@ -133,6 +133,10 @@ void IdExchange::exchange_counts(const JaggedIds& ids) {
 }
 
 void IdExchange::mark_subtrees(int64_t num_samples) {
+  if (subtrees_[static_cast<size_t>(rank_)].size() < 2) {
+    for (OwnIds& own : own_) own.subtrees.assign(own.groups.ids.size(), 1);
+    return;
+  }
   std::vector<uint8_t> subtree_of(static_cast<size_t>(num_samples));
   const std::vector<int64_t>& begins = subtrees_[static_cast<size_t>(rank_)];
   for (size_t k = 0; k < begins.size(); ++k) {

@@ -128,24 +128,21 @@ std::vector<at::Tensor> TableLookUp::finish_rows() {
   const at::TensorOptions options(tables_->dtype);
   std::vector<at::Tensor> outputs{at::empty({ids_.num_samples, tables_->num_columns}, options)};
   for (size_t t = 0; t < num_tables(); ++t) {
-    const TableConfig& config = tables_->configs[t];
-    const bool is_apart = config.pooling == Pooling::kNone;
-    if (is_apart) {
+    if (tables_->configs[t].pooling == Pooling::kNone) {
       const int64_t count = std::ssize(ids_exchange_.own(t).groups.places);
-      outputs.push_back(at::empty({count, config.width}, options));
+      outputs.push_back(at::empty({count, tables_->configs[t].width}, options));
     }
     std::vector<const scalar*> of_table;
     for (size_t r = 0; r < num_ranks(); ++r) of_table.push_back(blocks[r * num_tables() + t]);
-    pool_table<scalar>(t, of_table, is_apart ? outputs.back() : outputs[0],
-                       is_apart ? 0 : tables_->columns[t]);
+    pool_table<scalar>(t, of_table, outputs[tables_->outputs[t]]);
   }
   return outputs;
 }
 
 // arrived: [p] the vectors from each rank
 template <typename scalar>
-void TableLookUp::pool_table(size_t table, std::span<const scalar* const> arrived, at::Tensor& out,
-                             int64_t column) {
+void TableLookUp::pool_table(size_t table, std::span<const scalar* const> arrived,
+                             at::Tensor& out) {
   const OwnIds& own = ids_exchange_.own(table);
   const TableParts& parts = tables_->parts[table];
   const TableConfig& config = tables_->configs[table];
@@ -161,7 +158,7 @@ void TableLookUp::pool_table(size_t table, std::span<const scalar* const> arrive
       .pooling = config.pooling,
       .width = config.width,
       .stride = out.size(1)};
-  auto* const begin = out.mutable_data_ptr<scalar>() + column;
+  auto* const begin = out.mutable_data_ptr<scalar>() + tables_->columns[table];
   const auto find_rows = [&](size_t r) {
     const mesh::Range asked = own.asked[r];
     const int64_t width = parts.columns[r].size;
@@ -195,33 +192,39 @@ void TableLookUp::backward(std::span<const at::Tensor> gradients, GradientSink& 
 }
 
 template <typename scalar>
+RowTerms<scalar> TableLookUp::own_terms(size_t table, std::span<const at::Tensor> gradients) const {
+  const TableConfig& config = tables_->configs[table];
+  const TableIds list = view_table(ids_, static_cast<int64_t>(table));
+  const at::Tensor& gradient = gradients[tables_->outputs[table]];
+  OutputGradients<scalar> of_table{
+      .values = gradient.const_data_ptr<scalar>() + tables_->columns[table],
+      .stride = gradient.size(1)};
+  if (config.is_weighted) {
+    of_table.weights = ids_.weights.const_data_ptr<scalar>() + list.offsets[0];
+  }
+  return terms_of_own(ids_exchange_.own(table), list, config.pooling, of_table,
+                      ids_exchange_.first_sample());
+}
+
+template <typename scalar>
 void TableLookUp::send_back(std::span<const at::Tensor> gradients, GradientSink& sink) {
-  std::vector<RowTerms<scalar>> terms;
   std::vector<at::Tensor> kept;  // the terms point into them
   for (const at::Tensor& gradient : gradients) kept.push_back(gradient.contiguous());
-  size_t next = 1;
-  for (size_t t = 0; t < num_tables(); ++t) {
-    const TableConfig& config = tables_->configs[t];
-    const TableIds list = view_table(ids_, static_cast<int64_t>(t));
-    const bool is_apart = config.pooling == Pooling::kNone;
-    const at::Tensor& gradient = kept[is_apart ? next++ : 0];
-    OutputGradients<scalar> of_table{.values = gradient.const_data_ptr<scalar>(),
-                                     .stride = gradient.size(1)};
-    if (!is_apart) of_table.values += tables_->columns[t];
-    if (config.is_weighted) {
-      of_table.weights = ids_.weights.const_data_ptr<scalar>() + list.offsets[0];
+  if (num_ranks() == 1) {
+    for (size_t t = 0; t < num_tables(); ++t) {
+      sum_table<scalar>(t, own_terms<scalar>(t, kept), {}, sink);
     }
-    terms.push_back(terms_of_own(ids_exchange_.own(t), list, config.pooling, of_table,
-                                 ids_exchange_.first_sample()));
+    return;
   }
-  std::vector<at::Tensor> arrived;
-  if (num_ranks() > 1) arrived = send_sums<scalar>(terms);
+  std::vector<RowTerms<scalar>> terms;
+  for (size_t t = 0; t < num_tables(); ++t) terms.push_back(own_terms<scalar>(t, kept));
+  const std::vector<at::Tensor> arrived = send_sums<scalar>(terms);
   const auto blocks = table_blocks<scalar>(arrived, num_tables(), [&](size_t r, size_t t) {
     return ids_exchange_.arrived(r, t).num_sums * width_on(self(), t);
   });
   for (size_t t = 0; t < num_tables(); ++t) {
     std::vector<const scalar*> of_table;
-    for (size_t r = 0; r < arrived.size(); ++r) of_table.push_back(blocks[r * num_tables() + t]);
+    for (size_t r = 0; r < num_ranks(); ++r) of_table.push_back(blocks[r * num_tables() + t]);
     sum_table<scalar>(t, terms[t], of_table, sink);
   }
 }

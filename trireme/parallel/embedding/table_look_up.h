@@ -24,8 +24,10 @@ struct TableGroup {
   comm::Communicator* group = nullptr;
   at::ScalarType dtype = at::kFloat;
   bool symmetric = true;
-  std::vector<int64_t> columns;  // [tables] of the pooled output, where each pooled table begins
-  int64_t num_columns = 0;       // W
+  int64_t num_columns = 0;  // W
+  // Where each table's vectors are: in which of finish()'s tensors, and from which column on.
+  std::vector<size_t> outputs;
+  std::vector<int64_t> columns;
 
   size_t rank() const { return group == nullptr ? 0 : static_cast<size_t>(group->rank()); }
 };
@@ -61,8 +63,9 @@ class TableLookUp {
   // Brings the rows up to date that this rank reads for any rank.
   void catch_up();
   template <typename scalar>
-  void pool_table(size_t table, std::span<const scalar* const> arrived, at::Tensor& out,
-                  int64_t column);
+  void pool_table(size_t table, std::span<const scalar* const> arrived, at::Tensor& out);
+  template <typename scalar>
+  RowTerms<scalar> own_terms(size_t table, std::span<const at::Tensor> gradients) const;
   template <typename scalar>
   void send_back(std::span<const at::Tensor> gradients, GradientSink& sink);
   template <typename scalar>
