@@ -19,29 +19,46 @@ namespace {
 
 using namespace harness;
 
-// On some ranks, the next batch's ids being sent before this batch's gradients.
+// One rank's part of a run, the next batch's ids being sent before this batch's gradients.
+void check_rank(const OneRun& run, const std::vector<TableConfig>& tables,
+                const EmbeddingOptions& options, const std::vector<int64_t>& cuts,
+                comm::Communicator& group) {
+  const auto T = std::ssize(tables);
+  const auto rank = static_cast<size_t>(group.rank());
+  const int64_t begin = cuts[rank], end = cuts[rank + 1];
+  EmbeddingTables many(tables, &group, options);
+  StartedLookUp started = many.start(samples_of(run.batches[0], T, begin, end));
+  for (size_t step = 0; step < run.batches.size(); ++step) {
+    const Embeddings outputs = many.finish(started);
+    const JaggedIds& ids = run.batches[step];
+    expect_same_bits(outputs, samples_of(run.outputs[step], ids, tables, begin, end));
+    if (step + 1 < run.batches.size()) {
+      started = many.start(samples_of(run.batches[step + 1], T, begin, end));
+    }
+    run_backward(outputs, samples_of(run.gradients[step], ids, tables, begin, end));
+  }
+  expect_state(many, run.state);
+  EXPECT_EQ(many.num_steps(), std::ssize(run.batches));
+}
+
 void check_ranks(const OneRun& run, const std::vector<TableConfig>& tables,
                  const EmbeddingOptions& options, const std::vector<int64_t>& cuts) {
-  const int world = static_cast<int>(std::ssize(cuts)) - 1;
-  const auto T = std::ssize(tables);
   const OneThread one_thread;
-  run_ranks(world, [&](comm::Communicator& group) {
-    const auto rank = static_cast<size_t>(group.rank());
-    const int64_t begin = cuts[rank], end = cuts[rank + 1];
-    EmbeddingTables many(tables, &group, options);
-    StartedLookUp started = many.start(samples_of(run.batches[0], T, begin, end));
-    for (size_t step = 0; step < run.batches.size(); ++step) {
-      const Embeddings outputs = many.finish(started);
-      const JaggedIds& ids = run.batches[step];
-      expect_same_bits(outputs, samples_of(run.outputs[step], ids, tables, begin, end));
-      if (step + 1 < run.batches.size()) {
-        started = many.start(samples_of(run.batches[step + 1], T, begin, end));
-      }
-      run_backward(outputs, samples_of(run.gradients[step], ids, tables, begin, end));
-    }
-    expect_state(many, run.state);
-    EXPECT_EQ(many.num_steps(), std::ssize(run.batches));
-  });
+  run_ranks(static_cast<int>(std::ssize(cuts)) - 1,
+            [&](comm::Communicator& group) { check_rank(run, tables, options, cuts, group); });
+}
+
+TEST(EmbeddingBits, AreThoseOfOneRankOnProcessesToo) {
+  for (const int world : {2, 3}) {
+    Draw draw(static_cast<uint64_t>(world));
+    const EmbeddingOptions options{.seed = 3, .optimizer = {.rule = RowRule::kAdam}};
+    const OneRun run = run_on_one(draw, make_tables(), options, 13, 4);
+    const std::vector<TableConfig> tables = place(draw, make_tables(), world, true);
+    const std::vector<int64_t> cuts = draw_cuts(draw, 13, world);
+    const auto status = fork_ranks(
+        world, [&](comm::Communicator& group) { check_rank(run, tables, options, cuts, group); });
+    EXPECT_EQ(status, std::vector<ExitStatus>(static_cast<size_t>(world), 0));
+  }
 }
 
 class EmbeddingRules : public testing::TestWithParam<RowRule> {};

@@ -84,7 +84,7 @@ class EmbeddingTables {
   //             other rank with a part of its row 4 bytes (8 if the table has more than 2^31 rows),
   //             and ceil(k / 8) more if this rank's samples lie in k > 1 subtrees (sample_tree.h).
   //             For replicated tables only if gradients can come back. Without them no k.
-  // Collective: every rank
+  // Collective: every rank; returns when all have called it
   // Throws:     ConfigError, see check_ids(), before anything is sent
   [[nodiscard]] StartedLookUp start(JaggedIds ids);
   // Returns the vectors. Their backward sends the gradients and sums them by row. With kInBackward
