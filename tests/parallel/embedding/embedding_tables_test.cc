@@ -152,6 +152,17 @@ TEST(EmbeddingTables, WithoutGradientsReplicatedTablesSendNothing) {
   });
 }
 
+TEST(EmbeddingTables, RefuseABackwardThatTheirStartDidNotExpect) {
+  EmbeddingTables tables({{.name = "t", .rows = 9, .width = 2}}, nullptr);
+  const auto start = [&] {
+    const c10::AutoGradMode no_grad(false);
+    return tables.start(jagged_ids(at::arange(9), at::ones({1, 9}, at::kLong)));
+  };
+  const Embeddings found = tables.finish(start());
+  EXPECT_THROW(found.pooled_BW.sum().backward(), ConfigError);
+  EXPECT_THROW(tables.set_learning_rate(-1), ConfigError);
+}
+
 // Three ranks of 5, 0 and 2 samples: rank 0's lie in the subtrees 0-3 and 4, rank 2's in 5 and 6.
 TEST(EmbeddingTables, SendsTheBytesItStates) {
   const std::vector<TableConfig> tables{

@@ -55,6 +55,11 @@ TEST(JaggedIds, ErrorsSayWhatDoesNotFit) {
       refusal_of_ids(bad),
       "the values of embedding ids must be contiguous int64 numbers [n] in the host's memory");
   bad = good;
+  bad.num_samples = int64_t{1} << 62;
+  EXPECT_EQ(refusal_of_ids(bad),
+            "embedding ids have 4611686018427387904 samples and 2 ids; at most 2147483647 of each "
+            "are possible on a rank");
+  bad = good;
   bad.offsets = numbers({0, 2});
   EXPECT_EQ(refusal_of_ids(bad), "embedding ids have 2 offsets; 2 tables and 1 samples need 3");
   bad = good;

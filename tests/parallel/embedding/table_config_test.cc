@@ -52,6 +52,11 @@ TEST(TableConfig, ErrorsNameTheTable) {
   bad.rows = 0;
   EXPECT_EQ(refusal_of_tables({bad}),
             "embedding table \"a\" has 0 rows and width 1; both must be at least 1");
+  bad.rows = int64_t{1} << 60;
+  bad.width = 2;
+  EXPECT_EQ(refusal_of_tables({bad}),
+            "embedding table \"a\" has 1152921504606846976 rows and width 2; their product must be "
+            "at most 1152921504606846975");
   bad = good;
   bad.is_weighted = true;
   bad.pooling = Pooling::kMean;

@@ -184,6 +184,9 @@ Embeddings EmbeddingTables::finish(const StartedLookUp& started) {
 Embeddings EmbeddingTables::look_up(JaggedIds ids) { return finish(start(std::move(ids))); }
 
 void EmbeddingTables::set_learning_rate(double learning_rate) {
+  RowOptimizerConfig config = state_->options.optimizer;
+  config.learning_rate = learning_rate;
+  check_optimizer(config);
   state_->learning_rate = learning_rate;
 }
 

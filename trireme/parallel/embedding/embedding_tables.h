@@ -1,6 +1,6 @@
 // The embedding tables of a model, shared out over ranks: look-ups of jagged ids in many tables at
 // once, and an optimizer that updates the rows which a batch has used. Never makes a gradient of a
-// whole table, and never sends an id or a vector twice for one batch.
+// whole table, and never sends a rank the same id twice for one batch.
 //
 // Outputs, gradients, weights and states have the same bits for every placement of the tables and
 // every number of ranks, if the batch's samples are the same in the same order: those of rank 0
@@ -31,7 +31,7 @@ inline namespace internal {
 class TableLookUp;
 }
 
-// A look-up that has begun. Small and freely copied.
+// Small and freely copied.
 class StartedLookUp {
  private:
   friend class EmbeddingTables;
@@ -94,10 +94,12 @@ class EmbeddingTables {
   //             each of these ids and each subtree of this rank's samples that has the id; for
   //             replicated tables to every other rank.
   // Collective: every rank, in forward and in backward, with or without samples
+  // Throws:     ConfigError in backward if gradients were disabled in start()
   Embeddings finish(const StartedLookUp& started);
   Embeddings look_up(JaggedIds ids);
 
   // Used by the steps that begin from now on.
+  // Throws: ConfigError below 0
   void set_learning_rate(double learning_rate);
   // With kOnStep: the gradients since the last step, one of each table. Those of several backwards
   // are added in their order.

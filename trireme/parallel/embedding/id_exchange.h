@@ -55,6 +55,7 @@ class IdExchange {
   // Waits for the ids of the others.
   void finish();
 
+  bool needs_gradient() const { return needs_gradient_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
   const OwnIds& own(size_t table) const { return own_[table]; }

@@ -1,6 +1,7 @@
 #include "trireme/parallel/embedding/jagged_ids.h"
 
 #include <algorithm>
+#include <limits>
 
 #include <ATen/ATen.h>
 
@@ -18,6 +19,11 @@ void check_vector(const at::Tensor& tensor, const char* name) {
 }
 
 void check_offsets(const JaggedIds& ids, int64_t num_tables) {
+  // Places and samples of a rank are counted in 32 bits.
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  TRIREME_CHECK(ids.num_samples <= kMost && ids.values.size(0) <= kMost, "embedding ids have ",
+                ids.num_samples, " samples and ", ids.values.size(0), " ids; at most ", kMost,
+                " of each are possible on a rank");
   const int64_t expected = num_tables * ids.num_samples + 1;
   TRIREME_CHECK(ids.num_samples >= 0 && ids.offsets.size(0) == expected, "embedding ids have ",
                 ids.offsets.size(0), " offsets; ", num_tables, " tables and ", ids.num_samples,

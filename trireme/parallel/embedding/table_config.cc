@@ -1,6 +1,7 @@
 #include "trireme/parallel/embedding/table_config.h"
 
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "trireme/base/error.h"
@@ -38,6 +39,9 @@ void check_tables(std::span<const TableConfig> tables) {
     TRIREME_CHECK(names.insert(table.name).second, name, " exists twice; rename one");
     TRIREME_CHECK(table.rows >= 1 && table.width >= 1, name, " has ", table.rows,
                   " rows and width ", table.width, "; both must be at least 1");
+    constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 8;  // bytes of fp64
+    TRIREME_CHECK(table.rows <= kMost / table.width, name, " has ", table.rows, " rows and width ",
+                  table.width, "; their product must be at most ", kMost);
     TRIREME_CHECK(!table.is_weighted || table.pooling == Pooling::kSum, name,
                   " has weights and pooling \"", name_of(kPoolings, table.pooling),
                   "\"; weights need pooling \"sum\"");

@@ -187,6 +187,9 @@ void TableLookUp::pool_table(size_t table, std::span<const scalar* const> arrive
 }
 
 void TableLookUp::backward(std::span<const at::Tensor> gradients, GradientSink& sink) {
+  TRIREME_CHECK(ids_exchange_.needs_gradient(),
+                "a look-up of embeddings began while gradients were disabled, so none can go back; "
+                "enable at::GradMode before start()");
   AT_DISPATCH_FLOATING_TYPES(tables_->dtype, "TableLookUp::backward",
                              [&] { send_back<scalar_t>(gradients, sink); });
 }
