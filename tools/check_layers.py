@@ -13,7 +13,7 @@ import sys
 
 from source_files import Report, repository_files, root_argument, without_comments
 
-PARALLEL = [f"parallel/{name}" for name in ("data", "tensor", "pipeline", "context", "expert")]
+PARALLEL = [f"parallel/{name}" for name in ("data", "tensor", "pipeline", "context", "expert", "embedding")]
 GROUND = ["base", "comm", "mesh"]
 # The architecture: what each folder of trireme/ may include besides itself.
 ALLOWED = {

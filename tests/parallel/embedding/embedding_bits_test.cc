@@ -1,0 +1,202 @@
+// The promise of embedding_tables.h: the same bits for every placement, number of ranks and number
+// of threads.
+#include <algorithm>
+#include <tuple>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include "tests/harness/one_thread.h"
+#include "tests/harness/ranks.h"
+#include "tests/harness/temporary_folder.h"
+#include "tests/harness/tensors.h"
+#include "tests/parallel/embedding/embedding_runs.h"
+#include "trireme/checkpoint/checkpoint.h"
+
+namespace trireme::parallel {
+namespace {
+
+using namespace harness;
+
+// One rank's part of a run, the next batch's ids being sent before this batch's gradients.
+void check_rank(const OneRun& run, const std::vector<TableConfig>& tables,
+                const EmbeddingOptions& options, const std::vector<int64_t>& cuts,
+                comm::Communicator& group) {
+  const auto T = std::ssize(tables);
+  const auto rank = static_cast<size_t>(group.rank());
+  const int64_t begin = cuts[rank], end = cuts[rank + 1];
+  EmbeddingTables many(tables, &group, options);
+  StartedLookUp started = many.start(samples_of(run.batches[0], T, begin, end));
+  for (size_t step = 0; step < run.batches.size(); ++step) {
+    const Embeddings outputs = many.finish(started);
+    const JaggedIds& ids = run.batches[step];
+    expect_same_bits(outputs, samples_of(run.outputs[step], ids, tables, begin, end));
+    if (step + 1 < run.batches.size()) {
+      started = many.start(samples_of(run.batches[step + 1], T, begin, end));
+    }
+    run_backward(outputs, samples_of(run.gradients[step], ids, tables, begin, end));
+  }
+  expect_state(many, run.state);
+  EXPECT_EQ(many.num_steps(), std::ssize(run.batches));
+}
+
+void check_ranks(const OneRun& run, const std::vector<TableConfig>& tables,
+                 const EmbeddingOptions& options, const std::vector<int64_t>& cuts) {
+  const OneThread one_thread;
+  run_ranks(static_cast<int>(std::ssize(cuts)) - 1,
+            [&](comm::Communicator& group) { check_rank(run, tables, options, cuts, group); });
+}
+
+TEST(EmbeddingBits, AreThoseOfOneRankOnProcessesToo) {
+  for (const int world : {2, 3}) {
+    Draw draw(static_cast<uint64_t>(world));
+    const EmbeddingOptions options{.seed = 3, .optimizer = {.rule = RowRule::kAdam}};
+    const OneRun run = run_on_one(draw, make_tables(), options, 13, 4);
+    const std::vector<TableConfig> tables = place(draw, make_tables(), world, true);
+    const std::vector<int64_t> cuts = draw_cuts(draw, 13, world);
+    const auto status = fork_ranks(
+        world, [&](comm::Communicator& group) { check_rank(run, tables, options, cuts, group); });
+    EXPECT_EQ(status, std::vector<ExitStatus>(static_cast<size_t>(world), 0));
+  }
+}
+
+class EmbeddingRules : public testing::TestWithParam<RowRule> {};
+
+TEST_P(EmbeddingRules, OnOneRankAreThoseOfThePlainOptimizers) {
+  Draw draw(1);
+  for (int round = 0; round < 10; ++round) {
+    const std::vector<TableConfig> tables = make_tables();
+    const EmbeddingOptions options{
+        .dtype = at::kDouble,
+        .seed = 7,
+        .optimizer = {.rule = GetParam(), .learning_rate = 0.1, .initial_accumulator = 0.1}};
+    const OneRun run = run_on_one(draw, tables, options, draw.below<int64_t>(9), 4);
+    EmbeddingOracle oracle(tables, options);
+    for (size_t step = 0; step < run.batches.size(); ++step) {
+      const Embeddings expected = oracle.look_up(run.batches[step]);
+      expect_close(run.outputs[step], expected);
+      run_backward(expected, run.gradients[step]);
+      oracle.step(run.batches[step]);
+    }
+    for (const auto& [name, expected] : oracle.state())
+      expect_close(run.state.at(name), expected, name);
+  }
+}
+
+TEST_P(EmbeddingRules, HaveTheSameBitsForEveryPlacementAndNumberOfRanks) {
+  Draw draw(2);
+  const bool may_columns = GetParam() != RowRule::kRowWiseAdaGrad;
+  for (const int world : {1, 2, 3, 4, 5, 8}) {
+    for (int round = 0; round < (world < 5 ? 10 : 3); ++round) {
+      const EmbeddingOptions options{.dtype = round % 2 == 0 ? at::kFloat : at::kDouble,
+                                     .seed = 7,
+                                     .optimizer = {.rule = GetParam(), .learning_rate = 0.1},
+                                     .symmetric = round % 3 != 0};
+      const int64_t num_samples = round % 4 == 0 ? 4 * world : draw.below<int64_t>(30);
+      const OneRun run = run_on_one(draw, make_tables(), options, num_samples, 4);
+      check_ranks(run, place(draw, make_tables(), world, may_columns), options,
+                  draw_cuts(draw, num_samples, world));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(EachRule, EmbeddingRules,
+                         testing::Values(RowRule::kSgd, RowRule::kAdaGrad, RowRule::kRowWiseAdaGrad,
+                                         RowRule::kLazyAdam, RowRule::kAdam),
+                         [](const auto& info) {
+                           std::string name = name_of(kRowRules, info.param);
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+TEST(EmbeddingBits, HaveTheSameBitsForEveryNumberOfThreads) {
+  const EmbeddingOptions options{.seed = 3, .optimizer = {.rule = RowRule::kAdam}};
+  const std::vector<TableConfig> tables{
+      {.name = "many", .rows = 900, .width = 5},
+      {.name = "apart", .rows = 700, .width = 3, .pooling = Pooling::kNone}};
+  const int threads = at::get_num_threads();
+  std::vector<OneRun> runs;
+  for (const int num_threads : {1, 3}) {
+    Draw draw(8);
+    at::set_num_threads(num_threads);
+    runs.push_back(run_on_one(draw, tables, options, 1100, 3));
+  }
+  at::set_num_threads(threads);
+  for (size_t step = 0; step < 3; ++step) {
+    expect_same_bits(runs[1].outputs[step], runs[0].outputs[step]);
+  }
+  assert_same_bits(runs[1].state, runs[0].state);
+}
+
+std::vector<checkpoint::Entry> entries_of(EmbeddingTables& tables) {
+  std::vector<checkpoint::Entry> entries;
+  for (const TableTensor& tensor : tables.state()) {
+    entries.push_back({tensor.name, tensor.local, tensor.layout, tensor.rank});
+  }
+  return entries;
+}
+
+// Saved at one placement and number of ranks, loaded at another.
+TEST(EmbeddingBits, GoOnFromACheckpointAtAnotherPlacement) {
+  Draw draw(6);
+  for (const auto& [rule, from, to] : {std::tuple{RowRule::kAdaGrad, 3, 2},
+                                       {RowRule::kRowWiseAdaGrad, 2, 4},
+                                       {RowRule::kLazyAdam, 4, 3},
+                                       {RowRule::kAdam, 3, 2},
+                                       {RowRule::kAdam, 1, 3}}) {
+    const EmbeddingOptions options{.seed = 3, .optimizer = {.rule = rule, .learning_rate = 0.1}};
+    const bool may_columns = rule != RowRule::kRowWiseAdaGrad;
+    const OneRun all = run_on_one(draw, make_tables(), options, 13, 8);
+    const TemporaryFolder folder;
+    const auto run_steps = [&](EmbeddingTables& tables, comm::Communicator& group, size_t first,
+                               size_t end) {
+      const mesh::Range own = mesh::split_range(13, group.size(), group.rank());
+      const int64_t last = own.offset + own.size;
+      for (size_t step = first; step < end; ++step) {
+        const JaggedIds& ids = all.batches[step];
+        const Embeddings outputs = tables.look_up(samples_of(ids, 5, own.offset, last));
+        run_backward(outputs,
+                     samples_of(all.gradients[step], ids, make_tables(), own.offset, last));
+      }
+    };
+    const OneThread one_thread;
+    const auto before = place(draw, make_tables(), from, may_columns);
+    run_ranks(from, [&](comm::Communicator& group) {
+      EmbeddingTables tables(before, &group, options);
+      run_steps(tables, group, 0, 3);
+      checkpoint::save(folder.path(), 3, entries_of(tables), "{}", group, {.fsync = false});
+    });
+    const auto after = place(draw, make_tables(), to, may_columns);
+    run_ranks(to, [&](comm::Communicator& group) {
+      EmbeddingTables tables(after, &group, options);
+      std::vector<checkpoint::Entry> entries = entries_of(tables);
+      checkpoint::load(*checkpoint::latest(folder.path()), entries, group);
+      tables.set_num_steps(3);
+      run_steps(tables, group, 3, 8);
+      expect_state(tables, all.state);
+    });
+  }
+}
+
+// One placement for all tables, so that each is there in every world.
+TEST(EmbeddingBits, EveryPlacementAloneHasTheBitsOfOneRank) {
+  const EmbeddingOptions options{.seed = 3, .optimizer = {.rule = RowRule::kAdaGrad}};
+  for (const int world : {2, 3, 4}) {
+    for (int kind = 0; kind < 5; ++kind) {
+      Draw draw(static_cast<uint64_t>(10 * world + kind));
+      const OneRun run = run_on_one(draw, make_tables(), options, 13, 3);
+      std::vector<TableConfig> tables = make_tables();
+      for (TableConfig& table : tables) {
+        table.placement =
+            std::array{mesh::Placement::replicated(), whole_on(world - 1, table.rows, world),
+                       mesh::Placement::sharded(0), mesh::Placement::sharded(1),
+                       rows_on(1, world - 1, table.rows, world)}[kind];
+      }
+      check_ranks(run, tables, options, draw_cuts(draw, 13, world));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme::parallel

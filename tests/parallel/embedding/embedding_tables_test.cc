@@ -1,0 +1,234 @@
+#include "trireme/parallel/embedding/embedding_tables.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+
+#include "tests/harness/counting_communicator.h"
+#include "tests/harness/ranks.h"
+#include "tests/harness/tensors.h"
+#include "tests/parallel/embedding/embedding_runs.h"
+#include "trireme/base/error.h"
+
+namespace trireme::parallel {
+namespace {
+
+using namespace harness;
+
+// The gradients themselves, and those of two backwards before one step.
+TEST(EmbeddingTables, KeepsGradientsForAStepOfTheirOwn) {
+  Draw draw(5);
+  for (const int world : {1, 2, 3, 4}) {
+    const EmbeddingOptions options{.dtype = at::kDouble,
+                                   .optimizer = {.rule = RowRule::kSgd, .learning_rate = 0.5},
+                                   .update = UpdateTime::kOnStep};
+    const std::vector<TableConfig> tables = place(draw, make_tables(), world, true);
+    const JaggedIds batches[] = {draw_ids(draw, tables, 10, at::kDouble),
+                                 draw_ids(draw, tables, 10, at::kDouble)};
+    EmbeddingOracle oracle(tables, options);
+    Embeddings seeds[2];
+    for (int i = 0; i < 2; ++i) {
+      const Embeddings expected = oracle.look_up(batches[i]);
+      seeds[i] = gradients_of(expected, i);
+      run_backward(expected, seeds[i]);
+    }
+    const std::vector<int64_t> cuts = draw_cuts(draw, 10, world);
+    run_ranks(world, [&](comm::Communicator& group) {
+      const auto rank = static_cast<size_t>(group.rank());
+      const int64_t begin = cuts[rank], end = cuts[rank + 1];
+      EmbeddingTables many(tables, &group, options);
+      std::vector<at::Tensor> before;
+      for (int i = 0; i < 2; ++i) {
+        const Embeddings outputs =
+            many.look_up(samples_of(batches[i], std::ssize(tables), begin, end));
+        run_backward(outputs, samples_of(seeds[i], batches[i], tables, begin, end));
+      }
+      ASSERT_EQ(many.gradients().size(), tables.size());
+      std::map<std::string, at::Tensor> expected;
+      for (size_t t = 0; t < tables.size(); ++t) {
+        const RowGradients& found = many.gradients()[t];
+        const mesh::Layout layout = layout_of(tables[t], {"data", world});
+        const at::Tensor whole = at::zeros({tables[t].rows, found.sums.size(1)}, at::kDouble)
+                                     .index_copy_(0, found.rows, found.sums);
+        mesh::Box box = layout.local_box(group.rank());
+        expect_close(whole.narrow(0, box.offset[0], box.size[0]).contiguous(),
+                     box_of(oracle.gradient(t), layout, group.rank()), tables[t].name);
+      }
+      const std::vector<TableTensor> state = many.state();
+      for (const TableTensor& tensor : state) before.push_back(tensor.local.clone());
+      many.step(0.25);
+      for (size_t t = 0; t < tables.size(); ++t) {
+        const at::Tensor gradient = box_of(oracle.gradient(t), state[t].layout, group.rank());
+        expect_close(state[t].local, before[t] - 0.125 * gradient, "weights of " + tables[t].name);
+      }
+      EXPECT_TRUE(many.gradients().empty());
+    });
+  }
+}
+
+// pytorch/torchrec#1298: wrong sums when one batch has an id many times, in one sample and in
+// several, on one rank and on several.
+TEST(EmbeddingTables, AddsAllGradientsOfDuplicateIds) {
+  std::vector<TableConfig> tables{{.name = "t", .rows = 4, .width = 2}};
+  const EmbeddingOptions options{.dtype = at::kDouble,
+                                 .optimizer = {.rule = RowRule::kSgd, .learning_rate = 1}};
+  for (const int world : {1, 2, 3, 4}) {
+    for (const auto& placement : {mesh::Placement::replicated(), mesh::Placement::sharded(0),
+                                  mesh::Placement::sharded(1)}) {
+      tables[0].placement = placement;
+      run_ranks(world, [&](comm::Communicator& group) {
+        EmbeddingTables many(tables, &group, options);
+        const at::Tensor before = many.state()[0].local.clone();
+        // Each rank: one sample with the id 2 three times, five samples with it once.
+        const JaggedIds ids = jagged_ids(at::full({8}, 2, at::kLong),
+                                         at::tensor({3, 1, 1, 1, 1, 1}, at::kLong).view({1, 6}));
+        many.look_up(ids).pooled_BW.sum().backward();
+        const TableTensor after = many.state()[0];
+        const at::Tensor step = at::zeros({4, 2}, at::kDouble);
+        step[2].fill_(8 * world);
+        assert_close(after.local, before - box_of(step, after.layout, after.rank), 0, 1e-14,
+                     "weights");
+      });
+    }
+  }
+}
+
+// pytorch/torchrec#3030 and #3673: look-ups that gave zeros for rows that are not, such as wide
+// ones. #2773: a rank without samples. #2362: a mean over rows of several ranks.
+TEST(EmbeddingTables, FindsNoRowsOfZeros) {
+  std::vector<TableConfig> tables{
+      {.name = "wide", .rows = 40, .width = 1280},
+      {.name = "mean", .rows = 40, .width = 2, .pooling = Pooling::kMean}};
+  const EmbeddingOptions options{.dtype = at::kDouble, .optimizer = {.rule = RowRule::kSgd}};
+  for (const int world : {2, 3}) {
+    for (const auto& placement : {mesh::Placement::replicated(), mesh::Placement::sharded(0),
+                                  mesh::Placement::sharded(1), whole_on(0, 40, world)}) {
+      tables[0].placement = tables[1].placement = placement;
+      run_ranks(world, [&](comm::Communicator& group) {
+        EmbeddingTables many(tables, &group, options);
+        EmbeddingOracle oracle(tables, options);
+        const int64_t B = group.rank() == 1 ? 0 : 40;
+        const at::Tensor every = at::arange(B, at::kLong);
+        const at::Tensor ids = at::cat({every, at::stack({every, 39 - every}, 1).view({-1})});
+        const at::Tensor lengths =
+            at::stack({at::full({B}, 1, at::kLong), at::full({B}, 2, at::kLong)});
+        const at::Tensor found = many.look_up(jagged_ids(ids, lengths)).pooled_BW;
+        EXPECT_EQ(found.sizes(), (std::vector<int64_t>{B, 1282}));
+        EXPECT_TRUE(found.ne(0).all().item<bool>());
+        expect_close(found.detach(), oracle.look_up(jagged_ids(ids, lengths)).pooled_BW.detach(),
+                     "rows");
+      });
+    }
+  }
+}
+
+TEST(EmbeddingTables, RefusesIdsOutsideATable) {
+  EmbeddingTables tables(
+      {{.name = "user", .rows = 5, .width = 2}, {.name = "item", .rows = 3, .width = 2}}, nullptr);
+  const auto message_of = [&](std::vector<int64_t> ids) -> std::string {
+    try {
+      tables.look_up(
+          jagged_ids(at::tensor(ids, at::kLong), at::tensor({1, 0, 0, 2}, at::kLong).view({2, 2})));
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message_of({4, 0, 2}), "");
+  EXPECT_EQ(message_of({5, 0, 2}),
+            "embedding table \"user\": sample 0 of this rank has the id 5; expected 0 to 4");
+  EXPECT_EQ(message_of({4, 0, -1}),
+            "embedding table \"item\": sample 1 of this rank has the id -1; expected 0 to 2");
+}
+
+TEST(EmbeddingTables, WithoutGradientsReplicatedTablesSendNothing) {
+  run_ranks(2, [](comm::Communicator& group) {
+    CountingCommunicator counting(group);
+    EmbeddingTables tables({{.name = "t", .rows = 9, .width = 2}}, &counting);
+    const c10::AutoGradMode no_grad(false);
+    const Embeddings found = tables.look_up(jagged_ids(at::arange(9), at::ones({1, 9}, at::kLong)));
+    EXPECT_EQ(counting.sent_by_all_to_all(), 16);
+    assert_same_bits(found.pooled_BW, tables.state()[0].local, "rows");
+  });
+}
+
+TEST(EmbeddingTables, RefuseABackwardThatTheirStartDidNotExpect) {
+  EmbeddingTables tables({{.name = "t", .rows = 9, .width = 2}}, nullptr);
+  const auto start = [&] {
+    const c10::AutoGradMode no_grad(false);
+    return tables.start(jagged_ids(at::arange(9), at::ones({1, 9}, at::kLong)));
+  };
+  const Embeddings found = tables.finish(start());
+  EXPECT_THROW(found.pooled_BW.sum().backward(), ConfigError);
+  EXPECT_THROW(tables.set_learning_rate(-1), ConfigError);
+}
+
+// Three ranks of 5, 0 and 2 samples: rank 0's lie in the subtrees 0-3 and 4, rank 2's in 5 and 6.
+TEST(EmbeddingTables, SendsTheBytesItStates) {
+  const std::vector<TableConfig> tables{
+      {.name = "rows", .rows = 6, .width = 4, .placement = mesh::Placement::sharded(0)},
+      {.name = "columns", .rows = 6, .width = 5, .placement = mesh::Placement::sharded(1)},
+      {.name = "replicated", .rows = 6, .width = 7}};
+  run_ranks(3, [&](comm::Communicator& group) {
+    CountingCommunicator counting(group);
+    EmbeddingTables many(tables, &counting, {.optimizer = {.rule = RowRule::kSgd}});
+    // Samples 0 and 4 of rank 0 have the ids 0 and 4, the others only 0; rank 2's the ids 5 and 3.
+    const int rank = group.rank();
+    const std::vector<int64_t> of_table = rank == 0   ? std::vector<int64_t>{0, 4, 0, 0, 0, 0, 4}
+                                          : rank == 2 ? std::vector<int64_t>{5, 3}
+                                                      : std::vector<int64_t>{};
+    const std::vector<int64_t> lengths = rank == 0   ? std::vector<int64_t>{2, 1, 1, 1, 2}
+                                         : rank == 2 ? std::vector<int64_t>{1, 1}
+                                                     : std::vector<int64_t>{};
+    const at::Tensor ids = at::tensor(of_table, at::kLong);
+    const at::Tensor lengths_TB = at::tensor(lengths, at::kLong).expand({3, -1}).contiguous();
+    int64_t before = 0;
+    const auto sent = [&] {
+      const int64_t bytes = counting.sent_by_all_to_all() - before;
+      before += bytes;
+      return bytes;
+    };
+    const StartedLookUp started = many.start(jagged_ids(at::cat({ids, ids, ids}), lengths_TB));
+    const int64_t counts = 2 * 8 * 4;
+    // Rank 0 keeps row 0 of the first table and sends row 4; rank 2 keeps 5 and sends 3. Each id
+    // has 4 bytes and 1 for the subtrees.
+    EXPECT_EQ(sent(), counts + (rank == 1 ? 0 : 5 * (1 + 2 * 2 + 2 * 2)));
+    const Embeddings outputs = many.finish(started);
+    // Ranks 0 and 1 have two columns of five, rank 2 one. Rank 1 has rows 2 and 3 of the first
+    // table.
+    const int64_t numbers = rank == 0 ? 2 * 2 : rank == 1 ? 4 + 4 * 2 : 4 + 2 * 1;
+    EXPECT_EQ(sent(), 4 * numbers);
+    outputs.pooled_BW.sum().backward();
+    // Both ids of rank 0 have samples in both subtrees; each of rank 2's has one.
+    const int64_t sums = rank == 0   ? 2 * 4 + 4 * 2 + 4 * 1 + 4 * 7 * 2
+                         : rank == 2 ? 1 * 4 + 2 * 2 * 2 + 2 * 7 * 2
+                                     : 0;
+    EXPECT_EQ(sent(), 4 * sums);
+    EXPECT_EQ(counting.ledger().of(group.name()).calls, 4);
+  });
+}
+
+// Ids that begin to travel before an update read the rows after it.
+TEST(EmbeddingTables, AnEarlyStartReadsTheNewestRows) {
+  run_ranks(2, [](comm::Communicator& group) {
+    const JaggedIds ids = jagged_ids(at::arange(6), at::ones({1, 6}, at::kLong));
+    EmbeddingTables tables(
+        {{.name = "t", .rows = 6, .width = 2, .placement = mesh::Placement::sharded(0)}}, &group,
+        {.optimizer = {.rule = RowRule::kSgd, .learning_rate = 1}});
+    const Embeddings first = tables.look_up(ids);
+    const StartedLookUp early = tables.start(ids);
+    first.pooled_BW.sum().backward();
+    assert_close(tables.finish(early).pooled_BW.detach(), first.pooled_BW.detach() - 2, 0, 1e-6,
+                 "rows");
+  });
+}
+
+TEST(EmbeddingTables, RefusesColumnsForRowWiseAdaGrad) {
+  EXPECT_THROW(EmbeddingTables(
+                   {{.name = "t", .rows = 6, .width = 2, .placement = mesh::Placement::sharded(1)}},
+                   nullptr),
+               ConfigError);
+}
+
+}  // namespace
+}  // namespace trireme::parallel

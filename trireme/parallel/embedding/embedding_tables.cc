@@ -1,0 +1,225 @@
+#include "trireme/parallel/embedding/embedding_tables.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <ATen/ATen.h>
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "trireme/base/error.h"
+#include "trireme/parallel/embedding/id_groups.h"
+#include "trireme/parallel/embedding/table_look_up.h"
+
+namespace trireme::parallel {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct EmbeddingTables::State {
+  std::shared_ptr<TableGroup> group = std::make_shared<TableGroup>();
+  EmbeddingOptions options;
+  double learning_rate = 0;
+  std::vector<RowGradients> gradients{};
+  // Makes backward run: the rows themselves are in no graph.
+  at::Tensor anchor{};
+
+  void begin_step() {
+    for (EmbeddingTable& table : group->tables) table.optimizer().begin_step(learning_rate);
+  }
+  void backward(TableLookUp& look_up, std::span<const at::Tensor> gradients_of_outputs);
+};
+
+namespace {
+
+class UpdateRows : public GradientSink {
+ public:
+  explicit UpdateRows(TableGroup& group) : group_(group) {}
+  void begin(size_t /*table*/, std::span<const int64_t> /*rows*/) override {}
+  void take(size_t table, int64_t /*first*/, std::span<const int64_t> rows,
+            const void* sums) override {
+    group_.tables[table].optimizer().update(rows, sums);
+  }
+
+ private:
+  TableGroup& group_;
+};
+
+class StoreSums : public GradientSink {
+ public:
+  explicit StoreSums(const TableGroup& group) : group_(group), stored_(group.tables.size()) {}
+  void begin(size_t table, std::span<const int64_t> rows) override {
+    const at::Tensor& weights = group_.tables[table].weights();
+    const auto count = std::ssize(rows);
+    RowGradients& stored = stored_[table];
+    stored.rows = at::empty({count}, at::kLong);
+    std::ranges::copy(rows, stored.rows.mutable_data_ptr<int64_t>());
+    stored.rows += group_.parts[table].rows[group_.rank()].offset;
+    stored.sums = at::empty({count, weights.size(1)}, weights.options());
+  }
+  void take(size_t table, int64_t first, std::span<const int64_t> rows, const void* sums) override {
+    const at::Tensor part = stored_[table].sums.narrow(0, first, std::ssize(rows));
+    std::memcpy(part.mutable_data_ptr(), sums, part.nbytes());
+  }
+  std::vector<RowGradients> stored() { return std::move(stored_); }
+
+ private:
+  const TableGroup& group_;
+  std::vector<RowGradients> stored_;
+};
+
+// The rows of both; where both have a row, a + b.
+RowGradients sum_of(const RowGradients& a, const RowGradients& b) {
+  const at::Tensor rows = at::cat({a.rows, b.rows}), sums = at::cat({a.sums, b.sums});
+  const std::span values(rows.const_data_ptr<int64_t>(), static_cast<size_t>(rows.numel()));
+  const IdGroups groups = group_ids(values, rows.numel() == 0 ? 0 : rows.max().item<int64_t>() + 1);
+  const at::Tensor places = at::empty({groups.size()}, at::kLong), others = at::empty_like(places);
+  auto* const place = places.mutable_data_ptr<int64_t>();
+  auto* const other = others.mutable_data_ptr<int64_t>();
+  int64_t num_both = 0;
+  const at::Tensor both = at::empty({groups.size()}, at::kLong);
+  for (size_t i = 0; i < groups.ids.size(); ++i) {
+    const auto first = static_cast<size_t>(groups.first[i]);
+    place[i] = groups.places[first];
+    if (groups.first[i + 1] - groups.first[i] < 2) continue;
+    both.mutable_data_ptr<int64_t>()[num_both] = static_cast<int64_t>(i);
+    other[num_both++] = groups.places[first + 1];
+  }
+  at::Tensor result = sums.index_select(0, places);
+  result.index_add_(0, both.narrow(0, 0, num_both),
+                    sums.index_select(0, others.narrow(0, 0, num_both)));
+  return {rows.index_select(0, places), result};
+}
+
+struct LookUpHolder : torch::CustomClassHolder {
+  std::shared_ptr<TableLookUp> look_up;
+  std::function<void(std::span<const at::Tensor>)> backward;
+};
+
+class LookUpFunction : public torch::autograd::Function<LookUpFunction> {
+ public:
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& /*anchor*/,
+                               const c10::intrusive_ptr<LookUpHolder>& holder) {
+    ctx->saved_data["look_up"] = c10::IValue::make_capsule(holder);
+    return holder->look_up->finish();
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const auto holder =
+        c10::static_intrusive_pointer_cast<LookUpHolder>(ctx->saved_data["look_up"].toCapsule());
+    holder->backward(grads);
+    return {at::Tensor(), at::Tensor()};
+  }
+};
+
+std::shared_ptr<TableGroup> make_group(const std::vector<TableConfig>& tables,
+                                       comm::Communicator* group, const EmbeddingOptions& options) {
+  check_tables(tables);
+  check_optimizer(options.optimizer);
+  auto result = std::make_shared<TableGroup>();
+  result->configs = tables;
+  result->group = group;
+  result->dtype = options.dtype;
+  result->symmetric = options.symmetric;
+  const mesh::Axis axis{options.axis, group == nullptr ? 1 : group->size()};
+  size_t num_apart = 0;
+  for (const TableConfig& table : tables) {
+    result->tables.emplace_back(table, axis, group == nullptr ? 0 : group->rank(), options.dtype,
+                                options.seed, options.optimizer);
+    result->parts.emplace_back(result->tables.back().layout());
+    const bool is_apart = table.pooling == Pooling::kNone;
+    result->outputs.push_back(is_apart ? ++num_apart : 0);
+    result->columns.push_back(is_apart ? 0 : result->num_columns);
+    if (!is_apart) result->num_columns += table.width;
+  }
+  return result;
+}
+
+}  // namespace
+
+void EmbeddingTables::State::backward(TableLookUp& look_up,
+                                      std::span<const at::Tensor> gradients_of_outputs) {
+  if (options.update == UpdateTime::kInBackward) {
+    begin_step();
+    UpdateRows sink(*group);
+    look_up.backward(gradients_of_outputs, sink);
+    return;
+  }
+  StoreSums sink(*group);
+  look_up.backward(gradients_of_outputs, sink);
+  std::vector<RowGradients> stored = sink.stored();
+  for (size_t t = 0; t < gradients.size(); ++t) stored[t] = sum_of(gradients[t], stored[t]);
+  gradients = std::move(stored);
+}
+
+EmbeddingTables::EmbeddingTables(const std::vector<TableConfig>& tables, comm::Communicator* group,
+                                 const EmbeddingOptions& options)
+    : state_(std::make_shared<State>(
+          State{.group = make_group(tables, group, options),
+                .options = options,
+                .learning_rate = options.optimizer.learning_rate,
+                .anchor = at::zeros({0}, options.dtype).requires_grad_()})) {}
+EmbeddingTables::~EmbeddingTables() = default;
+EmbeddingTables::EmbeddingTables(EmbeddingTables&&) noexcept = default;
+EmbeddingTables& EmbeddingTables::operator=(EmbeddingTables&&) noexcept = default;
+
+StartedLookUp EmbeddingTables::start(JaggedIds ids) {
+  const TableGroup& group = *state_->group;
+  check_ids(ids, group.configs);
+  if (ids.weights.defined()) ids.weights = ids.weights.to(group.dtype);
+  return StartedLookUp(
+      std::make_shared<TableLookUp>(state_->group, std::move(ids), at::GradMode::is_enabled()));
+}
+
+Embeddings EmbeddingTables::finish(const StartedLookUp& started) {
+  auto holder = c10::make_intrusive<LookUpHolder>();
+  holder->look_up = started.look_up_;
+  holder->backward = [state = state_,
+                      look_up = started.look_up_.get()](std::span<const at::Tensor> gradients) {
+    state->backward(*look_up, gradients);
+  };
+  variable_list outputs = LookUpFunction::apply(state_->anchor, holder);
+  return {outputs[0], {outputs.begin() + 1, outputs.end()}};
+}
+
+Embeddings EmbeddingTables::look_up(JaggedIds ids) { return finish(start(std::move(ids))); }
+
+void EmbeddingTables::set_learning_rate(double learning_rate) {
+  RowOptimizerConfig config = state_->options.optimizer;
+  config.learning_rate = learning_rate;
+  check_optimizer(config);
+  state_->learning_rate = learning_rate;
+}
+
+const std::vector<RowGradients>& EmbeddingTables::gradients() const { return state_->gradients; }
+
+void EmbeddingTables::step(double factor) {
+  TRIREME_ASSERT(state_->options.update == UpdateTime::kOnStep, "rows were updated in backward");
+  state_->begin_step();
+  for (size_t t = 0; t < state_->gradients.size(); ++t) {
+    const RowGradients& gradients = state_->gradients[t];
+    const TableGroup& group = *state_->group;
+    const at::Tensor rows = gradients.rows - group.parts[t].rows[group.rank()].offset;
+    const at::Tensor sums = factor == 1 ? gradients.sums : gradients.sums * factor;
+    state_->group->tables[t].optimizer().update(
+        {rows.const_data_ptr<int64_t>(), static_cast<size_t>(rows.numel())}, sums.const_data_ptr());
+  }
+  state_->gradients.clear();
+}
+
+std::vector<TableTensor> EmbeddingTables::state() {
+  std::vector<TableTensor> tensors;
+  for (EmbeddingTable& table : state_->group->tables) {
+    for (TableTensor& tensor : table.state()) tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
+int64_t EmbeddingTables::num_steps() const {
+  return state_->group->tables.front().optimizer().num_steps();
+}
+
+void EmbeddingTables::set_num_steps(int64_t num_steps) {
+  for (EmbeddingTable& table : state_->group->tables) table.optimizer().set_num_steps(num_steps);
+}
+
+}  // namespace trireme::parallel

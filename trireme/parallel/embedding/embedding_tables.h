@@ -1,0 +1,121 @@
+// The embedding tables of a model, shared out over ranks: look-ups of jagged ids in many tables at
+// once, and an optimizer that updates the rows which a batch has used. Never makes a gradient of a
+// whole table, and never sends a rank the same id twice for one batch.
+//
+// Outputs, gradients, weights and states have the same bits for every placement of the tables and
+// every number of ranks, if the batch's samples are the same in the same order: those of rank 0
+// first, then those of rank 1, and so on. Ranks may have different numbers of samples, or none. The
+// dtype and the operations after the look-up must then give each sample the same gradient too.
+// Sources: Mudigere et al. 2022, arXiv:2104.05158, section 4 (placements, sparse optimizers);
+//          Ivchenko et al. 2022, "TorchRec: a PyTorch domain library for recommendation systems"
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+
+#include "trireme/comm/communicator.h"
+#include "trireme/parallel/embedding/embedding_table.h"
+#include "trireme/parallel/embedding/jagged_ids.h"
+#include "trireme/parallel/embedding/row_optimizer.h"
+#include "trireme/parallel/embedding/table_config.h"
+
+namespace trireme::parallel {
+
+inline namespace internal {
+class TableLookUp;
+}
+
+// Small and freely copied.
+class StartedLookUp {
+ private:
+  friend class EmbeddingTables;
+  explicit StartedLookUp(std::shared_ptr<TableLookUp> look_up) : look_up_(std::move(look_up)) {}
+  std::shared_ptr<TableLookUp> look_up_;
+};
+
+// When rows are updated. kOnStep leaves room between backward and update, such as to clip.
+enum class UpdateTime { kInBackward, kOnStep };
+
+struct EmbeddingOptions {
+  c10::ScalarType dtype = c10::ScalarType::Float;  // or Double
+  uint64_t seed = 0;                               // of the initial values
+  RowOptimizerConfig optimizer{};
+  UpdateTime update = UpdateTime::kInBackward;
+  std::string axis = "data";  // its name in layouts
+  // Vectors in transit lie in the group's symmetric memory. Set to false on a host with too little
+  // shared memory.
+  bool symmetric = true;
+};
+
+struct Embeddings {
+  // The pooled tables' vectors side by side, in the order of the tables: [B, W].
+  at::Tensor pooled_BW;
+  // Of each table with Pooling::kNone: a vector for each id, [n_t, width].
+  std::vector<at::Tensor> apart;
+};
+
+// The summed gradient of the rows of one table's part that a batch has used.
+struct RowGradients {
+  at::Tensor rows;  // [n] int64, in the whole table, distinct, ascending
+  at::Tensor sums;  // [n, width of the part]
+};
+
+// Thread safety: none. Every rank of the group calls the functions below in the same order.
+class EmbeddingTables {
+ public:
+  // group: null for one rank; must outlive the tables
+  // Throws: ConfigError, see check_tables(), layout_of(), check_optimizer() and EmbeddingTable
+  EmbeddingTables(const std::vector<TableConfig>& tables, comm::Communicator* group,
+                  const EmbeddingOptions& options = {});
+  ~EmbeddingTables();
+  EmbeddingTables(EmbeddingTables&&) noexcept;
+  EmbeddingTables& operator=(EmbeddingTables&&) noexcept;
+
+  // Sends the batch's ids in the background; they travel while the batch before it computes. The
+  // rows are read by finish(), so it does not matter how early the ids are sent. Gradients can come
+  // back if at::GradMode is enabled, which must be the same on every rank.
+  // Comm:       8 (tables + 1) bytes to each other rank. For each distinct id of a table and each
+  //             other rank with a part of its row 4 bytes (8 if the table has more than 2^31 rows),
+  //             and ceil(k / 8) more if this rank's samples lie in k > 1 subtrees (sample_tree.h).
+  //             For replicated tables only if gradients can come back. Without them no k.
+  // Collective: every rank; returns when all have called it
+  // Throws:     ConfigError, see check_ids(), before anything is sent
+  [[nodiscard]] StartedLookUp start(JaggedIds ids);
+  // Returns the vectors. Their backward sends the gradients and sums them by row. With kInBackward
+  // it also updates the rows, and is one step of the optimizer.
+  // Comm:       n d itemsize bytes from each other rank that has d columns of n rows for distinct
+  //             ids of this one; none for replicated tables. Backward d itemsize bytes to it for
+  //             each of these ids and each subtree of this rank's samples that has the id; for
+  //             replicated tables to every other rank.
+  // Collective: every rank, in forward and in backward, with or without samples
+  // Throws:     ConfigError in backward if gradients were disabled in start()
+  Embeddings finish(const StartedLookUp& started);
+  Embeddings look_up(JaggedIds ids);
+
+  // Used by the steps that begin from now on.
+  // Throws: ConfigError below 0
+  void set_learning_rate(double learning_rate);
+  // With kOnStep: the gradients since the last step, one of each table. Those of several backwards
+  // are added in their order.
+  const std::vector<RowGradients>& gradients() const;
+  // With kOnStep: updates the rows from their gradients times `factor`, and forgets the gradients.
+  void step(double factor = 1);
+
+  // Weights and states, for checkpoints. They share memory with the tables; loading fills them in
+  // place. Not collective.
+  std::vector<TableTensor> state();
+  int64_t num_steps() const;
+  void set_num_steps(int64_t num_steps);
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace trireme::parallel

@@ -1,0 +1,51 @@
+// What an embedding table is, and which rank holds which part of it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/base/choice.h"
+#include "trireme/mesh/layout.h"
+
+namespace trireme::parallel {
+
+// How a sample's rows become its vector. kNone: they stay apart, one vector for each id.
+enum class Pooling { kSum, kMean, kNone };
+inline constexpr Choice<Pooling> kPoolings[] = {
+    {"sum", Pooling::kSum}, {"mean", Pooling::kMean}, {"none", Pooling::kNone}};
+
+struct TableConfig {
+  std::string name;
+  int64_t rows = 0;   // ids are 0 to rows - 1
+  int64_t width = 0;  // D
+  Pooling pooling = Pooling::kSum;
+  // Each id comes with a weight, which multiplies its row. Only with kSum.
+  bool is_weighted = false;
+  // Over the one axis of the ranks:
+  //   replicated()      each rank holds the table; ids do not travel in forward
+  //   sharded(0, cuts)  by rows; see whole_on() and rows_on()
+  //   sharded(1, cuts)  by columns
+  mesh::Placement placement{};
+  // Initial values are uniform in [-scale, scale). 0: 1 / sqrt(rows).
+  double initial_scale = 0;
+};
+
+// The placement of a table of `rows` rows that lies whole on `rank` of `num_ranks`.
+// Throws: ConfigError when there is no such rank
+mesh::Placement whole_on(int rank, int64_t rows, int num_ranks);
+
+// The rows split evenly over the `count` ranks from `first` on, such as the ranks of one host.
+// Throws: ConfigError when there are no such ranks
+mesh::Placement rows_on(int first, int count, int64_t rows, int num_ranks);
+
+// The table's layout, [rows, width] over `axis`. Checkpoints reshard by it.
+// Throws: ConfigError when the placement does not fit the table
+mesh::Layout layout_of(const TableConfig& table, const mesh::Axis& axis);
+
+// Throws: ConfigError when there is no table, when a name is missing or repeated, when a size is
+//         below 1, for weights without kSum, for partial sums and for an initial scale below 0
+void check_tables(std::span<const TableConfig> tables);
+
+}  // namespace trireme::parallel
