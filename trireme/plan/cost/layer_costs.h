@@ -11,8 +11,8 @@ namespace trireme::plan {
 // The cost of every layer. The embedding counts with the first layer and the head with the last.
 // Time is that of the matrix products, in any unit. Memory is that of one rank, the one with most
 // experts: weights, gradients and optimizer states as the axes and ZeRO divide them, and the
-// tensors that one microbatch's forward keeps for its backward. With expert ranks it is the one that
-// gets expert_skew times the mean of the tokens.
+// tensors that one microbatch's forward keeps for its backward. With expert ranks it is the rank
+// that gets expert_skew times the mean of the tokens.
 // stores_scores: attention keeps its scores and their dropout, as composed of products.
 // Excludes what is temporary (buckets, gathered weights) and libtorch itself.
 // Source: activations as counted in Korthikanti et al. 2022, arXiv:2205.05198, section 4, for these
