@@ -45,8 +45,8 @@ DeviceRates read_device_line(const std::string& line);
 // the process has had resident so far. For DeviceRates::resident_bytes, at its start.
 double resident_after_little();
 
-// Bytes per second that a rank writes into a file in `folder` and reads from it while all others do,
-// past the page cache where the file system can. A mean over the ranks.
+// Bytes per second that a rank writes into a file in `folder` and reads from it, past the page
+// cache where the file system can. All ranks do so at the same time; their mean.
 // Collective: every rank of `group`
 // Throws:     Error when the disk fails or is full
 double measure_disk(comm::Communicator& group, const std::string& folder);
