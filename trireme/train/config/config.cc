@@ -223,8 +223,8 @@ RunConfig load_config(const std::filesystem::path& path, const Offer& offer,
 
 void read_sections(const std::filesystem::path& path, std::vector<Field> fields,
                    std::span<const Override> overrides, std::string_view hint) {
-  TRIREME_CHECK(std::filesystem::is_regular_file(path), shown(path.string()), " does not exist; ",
-                hint);
+  TRIREME_CHECK(std::filesystem::is_regular_file(path), shown(path.string()),
+                std::filesystem::exists(path) ? " is not a file; " : " does not exist; ", hint);
   const toml::table table = parse_table(read_file(path, kMaxTomlBytes), path.string());
   assign_table(fields, table, path.string());
   assign_overrides(fields, overrides);
