@@ -196,7 +196,7 @@ void print(const Sizes& sizes, const std::vector<Way>& ways) {
 
 void run(const Sizes& sizes, const std::string& job, int rank) {
   at::set_num_threads(1);
-  keep_freed_memory();  // as a training does
+  set_freed_memory(FreedMemory::kKept);  // as a training does
   const auto shm = comm::make_shm_group(job, rank, kRanks);
   harness::CountingCommunicator counting(*shm);
   std::vector<at::Tensor> whole;

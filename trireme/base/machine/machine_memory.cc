@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <climits>
 #include <limits>
 #include <optional>
 #include <sstream>
 #include <string>
 
 #include <malloc.h>
+#include <sys/resource.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
@@ -54,6 +56,14 @@ int64_t least_limit(const fs::path& root, fs::path path, const char* file) {
   }
 }
 
+bool has_resource_limit() {
+  for (const auto resource : {RLIMIT_DATA, RLIMIT_AS}) {
+    rlimit limit{};
+    if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 int64_t machine_memory_bytes(const fs::path& root) {
@@ -78,11 +88,16 @@ int64_t machine_memory_bytes(const fs::path& root) {
   return limit > kUnlimited - swap ? kUnlimited : limit + swap;
 }
 
-void keep_freed_memory() {
+void set_freed_memory(FreedMemory fate) {
 #ifdef __GLIBC__
   // Setting one of the two ends glibc's own adaption of both.
+  if (fate == FreedMemory::kReturned || has_resource_limit()) {
+    ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
+    return;
+  }
+  const int64_t most = std::min<int64_t>(machine_memory_bytes() / 16, INT_MAX);
   ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // glibc takes no more
-  ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+  ::mallopt(M_TRIM_THRESHOLD, static_cast<int>(most));
 #endif
 }
 

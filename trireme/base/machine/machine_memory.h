@@ -11,10 +11,18 @@ namespace trireme::inline internal {
 // known. `root` contains proc/ and sys/.
 int64_t machine_memory_bytes(const std::filesystem::path& root = "/");
 
-// Makes this process keep the memory that it frees, except blocks above 32 MiB, for its next
-// allocations. By default glibc returns it to the system after each training step, and the next one
-// waits for the same pages to be filled with zeros: 2 to 13 % of a step. The most that the process
-// has in use at a time stays the same. Does nothing with another C library.
-void keep_freed_memory();
+// What becomes of memory that this process frees.
+enum class FreedMemory {
+  // Blocks up to 32 MiB stay for the next allocations, at most a sixteenth of
+  // machine_memory_bytes(). By default glibc returns them to the system after each training step,
+  // and the next one waits for the same pages to be filled with zeros: 2 to 13 % of a step.
+  kKept,
+  // Blocks of 1 MiB and more are returned at once. glibc before 2.38 loses aligned ones between
+  // small ones otherwise: a checkpoint of states on a disk took 190 MiB more than it needs.
+  kReturned
+};
+// With a resource limit on this process's memory it is always returned. Does nothing with another C
+// library.
+void set_freed_memory(FreedMemory fate);
 
 }  // namespace trireme::inline internal

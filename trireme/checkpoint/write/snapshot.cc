@@ -81,8 +81,15 @@ std::span<std::byte> SnapshotMemory::take(uint64_t num_bytes, bool pinned) {
   const uint64_t with_alignment = num_bytes + kIoAlignment;
   if (!memory_.defined() || memory_.nbytes() < with_alignment || memory_.is_pinned() != pinned) {
     memory_.reset();
-    memory_ = at::empty({static_cast<int64_t>(with_alignment)},
-                        at::TensorOptions().dtype(at::kByte).pinned_memory(pinned));
+    try {
+      memory_ = at::empty({static_cast<int64_t>(with_alignment)},
+                          at::TensorOptions().dtype(at::kByte).pinned_memory(pinned));
+    } catch (const c10::Error&) {
+      throw ConfigError(concat(
+          "out of memory: a checkpoint in the background needs a copy of this rank's ", num_bytes,
+          " bytes; checkpoint.mode = \"sync\" needs none, and a rank has less to save with "
+          "--parallel.zero=3 and more ranks, or --offload.optimizer=disk"));
+    }
   }
   auto* const data = static_cast<std::byte*>(memory_.mutable_data_ptr());
   const size_t skipped =

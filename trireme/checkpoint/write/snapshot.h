@@ -45,6 +45,7 @@ class SnapshotMemory {
  public:
   // At least num_bytes, aligned to kIoAlignment. Those given out before are invalid.
   // pinned: for copies from a device
+  // Throws: ConfigError when there is not so much memory
   std::span<std::byte> take(uint64_t num_bytes, bool pinned);
   const at::Tensor& owner() const { return memory_; }
 

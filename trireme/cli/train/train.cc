@@ -120,7 +120,10 @@ int train_unlaunched(const TrainArguments& arguments, train::RunConfig config,
 int train(const TrainArguments& arguments) {
   train::RunConfig config = load_config(arguments);
   const train::ProfileOptions profile = profile_options(arguments);
-  if (std::getenv("MALLOC_TRIM_THRESHOLD_") == nullptr) keep_freed_memory();
+  if (std::getenv("MALLOC_TRIM_THRESHOLD_") == nullptr) {
+    const bool saves_memory = config.offload.optimizer == train::OffloadPlace::kDisk;
+    set_freed_memory(saves_memory ? FreedMemory::kReturned : FreedMemory::kKept);
+  }
   // libtorch uses OMP_NUM_THREADS, which the launcher sets, by default.
   if (arguments.num_threads > 0) at::set_num_threads(arguments.num_threads);
   const bool launched = comm::is_launched();

@@ -1,6 +1,7 @@
 #include "trireme/cli/train/train_rank.h"
 
 #include <csignal>
+#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -84,11 +85,13 @@ train::Outcome train_rank(const train::RunConfig& given, RankGroup& group,
   if (world.rank() == 0 && !note.empty()) console.on_finding("device  " + note);
   train::ProfileOptions recorded = profile;
   recorded.recorder = group.recorder();
-  train::Trainer trainer(config, world, world.rank() == 0 ? printer : silent, recorded);
   const auto has_to_stop = [&] {
     return stop_requested || (epoch.has_to_finish && epoch.has_to_finish());
   };
-  const train::Outcome outcome = trainer.run(has_to_stop);
+  std::optional<train::Trainer> trainer(std::in_place, config, world,
+                                        world.rank() == 0 ? printer : silent, recorded);
+  const train::Outcome outcome = trainer->run(has_to_stop);
+  trainer.reset();  // its memory is free for what follows
   // Under an agent a run that stops for another's sake goes on in the next epoch.
   const bool goes_on =
       epoch.has_to_finish && outcome == train::Outcome::kStopped && !stop_requested;

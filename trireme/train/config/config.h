@@ -91,8 +91,8 @@ struct CheckpointConfig {
               Range{0, kMaxSteps})
   TRIREME_KEY(int64_t, keep, 3, kMayChange, "newest checkpoints that stay", Range{1, 1e6})
   TRIREME_KEY(CheckpointMode, mode, CheckpointMode::kAsync, kMayChange,
-              "async = training goes on while a copy in memory is written; sync = it waits for the "
-              "disk",
+              "async = training goes on while a copy in memory is written, except with "
+              "offload.optimizer = disk; sync = it waits for the disk",
               kCheckpointModes)
   TRIREME_KEY(CheckpointOnError, on_error, CheckpointOnError::kStop, kMayChange,
               "when a checkpoint cannot be written: stop = end the run, warn = go on without it",

@@ -8,11 +8,20 @@
 #include "trireme/base/seconds.h"
 
 namespace trireme::train::inline internal {
+namespace {
+
+// States on a disk are there because memory has no room for them, nor for a copy.
+bool saves_in_background(const RunConfig& config) {
+  return config.checkpoint.mode == CheckpointMode::kAsync &&
+         config.offload.optimizer != OffloadPlace::kDisk;
+}
+
+}  // namespace
 
 Saves::Saves(const RunConfig& config, TrainingState& state, comm::Communicator& world)
     : config_(config),
       state_(state),
-      saver_(world, {.in_background = config.checkpoint.mode == CheckpointMode::kAsync,
+      saver_(world, {.in_background = saves_in_background(config),
                      .has_replicas = config.checkpoint.replicas > 0}) {}
 
 void Saves::start(const Places& places, const RunState& position, bool only_memory) {
