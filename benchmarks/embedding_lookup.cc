@@ -10,7 +10,6 @@
 // Ids are drawn by Zipf's law with exponent 1.05 and scattered over the rows. Every round runs each
 // way once. Prints medians of the slowest rank's wall time.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -26,8 +25,10 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <unistd.h>
 
+#include "benchmarks/group_seconds.h"
 #include "tests/harness/counting_communicator.h"
 #include "trireme/base/machine/machine_memory.h"
+#include "trireme/base/median.h"
 #include "trireme/base/random/random.h"
 #include "trireme/comm/shared/shm_group.h"
 #include "trireme/parallel/embedding/embedding_tables.h"
@@ -36,6 +37,7 @@ namespace {
 
 using namespace trireme;
 using namespace trireme::parallel;
+using benchmarks::seconds_of;
 
 struct Sizes {
   RowRule rule = RowRule::kSgd;
@@ -142,21 +144,6 @@ class Plain {
   Sizes sizes_;
   std::vector<at::Tensor> weights_, sums_;
 };
-
-double seconds_of(const std::function<void()>& function, comm::Communicator& group) {
-  group.barrier()->wait();
-  const auto start = std::chrono::steady_clock::now();
-  function();
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  const at::Tensor slowest = at::full({1}, took.count(), at::kDouble);
-  group.all_reduce(slowest, {.operation = comm::ReduceOp::kMax})->wait();
-  return slowest.item<double>();
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
 
 struct Way {
   std::string name;

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -23,7 +22,9 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 
+#include "benchmarks/group_seconds.h"
 #include "tests/harness/counting_communicator.h"
+#include "trireme/base/median.h"
 #include "trireme/comm/c10d/gloo_group.h"
 #include "trireme/comm/shared/shm_group.h"
 #include "trireme/parallel/expert/row_exchange.h"
@@ -32,6 +33,7 @@ namespace {
 
 using namespace trireme;
 using namespace trireme::parallel;
+using benchmarks::seconds_of;
 
 struct Sizes {
   int ranks = 2;
@@ -132,21 +134,6 @@ int64_t sum_of(int64_t number, comm::Communicator& group,
   const at::Tensor sum = at::full({1}, number, at::kLong);
   group.all_reduce(sum, {.operation = operation})->wait();
   return sum.item<int64_t>();
-}
-
-double seconds_of(const std::function<void()>& function, comm::Communicator& group) {
-  group.barrier()->wait();
-  const auto start = std::chrono::steady_clock::now();
-  function();
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  const at::Tensor slowest = at::full({1}, took.count(), at::kDouble);
-  group.all_reduce(slowest, {.operation = comm::ReduceOp::kMax})->wait();
-  return slowest.item<double>();
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
 }
 
 void measure(const Sizes& sizes, double skew, comm::Communicator& shm, comm::Communicator& gloo) {
