@@ -14,6 +14,7 @@ TEST(PeakFlops, OfAGpuIsFoundByPartOfItsName) {
   EXPECT_EQ(peak_flops_of("NVIDIA H100 PCIe", c10::kHalf, false), 756e12);
   EXPECT_EQ(peak_flops_of("NVIDIA A100-SXM4-80GB", c10::kFloat, true), 156e12);
   EXPECT_EQ(peak_flops_of("NVIDIA A100-SXM4-80GB", c10::kFloat, false), 19.5e12);
+  EXPECT_EQ(peak_flops_of("Tesla V100-SXM2-32GB", c10::kFloat, true), 15.7e12);  // it has no TF32
   EXPECT_EQ(peak_flops_of("NVIDIA L40S", c10::kFloat, false), 91.6e12);
   EXPECT_EQ(peak_flops_of("NVIDIA L4", c10::kFloat, false), 30.3e12);
   EXPECT_EQ(peak_flops_of("a GPU of next year", c10::kFloat, false), 0);

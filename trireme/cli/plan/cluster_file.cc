@@ -113,11 +113,14 @@ plan::ClusterFile cluster_of(const DeviceRates& rates, int num_ranks, int num_ho
   return file;
 }
 
+bool need_measuring(const train::RunConfig& config) {
+  return file_of(config).empty() && !config.device.is_cuda();
+}
+
 RankFacts measure_ranks(const train::RunConfig& config, comm::Communicator& group, double seconds) {
   const comm::HostMap hosts(comm::all_gather_strings(group, comm::host_identity()));
   RankFacts facts{.num_hosts = hosts.num_hosts()};
-  const bool has_rates = !file_of(config).empty() || config.device.is_cuda();
-  if (!has_rates) facts.rates = measure_device(group, seconds);
+  if (need_measuring(config)) facts.rates = measure_device(group, seconds);
   return facts;
 }
 

@@ -25,12 +25,15 @@ std::string describe_cluster_keys();
 // Each rank is a device, with an equal part of its host's memory.
 plan::ClusterFile cluster_of(const DeviceRates& rates, int num_ranks, int num_hosts);
 
+// Whether the ranks have to measure themselves: they compute on CPUs that no file describes.
+bool need_measuring(const train::RunConfig& config);
+
 // What the ranks of a run find out about themselves.
 struct RankFacts {
   int num_hosts = 1;
   DeviceRates rates{};  // of CPUs, when no file says them
 };
-// seconds: for each of about ten measurements, which there are without parallel.cluster.
+// seconds: for each of about ten measurements, if they need them.
 // Collective: every rank of `group`
 RankFacts measure_ranks(const train::RunConfig& config, comm::Communicator& group, double seconds);
 

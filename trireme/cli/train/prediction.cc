@@ -41,10 +41,8 @@ std::string RunRecord::compare_with(const plan::Cluster& cluster) const {
 
 std::string compare_with_prediction(const train::RunConfig& config, const RunRecord& record,
                                     comm::Communicator& group) {
-  const std::string& cluster = config.parallel.cluster;
-  const bool has_rates = !cluster.empty() || config.device.is_cuda();
-  const bool wants = record.is_comparable() && cluster != "none" &&
-                     (has_rates || record.total_seconds() >= kWorthMeasuring);
+  const bool is_worth_it = !need_measuring(config) || record.total_seconds() >= kWorthMeasuring;
+  const bool wants = record.is_comparable() && config.parallel.cluster != "none" && is_worth_it;
   if (comm::broadcast_string(group, wants ? "compare" : "", 0).empty()) return "";
   RankFacts facts = measure_ranks(config, group, kSecondsPerRate);
   facts.rates.resident_bytes = record.resident_at_start();

@@ -96,7 +96,8 @@ train::Outcome train_rank(const train::RunConfig& given, RankGroup& group,
   const bool goes_on =
       epoch.has_to_finish && outcome == train::Outcome::kStopped && !stop_requested;
   if (world.rank() == 0 && !goes_on) console.on_end(outcome);
-  if (outcome == train::Outcome::kFinished) {
+  // In a later epoch the process has had the memory of the earlier ones.
+  if (outcome == train::Outcome::kFinished && epoch.number == 1) {
     std::istringstream lines(compare_with_prediction(config, record, world));
     for (std::string line; std::getline(lines, line);) console.on_finding("planner " + line);
   }

@@ -35,7 +35,7 @@ double peak_flops_of(std::string_view name, c10::ScalarType dtype, bool tf32) {
   if (found == nullptr) return 0;
   switch (dtype) {
     case c10::kDouble: return found->peak_double;
-    case c10::kFloat: return tf32 ? found->peak_tf32 : found->peak_single;
+    case c10::kFloat: return tf32 && found->peak_tf32 > 0 ? found->peak_tf32 : found->peak_single;
     default: return found->peak_half;
   }
 }
