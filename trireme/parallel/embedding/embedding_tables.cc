@@ -183,6 +183,8 @@ Embeddings EmbeddingTables::finish(const StartedLookUp& started) {
 
 Embeddings EmbeddingTables::look_up(JaggedIds ids) { return finish(start(std::move(ids))); }
 
+const std::vector<TableConfig>& EmbeddingTables::configs() const { return state_->group->configs; }
+
 void EmbeddingTables::set_learning_rate(double learning_rate) {
   RowOptimizerConfig config = state_->options.optimizer;
   config.learning_rate = learning_rate;
@@ -205,6 +207,8 @@ void EmbeddingTables::step(double factor) {
   }
   state_->gradients.clear();
 }
+
+void EmbeddingTables::discard_gradients() { state_->gradients.clear(); }
 
 std::vector<TableTensor> EmbeddingTables::state() {
   std::vector<TableTensor> tensors;

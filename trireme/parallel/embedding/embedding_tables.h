@@ -98,6 +98,8 @@ class EmbeddingTables {
   Embeddings finish(const StartedLookUp& started);
   Embeddings look_up(JaggedIds ids);
 
+  const std::vector<TableConfig>& configs() const;
+
   // Used by the steps that begin from now on.
   // Throws: ConfigError below 0
   void set_learning_rate(double learning_rate);
@@ -106,6 +108,8 @@ class EmbeddingTables {
   const std::vector<RowGradients>& gradients() const;
   // With kOnStep: updates the rows from their gradients times `factor`, and forgets the gradients.
   void step(double factor = 1);
+  // With kOnStep: forgets the gradients, so that the rows stay as they are.
+  void discard_gradients();
 
   // Weights and states, for checkpoints. They share memory with the tables; loading fills them in
   // place. Not collective.

@@ -1,0 +1,80 @@
+#include "trireme/parallel/embedding/step_look_up.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+
+#include "tests/harness/ranks.h"
+#include "tests/harness/tensors.h"
+#include "tests/parallel/embedding/embedding_runs.h"
+#include "trireme/base/error.h"
+
+namespace trireme::parallel {
+namespace {
+
+using namespace harness;
+
+constexpr int64_t kSamples = 23;
+
+// Some microbatches have no sample, and some ranks have none.
+TEST(StepLookUp, HasTheBitsOfOneLookUpForAnyMicrobatches) {
+  Draw draw(31);
+  for (const int world : {1, 2, 3, 4}) {
+    for (const int num_microbatches : {1, 2, 5}) {
+      const EmbeddingOptions options{.dtype = at::kDouble, .update = UpdateTime::kOnStep};
+      const std::vector<TableConfig> tables = place(draw, make_tables(), world, false);
+      const OneRun one = run_on_one(draw, make_tables(), {.dtype = at::kDouble}, kSamples, 1);
+      const std::vector<int64_t> cuts = draw_cuts(draw, kSamples, world * num_microbatches);
+      run_ranks(world, [&](comm::Communicator& group) {
+        EmbeddingTables many(tables, &group, options);
+        const auto T = std::ssize(tables);
+        std::vector<JaggedIds> microbatches;
+        std::vector<std::pair<int64_t, int64_t>> places;
+        for (int m = 0; m < num_microbatches; ++m) {
+          const auto at = static_cast<size_t>(group.rank() * num_microbatches + m);
+          places.emplace_back(cuts[at], cuts[at + 1]);
+          microbatches.push_back(samples_of(one.batches[0], T, cuts[at], cuts[at + 1]));
+        }
+        StepLookUp step(many, microbatches);
+        for (size_t m = 0; m < places.size(); ++m) {
+          const auto [begin, end] = places[m];
+          const Embeddings found = step.at(m);
+          expect_same_bits(found, samples_of(one.outputs[0], one.batches[0], tables, begin, end));
+          run_backward(found, samples_of(one.gradients[0], one.batches[0], tables, begin, end));
+        }
+        step.backward();
+        many.step();
+        expect_state(many, one.state);
+      });
+    }
+  }
+}
+
+TEST(StepLookUp, TakesAMissingGradientAsZeros) {
+  const std::vector<TableConfig> tables{{.name = "t", .rows = 3, .width = 2}};
+  EmbeddingTables one(tables, nullptr, {.update = UpdateTime::kOnStep});
+  const JaggedIds ids = jagged_ids(at::tensor({0L, 2L}), at::tensor({1L, 1L}).view({1, 2}));
+  StepLookUp step(one, {ids, ids});
+  EXPECT_TRUE(step.at(0).pooled_BW.requires_grad());
+  step.at(1).pooled_BW.sum().backward();
+  step.backward();
+  assert_same_bits(one.gradients()[0].sums, at::ones({2, 2}), "gradient");
+  one.discard_gradients();
+  EXPECT_TRUE(one.gradients().empty());
+}
+
+TEST(StepLookUp, HasNoGraphWithoutGradients) {
+  const std::vector<TableConfig> tables{{.name = "t", .rows = 3, .width = 2}};
+  EmbeddingTables one(tables, nullptr);
+  const at::NoGradGuard guard;
+  StepLookUp step(one, {jagged_ids(at::tensor({1L}), at::tensor({1L}).view({1, 1}))});
+  EXPECT_FALSE(step.at(0).pooled_BW.requires_grad());
+}
+
+TEST(StepLookUp, RefusesMicrobatchesOfOtherTables) {
+  const JaggedIds two = jagged_ids(at::tensor({0L, 2L}), at::tensor({1L, 1L}).view({2, 1}));
+  EXPECT_THROW(join_batches({two, two}, 1), ConfigError);
+}
+
+}  // namespace
+}  // namespace trireme::parallel
