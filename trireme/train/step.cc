@@ -85,7 +85,7 @@ bool accept(StepContext& context, const StepMetrics& metrics, std::span<const do
   }
   if (context.bad_steps.accept(metrics.loss, metrics.grad_norm)) return true;
   if (context.bad_steps.may_skip()) return false;
-  const std::string parameter = first_nonfinite_gradient(context.model.parameter_names(), squares);
+  const std::string parameter = first_nonfinite_gradient(context.model.gradient_names(), squares);
   const std::string clip =
       context.config.train.gradient_clip > 0 ? "" : "set train.gradient_clip, ";
   throw ConfigError(concat(
@@ -160,9 +160,11 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
   if (!metrics.skipped) {
     const double clip = clip_factor(metrics.grad_norm, config.train.gradient_clip);
     context.optimizer.step(metrics.learning_rate, clip * scale);
+    model.step_tables(metrics.learning_rate, clip * scale);
     model.use_counts(metrics.counts);
   } else {
     model.undo_statistics();
+    model.discard_table_gradients();
   }
   model.end_step();
   metrics.gradient_bytes = model.gradient_bytes();
@@ -199,6 +201,7 @@ std::optional<Evaluation> evaluate(const RunConfig& config, ParallelModel& model
   const int64_t at_once = int64_t{16} * model.mesh().size("pipeline");
   BadSamples bad_samples(config.data.skip_bad_samples);
   std::vector<double> sums, counts;
+  model.begin_evaluation();
   const int64_t num_microbatches = batches.loader().num_microbatches();
   for (int64_t begin = 0; begin < num_microbatches; begin += at_once) {
     if (begin > 0 && is_cut()) return std::nullopt;
@@ -208,8 +211,14 @@ std::optional<Evaluation> evaluate(const RunConfig& config, ParallelModel& model
     std::ranges::copy(model.num_terms(loaded), std::back_inserter(counts));
   }
   const std::vector<double> all = model.sums_over_batches(std::move(sums));
+  std::vector<MetricValue> others = finish_metrics(*config.task, all);
+  const std::vector<std::string> names = config.task->evaluation_metrics();
+  const std::vector<double> values = model.finish_evaluation();
+  TRIREME_ASSERT(names.size() == values.size(), "evaluation metrics: ", values.size(),
+                 " values for ", names.size(), " names");
+  for (size_t i = 0; i < names.size(); ++i) others.emplace_back(names[i], values[i]);
   return Evaluation{.loss = all[0] / model.sum_over_batches(std::move(counts)),
-                    .others = finish_metrics(*config.task, all),
+                    .others = std::move(others),
                     .finding = bad_samples.take_finding()};
 }
 

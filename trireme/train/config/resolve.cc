@@ -128,6 +128,9 @@ std::vector<std::string> evaluated_metrics(const RunConfig& config) {
     names.push_back(metric.name);
     names.push_back("validation_" + metric.name);
   }
+  for (const std::string& name : config.task->evaluation_metrics()) {
+    names.push_back("validation_" + name);
+  }
   for (const NamedCallback& named : config.callbacks) {
     if (hears(named, config))
       std::ranges::copy(named.callback->metric_names(), std::back_inserter(names));

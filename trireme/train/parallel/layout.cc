@@ -88,7 +88,8 @@ parallel::Schedule example_schedule(const std::string& name, const ParallelConfi
 // Of its own, so that a layer's calls keep their order whatever the gradients' buckets do.
 comm::Communicator* batch_group_of(const RunConfig& config, const mesh::DeviceMesh& mesh) {
   constexpr std::string_view kAxes[] = {"data", "shard"};
-  return config.task->has_batch_norm() ? &mesh.joined_group(kAxes) : nullptr;
+  const bool is_needed = config.task->has_batch_norm() || config.task->has_tables();
+  return is_needed ? &mesh.joined_group(kAxes) : nullptr;
 }
 
 }  // namespace

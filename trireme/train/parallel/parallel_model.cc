@@ -14,10 +14,12 @@
 #include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/comm/objects.h"
 #include "trireme/model/layers/batch_norm.h"
+#include "trireme/parallel/embedding/embedding_tables.h"
 #include "trireme/parallel/pipeline/schedule/schedule.h"
 #include "trireme/parallel/tensor/weight_gradients.h"
 #include "trireme/train/numerics/gradient_norm.h"
 #include "trireme/train/numerics/loss_sum.h"
+#include "trireme/train/numerics/table_norm.h"
 #include "trireme/train/optimizer/optimizer.h"
 
 namespace trireme::train::inline internal {
@@ -293,9 +295,11 @@ std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::B
                        .gradient_scale = scale});
   }
   parallel::PipelineExecutor& pipeline = executor(std::ssize(batches));
+  for (Stage& stage : stages_) stage.model->begin_batches(batches);
   window_.begin_ns = monotonic_ns();
   parallel::PipelineResult result =
       pipeline.run(feed_of(batches, config_.device), scale / static_cast<double>(global_count_));
+  for (Stage& stage : stages_) stage.model->end_backward();
   window_.end_ns = monotonic_ns();
   profile_ = std::move(result.profile);
   return sums_of_outputs(result.outputs, batches.size(), num_sums_);
@@ -303,9 +307,23 @@ std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::B
 
 std::vector<double> ParallelModel::evaluate(const std::vector<dataset::Batch>& batches) {
   places_.clear();
+  const at::NoGradGuard guard;
+  for (Stage& stage : stages_) stage.model->begin_batches(batches);
   const parallel::PipelineResult result =
       executor(std::ssize(batches)).evaluate(feed_of(batches, config_.device));
   return sums_of_outputs(result.outputs, batches.size(), num_sums_);
+}
+
+void ParallelModel::begin_evaluation() {
+  for (Stage& stage : stages_) stage.model->begin_evaluation();
+}
+
+std::vector<double> ParallelModel::finish_evaluation() {
+  std::vector<double> metrics;
+  for (Stage& stage : stages_) {
+    std::ranges::copy(stage.model->finish_evaluation(), std::back_inserter(metrics));
+  }
+  return metrics;
 }
 
 std::vector<double> ParallelModel::num_terms(const std::vector<dataset::Batch>& batches) const {
@@ -335,6 +353,29 @@ void ParallelModel::use_counts(std::span<const double> counts) {
   for (Stage& stage : stages_) stage.model->use_counts(counts);
 }
 
+void ParallelModel::for_each_tables(const std::function<void(const StageTables&)>& work) const {
+  for (const Stage& stage : stages_) {
+    if (const StageTables found = stage.model->tables(); found.tables != nullptr) work(found);
+  }
+}
+
+void ParallelModel::step_tables(double learning_rate, double factor) {
+  for_each_tables([&](const StageTables& stage) {
+    stage.tables->set_learning_rate(learning_rate * stage.rate_factor);
+    stage.tables->step(factor);
+  });
+}
+
+void ParallelModel::discard_table_gradients() {
+  for_each_tables([](const StageTables& stage) { stage.tables->discard_gradients(); });
+}
+
+std::vector<parallel::EmbeddingTables*> ParallelModel::tables() const {
+  std::vector<parallel::EmbeddingTables*> all;
+  for_each_tables([&](const StageTables& stage) { all.push_back(stage.tables); });
+  return all;
+}
+
 void ParallelModel::end_step() {
   for (Stage& stage : stages_) stage.ddp->end_step();
 }
@@ -358,8 +399,22 @@ std::vector<double> ParallelModel::gradient_squares() const {
   if (expert_mesh_) {
     parts.push_back({experts, expert_mesh_->group("data"), &expert_mesh_->joined_group(kSplit)});
   }
-  return train::gradient_squares(
+  std::vector<double> squares = train::gradient_squares(
       parts, mesh_.size("pipeline") > 1 ? &mesh_.group("pipeline") : nullptr, names_);
+  for_each_tables([&](const StageTables& stage) {
+    std::ranges::copy(table_squares(*stage.tables, mesh_.world()), std::back_inserter(squares));
+  });
+  return squares;
+}
+
+std::vector<std::string> ParallelModel::gradient_names() const {
+  std::vector<std::string> names = names_;
+  for_each_tables([&](const StageTables& stage) {
+    for (const parallel::TableConfig& table : stage.tables->configs()) {
+      names.push_back(table.name + ".weight");
+    }
+  });
+  return names;
 }
 
 std::vector<std::pair<std::string, at::Tensor>> ParallelModel::parameters() const {

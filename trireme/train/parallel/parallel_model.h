@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -68,6 +69,13 @@ class ParallelModel {
   std::vector<double> sum_counts();
   // Lets the layers learn the sums. Only in a step whose weights change. Not collective.
   void use_counts(std::span<const double> counts);
+  // Updates the rows of the embedding tables from the step's gradients times `factor`.
+  // learning_rate: the optimizer's. Not collective.
+  void step_tables(double learning_rate, double factor);
+  // Leaves them as they are. Not collective.
+  void discard_table_gradients();
+  // Those of all stages of this rank.
+  std::vector<parallel::EmbeddingTables*> tables() const;
   // Brings the optimizer's new weights to the ranks that need them.
   void end_step();
   // Gives batch norms the running statistics that they had at begin_step(), when the step is left
@@ -75,6 +83,9 @@ class ParallelModel {
   void undo_statistics();
   // Only the forward, without dropout. Otherwise as forward_backward().
   std::vector<double> evaluate(const std::vector<dataset::Batch>& batches);
+  // What evaluations since begin_evaluation() add to the metrics, see Task::evaluation_metrics().
+  void begin_evaluation();
+  std::vector<double> finish_evaluation();
   // How many terms this rank's losses sum over, one number per batch.
   std::vector<double> num_terms(const std::vector<dataset::Batch>& batches) const;
 
@@ -87,9 +98,10 @@ class ParallelModel {
   double sum_over_batches(std::vector<double> mine) const;
 
   // The sum of squares of each parameter's gradient, in the order of the whole model, see
-  // gradient_norm.h.
+  // gradient_norm.h, then of each table's, see table_norm.h.
   // Collective: every rank of the world
   std::vector<double> gradient_squares() const;
+  std::vector<std::string> gradient_names() const;
   const std::vector<std::string>& parameter_names() const { return names_; }
 
   // How long communication on any axis has delayed the last step.
@@ -118,6 +130,8 @@ class ParallelModel {
   };
 
   void check_plan() const;
+  // Runs `work` for each stage of this rank that has tables.
+  void for_each_tables(const std::function<void(const StageTables&)>& work) const;
   void add_stage(int number, const model::ModelAxes& axes,
                  const std::shared_ptr<parallel::GradientHook>& hook);
   std::vector<parallel::PipelineStage> describe_stages();

@@ -1,6 +1,7 @@
 #include "trireme/train/state/state.h"
 
 #include <limits>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -121,6 +122,18 @@ std::vector<checkpoint::Entry> checkpoint_entries(const std::vector<parallel::Sh
   for (checkpoint::Entry& entry : optimizer.state()) {
     entry.name = kOptimizerPrefix + entry.name;
     entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+std::vector<checkpoint::Entry> table_entries(parallel::EmbeddingTables& tables) {
+  std::set<std::string> weights;
+  for (const parallel::TableConfig& table : tables.configs())
+    weights.insert(table.name + ".weight");
+  std::vector<checkpoint::Entry> entries;
+  for (parallel::TableTensor& tensor : tables.state()) {
+    std::string name = weights.contains(tensor.name) ? tensor.name : kOptimizerPrefix + tensor.name;
+    entries.push_back({std::move(name), tensor.local, std::move(tensor.layout), tensor.rank});
   }
   return entries;
 }

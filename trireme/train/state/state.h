@@ -9,6 +9,7 @@
 
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/parallel/data/shard.h"
+#include "trireme/parallel/embedding/embedding_tables.h"
 #include "trireme/train/numerics/bad_steps.h"
 #include "trireme/train/numerics/gradient_noise.h"
 #include "trireme/train/optimizer/optimizer.h"
@@ -44,6 +45,8 @@ inline constexpr const char* kOptimizerPrefix = "optimizer.";
 // The shards under their parameters' names, and the optimizer's states under their own.
 std::vector<checkpoint::Entry> checkpoint_entries(const std::vector<parallel::Shard>& shards,
                                                   const Optimizer& optimizer);
+// The tables' weights, "<table>.weight", and the states of their optimizer.
+std::vector<checkpoint::Entry> table_entries(parallel::EmbeddingTables& tables);
 // Tensors that every rank has whole, or every rank that has them at all.
 std::vector<checkpoint::Entry> whole_entries(
     const std::vector<std::pair<std::string, at::Tensor>>& tensors);

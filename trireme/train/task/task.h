@@ -29,6 +29,10 @@ namespace torch::nn {
 class Module;
 }
 
+namespace trireme::parallel {
+class EmbeddingTables;
+}
+
 namespace trireme::train {
 
 struct RunConfig;
@@ -52,6 +56,13 @@ struct StageInput {
   std::optional<model::TrainingPlace> training{};  // empty in evaluation
 };
 
+// Embedding tables of a stage. Their gradients count in the gradient norm, the loop updates their
+// rows in each step, and checkpoints have them.
+struct StageTables {
+  parallel::EmbeddingTables* tables = nullptr;  // with UpdateTime::kOnStep; null: none
+  double rate_factor = 1;                       // their learning rate / the optimizer's
+};
+
 // A model, or the part of one that a pipeline stage has.
 class StageModel {
  public:
@@ -63,12 +74,30 @@ class StageModel {
   // From now on, every unit's forward goes through `run`.
   virtual void run_units_with(parallel::RunUnit /*run*/) {}
 
+  // Sees the microbatches of a step, or of a part of an evaluation, before the first forward. Their
+  // forwards follow in this order.
+  // Collective: every rank of the world
+  virtual void begin_batches(std::span<const dataset::Batch> /*batches*/) {}
+  // Follows the last backward of a step, before gradients are read.
+  // Collective: as begin_batches()
+  virtual void end_backward() {}
+
   // The outputs of the stage for one microbatch, in the order of its edges. "metrics" are the
   // states of all metrics, one after the other: a tensor of numbers in fp64 without a gradient.
   // Collective: every rank of the tensor and context axes
   virtual std::vector<at::Tensor> forward(const StageInput& in) = 0;
   // How many terms this rank's loss of `batch` sums over.
   virtual int64_t num_terms(const dataset::Batch& batch) const = 0;
+
+  // The tables in which the stage looks ids up. Only if Task::has_tables().
+  virtual StageTables tables() { return {}; }
+
+  // An evaluation begins.
+  virtual void begin_evaluation() {}
+  // The metrics of the samples seen since then that are no sums over samples, such as the exact
+  // area under a curve; those of Task::evaluation_metrics(), in that order.
+  // Collective: as begin_batches()
+  virtual std::vector<double> finish_evaluation() { return {}; }
 
   // Adds what the stage counted in training since the last call to the counts of the whole model,
   // Task::num_counts() numbers, which are then summed over all ranks.
@@ -165,6 +194,9 @@ class Task {
   virtual int64_t num_parameters() const = 0;
   // Whether the model has a model::BatchNorm, so that ranks with different data share statistics.
   virtual bool has_batch_norm() const { return false; }
+  // Whether the model has embedding tables. StageRequest::axes.batch then has the ranks that read
+  // different data.
+  virtual bool has_tables() const { return false; }
   // The layers that pipeline stages are made of, with their costs (stage_costs.h), at least one.
   virtual std::vector<parallel::LayerCost> layer_costs(const RunConfig& config) const = 0;
   // One step of a resolved config in the words of the cost model. The data is open. Empty: the cost
@@ -185,6 +217,8 @@ class Task {
   virtual std::string samples_name() const { return "samples"; }
   virtual Throughput throughput() const { return {}; }
   virtual std::vector<Metric> metrics() const { return {}; }
+  // The names of the metrics that only an evaluation has, see StageModel::finish_evaluation().
+  virtual std::vector<std::string> evaluation_metrics() const { return {}; }
   virtual MemoryKeys memory_keys() const { return {}; }
 
   // How many numbers the layers of the whole model count in a step, such as the tokens of each
