@@ -65,6 +65,7 @@ EXEMPT = {
     "trireme/dataset/as_config_error.h": "one call; the tests of every reader of data read its messages",
     "trireme/dataset/image/image_source.h": "pure interface; image_records_test reads images through it",
     "trireme/dataset/image/pixels.h": "structs; decode_test and resize_test use each",
+    "trireme/dataset/recommend/record_file.h": "feature_source_test reads files of the right and of other sizes through it",
     "trireme/dataset/image/image_options.h": "one struct; image_folder_test uses each",
     "trireme/dataset/image/encoded_images.h": "image_folder_test and image_tar_test make their images with it",
     "trireme/train/run/batches.h": "options; trainer_test reads the same samples on any number of ranks",

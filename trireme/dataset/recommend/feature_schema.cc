@@ -1,0 +1,150 @@
+#include "trireme/dataset/recommend/feature_schema.h"
+
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/bounded_json.h"
+#include "trireme/base/bounds.h"
+#include "trireme/base/error.h"
+#include "trireme/base/file/file.h"
+#include "trireme/dataset/as_config_error.h"
+
+namespace trireme::dataset {
+namespace {
+
+constexpr const char* kFormat = "trireme-features";
+constexpr int64_t kVersion = 1;
+constexpr JsonLimits kLimits = {.max_bytes = 32 << 20, .max_values = 1 << 20, .max_depth = 4};
+
+template <typename Table>
+auto choice_at(const JsonView& value, const Table& table) {
+  const auto* const found = find_choice(table, value.word());
+  if (found == nullptr) value.fail(in_words(names_of(table)));
+  return found->value;
+}
+
+std::vector<std::string> words_at(const JsonView& value) {
+  std::vector<std::string> words;
+  for (const JsonView& word : value.elements()) words.push_back(word.word());
+  return words;
+}
+
+FeatureTable parse_table(const JsonView& value) {
+  return {.name = value.at("name").word(),
+          .rows = value.at("rows").integer(1, kMaxTableRows),
+          .min_ids = value.at("min_ids").integer(0, kMaxIdsPerTable),
+          .max_ids = value.at("max_ids").integer(1, kMaxIdsPerTable),
+          .side = choice_at(value.at("side"), kTableSides)};
+}
+
+FeatureSchema parse_schema(const JsonView& root) {
+  if (root.at("format").word() != kFormat) root.at("format").fail(concat("\"", kFormat, "\""));
+  root.at("version").integer(kVersion, kVersion);
+  FeatureSchema schema;
+  schema.dense = words_at(root.at("dense"));
+  for (const JsonView& table : root.at("tables").elements()) {
+    schema.tables.push_back(parse_table(table));
+  }
+  schema.label = choice_at(root.at("label"), kLabelKinds);
+  schema.classes = words_at(root.at("classes"));
+  schema.num_training = root.at("training_samples").integer(1, kMaxSamples);
+  schema.num_validation = root.at("validation_samples").integer(0, kMaxSamples);
+  schema.num_items = root.at("items").integer(0, kMaxTableRows);
+  schema.min_count = root.at("min_count").integer(0);
+  return schema;
+}
+
+void check_range(const std::string& what, int64_t value, int64_t minimum, int64_t maximum) {
+  TRIREME_CHECK(value >= minimum && value <= maximum, what, " is ", value, "; expected ", minimum,
+                " to ", maximum);
+}
+
+void check_names(const std::string& what, const std::vector<std::string>& names) {
+  std::set<std::string_view> known;
+  for (const std::string& name : names) {
+    TRIREME_CHECK(!name.empty() && is_printable(name), what, " \"", shown(name),
+                  "\" is empty, too long or has control characters; expected a name");
+    TRIREME_CHECK(known.insert(name).second, what, " \"", shown(name),
+                  "\" occurs twice; expected different names");
+  }
+}
+
+void check_table(const FeatureTable& table, const std::string& source) {
+  const std::string what = concat(source, ": table \"", shown(table.name), "\": ");
+  check_range(what + "rows", table.rows, 1, kMaxTableRows);
+  check_range(what + "max_ids", table.max_ids, 1, kMaxIdsPerTable);
+  check_range(what + "min_ids", table.min_ids, 0, table.max_ids);
+}
+
+}  // namespace
+
+int64_t FeatureSchema::num_tables(TableSide side) const {
+  return std::ranges::count(tables, side, &FeatureTable::side);
+}
+
+int64_t FeatureSchema::num_ids(TableSide side) const {
+  int64_t sum = 0;
+  for (const FeatureTable& table : tables) sum += table.side == side ? table.max_ids : 0;
+  return sum;
+}
+
+void check_schema(const FeatureSchema& schema, const std::string& source) {
+  check_range(source + ": the number of dense features", schema.num_dense(), 0, kMaxDense);
+  check_range(source + ": the number of tables", schema.num_tables(), 0, kMaxTables);
+  TRIREME_CHECK(schema.num_dense() + schema.num_tables() > 0, source,
+                " has neither dense features nor tables; expected at least one");
+  check_names(source + ": dense feature", schema.dense);
+  std::vector<std::string> names;
+  for (const FeatureTable& table : schema.tables) names.push_back(table.name);
+  check_names(source + ": table", names);
+  for (const FeatureTable& table : schema.tables) check_table(table, source);
+  check_range(source + ": the number of ids in a sample", schema.num_ids(), 0, kMaxIdsPerSample);
+  TRIREME_CHECK(std::ranges::is_sorted(schema.tables, {}, &FeatureTable::side), source,
+                " has a table of queries after one of items; expected those of items last");
+  TRIREME_CHECK((schema.num_items > 0) == (schema.num_tables(TableSide::kItem) > 0), source,
+                " has ", schema.num_items, " items and ", schema.num_tables(TableSide::kItem),
+                " tables of items; expected both or neither");
+  check_range(source + ": items", schema.num_items, 0, kMaxTableRows);
+  check_range(source + ": training_samples", schema.num_training, 1, kMaxSamples);
+  check_range(source + ": validation_samples", schema.num_validation, 0, kMaxSamples);
+  check_range(source + ": the number of classes", std::ssize(schema.classes),
+              schema.label == LabelKind::kClass ? 1 : 0,
+              schema.label == LabelKind::kClass ? kMaxClasses : 0);
+  check_names(source + ": class", schema.classes);
+}
+
+FeatureSchema read_schema(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / kSchemaFile;
+  const std::string source = path.string();
+  const std::string text = as_config_error([&] { return read_file(path, kLimits.max_bytes); },
+                                           "; prepare it with trireme data prepare --format");
+  const nlohmann::json root = parse_json(text, source, kLimits);
+  FeatureSchema schema = parse_schema(JsonView(root, source));
+  check_schema(schema, source);
+  return schema;
+}
+
+std::string to_json(const FeatureSchema& schema) {
+  nlohmann::ordered_json tables = nlohmann::ordered_json::array();
+  for (const FeatureTable& table : schema.tables) {
+    tables.push_back({{"name", table.name},
+                      {"rows", table.rows},
+                      {"min_ids", table.min_ids},
+                      {"max_ids", table.max_ids},
+                      {"side", name_of(kTableSides, table.side)}});
+  }
+  const nlohmann::ordered_json root = {{"format", kFormat},
+                                       {"version", kVersion},
+                                       {"dense", schema.dense},
+                                       {"tables", tables},
+                                       {"label", name_of(kLabelKinds, schema.label)},
+                                       {"classes", schema.classes},
+                                       {"training_samples", schema.num_training},
+                                       {"validation_samples", schema.num_validation},
+                                       {"items", schema.num_items},
+                                       {"min_count", schema.min_count}};
+  return root.dump(1) + "\n";
+}
+
+}  // namespace trireme::dataset

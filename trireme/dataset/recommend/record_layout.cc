@@ -1,0 +1,94 @@
+#include "trireme/dataset/recommend/record_layout.h"
+
+#include <bit>
+#include <cstring>
+
+#include "trireme/base/error.h"
+
+namespace trireme::dataset::inline internal {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "records are little-endian");
+
+constexpr size_t kIdBytes = 4;
+constexpr size_t kLengthBytes = 2;
+
+template <typename Number>
+Number load(std::span<const std::byte> record, size_t at) {
+  Number value;
+  std::memcpy(&value, record.data() + at, sizeof(value));
+  return value;
+}
+
+template <typename Number>
+void store(std::span<std::byte> record, size_t at, int64_t value) {
+  const auto number = static_cast<Number>(value);
+  std::memcpy(record.data() + at, &number, sizeof(number));
+}
+
+}  // namespace
+
+IdLayout::IdLayout(const FeatureSchema& schema, TableSide side, size_t begin) : end_(begin) {
+  for (const FeatureTable& table : schema.tables) {
+    if (table.side != side) continue;
+    tables_.push_back({.table = table, .ids_at = end_});
+    num_ids_ += table.max_ids;
+    end_ += kIdBytes * static_cast<size_t>(table.max_ids);
+  }
+  for (Table& table : tables_) {
+    if (table.table.min_ids == table.table.max_ids) continue;
+    table.length_at = end_;
+    end_ += kLengthBytes;
+  }
+  end_ = (end_ + kIdBytes - 1) / kIdBytes * kIdBytes;
+}
+
+int64_t IdLayout::unpack(std::span<const std::byte> record, std::span<int64_t> ids,
+                         std::span<int64_t> lengths,
+                         const std::function<std::string()>& where) const {
+  size_t count = 0;
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    const auto& [table, ids_at, length_at] = tables_[t];
+    const int64_t length = length_at == 0 ? table.max_ids : load<uint16_t>(record, length_at);
+    TRIREME_CHECK(length >= table.min_ids && length <= table.max_ids, where(), ": ",
+                  shown(table.name), " has ", length, " ids; expected ", table.min_ids, " to ",
+                  table.max_ids);
+    lengths[t] = length;
+    for (int64_t i = 0; i < length; ++i) {
+      const int64_t id = load<uint32_t>(record, ids_at + kIdBytes * static_cast<size_t>(i));
+      TRIREME_CHECK(id < table.rows, where(), ": ", shown(table.name), " has the id ", id,
+                    "; expected 0 to ", table.rows - 1, ", the rows of its table");
+      ids[count++] = id;
+    }
+  }
+  return static_cast<int64_t>(count);
+}
+
+void IdLayout::pack(std::span<const std::vector<int64_t>> ids, std::span<std::byte> record) const {
+  TRIREME_ASSERT(ids.size() == tables_.size(), ids.size(), " lists for ", tables_.size(),
+                 " tables");
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    const auto& [table, ids_at, length_at] = tables_[t];
+    const int64_t length = std::ssize(ids[t]);
+    TRIREME_ASSERT(length >= table.min_ids && length <= table.max_ids, length, " ids of ",
+                   table.name);
+    if (length_at != 0) store<uint16_t>(record, length_at, length);
+    for (size_t i = 0; i < ids[t].size(); ++i) {
+      TRIREME_ASSERT(ids[t][i] >= 0 && ids[t][i] < table.rows, "id ", ids[t][i], " of ",
+                     table.name);
+      store<uint32_t>(record, ids_at + kIdBytes * i, ids[t][i]);
+    }
+  }
+}
+
+SampleLayout::SampleLayout(const FeatureSchema& schema)
+    : label_at(schema.label == LabelKind::kNone ? kNone : 0),
+      dense_at(label_at == kNone ? 0 : sizeof(int32_t)),
+      item_at(schema.num_items == 0 ? kNone : dense_at + schema.dense.size() * sizeof(float)),
+      ids(schema, TableSide::kQuery,
+          dense_at + schema.dense.size() * sizeof(float) +
+              (item_at == kNone ? 0 : sizeof(uint32_t))) {}
+
+IdLayout item_layout(const FeatureSchema& schema) { return {schema, TableSide::kItem, 0}; }
+
+}  // namespace trireme::dataset::inline internal

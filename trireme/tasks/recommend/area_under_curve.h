@@ -1,0 +1,80 @@
+// The area under the ROC curve of a score, exactly: the share of (positive, negative) pairs in
+// which the positive has the higher score; equal scores count half. Scores are counted, not binned.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "trireme/comm/communicator.h"
+
+namespace trireme::tasks::inline internal {
+
+// All arithmetic is on whole numbers up to the last division, so neither the order of samples nor
+// their division among objects or ranks changes a bit.
+// Memory: 20 bytes per distinct score, and 8 per sample of the last few: 65,536, or a quarter of
+//         the distinct scores if that is more. There are at most 2^32 distinct scores.
+// Thread safety: one thread.
+// Source: Hanley & McNeil 1982, "The meaning and use of the area under a receiver operating
+//         characteristic (ROC) curve"
+class AreaUnderCurve {
+ public:
+  // A NaN among the scores makes the area NaN. Zeros of both signs are equal.
+  // Shapes: scores of a floating-point dtype, rounded to fp32; as many labels, 0 or 1, of any
+  //         dtype; any shape and device
+  // Throws: ConfigError for a label that is neither, or other numbers of scores and labels
+  void add(const at::Tensor& scores, const at::Tensor& labels);
+  // Adds the samples of `other`.
+  void merge(const AreaUnderCurve& other);
+  void clear() { *this = {}; }
+
+  int64_t num_positives() const { return num_positives_; }
+  int64_t num_negatives() const { return num_negatives_; }
+  int64_t num_distinct();
+
+  // The area of this object's samples. NaN unless there are positives and negatives.
+  double local_area();
+
+  // The area of all ranks' samples, on every rank: the bits of local_area() after a merge of all.
+  // Each rank counts the pairs in a range of scores. The ranges are about equally full. A rank may
+  // have no samples.
+  // Comm:    20 bytes for each distinct score of this rank in another rank's range, and for every
+  //          other rank 4144 bytes
+  // Memory:  20 bytes for each distinct score of each rank in this rank's range, up to twice
+  // Collective: every rank of the group
+  double gather_area(comm::Communicator& group);
+
+ private:
+  // Scores as whole numbers in the order of the scores, ascending, and how many samples of either
+  // class have each.
+  struct Counts {
+    std::vector<uint32_t> keys;
+    std::vector<int64_t> positives;
+    std::vector<int64_t> negatives;
+    void append(uint32_t key, int64_t num_positives, int64_t num_negatives);
+  };
+  __extension__ using Pairs = unsigned __int128;
+  struct Sum {
+    Pairs twice_wins = 0;  // twice the pairs in which the positive is higher, and once the ties
+    int64_t num_positives = 0;
+    int64_t num_negatives = 0;
+    void append(const Sum& higher);  // of higher scores
+    double area() const;
+  };
+
+  static Counts merged(const Counts& a, const Counts& b);
+  static Sum sum_of(const Counts& counts);
+  void settle();
+  std::vector<size_t> gather_ranges(comm::Communicator& group) const;
+  Counts exchange(comm::Communicator& group, std::span<const size_t> begins) const;
+
+  Counts counts_;
+  std::vector<uint64_t> pending_;  // 2 * key + label, of samples that counts_ lacks
+  int64_t num_positives_ = 0;
+  int64_t num_negatives_ = 0;
+  int64_t num_nan_ = 0;
+};
+
+}  // namespace trireme::tasks::inline internal
