@@ -11,6 +11,15 @@ from source_files import Report, repository_files, root_argument
 
 # Headers without behaviour of their own, or whose behaviour another test holds; each with its reason.
 EXEMPT = {
+    "trireme/tasks/recommend/label_scores.h": "recommend_test learns and evaluates clicks and classes",
+    "trireme/tasks/recommend/network.h": "base of the models; the tests of each, and recommend_test recomputes",
+    "trireme/tasks/recommend/recommend_config.h": "keys; recommend_test sets each",
+    "trireme/tasks/recommend/recommend_problem.h": "recommend_test compares its tables at every placement",
+    "trireme/tasks/recommend/recommend_stage.h": "recommend_test runs it at every layout",
+    "trireme/tasks/recommend/retrieval_scores.h": "recommend_test evaluates it on several ranks",
+    "trireme/tasks/recommend/scores.h": "pure interface; label_scores and retrieval_scores",
+    "trireme/train/parallel/batch_feed.h": "every run's batches go through it",
+    "trireme/train/parallel/model_tables.h": "recommend_test steps, skips and saves them",
     "trireme/base/clock.h": "one call; clock_offsets_test and recorder_test read it",
     "trireme/base/bounds.h": "numbers; config_test multiplies them out",
     "trireme/base/seconds.h": "two expressions; the tests of metrics and errors read them",

@@ -160,11 +160,11 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
   if (!metrics.skipped) {
     const double clip = clip_factor(metrics.grad_norm, config.train.gradient_clip);
     context.optimizer.step(metrics.learning_rate, clip * scale);
-    model.step_tables(metrics.learning_rate, clip * scale);
+    model.tables().step(metrics.learning_rate, clip * scale);
     model.use_counts(metrics.counts);
   } else {
     model.undo_statistics();
-    model.discard_table_gradients();
+    model.tables().discard_gradients();
   }
   model.end_step();
   metrics.gradient_bytes = model.gradient_bytes();

@@ -6,8 +6,8 @@
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 
-#include "trireme/base/exact_sum.h"
 #include "trireme/base/machine/simd.h"
+#include "trireme/train/numerics/exact_sum.h"
 
 namespace trireme::train::inline internal {
 namespace {

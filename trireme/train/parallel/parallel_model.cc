@@ -1,7 +1,7 @@
 #include "trireme/train/parallel/parallel_model.h"
 
 #include <algorithm>
-#include <optional>
+#include <iterator>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -14,13 +14,12 @@
 #include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/comm/objects.h"
 #include "trireme/model/layers/batch_norm.h"
-#include "trireme/parallel/embedding/embedding_tables.h"
 #include "trireme/parallel/pipeline/schedule/schedule.h"
 #include "trireme/parallel/tensor/weight_gradients.h"
 #include "trireme/train/numerics/gradient_norm.h"
 #include "trireme/train/numerics/loss_sum.h"
-#include "trireme/train/numerics/table_norm.h"
 #include "trireme/train/optimizer/optimizer.h"
+#include "trireme/train/parallel/batch_feed.h"
 
 namespace trireme::train::inline internal {
 namespace {
@@ -63,27 +62,6 @@ parallel::DdpOptions ddp_options(const RunConfig& config, const StageModel& mode
           .hook = std::move(hook),
           .outer_layout = std::move(outer_layout),
           .measure_squares = config.train.measure_noise};
-}
-
-// A batch in pinned memory is copied while the host goes on.
-parallel::Feed feed_of(const std::vector<dataset::Batch>& batches, at::Device device) {
-  return [&batches, device](const std::string& edge, int64_t microbatch) {
-    const at::Tensor& tensor = batches[static_cast<size_t>(microbatch)][edge];
-    return tensor.defined() ? tensor.to(device, /*non_blocking=*/true) : tensor;
-  };
-}
-
-// The inputs that no stage writes.
-std::vector<std::string> inputs_of_batch(const std::vector<StageEdges>& edges) {
-  std::set<std::string> written;
-  for (const StageEdges& stage : edges) written.insert(stage.outputs.begin(), stage.outputs.end());
-  std::set<std::string> fed;
-  for (const StageEdges& stage : edges) {
-    for (const std::string& name : stage.inputs) {
-      if (!written.contains(name)) fed.insert(name);
-    }
-  }
-  return {fed.begin(), fed.end()};
 }
 
 // The tensors that `list` names in the modules of all stages.
@@ -202,6 +180,7 @@ void ParallelModel::add_stage(int number, const model::ModelAxes& axes,
     return ddp->run(unit, x, forward);
   });
   std::ranges::copy(stage.ddp->shards(), std::back_inserter(shards_));
+  tables_.add(stage.model->tables());
   for (model::BatchNormImpl* const norm : model::batch_norms_of(stage.model->module())) {
     for (const at::Tensor& statistic : norm->buffers()) statistics_.push_back({statistic});
   }
@@ -314,10 +293,6 @@ std::vector<double> ParallelModel::evaluate(const std::vector<dataset::Batch>& b
   return sums_of_outputs(result.outputs, batches.size(), num_sums_);
 }
 
-void ParallelModel::begin_evaluation() {
-  for (Stage& stage : stages_) stage.model->begin_evaluation();
-}
-
 std::vector<double> ParallelModel::finish_evaluation() {
   std::vector<double> metrics;
   for (Stage& stage : stages_) {
@@ -353,29 +328,6 @@ void ParallelModel::use_counts(std::span<const double> counts) {
   for (Stage& stage : stages_) stage.model->use_counts(counts);
 }
 
-void ParallelModel::for_each_tables(const std::function<void(const StageTables&)>& work) const {
-  for (const Stage& stage : stages_) {
-    if (const StageTables found = stage.model->tables(); found.tables != nullptr) work(found);
-  }
-}
-
-void ParallelModel::step_tables(double learning_rate, double factor) {
-  for_each_tables([&](const StageTables& stage) {
-    stage.tables->set_learning_rate(learning_rate * stage.rate_factor);
-    stage.tables->step(factor);
-  });
-}
-
-void ParallelModel::discard_table_gradients() {
-  for_each_tables([](const StageTables& stage) { stage.tables->discard_gradients(); });
-}
-
-std::vector<parallel::EmbeddingTables*> ParallelModel::tables() const {
-  std::vector<parallel::EmbeddingTables*> all;
-  for_each_tables([&](const StageTables& stage) { all.push_back(stage.tables); });
-  return all;
-}
-
 void ParallelModel::end_step() {
   for (Stage& stage : stages_) stage.ddp->end_step();
 }
@@ -401,20 +353,8 @@ std::vector<double> ParallelModel::gradient_squares() const {
   }
   std::vector<double> squares = train::gradient_squares(
       parts, mesh_.size("pipeline") > 1 ? &mesh_.group("pipeline") : nullptr, names_);
-  for_each_tables([&](const StageTables& stage) {
-    std::ranges::copy(table_squares(*stage.tables, mesh_.world()), std::back_inserter(squares));
-  });
+  std::ranges::copy(tables_.gradient_squares(mesh_.world()), std::back_inserter(squares));
   return squares;
-}
-
-std::vector<std::string> ParallelModel::gradient_names() const {
-  std::vector<std::string> names = names_;
-  for_each_tables([&](const StageTables& stage) {
-    for (const parallel::TableConfig& table : stage.tables->configs()) {
-      names.push_back(table.name + ".weight");
-    }
-  });
-  return names;
 }
 
 std::vector<std::pair<std::string, at::Tensor>> ParallelModel::parameters() const {

@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -17,6 +16,7 @@
 #include "trireme/parallel/pipeline/run/executor.h"
 #include "trireme/train/config/config.h"
 #include "trireme/train/parallel/layout.h"
+#include "trireme/train/parallel/model_tables.h"
 #include "trireme/train/parallel/stage_ddp.h"
 #include "trireme/train/profile/spans.h"
 #include "trireme/train/task/task.h"
@@ -69,13 +69,9 @@ class ParallelModel {
   std::vector<double> sum_counts();
   // Lets the layers learn the sums. Only in a step whose weights change. Not collective.
   void use_counts(std::span<const double> counts);
-  // Updates the rows of the embedding tables from the step's gradients times `factor`.
-  // learning_rate: the optimizer's. Not collective.
-  void step_tables(double learning_rate, double factor);
-  // Leaves them as they are. Not collective.
-  void discard_table_gradients();
-  // Those of all stages of this rank.
-  std::vector<parallel::EmbeddingTables*> tables() const;
+  // The embedding tables of this rank's stages.
+  ModelTables& tables() { return tables_; }
+  const ModelTables& tables() const { return tables_; }
   // Brings the optimizer's new weights to the ranks that need them.
   void end_step();
   // Gives batch norms the running statistics that they had at begin_step(), when the step is left
@@ -84,7 +80,9 @@ class ParallelModel {
   // Only the forward, without dropout. Otherwise as forward_backward().
   std::vector<double> evaluate(const std::vector<dataset::Batch>& batches);
   // What evaluations since begin_evaluation() add to the metrics, see Task::evaluation_metrics().
-  void begin_evaluation();
+  void begin_evaluation() {
+    for (Stage& stage : stages_) stage.model->begin_evaluation();
+  }
   std::vector<double> finish_evaluation();
   // How many terms this rank's losses sum over, one number per batch.
   std::vector<double> num_terms(const std::vector<dataset::Batch>& batches) const;
@@ -101,7 +99,11 @@ class ParallelModel {
   // gradient_norm.h, then of each table's, see table_norm.h.
   // Collective: every rank of the world
   std::vector<double> gradient_squares() const;
-  std::vector<std::string> gradient_names() const;
+  std::vector<std::string> gradient_names() const {
+    std::vector<std::string> names = tables_.names();
+    names.insert(names.begin(), names_.begin(), names_.end());
+    return names;
+  }
   const std::vector<std::string>& parameter_names() const { return names_; }
 
   // How long communication on any axis has delayed the last step.
@@ -130,8 +132,6 @@ class ParallelModel {
   };
 
   void check_plan() const;
-  // Runs `work` for each stage of this rank that has tables.
-  void for_each_tables(const std::function<void(const StageTables&)>& work) const;
   void add_stage(int number, const model::ModelAxes& axes,
                  const std::shared_ptr<parallel::GradientHook>& hook);
   std::vector<parallel::PipelineStage> describe_stages();
@@ -148,6 +148,7 @@ class ParallelModel {
   PipelineLayout layout_;
   std::vector<Stage> stages_;  // of this rank
   std::vector<parallel::Shard> shards_;
+  ModelTables tables_;
   std::vector<Statistic> statistics_;
   parallel::DeferredWork deferred_;
   std::unique_ptr<parallel::WeightGradients> weight_gradients_;

@@ -106,9 +106,7 @@ RunState TrainingState::load(const fs::path& path, const FastPlace* place) {
   if (compression_restarted_) restart_compression(hook_.get(), config_.train, state.step);
   model_->end_step();  // each rank has read its part of the weights
   optimizer_->set_num_steps(state.optimizer_steps);
-  for (parallel::EmbeddingTables* const tables : model_->tables()) {
-    tables->set_num_steps(state.optimizer_steps);
-  }
+  model_->tables().set_num_steps(state.optimizer_steps);
   if (state.loss_scale > 0) loss_scale_.restore(state.loss_scale, state.loss_scale_steps);
   bad_steps_.restore(state.bad_steps);
   noise_.restore(state.noise);
@@ -132,7 +130,7 @@ RunState TrainingState::begin() {
     wanted.weights.push_back({shard.name, shard.weights, shard.layout, shard.rank});
   }
   std::ranges::move(whole_entries(model_->buffers()), std::back_inserter(wanted.weights));
-  for (parallel::EmbeddingTables* const tables : model_->tables()) {
+  for (parallel::EmbeddingTables* const tables : model_->tables().all()) {
     for (checkpoint::Entry& entry : table_entries(*tables)) {
       if (!entry.name.starts_with(kOptimizerPrefix)) wanted.weights.push_back(std::move(entry));
     }
@@ -201,7 +199,7 @@ int64_t TrainingState::compression_bytes() const {
 std::vector<checkpoint::Entry> TrainingState::weight_entries() const {
   auto entries = checkpoint_entries(model_->shards(), *optimizer_);
   std::ranges::move(whole_entries(model_->buffers()), std::back_inserter(entries));
-  for (parallel::EmbeddingTables* const tables : model_->tables()) {
+  for (parallel::EmbeddingTables* const tables : model_->tables().all()) {
     std::ranges::move(table_entries(*tables), std::back_inserter(entries));
   }
   return entries;

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-namespace trireme {
+namespace trireme::train::inline internal {
 
 class ExactSum {
  public:
@@ -30,4 +30,4 @@ class ExactSum {
   int64_t num_added_ = 0;  // since the last carry
 };
 
-}  // namespace trireme
+}  // namespace trireme::train::inline internal

@@ -1,4 +1,4 @@
-#include "trireme/base/exact_sum.h"
+#include "trireme/train/numerics/exact_sum.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-namespace trireme {
+namespace trireme::train::inline internal {
 namespace {
 
 double sum_of(const std::vector<double>& terms) {
@@ -71,4 +71,4 @@ TEST(ExactSum, SaysThatATermWasNotFinite) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::train::inline internal

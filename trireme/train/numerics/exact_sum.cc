@@ -1,11 +1,11 @@
-#include "trireme/base/exact_sum.h"
+#include "trireme/train/numerics/exact_sum.h"
 
 #include <cmath>
 #include <limits>
 
 #include "trireme/base/error.h"
 
-namespace trireme {
+namespace trireme::train::inline internal {
 namespace {
 
 constexpr int kLimbBits = 32;
@@ -79,4 +79,4 @@ double ExactSum::value() {
   return is_negative ? -sum : sum;
 }
 
-}  // namespace trireme
+}  // namespace trireme::train::inline internal

@@ -1,0 +1,28 @@
+#include "trireme/train/parallel/batch_feed.h"
+
+#include <set>
+
+#include <ATen/ATen.h>
+
+namespace trireme::train::inline internal {
+
+parallel::Feed feed_of(const std::vector<dataset::Batch>& batches, at::Device device) {
+  return [&batches, device](const std::string& edge, int64_t microbatch) {
+    const at::Tensor& tensor = batches[static_cast<size_t>(microbatch)][edge];
+    return tensor.defined() ? tensor.to(device, /*non_blocking=*/true) : tensor;
+  };
+}
+
+std::vector<std::string> inputs_of_batch(const std::vector<StageEdges>& edges) {
+  std::set<std::string> written;
+  for (const StageEdges& stage : edges) written.insert(stage.outputs.begin(), stage.outputs.end());
+  std::set<std::string> fed;
+  for (const StageEdges& stage : edges) {
+    for (const std::string& name : stage.inputs) {
+      if (!written.contains(name)) fed.insert(name);
+    }
+  }
+  return {fed.begin(), fed.end()};
+}
+
+}  // namespace trireme::train::inline internal

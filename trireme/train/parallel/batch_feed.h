@@ -1,0 +1,20 @@
+// What pipeline stages read from the batches themselves.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trireme/dataset/batch_loader.h"
+#include "trireme/parallel/pipeline/run/executor.h"
+#include "trireme/train/task/task.h"
+
+namespace trireme::train::inline internal {
+
+// The tensors of the microbatches, on `device`. Batches in pinned memory are copied while the host
+// goes on. The batches must outlive the feed.
+parallel::Feed feed_of(const std::vector<dataset::Batch>& batches, at::Device device);
+
+// The inputs that no stage writes, each once.
+std::vector<std::string> inputs_of_batch(const std::vector<StageEdges>& edges);
+
+}  // namespace trireme::train::inline internal

@@ -1,0 +1,38 @@
+// The embedding tables of a rank's stages, as the step and checkpoints use them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trireme/comm/communicator.h"
+#include "trireme/parallel/embedding/embedding_tables.h"
+#include "trireme/train/task/task.h"
+
+namespace trireme::train::inline internal {
+
+// Not thread safe. The tables must outlive it.
+class ModelTables {
+ public:
+  // Ignores a stage without tables.
+  void add(const StageTables& stage);
+  // Of every stage that has some.
+  std::vector<parallel::EmbeddingTables*> all() const;
+
+  // The names of the tables' weights, and the sum of squares of each one's gradient; see
+  // table_squares().
+  std::vector<std::string> names() const;
+  // Comm, Collective: as table_squares(); nothing without tables
+  std::vector<double> gradient_squares(comm::Communicator& world) const;
+  // Updates the rows from the step's gradients times `factor`.
+  // learning_rate: the optimizer's
+  void step(double learning_rate, double factor);
+  // Leaves the rows as they are.
+  void discard_gradients();
+  // Of the optimizers' steps, after their states were loaded.
+  void set_num_steps(int64_t num_steps);
+
+ private:
+  std::vector<StageTables> stages_;
+};
+
+}  // namespace trireme::train::inline internal
