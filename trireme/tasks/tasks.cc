@@ -1,6 +1,7 @@
 #include "trireme/tasks/tasks.h"
 
 #include "trireme/tasks/language/language.h"
+#include "trireme/tasks/recommend/recommend.h"
 #include "trireme/tasks/vision/vision.h"
 
 namespace trireme::tasks {
@@ -9,6 +10,7 @@ namespace {
 constexpr train::TaskKind kTasks[] = {
     kLanguage,
     kVision,
+    kRecommend,
 };
 
 }  // namespace

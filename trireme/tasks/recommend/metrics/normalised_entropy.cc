@@ -1,4 +1,4 @@
-#include "trireme/tasks/recommend/normalised_entropy.h"
+#include "trireme/tasks/recommend/metrics/normalised_entropy.h"
 
 #include <cmath>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "trireme/tasks/recommend/recall.h"
+#include "trireme/tasks/recommend/metrics/recall.h"
 
 #include <algorithm>
 #include <array>

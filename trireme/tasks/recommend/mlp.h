@@ -1,0 +1,57 @@
+// The layers that recommendation models are made of.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/linear.h>
+
+namespace trireme::tasks::inline internal {
+
+// "512,256" as numbers; "" has none. key: named in errors
+// Throws: ConfigError for anything else, and for a width outside its bounds
+std::vector<int64_t> parse_widths(const std::string& text, const std::string& key);
+
+// Linear layers with ReLU between them, and after the last one if `ends_with_relu`.
+// Shapes: [B, widths.front()] -> [B, widths.back()]
+class Mlp : public torch::nn::Module {
+ public:
+  Mlp(const std::vector<int64_t>& widths, bool ends_with_relu);
+  at::Tensor forward(at::Tensor x);
+
+ private:
+  torch::nn::ModuleList layers_;
+  bool ends_with_relu_;
+};
+
+// Of the matrix products of one sample's forward.
+double mlp_flops(const std::vector<int64_t>& widths);
+
+// x -> x0 * (U V x + b) + x, several times over.
+// Source: Wang et al. 2021, arXiv:2008.13535, section 3.1 and 3.3 (DCN-V2, low rank)
+class CrossNetwork : public torch::nn::Module {
+ public:
+  CrossNetwork(int64_t width, int64_t rank, int64_t layers);
+  // Shapes: [B, width] -> the same
+  at::Tensor forward(const at::Tensor& x0);
+
+ private:
+  torch::nn::ModuleList down_, up_;  // V [rank, width], U [width, rank] with b [width]
+};
+
+// The dot products of all pairs of vectors, without those of a vector with itself.
+// Shapes: x_BND [B, N, D] -> [B, N (N - 1) / 2]
+// Source: Naumov et al. 2019, arXiv:1906.00091, section 2.1.3
+at::Tensor pair_products(const at::Tensor& x_BND);
+
+// Fills in every linear layer of `module`: weights from N(0, 2 / (in + out)), biases from
+// N(0, 1 / out). A value depends only on the seed, the parameter's name and its place.
+// Source: Glorot & Bengio 2010, "Understanding the difficulty of training deep feedforward neural
+//         networks", section 4.2.1
+void draw_values(torch::nn::Module& module, uint64_t seed);
+
+}  // namespace trireme::tasks::inline internal

@@ -1,0 +1,186 @@
+#include "trireme/tasks/recommend/recommend.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/base/choice.h"
+#include "trireme/base/error.h"
+#include "trireme/dataset/recommend/feature_source.h"
+#include "trireme/tasks/recommend/mlp.h"
+#include "trireme/tasks/recommend/network.h"
+#include "trireme/tasks/recommend/recommend_problem.h"
+#include "trireme/tasks/recommend/recommend_stage.h"
+#include "trireme/tasks/recommend/scores.h"
+#include "trireme/train/chain_model.h"
+#include "trireme/train/parallel/stage_costs.h"
+
+namespace trireme::tasks {
+namespace {
+
+namespace fs = std::filesystem;
+
+void check_tables_key(const TablesConfig& tables) {
+  TRIREME_CHECK(tables.placement != TablePlacement::kColumns ||
+                    tables.optimizer != parallel::RowRule::kRowWiseAdaGrad,
+                "tables.placement is \"columns\" with tables.optimizer \"rowwise-adagrad\", which "
+                "needs a row's whole gradient; set the optimizer to adagrad, or the placement to "
+                "rows");
+}
+
+class RecommendTask : public train::Task {
+ public:
+  RecommendTask() = default;
+  RecommendTask(const RecommendTask& other)
+      : Task(other), problem_(other.problem_), data_(other.data_) {}
+  RecommendTask& operator=(const RecommendTask&) = delete;
+
+  std::unique_ptr<train::Task> clone() const override {
+    return std::make_unique<RecommendTask>(*this);
+  }
+
+  void add_keys(train::Keys& keys) override {
+    keys.add("model", problem_.config.model);
+    keys.add("data", problem_.config.data);
+    keys.add("tables", problem_.config.tables);
+  }
+  void check(const train::RunConfig& config) const override {
+    const RecommendModelConfig& model = problem_.config.model;
+    parse_widths(model.bottom, "model.bottom");
+    parse_widths(model.top, "model.top");
+    check_tables_key(problem_.config.tables);
+    TRIREME_CHECK(problem_.config.tables.learning_rate == 0 || config.optimizer.learning_rate > 0,
+                  "tables.learning_rate follows optimizer.learning_rate, which is 0; set it above "
+                  "0");
+    TRIREME_CHECK(!config.train.measure_noise,
+                  "train.measure_noise compares gradients of microbatches, which embedding tables "
+                  "sum over the whole step; set it to false");
+    train::ChainModel::check(config);
+  }
+
+  void open(bool evaluates) override {
+    const fs::path folder = problem_.config.data.path;
+    data_ = dataset::open_features(folder);
+    problem_.schema = data_.schema;
+    check_features();
+    TRIREME_CHECK(!evaluates || data_.validation, "train.evaluate_interval is set, and ",
+                  data_name(), " has no ", dataset::kValidationFile,
+                  "; prepare it with --validation 0.1, or set the interval to 0");
+    if (!evaluates) data_.validation = nullptr;
+  }
+  const dataset::Source& training() const override { return *data_.training; }
+  const dataset::Source* validation() const override { return data_.validation.get(); }
+  std::string data_name() const override { return problem_.config.data.path; }
+  train::DataIdentity identify(const dataset::Source& source) const override {
+    return train::identify_samples(source);
+  }
+  double sample_bytes() const override {
+    const dataset::FeatureSchema& schema = problem_.schema;
+    constexpr int64_t kOthers = 2;  // label and item
+    const int64_t integers = schema.num_ids() + schema.num_tables() + kOthers;
+    return static_cast<double>(schema.num_dense() * sizeof(float) + integers * sizeof(int64_t));
+  }
+  void write_files(const fs::path& folder) const override {
+    fs::copy_file(fs::path(problem_.config.data.path) / dataset::kSchemaFile,
+                  folder / dataset::kSchemaFile, fs::copy_options::overwrite_existing);
+  }
+
+  std::vector<std::string> axes() const override { return {}; }
+  bool has_tables() const override { return true; }
+  std::vector<model::ParameterPlan> parameters(model::AxisSizes sizes) const override {
+    std::vector<model::ParameterPlan> plan;
+    for (const auto& item : outline().named_parameters()) {
+      plan.push_back(
+          {item.key(), mesh::Layout(item.value().sizes().vec(), {{"tensor", sizes.tensor}})});
+    }
+    return plan;
+  }
+  int64_t num_parameters() const override {
+    int64_t count = 0;
+    for (const at::Tensor& parameter : outline().parameters()) count += parameter.numel();
+    for (const parallel::TableConfig& table : tables_of(problem_, 1).tables) {
+      count += table.rows * table.width;
+    }
+    return count;
+  }
+  std::vector<parallel::LayerCost> layer_costs(const train::RunConfig& config) const override {
+    double dense = 0;
+    for (const at::Tensor& parameter : outline().parameters()) {
+      dense += static_cast<double>(parameter.numel());
+    }
+    return {
+        {.time = std::max(outline().flops(), 1.0),
+         .memory = dense * train::state_bytes_per_parameter(config, problem_.config.model.width)}};
+  }
+  std::vector<train::StageEdges> edges(int /*num_stages*/) const override {
+    train::StageEdges edges{.inputs = {"label"}, .outputs = {"loss", "metrics"}};
+    if (problem_.is_two_tower()) edges.inputs = {"item"};
+    if (problem_.schema.num_dense() > 0) edges.inputs.emplace_back("dense");
+    return {edges};
+  }
+  std::unique_ptr<train::StageModel> make_stage(const train::StageRequest& request) const override {
+    return std::make_unique<RecommendStage>(problem_, request, data_.items);
+  }
+
+  std::string model_name() const override {
+    int64_t rows = 0;
+    for (const dataset::FeatureTable& table : problem_.schema.tables) rows += table.rows;
+    return concat(name_of(kRecommendFamilies, problem_.config.model.family), ", ",
+                  problem_.schema.tables.size(), " features with ", rows, " ids, width ",
+                  problem_.config.model.width);
+  }
+  std::string samples_name() const override {
+    return concat("samples of ", problem_.schema.num_dense(), " numbers and ",
+                  problem_.schema.tables.size(), " id features");
+  }
+  train::Throughput throughput() const override {
+    constexpr double kForwardAndBackward = 3;  // backward computes two products for each
+    return {.flops = kForwardAndBackward * outline().flops()};
+  }
+  std::vector<train::Metric> metrics() const override { return metrics_of(problem_); }
+  std::vector<std::string> evaluation_metrics() const override {
+    return evaluation_metrics_of(problem_);
+  }
+  train::MemoryKeys memory_keys() const override {
+    return {.states = {train::with_value("model.width", problem_.config.model.width)}};
+  }
+
+  RecommendConfig& config() { return problem_.config; }
+
+ private:
+  void check_features() const {
+    const dataset::FeatureSchema& schema = problem_.schema;
+    const std::string path = problem_.config.data.path;
+    TRIREME_CHECK(!schema.tables.empty(), path,
+                  " has no features of ids; a recommendation model "
+                  "needs at least one");
+    const bool has_items = !columns_of(schema, dataset::TableSide::kItem).empty();
+    TRIREME_CHECK(!problem_.is_two_tower() || has_items, "model.family is \"two-tower\", and ",
+                  path, " has no items; prepare pairs of queries and items, or choose dlrm");
+    TRIREME_CHECK(problem_.is_two_tower() || schema.label != dataset::LabelKind::kNone,
+                  "model.family is \"", name_of(kRecommendFamilies, problem_.config.model.family),
+                  "\", and ", path, " has no labels; choose two-tower");
+  }
+
+  // The network without its values in use. Made when the data is open.
+  const Network& outline() const {
+    if (!outline_) outline_ = make_network(problem_, /*seed=*/0);
+    return *outline_;
+  }
+
+  RecommendProblem problem_;
+  dataset::FeatureData data_;
+  mutable std::shared_ptr<const Network> outline_;
+};
+
+}  // namespace
+
+std::unique_ptr<train::Task> make_recommend_task() { return std::make_unique<RecommendTask>(); }
+
+RecommendConfig& recommend_of(train::RunConfig& config) {
+  return train::task_of<RecommendTask>(config).config();
+}
+
+}  // namespace trireme::tasks

@@ -1,0 +1,37 @@
+// What a run of the recommendation task learns: its keys and the features of its data.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "trireme/dataset/recommend/feature_schema.h"
+#include "trireme/parallel/embedding/table_config.h"
+#include "trireme/tasks/recommend/recommend_config.h"
+
+namespace trireme::tasks::inline internal {
+
+struct RecommendProblem {
+  RecommendConfig config{};
+  dataset::FeatureSchema schema{};
+
+  bool is_two_tower() const { return config.model.family == RecommendFamily::kTwoTower; }
+  // Numbers that the model gives for a sample: 1 for clicks.
+  int64_t num_outputs() const {
+    return schema.label == dataset::LabelKind::kClass ? std::ssize(schema.classes) : 1;
+  }
+};
+
+// The tables of a model, and the column of the data that each reads.
+struct TableList {
+  std::vector<parallel::TableConfig> tables{};
+  std::vector<int64_t> columns{};
+
+  int64_t width() const;  // of all tables side by side
+};
+// num_ranks: among which they are shared out. two-tower: first the tables of queries.
+TableList tables_of(const RecommendProblem& problem, int num_ranks);
+
+// The columns of the items, or of the queries.
+std::vector<int64_t> columns_of(const dataset::FeatureSchema& schema, dataset::TableSide side);
+
+}  // namespace trireme::tasks::inline internal

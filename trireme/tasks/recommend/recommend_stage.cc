@@ -1,0 +1,86 @@
+#include "trireme/tasks/recommend/recommend_stage.h"
+
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "trireme/model/layers/recompute.h"
+#include "trireme/tasks/recommend/feature_batch.h"
+#include "trireme/tasks/recommend/label_scores.h"
+#include "trireme/tasks/recommend/retrieval_scores.h"
+#include "trireme/tasks/recommend/two_tower.h"
+#include "trireme/train/config/config.h"
+
+namespace trireme::tasks::inline internal {
+namespace {
+
+int size_of(const train::StageRequest& request) {
+  const comm::Communicator* const group = request.axes.batch.group;
+  return group == nullptr ? 1 : group->size();
+}
+
+parallel::EmbeddingOptions table_options(const RecommendProblem& problem,
+                                         const train::RunConfig& config) {
+  const TablesConfig& tables = problem.config.tables;
+  return {.dtype = config.dtype() == at::kDouble ? at::kDouble : at::kFloat,
+          .seed = config.train.seed,
+          .optimizer = {.rule = tables.optimizer,
+                        .beta1 = config.optimizer.beta1,
+                        .beta2 = config.optimizer.beta2,
+                        .epsilon = tables.epsilon,
+                        .initial_accumulator = tables.initial_accumulator},
+          .update = parallel::UpdateTime::kOnStep,
+          .symmetric = config.train.symmetric_memory};
+}
+
+// The loop sets the rate before each step.
+double rate_factor(const TablesConfig& tables, const train::OptimizerConfig& optimizer) {
+  return tables.learning_rate == 0 ? 1 : tables.learning_rate / optimizer.learning_rate;
+}
+
+}  // namespace
+
+RecommendStage::RecommendStage(const RecommendProblem& problem, const train::StageRequest& request,
+                               std::shared_ptr<const dataset::ItemCatalogue> items)
+    : dtype_(request.config.dtype()),
+      device_(request.config.device),
+      list_(tables_of(problem, size_of(request))),
+      network_(make_network(problem, request.config.train.seed)),
+      tables_(list_.tables, request.axes.batch.group, table_options(problem, request.config)),
+      rate_factor_(rate_factor(problem.config.tables, request.config.optimizer)) {
+  network_->to(dtype_);
+  network_->recomputes = request.config.train.recompute == model::Recompute::kFull;
+  if (problem.is_two_tower()) {
+    scores_ = std::make_unique<RetrievalScores>(
+        RetrievalParts{static_cast<TwoTower&>(*network_), tables_, list_, std::move(items),
+                       request.axes.batch.group, dtype_, device_});
+  } else {
+    scores_ = make_label_scores(problem, request.axes.batch.group);
+  }
+}
+
+void RecommendStage::begin_batches(std::span<const dataset::Batch> batches) {
+  std::vector<parallel::JaggedIds> ids;
+  for (const dataset::Batch& batch : batches) {
+    ids.push_back(ids_of_columns(batch["ids"], batch["lengths"], list_.columns));
+  }
+  look_up_.emplace(tables_, std::move(ids));
+  next_batch_ = 0;
+}
+
+std::vector<at::Tensor> RecommendStage::forward(const train::StageInput& in) {
+  const parallel::Embeddings found = look_up_->at(next_batch_++);
+  const auto column = [&in](const char* name) {  // [B, 1] -> [B]
+    const at::Tensor values = in[name];
+    return values.defined() ? values.squeeze(1) : values;
+  };
+  const at::Tensor dense = in["dense"], label_B = column("label");
+  const Samples samples{.dense_BF = dense.defined() ? dense.to(dtype_) : dense,
+                        .embedded_BW = found.pooled_BW.to(device_, dtype_),
+                        .item_B = column("item")};
+  const at::Tensor logits = network_->forward(samples);
+  if (!in.training) scores_->add(samples, logits, label_B);
+  return {scores_->loss_sum(logits, label_B), scores_->metric_states(logits.detach(), label_B)};
+}
+
+}  // namespace trireme::tasks::inline internal

@@ -1,0 +1,52 @@
+// A recommendation model in a run: its network, its tables, its loss and its metrics.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "trireme/dataset/recommend/feature_source.h"
+#include "trireme/parallel/embedding/embedding_tables.h"
+#include "trireme/parallel/embedding/step_look_up.h"
+#include "trireme/tasks/recommend/network.h"
+#include "trireme/tasks/recommend/recommend_problem.h"
+#include "trireme/tasks/recommend/scores.h"
+#include "trireme/train/task/task.h"
+
+namespace trireme::tasks::inline internal {
+
+class RecommendStage : public train::StageModel {
+ public:
+  // items: two-tower: the catalogue
+  RecommendStage(const RecommendProblem& problem, const train::StageRequest& request,
+                 std::shared_ptr<const dataset::ItemCatalogue> items);
+
+  torch::nn::Module& module() override { return *network_; }
+  std::vector<parallel::Unit> units() const override { return network_->units(); }
+  void run_units_with(parallel::RunUnit run) override { network_->run_unit = std::move(run); }
+
+  void begin_batches(std::span<const dataset::Batch> batches) override;
+  void end_backward() override { look_up_->backward(); }
+  std::vector<at::Tensor> forward(const train::StageInput& in) override;
+  int64_t num_terms(const dataset::Batch& batch) const override { return batch.size(); }
+  train::StageTables tables() override { return {&tables_, rate_factor_}; }
+
+  void begin_evaluation() override { scores_->clear(); }
+  std::vector<double> finish_evaluation() override { return scores_->finish(); }
+
+ private:
+  at::ScalarType dtype_;
+  at::Device device_;
+  TableList list_;
+  std::shared_ptr<Network> network_;
+  parallel::EmbeddingTables tables_;
+  double rate_factor_;
+  std::unique_ptr<Scores> scores_;
+
+  std::optional<parallel::StepLookUp> look_up_;  // of the batches that began last
+  size_t next_batch_ = 0;                        // whose forward comes next
+};
+
+}  // namespace trireme::tasks::inline internal
