@@ -109,6 +109,27 @@ TEST(BatchReader, ReadsAheadOfTheStep) {
   while (source.num_read() < 2 * 4) std::this_thread::yield();
 }
 
+TEST(BatchReader, ReturnsWhatWasPeekedWithoutReadingItAgain) {
+  for (const int num_workers : {0, 2}) {
+    const Numbers source;
+    const BatchLoader loader(source, kBatches);
+    BatchReader reader(source, kBatches, {.num_workers = num_workers, .num_steps = 2});
+    for (int64_t i = 0; i < 3; ++i) expect_same(reader.read(0, i), loader.microbatch(0, i));
+    const std::vector<Batch> next = reader.peek(1);
+    const int64_t num_read = source.num_read();
+    ASSERT_EQ(next.size(), 3U);
+    for (int64_t i = 0; i < 3; ++i) {
+      const Batch batch = reader.read(1, i);
+      expect_same(batch, next[static_cast<size_t>(i)]);
+      EXPECT_TRUE(batch["x"].is_same(next[static_cast<size_t>(i)]["x"]));
+    }
+    EXPECT_EQ(source.num_read(), num_read);
+    reader.peek(0);
+    expect_same(reader.read(1, 1), loader.microbatch(1, 1));  // drops what was peeked
+    expect_same(reader.read(0, 0), loader.microbatch(0, 0));
+  }
+}
+
 TEST(BatchReader, AnErrorIsThatOfTheMicrobatchThatIsAskedFor) {
   Numbers source;
   const BatchOptions batches = {.global_batch = 4, .micro_batch = 2, .shuffle = false};

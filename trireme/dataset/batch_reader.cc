@@ -26,8 +26,29 @@ BatchReader::~BatchReader() {
 }
 
 Batch BatchReader::read(int64_t step, int64_t index) {
-  const auto start = Clock::now();
   const int64_t number = step * loader_.num_microbatches() + index;
+  if (!peeked_.empty() && peeked_.front().first == number) {
+    Batch batch = std::move(peeked_.front().second);
+    peeked_.pop_front();
+    return batch;
+  }
+  peeked_.clear();
+  return read_next(number);
+}
+
+std::vector<Batch> BatchReader::peek(int64_t step) {
+  const int64_t M = loader_.num_microbatches();
+  peeked_.clear();
+  std::vector<Batch> batches;
+  for (int64_t number = step * M; number < (step + 1) * M; ++number) {
+    batches.push_back(read_next(number));
+    peeked_.emplace_back(number, batches.back());
+  }
+  return batches;
+}
+
+Batch BatchReader::read_next(int64_t number) {
+  const auto start = Clock::now();
   if (workers_.empty()) {
     Batch batch = load(number);
     waiting_ += Clock::now() - start;

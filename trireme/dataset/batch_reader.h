@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "trireme/dataset/batch_loader.h"
@@ -44,7 +45,12 @@ class BatchReader {
   // Throws: what the source throws for this microbatch
   Batch read(int64_t step, int64_t index);
 
-  // How long read() took since the last call.
+  // The microbatches of a step, which read() returns again when it comes to them. Tensors are
+  // shared, not copied.
+  // Throws: as read()
+  std::vector<Batch> peek(int64_t step);
+
+  // How long read() and peek() took since the last call.
   std::chrono::nanoseconds take_waiting();
 
  private:
@@ -58,6 +64,7 @@ class BatchReader {
   };
 
   Batch load(int64_t number);
+  Batch read_next(int64_t number);
   void work();
   void restart(int64_t number);
   void refill();
@@ -66,6 +73,7 @@ class BatchReader {
   BatchLoader loader_;
   BatchReaderOptions options_;
   std::chrono::nanoseconds waiting_{};
+  std::deque<std::pair<int64_t, Batch>> peeked_;  // by number
 
   std::mutex mutex_;
   std::condition_variable changed_;

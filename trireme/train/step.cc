@@ -120,6 +120,14 @@ std::vector<MetricValue> finish_metrics(const Task& task, std::span<const double
   return values;
 }
 
+// Reads the next step's microbatches ahead for tables, whose ids then travel during this step.
+void announce_next(StepContext& context, int64_t step) {
+  const RunConfig& config = context.config;
+  const bool can_replace = config.data.skip_bad_samples > 0;  // counted in the step that reads them
+  if (!config.task->has_tables() || can_replace || step >= config.train.steps) return;
+  context.model.announce(context.batches.peek(step));
+}
+
 }  // namespace
 
 Leave agree(comm::Communicator& world, const AskLeave& ask) {
@@ -142,6 +150,7 @@ StepResult run_step(StepContext& context, int64_t step, const AskLeave& ask) {
                                                    0, loader.num_microbatches());
   metrics.bad_samples = context.bad_samples.count();
   result.finding = context.bad_samples.take_finding();
+  announce_next(context, step);
   scope.enter(Phase::kForwardBackward);
   const auto count = static_cast<double>(model.begin_step(batches));
   const std::vector<double> sums = model.forward_backward(batches, context.loss_scale.scale());

@@ -59,17 +59,26 @@ RecommendStage::RecommendStage(const RecommendProblem& problem, const train::Sta
   }
 }
 
-void RecommendStage::begin_batches(std::span<const dataset::Batch> batches) {
+RecommendStage::Started RecommendStage::start(std::span<const dataset::Batch> batches) {
   std::vector<parallel::JaggedIds> ids;
   for (const dataset::Batch& batch : batches) {
     ids.push_back(ids_of_columns(batch["ids"], batch["lengths"], list_.columns));
   }
-  look_up_.emplace(tables_, std::move(ids));
+  return {batches.front()["ids"], std::make_unique<parallel::StepLookUp>(tables_, std::move(ids))};
+}
+
+void RecommendStage::announce_batches(std::span<const dataset::Batch> batches) {
+  next_ = start(batches);
+}
+
+void RecommendStage::begin_batches(std::span<const dataset::Batch> batches) {
+  const bool is_announced = next_.look_up && next_.ids.is_same(batches.front()["ids"]);
+  now_ = is_announced ? std::exchange(next_, {}) : start(batches);
   next_batch_ = 0;
 }
 
 std::vector<at::Tensor> RecommendStage::forward(const train::StageInput& in) {
-  const parallel::Embeddings found = look_up_->at(next_batch_++);
+  const parallel::Embeddings found = now_.look_up->at(next_batch_++);
   const auto column = [&in](const char* name) {  // [B, 1] -> [B]
     const at::Tensor values = in[name];
     return values.defined() ? values.squeeze(1) : values;

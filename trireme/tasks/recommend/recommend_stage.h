@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -28,7 +27,8 @@ class RecommendStage : public train::StageModel {
   void run_units_with(parallel::RunUnit run) override { network_->run_unit = std::move(run); }
 
   void begin_batches(std::span<const dataset::Batch> batches) override;
-  void end_backward() override { look_up_->backward(); }
+  void announce_batches(std::span<const dataset::Batch> batches) override;
+  void end_backward() override { now_.look_up->backward(); }
   std::vector<at::Tensor> forward(const train::StageInput& in) override;
   int64_t num_terms(const dataset::Batch& batch) const override { return batch.size(); }
   train::StageTables tables() override { return {&tables_, rate_factor_}; }
@@ -37,6 +37,13 @@ class RecommendStage : public train::StageModel {
   std::vector<double> finish_evaluation() override { return scores_->finish(); }
 
  private:
+  // A look-up that has begun, and the ids that it began with.
+  struct Started {
+    at::Tensor ids;  // of the first microbatch
+    std::unique_ptr<parallel::StepLookUp> look_up;
+  };
+  Started start(std::span<const dataset::Batch> batches);
+
   at::ScalarType dtype_;
   at::Device device_;
   TableList list_;
@@ -45,8 +52,9 @@ class RecommendStage : public train::StageModel {
   double rate_factor_;
   std::unique_ptr<Scores> scores_;
 
-  std::optional<parallel::StepLookUp> look_up_;  // of the batches that began last
-  size_t next_batch_ = 0;                        // whose forward comes next
+  Started now_;            // of the batches that began last
+  Started next_;           // of those that were announced last
+  size_t next_batch_ = 0;  // whose forward comes next
 };
 
 }  // namespace trireme::tasks::inline internal

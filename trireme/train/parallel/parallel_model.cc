@@ -274,7 +274,11 @@ std::vector<double> ParallelModel::forward_backward(const std::vector<dataset::B
                        .gradient_scale = scale});
   }
   parallel::PipelineExecutor& pipeline = executor(std::ssize(batches));
-  for (Stage& stage : stages_) stage.model->begin_batches(batches);
+  const std::vector<dataset::Batch> next = std::exchange(next_batches_, {});
+  for (Stage& stage : stages_) {
+    stage.model->begin_batches(batches);
+    if (!next.empty()) stage.model->announce_batches(next);
+  }
   window_.begin_ns = monotonic_ns();
   parallel::PipelineResult result =
       pipeline.run(feed_of(batches, config_.device), scale / static_cast<double>(global_count_));

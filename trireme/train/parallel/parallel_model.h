@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/comm/hierarchical/host_groups.h"
@@ -56,6 +57,8 @@ class ParallelModel {
   // on all ranks.
   // Collective: every rank, with the same number of microbatches
   int64_t begin_step(const std::vector<dataset::Batch>& batches);
+  // Tells the stages the next step's microbatches, in the next forward_backward().
+  void announce(std::vector<dataset::Batch> next) { next_batches_ = std::move(next); }
   // Forward and backward of every microbatch. The gradients, times `scale`, are reduced when it
   // returns. Returns sums over this rank's own terms: for each microbatch the loss, then the states
   // of the task's metrics; 0 unless it has the last stage.
@@ -154,6 +157,7 @@ class ParallelModel {
   std::unique_ptr<parallel::WeightGradients> weight_gradients_;
   std::map<int, std::unique_ptr<parallel::PipelineExecutor>> executors_;  // by microbatches
   int64_t global_count_ = 0;
+  std::vector<dataset::Batch> next_batches_;
   std::vector<model::TrainingPlace> places_;  // by microbatch; empty in evaluation
   parallel::PipelineProfile profile_;
   Span window_;

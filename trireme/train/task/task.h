@@ -78,6 +78,10 @@ class StageModel {
   // forwards follow in this order.
   // Collective: every rank of the world
   virtual void begin_batches(std::span<const dataset::Batch> /*batches*/) {}
+  // The next step's microbatches, for which begin_batches() comes later, if the run gets there.
+  // Their ids can travel while this step computes. Other batches may come in between.
+  // Collective: as begin_batches()
+  virtual void announce_batches(std::span<const dataset::Batch> /*batches*/) {}
   // Follows the last backward of a step, before gradients are read.
   // Collective: as begin_batches()
   virtual void end_backward() {}
