@@ -19,6 +19,21 @@ std::string digest(const at::Tensor& tensor) {
   return checksum({static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()});
 }
 
+bool is_replicated(const mesh::Layout& layout) {
+  return layout.placements()[0].kind == mesh::Placement::Kind::kReplicated;
+}
+
+// The tables that every rank has whole, with their optimizer's states.
+std::vector<NamedTensor> replicated_tables(const ParallelModel& model) {
+  std::vector<NamedTensor> tensors;
+  for (parallel::EmbeddingTables* const tables : model.tables().all()) {
+    for (const parallel::TableTensor& tensor : tables->state()) {
+      if (is_replicated(tensor.layout)) tensors.emplace_back(tensor.name, tensor.local);
+    }
+  }
+  return tensors;
+}
+
 }  // namespace
 
 void check_replicas(std::span<const NamedTensor> tensors, comm::Communicator& group,
@@ -73,10 +88,10 @@ void check_replicas(const ParallelModel& model, bool sharded) {
     check_replicas(on_data_ranks, mesh.group(axis), world_rank);
   }
   std::erase_if(tensors, [&](const NamedTensor& tensor) {
-    const mesh::Layout& layout = model.layout_of(tensor.first);
-    return layout.placements()[0].kind != mesh::Placement::Kind::kReplicated;
+    return !is_replicated(model.layout_of(tensor.first));
   });
   check_replicas(tensors, mesh.group("tensor"), world_rank);
+  check_replicas(replicated_tables(model), mesh.world(), world_rank);
 }
 
 void check_threads(int num_threads, comm::Communicator& tensor_group) {

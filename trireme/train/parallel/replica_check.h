@@ -27,7 +27,8 @@ void check_replicas(std::span<const NamedTensor> tensors, comm::Communicator& gr
 
 // Checks everything that must be equal on ranks of a mesh: buffers and whole parameters on all data
 // ranks, or with ZeRO-3 (`sharded`) each parameter's part on its replicas. Without ZeRO-3 also
-// compares the parameters that the tensor axis does not split over its ranks.
+// compares the parameters that the tensor axis does not split over its ranks. Also compares the
+// embedding tables of which every rank has a copy.
 // Collective: every rank of the model's world
 void check_replicas(const ParallelModel& model, bool sharded);
 
