@@ -65,6 +65,8 @@ ROOMS = {
     "plan/search": ["plan/cost", "plan/device", "plan/step"],
     "parallel/data": [],
     "parallel/data/compression": ["parallel/data"],
+    "parallel/embedding/disk": [],
+    "parallel/embedding": ["parallel/embedding/disk"],
     "parallel/pipeline/schedule": [],
     "parallel/pipeline/run": ["parallel/pipeline/schedule"],
     "model/family": [],

@@ -156,6 +156,30 @@ TEST_P(RecommendFamilies, ContinuesAtAnotherLayout) {
   }
 }
 
+// Most rows of the largest table are on a disk, and a run on two ranks continues without one.
+TEST_P(RecommendFamilies, HasTheSameBitsWithTablesOnADisk) {
+  const std::string family = GetParam();
+  const std::vector<Override> keys = {{"tables.optimizer", "adam"},
+                                      {"train.global_batch", "4"},
+                                      {"train.micro_batch", "1"},
+                                      {"train.evaluate_interval", "0"},
+                                      {"train.steps", "8"}};
+  // Room for the rows of a batch, but not for all.
+  const bool is_wide = family == "wide-deep";
+  const char* const memory_of_one = is_wide ? "5400" : "4600";
+  const char* const memory_of_two = is_wide ? "3700" : family == "two-tower" ? "2400" : "3200";
+  run(config("memory", family, keys), 1);
+  for (const int ranks : {1, 2}) {
+    const std::string name = concat("disk", ranks);
+    std::vector<Override> disk = keys;
+    disk.push_back({"tables.memory", ranks == 1 ? memory_of_one : memory_of_two});
+    EXPECT_EQ(run(config(name, family, disk), ranks, /*stop_after=*/4), train::Outcome::kStopped);
+    EXPECT_TRUE(std::filesystem::is_empty(folder_ / name / "tables"));
+    run(config(name, family, ranks == 1 ? disk : keys), ranks);
+    expect_same(name, "memory", 0);
+  }
+}
+
 // The whole run written plainly: embedding_bag, dense gradients of whole tables, SGD.
 TEST_F(RecommendTest, EqualsAPlainRun) {
   const std::vector<Override> keys = {

@@ -18,7 +18,7 @@
 #include "trireme/base/machine/process_stat.h"
 #include "trireme/base/median.h"
 #include "trireme/base/seconds.h"
-#include "trireme/train/offload/scratch_file.h"
+#include "trireme/base/io/scratch_file.h"
 
 namespace trireme::cli::inline internal {
 namespace {

@@ -11,6 +11,7 @@
 #include "trireme/base/random/random.h"
 #include "trireme/base/random/random_words.h"
 #include "trireme/base/shown.h"
+#include "trireme/parallel/embedding/disk/disk_rows.h"
 #include "trireme/parallel/embedding/row_memory.h"
 
 namespace trireme::parallel {
@@ -34,43 +35,132 @@ void for_each_uniform(RandomKey key, int64_t first, int64_t count, const Take& t
   }
 }
 
-at::Tensor initial_weights(const TableConfig& config, const mesh::Box& box, at::ScalarType dtype,
-                           uint64_t seed) {
-  TRIREME_CHECK(dtype == at::kFloat || dtype == at::kDouble,
-                "embedding tables are fp32 or fp64; found ", dtype);
-  const at::Tensor weights = empty_rows({box.size[0], box.size[1]}, dtype);
-  const double scale = config.initial_scale > 0 ? config.initial_scale
-                                                : 1 / std::sqrt(static_cast<double>(config.rows));
-  const RandomKey key = random_key(seed, config.name + ".weight");
-  const int64_t width = box.size[1];
-  AT_DISPATCH_FLOATING_TYPES(dtype, "initial_weights", [&] {
+// Writes the first values of rows of a box.
+class InitialValues {
+ public:
+  InitialValues(const TableConfig& config, const mesh::Box& box, uint64_t seed)
+      : box_(box),
+        width_(config.width),
+        scale_(config.initial_scale > 0 ? config.initial_scale
+                                        : 1 / std::sqrt(static_cast<double>(config.rows))),
+        key_(random_key(seed, config.name + ".weight")) {}
+
+  // Rows [begin, end) of the box.
+  template <typename scalar>
+  void write(int64_t begin, int64_t end, scalar* out) const {
+    const int64_t width = box_.size[1];
+    // Whole rows are one run of numbers.
+    const int64_t run = width == width_ ? end - begin : 1;
+    for (int64_t row = begin; row < end; row += run) {
+      const int64_t first = (box_.offset[0] + row) * width_ + box_.offset[1];
+      for_each_uniform(key_, first, run * width, [&](int64_t i, double uniform) {
+        out[i] = static_cast<scalar>(scale_ * (2 * uniform - 1));
+      });
+      out += run * width;
+    }
+  }
+
+ private:
+  mesh::Box box_;
+  int64_t width_;
+  double scale_;
+  RandomKey key_;
+};
+
+// num_slots: fewer than the box has rows: they are left uninitialised
+at::Tensor make_weights(const mesh::Box& box, int64_t num_slots, at::ScalarType dtype,
+                        const InitialValues& initial) {
+  const at::Tensor weights = empty_rows({num_slots, box.size[1]}, dtype);
+  if (num_slots < box.size[0]) return weights;
+  AT_DISPATCH_FLOATING_TYPES(dtype, "make_weights", [&] {
     auto* const out = weights.mutable_data_ptr<scalar_t>();
-    const int64_t rows_per_task = std::max<int64_t>(1, kElementsPerTask / config.width);
-    at::parallel_for(0, box.size[0], rows_per_task, [&](int64_t begin, int64_t end) {
-      // Whole rows are one run of numbers.
-      const int64_t run = width == config.width ? end - begin : 1;
-      for (int64_t row = begin; row < end; row += run) {
-        const int64_t first = (box.offset[0] + row) * config.width + box.offset[1];
-        scalar_t* const to = out + row * width;
-        for_each_uniform(key, first, run * width, [&](int64_t i, double uniform) {
-          to[i] = static_cast<scalar_t>(scale * (2 * uniform - 1));
-        });
-      }
+    const int64_t rows_per_task =
+        std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(1, box.size[1]));
+    at::parallel_for(0, num_slots, rows_per_task, [&](int64_t begin, int64_t end) {
+      initial.write(begin, end, out + begin * box.size[1]);
     });
   });
   return weights;
 }
+
+// How many rows fit into the table's memory.
+int64_t slots_of(const TableConfig& config, const mesh::Box& box, at::ScalarType dtype,
+                 const RowOptimizerConfig& optimizer) {
+  TRIREME_CHECK(dtype == at::kFloat || dtype == at::kDouble,
+                "embedding tables are fp32 or fp64; found ", dtype);
+  if (config.memory_bytes == 0 || box.size[0] * box.size[1] == 0) return box.size[0];
+  const RowOptimizer one(optimizer, at::empty({1, box.size[1]}, dtype));
+  return std::clamp<int64_t>(config.memory_bytes / one.image_bytes(), 1, box.size[0]);
+}
+
+RowImage image_of(RowOptimizer& optimizer, const InitialValues& initial, at::ScalarType dtype) {
+  return {.num_bytes = optimizer.image_bytes(),
+          .save = [&optimizer](int64_t slot, std::byte* image) { optimizer.save_row(slot, image); },
+          .load = [&optimizer](int64_t slot,
+                               const std::byte* image) { optimizer.load_row(slot, image); },
+          .initial =
+              [&optimizer, initial, dtype](int64_t row, std::byte* image) {
+                AT_DISPATCH_FLOATING_TYPES(dtype, "initial", [&] {
+                  initial.write(row, row + 1, reinterpret_cast<scalar_t*>(image));
+                });
+                optimizer.begin_image(image);
+              }};
+}
+
+// One tensor of a table on a disk: some bytes of every row's image.
+class ImagePart : public StoredRows {
+ public:
+  // sizes: of one row
+  ImagePart(std::shared_ptr<DiskRows> rows, const RowOptimizer& optimizer, int64_t begin,
+            std::vector<int64_t> sizes, at::ScalarType dtype)
+      : rows_(std::move(rows)),
+        optimizer_(optimizer),
+        begin_(begin),
+        sizes_(std::move(sizes)),
+        dtype_(dtype),
+        image_(static_cast<size_t>(optimizer.image_bytes())) {}
+
+  at::Tensor read(int64_t begin, int64_t end) override {
+    const at::Tensor values = empty(end - begin);
+    auto* out = static_cast<std::byte*>(values.mutable_data_ptr());
+    for (int64_t row = begin; row < end; ++row) {
+      rows_->read(row, image_.data());
+      out = std::copy_n(image_.data() + begin_, bytes_per_row(), out);
+    }
+    return values;
+  }
+  void write(int64_t begin, const at::Tensor& values) override {
+    const auto* from = static_cast<const std::byte*>(values.const_data_ptr());
+    for (int64_t row = begin; row < begin + values.size(0); ++row, from += bytes_per_row()) {
+      rows_->read(row, image_.data());
+      std::copy_n(from, bytes_per_row(), image_.data() + begin_);
+      optimizer_.mark_loaded(image_.data());
+      rows_->write(row, image_.data());
+    }
+  }
+
+ private:
+  at::Tensor empty(int64_t count) const {
+    std::vector<int64_t> sizes{count};
+    sizes.insert(sizes.end(), sizes_.begin(), sizes_.end());
+    return at::empty(sizes, dtype_);
+  }
+  int64_t bytes_per_row() const { return static_cast<int64_t>(empty(1).nbytes()); }
+
+  std::shared_ptr<DiskRows> rows_;
+  const RowOptimizer& optimizer_;
+  int64_t begin_;
+  std::vector<int64_t> sizes_;
+  at::ScalarType dtype_;
+  std::vector<std::byte> image_;
+};
 
 }  // namespace
 
 EmbeddingTable::EmbeddingTable(const TableConfig& config, const mesh::Axis& axis, int rank,
                                c10::ScalarType dtype, uint64_t seed,
                                const RowOptimizerConfig& optimizer)
-    : config_(config),
-      layout_(layout_of(config, axis)),
-      rank_(rank),
-      weights_(initial_weights(config, layout_.local_box(rank), dtype, seed)),
-      optimizer_(optimizer, weights_) {
+    : config_(config), layout_(layout_of(config, axis)), rank_(rank) {
   const mesh::Placement& placement = config.placement;
   const bool is_by_columns =
       placement.kind == mesh::Placement::Kind::kSharded && placement.dim == 1;
@@ -79,19 +169,90 @@ EmbeddingTable::EmbeddingTable(const TableConfig& config, const mesh::Axis& axis
       shown(config.name),
       "\" is split by columns, but rowwise-adagrad needs a row's whole gradient; split it "
       "by rows or choose adagrad");
+  const mesh::Box box = layout_.local_box(rank);
+  const InitialValues initial(config, box, seed);
+  const int64_t num_slots = slots_of(config, box, dtype, optimizer);
+  weights_ = make_weights(box, num_slots, dtype, initial);
+  optimizer_ = std::make_unique<RowOptimizer>(optimizer, weights_);
+  if (num_slots == box.size[0]) return;
+  disk_ = std::make_shared<DiskRows>(DiskRowsOptions{.table = config.name,
+                                                     .num_rows = box.size[0],
+                                                     .num_slots = num_slots,
+                                                     .folder = config.folder},
+                                     image_of(*optimizer_, initial, dtype));
+}
+
+EmbeddingTable::~EmbeddingTable() = default;
+EmbeddingTable::EmbeddingTable(EmbeddingTable&&) noexcept = default;
+EmbeddingTable& EmbeddingTable::operator=(EmbeddingTable&&) noexcept = default;
+
+std::span<const int64_t> EmbeddingTable::fetch(std::span<const int64_t> rows,
+                                               std::vector<int64_t>& memory) {
+  if (!disk_) return rows;
+  memory.clear();
+  disk_->fetch(rows, memory);
+  return memory;
+}
+
+void EmbeddingTable::release() {
+  if (disk_) disk_->release();
+}
+
+void EmbeddingTable::mark_changed(std::span<const int64_t> slots) {
+  if (!disk_) return;
+  for (const int64_t slot : slots) disk_->mark_changed(slot);
+}
+
+void EmbeddingTable::prefetch(std::span<const int64_t> rows) {
+  if (disk_) disk_->prefetch(rows);
+}
+
+double EmbeddingTable::hit_rate() const {
+  if (!disk_ || disk_->num_found() + disk_->num_missed() == 0) return 1;
+  const auto found = static_cast<double>(disk_->num_found());
+  return found / (found + static_cast<double>(disk_->num_missed()));
+}
+
+void EmbeddingTable::catch_up_all() {
+  if (!disk_) return optimizer_->catch_up_all();
+  if (!optimizer_->catches_up()) return;
+  std::vector<int64_t> rows, slots;
+  const int64_t count = layout_.local_box(rank_).size[0];
+  for (int64_t begin = 0; begin < count; begin += weights_.size(0)) {
+    rows.clear();
+    for (int64_t row = begin; row < std::min(begin + weights_.size(0), count); ++row) {
+      if (disk_->was_changed(row)) rows.push_back(row);
+    }
+    release();
+    const std::span<const int64_t> found = fetch(rows, slots);
+    optimizer_->catch_up(found);
+    mark_changed(found);
+  }
+  release();
+  optimizer_->forget_steps();
 }
 
 std::vector<TableTensor> EmbeddingTable::state() {
-  optimizer_.catch_up_all();
+  catch_up_all();
   const std::string name = config_.name + ".weight";
   std::vector<TableTensor> tensors{{name, weights_, layout_, rank_}};
-  for (const RowState& state : optimizer_.states()) {
+  for (const RowState& state : optimizer_->states()) {
     const mesh::Layout layout =
         state.values.dim() == 2 ? layout_
                                 : mesh::Layout({config_.rows}, layout_.axes(), {config_.placement});
     tensors.push_back({state.name + "." + name, state.values, layout, rank_});
   }
+  for (size_t i = 0; i < tensors.size() && disk_; ++i) {
+    const at::Tensor slots = tensors[i].local;
+    const int64_t begin = i == 0 ? 0 : optimizer_->place_in_image(i - 1).first;
+    tensors[i].stored = std::make_shared<ImagePart>(
+        disk_, *optimizer_, begin, slots.sizes().slice(1).vec(), slots.scalar_type());
+    tensors[i].local =
+        at::empty(tensors[i].layout.local_box(rank_).size, slots.options().device(at::kMeta));
+  }
   return tensors;
 }
+
+void EmbeddingTable::set_num_steps(int64_t num_steps) { optimizer_->set_num_steps(num_steps); }
 
 }  // namespace trireme::parallel

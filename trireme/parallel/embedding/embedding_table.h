@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,12 +15,29 @@
 
 namespace trireme::parallel {
 
+inline namespace internal {
+class DiskRows;
+}
+
+// One of a table's tensors whose rows are on a disk.
+class StoredRows {
+ public:
+  virtual ~StoredRows() = default;
+  // Shapes: -> rows [begin, end) of this rank's box
+  // Throws: Error when the disk fails; so does write()
+  virtual at::Tensor read(int64_t begin, int64_t end) = 0;
+  // values: the rows from `begin` on, of the table's dtype, contiguous
+  virtual void write(int64_t begin, const at::Tensor& values) = 0;
+};
+
 // A tensor of a table as a checkpoint keeps it.
 struct TableTensor {
-  std::string name;     // "<table>.weight", or "<state>.<table>.weight"
-  at::Tensor local;     // this rank's box of the layout; filled in place by a load
+  std::string name;  // "<table>.weight", or "<state>.<table>.weight"
+  // This rank's box of the layout; filled in place by a load. With `stored` a meta tensor.
+  at::Tensor local;
   mesh::Layout layout;  // [rows, width], or [rows] for one number per row
   int rank = 0;         // this rank's index in the layout
+  std::shared_ptr<StoredRows> stored{};
 };
 
 class EmbeddingTable {
@@ -27,26 +46,49 @@ class EmbeddingTable {
   // index in the whole table.
   // dtype: fp32 or fp64, of the rows and of what is summed from them
   // Throws: ConfigError for kRowWiseAdaGrad on a table that is split by columns: no rank would have
-  //         a whole row's gradient
+  //         a whole row's gradient; when config.folder cannot be written or has too little room
   EmbeddingTable(const TableConfig& config, const mesh::Axis& axis, int rank, c10::ScalarType dtype,
                  uint64_t seed, const RowOptimizerConfig& optimizer);
+  ~EmbeddingTable();
+  EmbeddingTable(EmbeddingTable&&) noexcept;
+  EmbeddingTable& operator=(EmbeddingTable&&) noexcept;
 
   const TableConfig& config() const { return config_; }
   const mesh::Layout& layout() const { return layout_; }
-  // [rows, width] of this rank's box.
+  // [slots, width]. A row's slot is its number in this rank's box, unless rows are on a disk.
   const at::Tensor& weights() const { return weights_; }
-  RowOptimizer& optimizer() { return optimizer_; }
+  // Of the slots.
+  RowOptimizer& optimizer() { return *optimizer_; }
+
+  // The slots of `rows`, which are ascending, distinct numbers in this rank's box. They stay there
+  // until release(). memory: where the slots are put if they are not the rows themselves
+  // Throws: ConfigError when too many rows are wanted at once; Error when the disk fails. The table
+  //         is of no use afterwards.
+  std::span<const int64_t> fetch(std::span<const int64_t> rows, std::vector<int64_t>& memory);
+  void release();
+  // The slots have changed. Any thread.
+  void mark_changed(std::span<const int64_t> slots);
+  bool is_on_disk() const { return disk_ != nullptr; }
+  // Says that fetch() comes later for these rows.
+  void prefetch(std::span<const int64_t> rows);
+
+  // The share of fetch() so far that found its row in memory; 1 without a disk.
+  double hit_rate() const;
 
   // The weights and the optimizer's states, which share memory with the table. Rows are caught up
   // first.
   std::vector<TableTensor> state();
+  void set_num_steps(int64_t num_steps);
 
  private:
+  void catch_up_all();
+
   TableConfig config_;
   mesh::Layout layout_;
   int rank_;
   at::Tensor weights_;
-  RowOptimizer optimizer_;
+  std::unique_ptr<RowOptimizer> optimizer_;
+  std::shared_ptr<DiskRows> disk_;  // null: all rows are in memory
 };
 
 }  // namespace trireme::parallel

@@ -23,11 +23,20 @@ struct EmbeddingTables::State {
   std::vector<RowGradients> gradients{};
   // Makes backward run: the rows themselves are in no graph.
   at::Tensor anchor{};
+  bool is_on_disk = false;                          // any table
+  std::vector<std::weak_ptr<TableLookUp>> begun{};  // whose rows a disk may read ahead
 
   void begin_step() {
     for (EmbeddingTable& table : group->tables) table.optimizer().begin_step(learning_rate);
   }
   void backward(TableLookUp& look_up, std::span<const at::Tensor> gradients_of_outputs);
+  // Once for each look-up that has begun and is not finished.
+  void prefetch(const TableLookUp* finished = nullptr) {
+    for (const std::weak_ptr<TableLookUp>& each : std::exchange(begun, {})) {
+      const std::shared_ptr<TableLookUp> look_up = each.lock();
+      if (look_up != nullptr && look_up.get() != finished) look_up->prefetch();
+    }
+  }
 };
 
 namespace {
@@ -35,14 +44,20 @@ namespace {
 class UpdateRows : public GradientSink {
  public:
   explicit UpdateRows(TableGroup& group) : group_(group) {}
-  void begin(size_t /*table*/, std::span<const int64_t> /*rows*/) override {}
-  void take(size_t table, int64_t /*first*/, std::span<const int64_t> rows,
-            const void* sums) override {
-    group_.tables[table].optimizer().update(rows, sums);
+  void begin(size_t table, std::span<const int64_t> rows) override {
+    group_.tables[table].release();
+    slots_ = group_.tables[table].fetch(rows, memory_);
+  }
+  void take(size_t table, int64_t first, std::span<const int64_t> rows, const void* sums) override {
+    const auto slots = slots_.subspan(static_cast<size_t>(first), rows.size());
+    group_.tables[table].optimizer().update(slots, sums);
+    group_.tables[table].mark_changed(slots);
   }
 
  private:
   TableGroup& group_;
+  std::vector<int64_t> memory_;
+  std::span<const int64_t> slots_;  // of the rows in begin()
 };
 
 class StoreSums : public GradientSink {
@@ -138,6 +153,7 @@ std::shared_ptr<TableGroup> make_group(const std::vector<TableConfig>& tables,
 
 void EmbeddingTables::State::backward(TableLookUp& look_up,
                                       std::span<const at::Tensor> gradients_of_outputs) {
+  prefetch();
   if (options.update == UpdateTime::kInBackward) {
     begin_step();
     UpdateRows sink(*group);
@@ -157,7 +173,11 @@ EmbeddingTables::EmbeddingTables(const std::vector<TableConfig>& tables, comm::C
           State{.group = make_group(tables, group, options),
                 .options = options,
                 .learning_rate = options.optimizer.learning_rate,
-                .anchor = at::zeros({0}, options.dtype).requires_grad_()})) {}
+                .anchor = at::zeros({0}, options.dtype).requires_grad_()})) {
+  for (const EmbeddingTable& table : state_->group->tables) {
+    state_->is_on_disk |= table.is_on_disk();
+  }
+}
 EmbeddingTables::~EmbeddingTables() = default;
 EmbeddingTables::EmbeddingTables(EmbeddingTables&&) noexcept = default;
 EmbeddingTables& EmbeddingTables::operator=(EmbeddingTables&&) noexcept = default;
@@ -166,8 +186,10 @@ StartedLookUp EmbeddingTables::start(JaggedIds ids) {
   const TableGroup& group = *state_->group;
   check_ids(ids, group.configs);
   if (ids.weights.defined()) ids.weights = ids.weights.to(group.dtype);
-  return StartedLookUp(
-      std::make_shared<TableLookUp>(state_->group, std::move(ids), at::GradMode::is_enabled()));
+  auto look_up =
+      std::make_shared<TableLookUp>(state_->group, std::move(ids), at::GradMode::is_enabled());
+  if (state_->is_on_disk) state_->begun.push_back(look_up);
+  return StartedLookUp(std::move(look_up));
 }
 
 Embeddings EmbeddingTables::finish(const StartedLookUp& started) {
@@ -178,6 +200,7 @@ Embeddings EmbeddingTables::finish(const StartedLookUp& started) {
     state->backward(*look_up, gradients);
   };
   variable_list outputs = LookUpFunction::apply(state_->anchor, holder);
+  state_->prefetch(started.look_up_.get());
   return {outputs[0], {outputs.begin() + 1, outputs.end()}};
 }
 
@@ -202,8 +225,13 @@ void EmbeddingTables::step(double factor) {
     const TableGroup& group = *state_->group;
     const at::Tensor rows = gradients.rows - group.parts[t].rows[group.rank()].offset;
     const at::Tensor sums = factor == 1 ? gradients.sums : gradients.sums * factor;
-    state_->group->tables[t].optimizer().update(
-        {rows.const_data_ptr<int64_t>(), static_cast<size_t>(rows.numel())}, sums.const_data_ptr());
+    EmbeddingTable& table = state_->group->tables[t];
+    std::vector<int64_t> memory;
+    table.release();
+    const std::span<const int64_t> slots =
+        table.fetch({rows.const_data_ptr<int64_t>(), static_cast<size_t>(rows.numel())}, memory);
+    table.optimizer().update(slots, sums.const_data_ptr());
+    table.mark_changed(slots);
   }
   state_->gradients.clear();
 }
@@ -218,12 +246,16 @@ std::vector<TableTensor> EmbeddingTables::state() {
   return tensors;
 }
 
+double EmbeddingTables::hit_rate(size_t table) const {
+  return state_->group->tables.at(table).hit_rate();
+}
+
 int64_t EmbeddingTables::num_steps() const {
   return state_->group->tables.front().optimizer().num_steps();
 }
 
 void EmbeddingTables::set_num_steps(int64_t num_steps) {
-  for (EmbeddingTable& table : state_->group->tables) table.optimizer().set_num_steps(num_steps);
+  for (EmbeddingTable& table : state_->group->tables) table.set_num_steps(num_steps);
 }
 
 }  // namespace trireme::parallel

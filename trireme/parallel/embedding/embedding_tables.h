@@ -111,9 +111,12 @@ class EmbeddingTables {
   // With kOnStep: forgets the gradients, so that the rows stay as they are.
   void discard_gradients();
 
-  // Weights and states, for checkpoints. They share memory with the tables; loading fills them in
-  // place. Not collective.
+  // Weights and states, for checkpoints. They share memory with the tables, or are on a disk;
+  // loading fills them in place. Not collective.
   std::vector<TableTensor> state();
+  // The share of rows that were in memory when a look-up or an update needed them; 1 for a table
+  // without a memory limit.
+  double hit_rate(size_t table) const;
   int64_t num_steps() const;
   void set_num_steps(int64_t num_steps);
 

@@ -1,6 +1,8 @@
 #include "trireme/parallel/embedding/row_optimizer.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -17,6 +19,8 @@ namespace {
 
 // A row that no step has used: its moments are zero, so a step without a gradient changes nothing.
 constexpr int32_t kUnused = -1;
+// A row that was loaded since: it is up to loaded_step_.
+constexpr int32_t kLoaded = -2;
 constexpr int64_t kRowsPerTask = 256;
 
 template <typename scalar>
@@ -105,6 +109,17 @@ void check_optimizer(const RowOptimizerConfig& config) {
                 "; expected 0 or more");
 }
 
+int64_t numbers_of_states(RowRule rule, int64_t width) {
+  switch (rule) {
+    case RowRule::kSgd: return 0;
+    case RowRule::kAdaGrad: return width;
+    case RowRule::kRowWiseAdaGrad: return 1;
+    case RowRule::kLazyAdam:
+    case RowRule::kAdam: return 2 * width;
+  }
+  throw InternalError("a row rule without a name");
+}
+
 RowOptimizer::RowOptimizer(const RowOptimizerConfig& config, at::Tensor weights)
     : config_(config), weights_(std::move(weights)) {
   check_optimizer(config_);
@@ -144,13 +159,14 @@ void RowOptimizer::begin_step(double learning_rate) {
 
 void RowOptimizer::set_num_steps(int64_t num_steps) {
   factors_.clear();
-  first_step_ = num_steps;
+  first_step_ = loaded_step_ = num_steps;
   if (catches_up()) std::ranges::fill(last_steps_, static_cast<int32_t>(num_steps));
 }
 
 template <typename scalar>
 void RowOptimizer::catch_up_row(int64_t row, int64_t step) {
   int32_t& last = last_steps_[static_cast<size_t>(row)];
+  if (last == kLoaded) last = static_cast<int32_t>(loaded_step_);
   if (last == kUnused || last >= step) return;
   const int64_t n = weights_.size(1);
   auto* const w = weights_.mutable_data_ptr<scalar>() + row * n;
@@ -223,11 +239,70 @@ void RowOptimizer::catch_up(std::span<const int64_t> rows) {
   });
 }
 
+std::pair<int64_t, int64_t> RowOptimizer::place_in_image(size_t state) const {
+  const auto bytes_of = [](const at::Tensor& values) {
+    return static_cast<int64_t>(values[0].nbytes());
+  };
+  int64_t begin = bytes_of(weights_);
+  for (size_t i = 0; i < state; ++i) begin += bytes_of(states_[i].values);
+  return {begin, state < states_.size() ? bytes_of(states_[state].values) : 0};
+}
+
+int64_t RowOptimizer::image_bytes() const {
+  const int64_t steps = catches_up() ? int64_t{sizeof(int32_t)} : 0;
+  return place_in_image(states_.size()).first + steps;
+}
+
+void RowOptimizer::save_row(int64_t row, std::byte* image) const {
+  const auto put = [&](const at::Tensor& values) {
+    const auto bytes = values.nbytes() / static_cast<size_t>(values.size(0));
+    const auto* const from = static_cast<const std::byte*>(values.const_data_ptr());
+    image = std::copy_n(from + static_cast<size_t>(row) * bytes, bytes, image);
+  };
+  put(weights_);
+  for (const RowState& state : states_) put(state.values);
+  if (catches_up()) std::memcpy(image, &last_steps_[static_cast<size_t>(row)], sizeof(int32_t));
+}
+
+void RowOptimizer::load_row(int64_t row, const std::byte* image) {
+  const auto take = [&](const at::Tensor& values) {
+    const auto bytes = values.nbytes() / static_cast<size_t>(values.size(0));
+    auto* const to = static_cast<std::byte*>(values.mutable_data_ptr());
+    std::copy_n(image, bytes, to + static_cast<size_t>(row) * bytes);
+    image += bytes;
+  };
+  take(weights_);
+  for (const RowState& state : states_) take(state.values);
+  if (catches_up()) std::memcpy(&last_steps_[static_cast<size_t>(row)], image, sizeof(int32_t));
+}
+
+void RowOptimizer::begin_image(std::byte* image) const {
+  const bool sums_squares =
+      config_.rule == RowRule::kAdaGrad || config_.rule == RowRule::kRowWiseAdaGrad;
+  const double value = sums_squares ? config_.initial_accumulator : 0;
+  AT_DISPATCH_FLOATING_TYPES(weights_.scalar_type(), "RowOptimizer::begin_image", [&] {
+    const auto first = static_cast<scalar_t>(value);
+    const int64_t end = place_in_image(states_.size()).first;
+    for (int64_t at = place_in_image(0).first; at < end; at += int64_t{sizeof(scalar_t)}) {
+      std::memcpy(image + at, &first, sizeof(scalar_t));
+    }
+  });
+  if (catches_up()) std::memcpy(image + image_bytes() - sizeof(int32_t), &kUnused, sizeof(int32_t));
+}
+
+void RowOptimizer::mark_loaded(std::byte* image) const {
+  if (catches_up()) std::memcpy(image + image_bytes() - sizeof(int32_t), &kLoaded, sizeof(int32_t));
+}
+
 void RowOptimizer::catch_up_all() {
   if (!catches_up()) return;
   std::vector<int64_t> rows(last_steps_.size());
   std::iota(rows.begin(), rows.end(), int64_t{0});
   catch_up(rows);
+  forget_steps();
+}
+
+void RowOptimizer::forget_steps() {
   first_step_ = num_steps();
   factors_.clear();
 }

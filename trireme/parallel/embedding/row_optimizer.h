@@ -1,9 +1,11 @@
 // Update rules for the rows that a batch has used. No rule makes a gradient of the whole table.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -43,6 +45,9 @@ struct RowOptimizerConfig {
 // Throws: ConfigError when a number is outside its range
 void check_optimizer(const RowOptimizerConfig& config);
 
+// How many numbers a rule keeps for a row of that width.
+int64_t numbers_of_states(RowRule rule, int64_t width);
+
 // A tensor that a rule keeps: like the rows, or one number per row.
 struct RowState {
   std::string name;   // "exp_avg", "exp_avg_sq", "sum"
@@ -68,6 +73,19 @@ class RowOptimizer {
   void catch_up(std::span<const int64_t> rows);
   // The same for every row. Must come before states or weights are saved.
   void catch_up_all();
+  // After catch_up() of every row.
+  void forget_steps();
+
+  // A row and all that is kept for it, as bytes: the weights, each state, the step that it is up to.
+  int64_t image_bytes() const;
+  void save_row(int64_t row, std::byte* image) const;
+  void load_row(int64_t row, const std::byte* image);
+  // Fills in what follows the weights in the image of a row that no step has used.
+  void begin_image(std::byte* image) const;
+  // Says in the image that its row is up to the step of the last set_num_steps().
+  void mark_loaded(std::byte* image) const;
+  // Where states()[i] begins in an image, and its bytes.
+  std::pair<int64_t, int64_t> place_in_image(size_t state) const;
 
   const std::vector<RowState>& states() const { return states_; }
   int64_t num_steps() const { return first_step_ + std::ssize(factors_); }
@@ -90,7 +108,8 @@ class RowOptimizer {
   std::vector<RowState> states_;
   int64_t first_step_ = 0;           // the step before factors_[0]
   std::vector<Factors> factors_;     // of each step since; kAdam needs those that rows have missed
-  std::vector<int32_t> last_steps_;  // kAdam: the step that each row is up to; kUnused
+  std::vector<int32_t> last_steps_;  // kAdam: the step that each row is up to; kUnused, kLoaded
+  int64_t loaded_step_ = 0;          // of the last set_num_steps()
 };
 
 }  // namespace trireme::parallel

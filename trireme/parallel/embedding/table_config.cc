@@ -47,6 +47,10 @@ void check_tables(std::span<const TableConfig> tables) {
                   "\"; weights need pooling \"sum\"");
     TRIREME_CHECK(table.placement.kind != mesh::Placement::Kind::kPartial, name,
                   " is placed as partial sums; expected replicated or sharded");
+    TRIREME_CHECK(table.memory_bytes >= 0, name, " may take ", table.memory_bytes,
+                  " bytes of memory; expected 0 (all that it needs) or more");
+    TRIREME_CHECK(table.memory_bytes == 0 || !table.folder.empty(), name,
+                  " has a memory limit and no folder for its other rows; give one");
     TRIREME_CHECK(std::isfinite(table.initial_scale) && table.initial_scale >= 0, name,
                   " has the initial scale ", table.initial_scale, "; expected 0 or more");
   }

@@ -28,6 +28,10 @@ struct TableConfig {
   //   sharded(0, cuts)  by rows; see whole_on() and rows_on()
   //   sharded(1, cuts)  by columns
   mesh::Placement placement{};
+  // With a limit the rows and their optimizer's states are in a file in `folder`, and those that are
+  // used most in memory: at most so many bytes of this rank's part. 0: all are in memory.
+  int64_t memory_bytes = 0;
+  std::string folder{};
   // Initial values are uniform in [-scale, scale). 0: 1 / sqrt(rows).
   double initial_scale = 0;
 };
@@ -45,7 +49,8 @@ mesh::Placement rows_on(int first, int count, int64_t rows, int num_ranks);
 mesh::Layout layout_of(const TableConfig& table, const mesh::Axis& axis);
 
 // Throws: ConfigError when there is no table, when a name is missing or repeated, when a size is
-//         below 1, for weights without kSum, for partial sums and for an initial scale below 0
+//         below 1, for weights without kSum, for partial sums, for a
+//         memory limit below 0 or without a folder, and for an initial scale below 0
 void check_tables(std::span<const TableConfig> tables);
 
 }  // namespace trireme::parallel

@@ -74,21 +74,43 @@ std::vector<at::Tensor> TableLookUp::exchange(std::span<const int64_t> sent,
 
 std::vector<at::Tensor> TableLookUp::finish() {
   ids_exchange_.finish();
-  catch_up();
+  fetch_rows();
   std::vector<at::Tensor> outputs;
   AT_DISPATCH_FLOATING_TYPES(tables_->dtype, "TableLookUp::finish",
                              [&] { outputs = finish_rows<scalar_t>(); });
+  slots_.clear();
   return outputs;
 }
 
-void TableLookUp::catch_up() {
+std::vector<int64_t> TableLookUp::wanted_rows(size_t rank, size_t table) const {
+  if (rank != self()) {
+    return tables_->parts[table].is_replicated ? std::vector<int64_t>()
+                                               : ids_exchange_.arrived(rank, table).rows;
+  }
+  const OwnIds& own = ids_exchange_.own(table);
+  return rows_of(own, own.asked[rank], tables_->parts[table].rows[rank].offset);
+}
+
+void TableLookUp::prefetch() {
+  ids_exchange_.finish();
   for (size_t t = 0; t < num_tables(); ++t) {
-    RowOptimizer& optimizer = tables_->tables[t].optimizer();
-    if (!optimizer.catches_up()) continue;
-    const OwnIds& own = ids_exchange_.own(t);
-    optimizer.catch_up(rows_of(own, own.asked[self()], tables_->parts[t].rows[self()].offset));
-    for (size_t r = 0; r < num_ranks() && num_ranks() > 1; ++r) {
-      optimizer.catch_up(ids_exchange_.arrived(r, t).rows);
+    if (!tables_->tables[t].is_on_disk()) continue;
+    for (size_t r = 0; r < num_ranks(); ++r) tables_->tables[t].prefetch(wanted_rows(r, t));
+  }
+}
+
+void TableLookUp::fetch_rows() {
+  slots_.resize(num_ranks() * num_tables());
+  for (size_t t = 0; t < num_tables(); ++t) {
+    EmbeddingTable& table = tables_->tables[t];
+    table.release();
+    for (size_t r = 0; r < num_ranks(); ++r) {
+      FetchedRows& fetched = slots_[r * num_tables() + t];
+      fetched.rows = wanted_rows(r, t);
+      fetched.slots = table.fetch(fetched.rows, fetched.memory);
+      if (!table.optimizer().catches_up()) continue;
+      table.optimizer().catch_up(fetched.slots);
+      table.mark_changed(fetched.slots);
     }
   }
 }
@@ -101,8 +123,8 @@ std::vector<at::Tensor> TableLookUp::fetch_vectors(std::vector<const scalar*>& b
     return ids_exchange_.own(t).asked[r].size * width_on(r, t);
   };
   const auto rows_for = [&](size_t r, size_t t) -> std::span<const int64_t> {
-    if (tables_->parts[t].is_replicated) return {};
-    return ids_exchange_.arrived(r, t).rows;
+    if (r == self()) return {};
+    return slots_for(r, t);
   };
   for (size_t r = 0; r < num_ranks(); ++r) {
     for (size_t t = 0; t < num_tables(); ++t) {
@@ -165,7 +187,7 @@ void TableLookUp::pool_table(size_t table, std::span<const scalar* const> arrive
     const auto* const weights = tables_->tables[table].weights().template const_data_ptr<scalar>();
     for (int64_t i = 0; i < asked.size; ++i) {
       const auto at = static_cast<size_t>(asked.offset + i);
-      rows[at] = r == self() ? weights + (own.groups.ids[at] - parts.rows[r].offset) * width
+      rows[at] = r == self() ? weights + slots_for(r, table)[static_cast<size_t>(i)] * width
                              : arrived[r] + i * width;
     }
   };

@@ -49,6 +49,8 @@ class TableLookUp {
   // Sends the ids; see IdExchange.
   TableLookUp(std::shared_ptr<TableGroup> tables, JaggedIds ids, bool needs_gradient);
 
+  // Waits for the ids, and lets tables on a disk read the rows that finish() will want.
+  void prefetch();
   // The pooled tables' vectors side by side, [B, W], then [n_t, width] of each table with kNone.
   std::vector<at::Tensor> finish();
   // gradients: like what finish() returned
@@ -60,8 +62,14 @@ class TableLookUp {
   // blocks: [p * tables] where the vectors from each rank for each table begin
   template <typename scalar>
   std::vector<at::Tensor> fetch_vectors(std::vector<const scalar*>& blocks);
-  // Brings the rows up to date that this rank reads for any rank.
-  void catch_up();
+  // Brings the rows into memory and up to date that this rank reads for any rank.
+  void fetch_rows();
+  // What rank r wants of this rank's part, ascending.
+  std::vector<int64_t> wanted_rows(size_t rank, size_t table) const;
+  // The slots of what rank r wants of this rank's part.
+  std::span<const int64_t> slots_for(size_t rank, size_t table) const {
+    return slots_[rank * num_tables() + table].slots;
+  }
   template <typename scalar>
   void pool_table(size_t table, std::span<const scalar* const> arrived, at::Tensor& out);
   template <typename scalar>
@@ -85,9 +93,16 @@ class TableLookUp {
     return tables_->parts[table].columns[rank].size;
   }
 
+  struct FetchedRows {
+    std::vector<int64_t> rows{};    // of this rank's part, ascending
+    std::vector<int64_t> memory{};  // the slots, unless they are the rows
+    std::span<const int64_t> slots{};
+  };
+
   std::shared_ptr<TableGroup> tables_;
   JaggedIds ids_;
   IdExchange ids_exchange_;
+  std::vector<FetchedRows> slots_;  // [p * tables], while finish() runs
 };
 
 }  // namespace trireme::parallel::inline internal

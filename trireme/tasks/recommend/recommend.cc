@@ -89,6 +89,7 @@ class RecommendTask : public train::Task {
 
   std::vector<std::string> axes() const override { return {}; }
   bool has_tables() const override { return true; }
+  bool has_tables_on_disk() const override { return problem_.config.tables.memory > 0; }
   std::vector<model::ParameterPlan> parameters(model::AxisSizes sizes) const override {
     std::vector<model::ParameterPlan> plan;
     for (const auto& item : outline().named_parameters()) {

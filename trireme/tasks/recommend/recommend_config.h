@@ -76,6 +76,12 @@ struct TablesConfig {
               Range{0, 1e30})
   TRIREME_KEY(double, initial_scale, 0, kMustStay,
               "first values are uniform in [-scale, scale); 0 = 1 / sqrt(rows)", Range{0, 1e3})
+  TRIREME_KEY(int64_t, memory, 0, kMayChange,
+              "bytes of rows and their optimizer states that stay in a rank's memory, the others "
+              "on its disk; 0 = all stay",
+              Range{0, kMaxMemory})
+  TRIREME_KEY(std::string, folder, "", kMayChange,
+              "folder for the rows on the disk; empty = tables in output.folder")
   TRIREME_KEY(parallel::Pooling, pooling, parallel::Pooling::kSum, kMustStay,
               "how the rows of a sample with several ids of a feature become one", kSumOrMean)
   TRIREME_KEYS_END()

@@ -1,6 +1,8 @@
 #include "trireme/tasks/recommend/recommend_problem.h"
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
 #include "trireme/base/error.h"
 
@@ -59,6 +61,35 @@ std::vector<int64_t> columns_of(const dataset::FeatureSchema& schema, dataset::T
     if (schema.tables[i].side == side) columns.push_back(static_cast<int64_t>(i));
   }
   return columns;
+}
+
+void limit_memory(const RecommendProblem& problem, int num_ranks, int64_t bytes_per_number,
+                  const std::string& folder, TableList& list) {
+  int64_t left = problem.config.tables.memory;
+  if (left == 0) return;
+  std::vector<std::pair<int64_t, size_t>> parts;  // (bytes of a rank's part, table)
+  for (size_t t = 0; t < list.tables.size(); ++t) {
+    const parallel::TableConfig& table = list.tables[t];
+    const int64_t ranks = table.placement.kind == mesh::Placement::Kind::kReplicated ||
+                                  problem.config.tables.placement == TablePlacement::kWhole
+                              ? 1
+                              : num_ranks;
+    const int64_t states =
+        parallel::numbers_of_states(problem.config.tables.optimizer, table.width);
+    const int64_t numbers = (table.rows + ranks - 1) / ranks * (table.width + states);
+    parts.emplace_back(numbers * bytes_per_number, t);
+  }
+  std::ranges::sort(parts);
+  // With whole tables a rank has one in num_ranks of them.
+  if (problem.config.tables.placement == TablePlacement::kWhole) left *= num_ranks;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const auto [bytes, t] = parts[i];
+    const int64_t limit = std::min(bytes, left / static_cast<int64_t>(parts.size() - i));
+    left -= limit;
+    if (limit == bytes) continue;
+    list.tables[t].memory_bytes = std::max<int64_t>(1, limit);
+    list.tables[t].folder = folder;
+  }
 }
 
 TableList tables_of(const RecommendProblem& problem, int num_ranks) {

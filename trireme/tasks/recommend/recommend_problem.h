@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "trireme/dataset/recommend/feature_schema.h"
@@ -30,6 +31,11 @@ struct TableList {
 };
 // num_ranks: among which they are shared out. two-tower: first the tables of queries.
 TableList tables_of(const RecommendProblem& problem, int num_ranks);
+
+// Shares out tables.memory: a table whose part of a rank is small keeps all of it, the others have
+// the same limit. folder: for the other rows
+void limit_memory(const RecommendProblem& problem, int num_ranks, int64_t bytes_per_number,
+                  const std::string& folder, TableList& list);
 
 // The columns of the items, or of the queries.
 std::vector<int64_t> columns_of(const dataset::FeatureSchema& schema, dataset::TableSide side);

@@ -33,6 +33,16 @@ parallel::EmbeddingOptions table_options(const RecommendProblem& problem,
           .symmetric = config.train.symmetric_memory};
 }
 
+TableList limited_tables(const RecommendProblem& problem, const train::StageRequest& request) {
+  TableList list = tables_of(problem, size_of(request));
+  const bool is_double = request.config.dtype() == at::kDouble;
+  const std::string& folder = problem.config.tables.folder;
+  limit_memory(problem, size_of(request),
+               is_double ? int64_t{sizeof(double)} : int64_t{sizeof(float)},
+               folder.empty() ? request.config.output.folder + "/tables" : folder, list);
+  return list;
+}
+
 // The loop sets the rate before each step.
 double rate_factor(const TablesConfig& tables, const train::OptimizerConfig& optimizer) {
   return tables.learning_rate == 0 ? 1 : tables.learning_rate / optimizer.learning_rate;
@@ -44,7 +54,7 @@ RecommendStage::RecommendStage(const RecommendProblem& problem, const train::Sta
                                std::shared_ptr<const dataset::ItemCatalogue> items)
     : dtype_(request.config.dtype()),
       device_(request.config.device),
-      list_(tables_of(problem, size_of(request))),
+      list_(limited_tables(problem, request)),
       network_(make_network(problem, request.config.train.seed)),
       tables_(list_.tables, request.axes.batch.group, table_options(problem, request.config)),
       rate_factor_(rate_factor(problem.config.tables, request.config.optimizer)) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "trireme/base/io/async_io.h"
-#include "trireme/train/offload/scratch_file.h"
+#include "trireme/base/io/scratch_file.h"
 #include "trireme/train/offload/state_store.h"
 
 namespace trireme::train::inline internal {

@@ -126,6 +126,23 @@ std::vector<checkpoint::Entry> checkpoint_entries(const std::vector<parallel::Sh
   return entries;
 }
 
+namespace {
+
+// Rows on a disk, as a checkpoint reads and writes them.
+class StoredTable : public checkpoint::OffloadedTensor {
+ public:
+  StoredTable(std::shared_ptr<parallel::StoredRows> rows, int64_t num_rows)
+      : rows_(std::move(rows)), num_rows_(num_rows) {}
+  at::Tensor read() const override { return rows_->read(0, num_rows_); }
+  void write(const at::Tensor& values) override { rows_->write(0, values); }
+
+ private:
+  std::shared_ptr<parallel::StoredRows> rows_;
+  int64_t num_rows_;
+};
+
+}  // namespace
+
 std::vector<checkpoint::Entry> table_entries(parallel::EmbeddingTables& tables) {
   std::set<std::string> weights;
   for (const parallel::TableConfig& table : tables.configs())
@@ -133,7 +150,11 @@ std::vector<checkpoint::Entry> table_entries(parallel::EmbeddingTables& tables) 
   std::vector<checkpoint::Entry> entries;
   for (parallel::TableTensor& tensor : tables.state()) {
     std::string name = weights.contains(tensor.name) ? tensor.name : kOptimizerPrefix + tensor.name;
-    entries.push_back({std::move(name), tensor.local, std::move(tensor.layout), tensor.rank});
+    checkpoint::Entry entry{std::move(name), tensor.local, std::move(tensor.layout), tensor.rank};
+    if (tensor.stored) {
+      entry.offloaded = std::make_shared<StoredTable>(tensor.stored, tensor.local.size(0));
+    }
+    entries.push_back(std::move(entry));
   }
   return entries;
 }

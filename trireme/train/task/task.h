@@ -201,6 +201,8 @@ class Task {
   // Whether the model has embedding tables. StageRequest::axes.batch then has the ranks that read
   // different data.
   virtual bool has_tables() const { return false; }
+  // Whether some of their rows are on a disk, because memory has no room for them.
+  virtual bool has_tables_on_disk() const { return false; }
   // The layers that pipeline stages are made of, with their costs (stage_costs.h), at least one.
   virtual std::vector<parallel::LayerCost> layer_costs(const RunConfig& config) const = 0;
   // One step of a resolved config in the words of the cost model. The data is open. Empty: the cost

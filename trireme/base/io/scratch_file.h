@@ -4,19 +4,26 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 
 #include "trireme/base/file/descriptor.h"
 #include "trireme/base/io/async_io.h"
 
-namespace trireme::train::inline internal {
+namespace trireme::inline internal {
+
+// For errors, and how the file is read.
+struct ScratchUse {
+  std::string key = "offload.folder";  // the config's key for the folder
+  std::string content = "this rank's optimizer states";
+  bool direct = true;  // bypass the page cache if the file system can
+};
 
 class ScratchFile {
  public:
   // Makes the file in `folder`, which is made if missing. All zero.
   // Throws: ConfigError when the folder cannot be written or has less than `num_bytes` free
-  ScratchFile(const std::filesystem::path& folder, uint64_t num_bytes);
+  ScratchFile(const std::filesystem::path& folder, uint64_t num_bytes, const ScratchUse& use = {});
 
-  // Direct (bypassing the page cache) if the file system supports it.
   const IoFile& io() const { return io_; }
 
  private:
@@ -24,4 +31,4 @@ class ScratchFile {
   IoFile io_;
 };
 
-}  // namespace trireme::train::inline internal
+}  // namespace trireme::inline internal

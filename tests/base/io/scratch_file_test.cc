@@ -1,4 +1,4 @@
-#include "trireme/train/offload/scratch_file.h"
+#include "trireme/base/io/scratch_file.h"
 
 #include <csignal>
 #include <cstdlib>
@@ -13,7 +13,7 @@
 #include "tests/harness/temporary_folder.h"
 #include "trireme/base/error.h"
 
-namespace trireme::train {
+namespace trireme {
 namespace {
 
 namespace fs = std::filesystem;
@@ -81,4 +81,4 @@ TEST(ScratchFile, AFolderThatCannotBeIsAnError) {
 }
 
 }  // namespace
-}  // namespace trireme::train
+}  // namespace trireme
