@@ -105,12 +105,13 @@ ROOMS = {
     "cli": [],
     "cli/checkpoint": ["cli"],
     "cli/bench": ["cli", "cli/plan"],
+    "cli/data": ["cli"],
     "cli/language": ["cli"],
     "cli/launch": ["cli"],
     "cli/plan": ["cli"],
     "cli/vision": ["cli"],
     "cli/train": ["cli", "cli/plan"],
-    "cli/main": ["cli", "cli/bench", "cli/language", "cli/plan", "cli/vision"],
+    "cli/main": ["cli", "cli/bench", "cli/data", "cli/language", "cli/plan", "cli/vision"],
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]trireme/([^">]+)[">]', re.MULTILINE)

@@ -7,7 +7,6 @@ class App;
 
 namespace trireme::cli::inline internal {
 
-void add_data(CLI::App& app, int& exit_code);
 void add_generate(CLI::App& app, int& exit_code);
 // Subcommands of `checkpoint`, which must be there.
 void add_export(CLI::App& app, int& exit_code);

@@ -1,4 +1,5 @@
 #include "trireme/cli/bench/bench_commands.h"
+#include "trireme/cli/data/data_commands.h"
 #include "trireme/cli/language/language_commands.h"
 #include "trireme/cli/plan/plan_commands.h"
 #include "trireme/cli/program.h"

@@ -18,13 +18,6 @@ std::span<int64_t> values_of(const at::Tensor& tensor) {
   return {tensor.mutable_data_ptr<int64_t>(), static_cast<size_t>(tensor.numel())};
 }
 
-template <typename Number>
-Number load(std::span<const std::byte> record, size_t at) {
-  Number value;
-  std::memcpy(&value, record.data() + at, sizeof(value));
-  return value;
-}
-
 }  // namespace
 
 struct ItemCatalogue::File {
@@ -85,14 +78,14 @@ at::Tensor FeatureSource::File::dense(std::span<const std::byte> record, int64_t
 
 at::Tensor FeatureSource::File::label(std::span<const std::byte> record, int64_t index) const {
   if (schema.label == LabelKind::kClass) {
-    const int64_t value = load<int32_t>(record, layout.label_at);
+    const int64_t value = load_number<int32_t>(record, layout.label_at);
     TRIREME_CHECK(value >= 0 && value < std::ssize(schema.classes), where(index), ": label is ",
                   value, "; expected 0 to ", std::ssize(schema.classes) - 1);
     const at::Tensor label = at::empty({1}, at::kLong);
     *label.mutable_data_ptr<int64_t>() = value;
     return label;
   }
-  const auto value = load<float>(record, layout.label_at);
+  const auto value = load_number<float>(record, layout.label_at);
   TRIREME_CHECK(value == 0 || value == 1, where(index), ": label is ", value, "; expected 0 or 1");
   const at::Tensor label = at::empty({1}, at::kFloat);
   *label.mutable_data_ptr<float>() = value;
@@ -100,7 +93,7 @@ at::Tensor FeatureSource::File::label(std::span<const std::byte> record, int64_t
 }
 
 int64_t FeatureSource::File::item(std::span<const std::byte> record, int64_t index) const {
-  const int64_t item = load<uint32_t>(record, layout.item_at);
+  const int64_t item = load_number<uint32_t>(record, layout.item_at);
   TRIREME_CHECK(item < schema.num_items, where(index), ": item is ", item, "; expected 0 to ",
                 schema.num_items - 1);
   return item;

@@ -1,7 +1,6 @@
 #include "trireme/dataset/recommend/record_layout.h"
 
 #include <bit>
-#include <cstring>
 
 #include "trireme/base/error.h"
 
@@ -12,19 +11,6 @@ static_assert(std::endian::native == std::endian::little, "records are little-en
 
 constexpr size_t kIdBytes = 4;
 constexpr size_t kLengthBytes = 2;
-
-template <typename Number>
-Number load(std::span<const std::byte> record, size_t at) {
-  Number value;
-  std::memcpy(&value, record.data() + at, sizeof(value));
-  return value;
-}
-
-template <typename Number>
-void store(std::span<std::byte> record, size_t at, int64_t value) {
-  const auto number = static_cast<Number>(value);
-  std::memcpy(record.data() + at, &number, sizeof(number));
-}
 
 }  // namespace
 
@@ -49,13 +35,14 @@ int64_t IdLayout::unpack(std::span<const std::byte> record, std::span<int64_t> i
   size_t count = 0;
   for (size_t t = 0; t < tables_.size(); ++t) {
     const auto& [table, ids_at, length_at] = tables_[t];
-    const int64_t length = length_at == 0 ? table.max_ids : load<uint16_t>(record, length_at);
+    const int64_t length =
+        length_at == 0 ? table.max_ids : load_number<uint16_t>(record, length_at);
     TRIREME_CHECK(length >= table.min_ids && length <= table.max_ids, where(), ": ",
                   shown(table.name), " has ", length, " ids; expected ", table.min_ids, " to ",
                   table.max_ids);
     lengths[t] = length;
     for (int64_t i = 0; i < length; ++i) {
-      const int64_t id = load<uint32_t>(record, ids_at + kIdBytes * static_cast<size_t>(i));
+      const int64_t id = load_number<uint32_t>(record, ids_at + kIdBytes * static_cast<size_t>(i));
       TRIREME_CHECK(id < table.rows, where(), ": ", shown(table.name), " has the id ", id,
                     "; expected 0 to ", table.rows - 1, ", the rows of its table");
       ids[count++] = id;
@@ -72,11 +59,11 @@ void IdLayout::pack(std::span<const std::vector<int64_t>> ids, std::span<std::by
     const int64_t length = std::ssize(ids[t]);
     TRIREME_ASSERT(length >= table.min_ids && length <= table.max_ids, length, " ids of ",
                    table.name);
-    if (length_at != 0) store<uint16_t>(record, length_at, length);
+    if (length_at != 0) store_number(record, length_at, static_cast<uint16_t>(length));
     for (size_t i = 0; i < ids[t].size(); ++i) {
       TRIREME_ASSERT(ids[t][i] >= 0 && ids[t][i] < table.rows, "id ", ids[t][i], " of ",
                      table.name);
-      store<uint32_t>(record, ids_at + kIdBytes * i, ids[t][i]);
+      store_number(record, ids_at + kIdBytes * i, static_cast<uint32_t>(ids[t][i]));
     }
   }
 }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <span>
 #include <string>
@@ -12,6 +13,18 @@
 #include "trireme/dataset/recommend/feature_schema.h"
 
 namespace trireme::dataset::inline internal {
+
+// A number at a byte of a record.
+template <typename Number>
+Number load_number(std::span<const std::byte> record, size_t at) {
+  Number value;
+  std::memcpy(&value, record.data() + at, sizeof(value));
+  return value;
+}
+template <typename Number>
+void store_number(std::span<std::byte> record, size_t at, Number value) {
+  std::memcpy(record.data() + at, &value, sizeof(value));
+}
 
 // The ids of some tables, and how many there are of each.
 class IdLayout {

@@ -1,0 +1,223 @@
+#include "trireme/dataset/recommend/criteo_generator.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <vector>
+
+#include "trireme/base/error.h"
+#include "trireme/base/file/file.h"
+#include "trireme/base/random/random.h"
+#include "trireme/dataset/recommend/criteo.h"
+
+namespace trireme::dataset {
+namespace {
+
+constexpr double kMissing = 0.04;         // share of missing values in every column
+constexpr double kBias = -1.75;           // a quarter of the labels is 1
+constexpr double kCategoryWeight = 0.25;  // standard deviations of the model's weights
+constexpr double kDenseWeight = 0.1;
+// Probabilities are multiples of 1 / kLevels, so that their counts say everything about them.
+constexpr int64_t kLevels = int64_t{1} << 20;
+constexpr size_t kBytesAtOnce = size_t{1} << 20;
+
+// Two numbers in [0, 1) from one index.
+std::array<double, 2> two_uniforms(RandomKey key, uint64_t index) {
+  const std::array<uint32_t, 4> bits = random_bits(key, index);
+  const auto uniform = [](uint64_t high, uint64_t low) {
+    return static_cast<double>((high << 32 | low) >> 11) * 0x1p-53;
+  };
+  return {uniform(bits[0], bits[1]), uniform(bits[2], bits[3])};
+}
+
+class CategoryColumn {
+ public:
+  CategoryColumn(uint64_t seed, size_t column, int64_t rows, double skew)
+      : draws_(random_key(seed, concat("criteo/C", column + 1))),
+        texts_(random_key(seed, concat("criteo/C", column + 1, "/texts"))),
+        weights_(random_key(seed, concat("criteo/C", column + 1, "/weights"))),
+        rows_(rows),
+        power_(1 - skew),
+        range_(std::pow(static_cast<double>(rows + 1), power_) - 1) {}
+
+  // Appends the category, which may be missing, and returns its weight.
+  double append(uint64_t sample, std::string& line) const {
+    const auto [place, missing] = two_uniforms(draws_, sample);
+    if (missing < kMissing) return kCategoryWeight * random_normal(weights_, 0);
+    const double x = std::pow(1 + place * range_, 1 / power_);  // the inverse of the integral
+    const auto rank = std::clamp<int64_t>(static_cast<int64_t>(x), 1, rows_);
+    const auto number = static_cast<uint64_t>(rank);
+    char text[8];
+    const uint64_t value = random_permutation(texts_, number, uint64_t{1} << 32);
+    for (size_t i = 0; i < 8; ++i) text[i] = "0123456789abcdef"[value >> (28 - 4 * i) & 15];
+    line.append(text, 8);
+    return kCategoryWeight * random_normal(weights_, number);
+  }
+
+ private:
+  RandomKey draws_, texts_, weights_;
+  int64_t rows_;
+  double power_;
+  double range_;
+};
+
+class DenseColumn {
+ public:
+  DenseColumn(uint64_t seed, size_t column)
+      : draws_(random_key(seed, concat("criteo/I", column + 1))),
+        missing_(random_key(seed, concat("criteo/I", column + 1, "/missing"))),
+        scale_(0.5 + 0.25 * static_cast<double>(column % 5)),
+        weight_(kDenseWeight *
+                random_normal(random_key(seed, concat("criteo/I", column + 1, "/weights")), 0)) {}
+
+  // Appends a whole number, log-normal, and returns its part of the logit.
+  double append(uint64_t sample, std::string& line) const {
+    if (random_uniform(missing_, sample) < kMissing) return 0;
+    const double value = std::floor(std::exp(1 + scale_ * random_normal(draws_, sample))) - 1;
+    char text[24];
+    const auto end = std::to_chars(text, text + sizeof(text), static_cast<int64_t>(value)).ptr;
+    line.append(text, end);
+    return weight_ * (static_cast<double>(criteo_dense(value)) - 1);
+  }
+
+ private:
+  RandomKey draws_, missing_;
+  double scale_, weight_;
+};
+
+// How many samples of either class have each probability.
+class Levels {
+ public:
+  Levels() : negatives_(kLevels + 1), positives_(kLevels + 1) {}
+
+  void add(int64_t level, bool is_positive) {
+    ++(is_positive ? positives_ : negatives_)[static_cast<size_t>(level)];
+  }
+
+  void report(GenerateCriteoReport& report) const {
+    __extension__ using Pairs = unsigned __int128;
+    Pairs twice_wins = 0;
+    uint64_t negatives = 0;
+    double wins = 0, below = 0, own_pairs = 0, expected_positives = 0, loss = 0;
+    for (size_t level = 0; level <= kLevels; ++level) {
+      const uint64_t p = positives_[level], n = negatives_[level];
+      if (p + n == 0) continue;
+      twice_wins += Pairs{p} * (2 * negatives + n);
+      negatives += n;
+      const double probability = static_cast<double>(level) / kLevels;
+      const auto count = static_cast<double>(p + n);
+      const double plus = count * probability, minus = count * (1 - probability);
+      wins += plus * (below + minus / 2);
+      below += minus;
+      expected_positives += plus;
+      own_pairs += plus * (1 - probability);  // a sample is no pair with itself
+      loss -= static_cast<double>(p) * std::log(probability) +
+              static_cast<double>(n) * std::log1p(-probability);
+    }
+    const uint64_t all = static_cast<uint64_t>(report.num_samples);
+    const uint64_t positives = all - negatives;
+    report.num_positives = static_cast<int64_t>(positives);
+    report.expected_auc = (wins - own_pairs / 2) / (expected_positives * below - own_pairs);
+    report.best_auc =
+        static_cast<double>(twice_wins) / static_cast<double>(Pairs{2} * positives * negatives);
+    const double share = static_cast<double>(positives) / static_cast<double>(all);
+    const double entropy = -(share * std::log(share) + (1 - share) * std::log1p(-share));
+    report.best_normalised_entropy = loss / static_cast<double>(all) / entropy;
+    if (positives == 0 || negatives == 0) {
+      report.best_auc = std::numeric_limits<double>::quiet_NaN();
+      report.best_normalised_entropy = report.best_auc;
+    }
+  }
+
+ private:
+  std::vector<uint64_t> negatives_, positives_;
+};
+
+void check_options(const GenerateCriteoOptions& options) {
+  TRIREME_CHECK(options.num_samples >= 1, "num_samples is ", options.num_samples,
+                "; expected at least 1");
+  TRIREME_CHECK(options.scale > 0 && options.scale <= 100, "scale is ", options.scale,
+                "; expected above 0 and at most 100");
+  TRIREME_CHECK(options.skew >= 0 && options.skew <= 4 && options.skew != 1, "skew is ",
+                options.skew, "; expected 0 to 4, and not 1");
+  TRIREME_CHECK(!options.output.empty(), "output is empty; expected a file such as day_0.tsv");
+}
+
+// A file under a temporary name, which the destructor removes.
+class NewFile {
+ public:
+  explicit NewFile(const std::filesystem::path& path)
+      : path_(path), temporary_(path.string() + ".tmp"), file_(temporary_) {}
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+  ~NewFile() {
+    std::error_code ignored;
+    std::filesystem::remove(temporary_, ignored);
+  }
+  void write(std::string_view text) { file_.write(text); }
+  void commit() {
+    file_.sync();
+    file_.close();
+    std::filesystem::rename(temporary_, path_);
+    const std::filesystem::path folder = path_.parent_path();
+    sync_folder(folder.empty() ? std::filesystem::path(".") : folder);
+  }
+
+ private:
+  std::filesystem::path path_, temporary_;
+  OutputFile file_;
+};
+
+}  // namespace
+
+GenerateCriteoReport generate_criteo(const GenerateCriteoOptions& options,
+                                     const std::function<void(int64_t, int64_t)>& progress) {
+  check_options(options);
+  std::vector<DenseColumn> dense;
+  for (size_t d = 0; d < kCriteoDense; ++d) dense.emplace_back(options.seed, d);
+  std::vector<CategoryColumn> categories;
+  for (size_t t = 0; t < kCriteoTables; ++t) {
+    const double rows = std::round(static_cast<double>(kCriteoKaggleRows[t]) * options.scale);
+    categories.emplace_back(options.seed, t, std::max<int64_t>(3, static_cast<int64_t>(rows)),
+                            options.skew);
+  }
+  const RandomKey labels = random_key(options.seed, "criteo/label");
+
+  NewFile file(options.output);
+  GenerateCriteoReport report{.num_samples = options.num_samples};
+  Levels levels;
+  std::string lines, line;
+  const auto flush = [&](int64_t done) {
+    file.write(lines);
+    report.num_bytes += std::ssize(lines);
+    lines.clear();
+    if (progress) {
+      progress(report.num_bytes,
+               std::max(report.num_bytes, report.num_bytes / done * options.num_samples));
+    }
+  };
+  for (int64_t i = 0; i < options.num_samples; ++i) {
+    const auto sample = static_cast<uint64_t>(i);
+    line.clear();
+    double logit = kBias;
+    for (const DenseColumn& column : dense) logit += column.append(sample, line += '\t');
+    for (const CategoryColumn& column : categories) logit += column.append(sample, line += '\t');
+    const double probability = 1 / (1 + std::exp(-logit));
+    const auto level = std::clamp<int64_t>(static_cast<int64_t>(std::round(probability * kLevels)),
+                                           1, kLevels - 1);
+    const bool is_positive = random_uniform(labels, sample) < static_cast<double>(level) / kLevels;
+    levels.add(level, is_positive);
+    lines += is_positive ? '1' : '0';
+    lines += line;
+    lines += '\n';
+    if (lines.size() >= kBytesAtOnce) flush(i + 1);
+  }
+  flush(options.num_samples);
+  file.commit();
+  levels.report(report);
+  return report;
+}
+
+}  // namespace trireme::dataset

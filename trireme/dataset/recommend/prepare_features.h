@@ -1,0 +1,59 @@
+// Turns raw data into a folder of records (docs/recommend-data.md), for `trireme data prepare
+// --format`. Reads the input twice: the first pass counts categories, the second writes records.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "trireme/base/choice.h"
+#include "trireme/dataset/recommend/feature_schema.h"
+
+namespace trireme::dataset {
+
+enum class RawFormat { kCriteo, kCriteoBinary, kPairs, kDebian, kDebianSection };
+inline constexpr Choice<RawFormat> kRawFormats[] = {
+    {"criteo", RawFormat::kCriteo},
+    {"criteo-binary", RawFormat::kCriteoBinary},
+    {"pairs", RawFormat::kPairs},
+    {"debian", RawFormat::kDebian},
+    {"debian-section", RawFormat::kDebianSection},
+};
+
+struct PrepareFeaturesOptions {
+  RawFormat format = RawFormat::kCriteo;
+  std::vector<std::string> inputs = {};  // files
+  std::string output = {};               // a folder that is new or empty
+  // Categories that occur more rarely in the training samples share row 0.
+  int64_t min_count = 1;
+  double validation_fraction = 0.0;  // of the samples
+  uint64_t seed = 1;                 // chooses the samples for validation
+  // A prepared folder whose tables, classes and items are used, for new data of the same kind. Items
+  // that it lacks are added. Of longer lists of ids the first are taken. min_count is that folder's.
+  std::string dictionary = {};
+};
+
+struct PrepareFeaturesReport {
+  FeatureSchema schema = {};
+  std::vector<int64_t> num_categories = {};  // of each table, before the threshold; 0: not counted
+  int64_t num_ids = 0;                       // in all records
+  int64_t num_rare_ids = 0;                  // of them, row 0
+  int64_t num_bytes = 0;                     // of the input
+};
+
+inline constexpr const char* kDictionaryFile = "dictionary.txt";
+inline constexpr const char* kItemNamesFile = "items.txt";
+
+// Writes features.json, train.bin, validation.bin if there are such samples, dictionary.txt, and
+// items.bin and items.txt if there are items. The same input, options and seed give the same bytes.
+// The folder appears when it is complete.
+// Memory: each distinct category and its text once, about 40 bytes for Criteo's; the items' ids;
+//         for Debian's formats the input. Not the samples.
+// progress: called with (bytes done, total bytes); the input counts twice
+// Throws: ConfigError with file, line and column for input that is wrong, and for options; Error
+//         when the disk is full
+PrepareFeaturesReport prepare_features(const PrepareFeaturesOptions& options,
+                                       const std::function<void(int64_t, int64_t)>& progress = {});
+
+}  // namespace trireme::dataset

@@ -1,0 +1,51 @@
+// Data of recommendation before it is prepared: samples with the texts of their categories, read
+// from the beginning once per pass.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/dataset/recommend/feature_schema.h"
+
+namespace trireme::dataset::inline internal {
+
+// The categories of a sample or an item, for each table of its side in turn.
+using Categories = std::vector<std::vector<std::string_view>>;
+
+// Views are valid until the next sample.
+struct RawSample {
+  std::vector<float> dense{};
+  Categories categories{};
+  double label = 0;               // if the label is binary
+  std::string_view class_name{};  // if it is a class
+  std::string_view item{};        // if there are items: a key that was announced
+  // Samples with equal numbers are all for training, or all for validation.
+  uint64_t group = 0;
+};
+
+class RawVisitor {
+ public:
+  virtual ~RawVisitor() = default;
+  // An item, before the first sample that has it. Only the first call with a key counts.
+  virtual void on_item(std::string_view key, const Categories& categories) = 0;
+  virtual void on_sample(const RawSample& sample) = 0;
+  // So many more bytes of the input were read.
+  virtual void on_bytes(int64_t num_bytes) = 0;
+};
+
+class RawData {
+ public:
+  virtual ~RawData() = default;
+  // Names, sides, numbers of ids, kind of label. rows, classes and counts are not known yet;
+  // max_ids is 1 where a sample has exactly one, otherwise how many are taken at most.
+  virtual const FeatureSchema& schema() const = 0;
+  // Of the input, for progress.
+  virtual int64_t num_bytes() const = 0;
+  // Throws: ConfigError with the file, the line and the column that are wrong
+  virtual void read(RawVisitor& visitor) const = 0;
+};
+
+}  // namespace trireme::dataset::inline internal
