@@ -9,6 +9,7 @@ USER = 2
 MIB = 1 << 20
 COMMANDS = {("train",): ["tiny.toml", "--profile"], ("generate",): ["--checkpoint", "run"],
             ("data", "prepare"): ["--input", "text", "--output", "new"], ("doctor",): ["run"],
+            ("data", "generate"): ["--samples", "1", "--output", "new"],
             ("checkpoint", "average"): ["run", "run", "--output", "new"], ("checkpoint", "diff"): ["run", "run"],
             ("checkpoint", "reshard"): ["run", "--output", "new"],
             ("bench", "comm"): [], ("bench", "pipeline"): []}

@@ -42,6 +42,8 @@ void add_text_formats(Formats& formats, const std::filesystem::path& folder);
 void add_launch_formats(Formats& formats);
 void add_tokenizer_formats(Formats& formats, const std::filesystem::path& folder);
 void add_binary_formats(Formats& formats, const std::filesystem::path& folder);
+// Data of recommendation models.
+void add_recommend_formats(Formats& formats, const std::filesystem::path& folder);
 // Only in a build with PNG and JPEG.
 void add_image_formats(Formats& formats, const std::filesystem::path& folder);
 void add_checkpoint_formats(Formats& formats, const std::filesystem::path& folder);

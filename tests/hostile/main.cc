@@ -105,6 +105,7 @@ int run(const Arguments& arguments) {
   add_foreign_formats(formats, folder);
   add_journal_formats(formats, folder);
   add_job_formats(formats, folder);
+  add_recommend_formats(formats, folder);
   add_link_formats(formats);
 #ifdef TRIREME_HAVE_IMAGES
   add_image_formats(formats, folder);

@@ -80,6 +80,13 @@ TEST(FeatureSchema, RefusesWhatIsNotOneInOneLine) {
             "it has a table of queries after one of items; expected those of items last");
 }
 
+TEST(FeatureSchema, HasNamesThatCanBeWritten) {
+  FeatureSchema schema = click_schema();
+  schema.dense[0] = "\xb1";
+  const std::string message = harness::message_of<ConfigError>([&] { check_schema(schema, "it"); });
+  EXPECT_NE(message.find("not UTF-8"), std::string::npos) << message;
+}
+
 TEST(FeatureSchema, SaysHowToMakeAMissingOne) {
   const harness::TemporaryFolder folder;
   const std::string message = harness::message_of<ConfigError>([&] { read_schema(folder.path()); });

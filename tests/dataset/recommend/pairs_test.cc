@@ -64,6 +64,8 @@ TEST_F(PairsOf, WrongTextIsRefusedWithItsPlace) {
             "item it is");
   EXPECT_EQ(error_of("query\titem\na\tb\tc\n"),
             ":2 has 3 columns; expected 2, as in its first line");
+  EXPECT_EQ(error_of("query\titem\na\t" + std::string(5000, 'x') + "\n"),
+            ":2: column 2 (item) has a value of 5000 bytes; expected at most 4096");
   std::string many = "1";
   for (int i = 0; i < 64; ++i) many += "|1";
   EXPECT_EQ(error_of("query*\titem\n" + many + "\tb\n"),

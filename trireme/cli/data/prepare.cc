@@ -33,7 +33,7 @@ std::vector<std::string> format_names() {
 void add_token_options(CLI::App& command, Arguments& arguments) {
   dataset::PrepareOptions& options = arguments.tokens;
   const auto add = [&](CLI::Option* option) {
-    arguments.only_tokens.push_back(option->group("Only tokens"));
+    arguments.only_tokens.push_back(option->group("Options of --format tokens"));
     return option;
   };
   add(command.add_option("--glob", options.globs,
@@ -58,7 +58,7 @@ void add_token_options(CLI::App& command, Arguments& arguments) {
 void add_feature_options(CLI::App& command, Arguments& arguments) {
   dataset::PrepareFeaturesOptions& options = arguments.features;
   const auto add = [&](CLI::Option* option) {
-    arguments.only_features.push_back(option->group("Only other formats"));
+    arguments.only_features.push_back(option->group("Options of the other formats"));
     return option;
   };
   add(command.add_option("--min-count", options.min_count,
@@ -111,7 +111,7 @@ void add_data_prepare(CLI::App& data, int& exit_code) {
       ->capture_default_str();
   command
       ->add_option("--input", options.inputs,
-                   "files, and for tokens folders; each file of text is a document")
+                   "files; tokens: also folders, and each file is a document")
       ->required();
   command
       ->add_option("--validation-fraction,--validation", options.validation_fraction,

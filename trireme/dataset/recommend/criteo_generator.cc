@@ -10,6 +10,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/base/random/random.h"
+#include "trireme/dataset/as_config_error.h"
 #include "trireme/dataset/recommend/criteo.h"
 
 namespace trireme::dataset {
@@ -149,7 +150,10 @@ void check_options(const GenerateCriteoOptions& options) {
 class NewFile {
  public:
   explicit NewFile(const std::filesystem::path& path)
-      : path_(path), temporary_(path.string() + ".tmp"), file_(temporary_) {}
+      : path_(path),
+        temporary_(path.string() + ".tmp"),
+        file_(
+            as_config_error([&] { return OutputFile(temporary_); }, "; choose another --output")) {}
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
   ~NewFile() {

@@ -182,7 +182,7 @@ class DebianDepends : public DebianData {
   }
 
  private:
-  // Of a name that several packages provide, such as "mail-transport-agent", only the name is known.
+  // Of a name that packages provide, such as "mail-transport-agent", only the name is known.
   Categories item_of(const std::string& name) const {
     const auto found = by_name_.find(name);
     if (found == by_name_.end()) return {{name}, {""}, {}};

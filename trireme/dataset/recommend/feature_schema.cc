@@ -8,6 +8,7 @@
 #include "trireme/base/bounds.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
+#include "trireme/base/utf8.h"
 #include "trireme/dataset/as_config_error.h"
 
 namespace trireme::dataset {
@@ -63,8 +64,8 @@ void check_range(const std::string& what, int64_t value, int64_t minimum, int64_
 void check_names(const std::string& what, const std::vector<std::string>& names) {
   std::set<std::string_view> known;
   for (const std::string& name : names) {
-    TRIREME_CHECK(!name.empty() && is_printable(name), what, " \"", shown(name),
-                  "\" is empty, too long or has control characters; expected a name");
+    TRIREME_CHECK(!name.empty() && is_printable(name) && is_utf8(name), what, " ", in_quotes(name),
+                  " is empty, too long, not UTF-8 or has control characters; expected a name");
     TRIREME_CHECK(known.insert(name).second, what, " \"", shown(name),
                   "\" occurs twice; expected different names");
   }

@@ -1,11 +1,11 @@
 #include "trireme/dataset/recommend/pairs.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "trireme/base/error.h"
 #include "trireme/base/shown.h"
+#include "trireme/dataset/recommend/dictionary.h"
 #include "trireme/dataset/recommend/text_lines.h"
 
 namespace trireme::dataset::inline internal {
@@ -107,16 +107,21 @@ class Pairs : public RawData {
   void read_values(const TextLines& lines, size_t c, std::string_view field,
                    std::vector<std::string_view>& values) const {
     const Column& column = columns_[c];
-    if (!column.is_list) {
-      values.assign(1, field);
-      return;
-    }
     values.clear();
-    if (field.empty()) return;
-    split_fields(field, '|', values);
-    TRIREME_CHECK(std::ssize(values) <= kMaxValues, lines.where(), ": column ", c + 1, " (",
-                  shown(column.name), ") has ", values.size(), " values; expected at most ",
-                  kMaxValues);
+    if (!column.is_list) {
+      values.push_back(field);
+    } else if (!field.empty()) {
+      split_fields(field, '|', values);
+    }
+    const auto place = [&] {
+      return concat(lines.where(), ": column ", c + 1, " (", shown(column.name), ")");
+    };
+    TRIREME_CHECK(std::ssize(values) <= kMaxValues, place(), " has ", values.size(),
+                  " values; expected at most ", kMaxValues);
+    for (const std::string_view value : values) {
+      TRIREME_CHECK(value.size() <= TextNumbers::kMaxTextBytes, place(), " has a value of ",
+                    value.size(), " bytes; expected at most ", TextNumbers::kMaxTextBytes);
+    }
   }
 
   std::vector<std::string> paths_;

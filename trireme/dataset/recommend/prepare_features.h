@@ -29,8 +29,9 @@ struct PrepareFeaturesOptions {
   int64_t min_count = 1;
   double validation_fraction = 0.0;  // of the samples
   uint64_t seed = 1;                 // chooses the samples for validation
-  // A prepared folder whose tables, classes and items are used, for new data of the same kind. Items
-  // that it lacks are added. Of longer lists of ids the first are taken. min_count is that folder's.
+  // A prepared folder whose tables, classes and items are used, for new data of the same kind.
+  // Items that it lacks are added. Of longer lists of ids the first are taken. min_count is that
+  // folder's.
   std::string dictionary = {};
 };
 

@@ -16,7 +16,7 @@ namespace {
 std::vector<std::string> names_of_features(const FeatureSchema& schema) {
   std::vector<std::string> names = schema.dense;
   for (const FeatureTable& table : schema.tables) {
-    names.push_back(name_of(kTableSides, table.side) + table.name);
+    names.push_back(concat(name_of(kTableSides, table.side), table.name));
   }
   return names;
 }
@@ -118,11 +118,14 @@ void Vocabulary::write_items(const std::filesystem::path& folder) const {
 
 void Vocabulary::load(const std::filesystem::path& folder) {
   const FeatureSchema saved = read_schema(folder);
-  TRIREME_CHECK(
-      names_of_features(saved) == names_of_features(schema_) && saved.label == schema_.label,
-      folder.string(),
-      " has other features than the input; expected a dictionary of the "
-      "same kind of data");
+  bool fits =
+      names_of_features(saved) == names_of_features(schema_) && saved.label == schema_.label;
+  for (size_t t = 0; fits && t < saved.tables.size(); ++t) {
+    fits = saved.tables[t].min_ids <= schema_.tables[t].min_ids;
+  }
+  TRIREME_CHECK(fits, folder.string(),
+                " has other features than the input; expected a dictionary of the same kind of "
+                "data");
   TRIREME_CHECK(std::ranges::is_sorted(saved.classes), folder.string(),
                 ": the classes are not in the order of their names; prepare the data again");
   dictionaries_ = read_dictionaries(folder / kDictionaryFile, saved);

@@ -1,0 +1,188 @@
+// Prepared folders of recommendation data, and the raw formats from which they are made.
+#include <algorithm>
+#include <map>
+#include <span>
+
+#include <ATen/ATen.h>
+
+#include "tests/hostile/format.h"
+#include "trireme/base/error.h"
+#include "trireme/dataset/recommend/feature_source.h"
+#include "trireme/dataset/recommend/prepare_features.h"
+
+namespace trireme::hostile {
+namespace {
+
+namespace fs = std::filesystem;
+
+using dataset::RawFormat;
+
+constexpr const char* kPairs =
+    "query\tquery.seen*\titem\titem.tags*\nann\ta|b\tbook\told\nben\t\tpen\t\nann\tb\tpen\tred|x\n";
+constexpr const char* kDebian =
+    "Package: foo\nInstalled-Size: 9\nMaintainer: Ann\nDepends: bar (>= 1) | baz, libc6\n"
+    "Description: a foo\n more\nTag: a::b,\n c::d\nSection: games\nPriority: optional\n\n"
+    "Package: bar\nSection: libs\nDepends: foo\n";
+
+std::string criteo_text() {
+  std::string text;
+  for (int i = 0; i < 3; ++i) {
+    text += i == 0 ? "1" : "0";
+    for (int d = 0; d < 13; ++d) text += concat("\t", d * i - 2);
+    for (int t = 0; t < 26; ++t) text += concat("\t", t == 3 ? "" : "0f", i);
+    text += "\n";
+  }
+  return text;
+}
+
+const char* raw_text(RawFormat format) {
+  static const std::string criteo = criteo_text();
+  if (format == RawFormat::kPairs) return kPairs;
+  return format == RawFormat::kCriteo ? criteo.c_str() : kDebian;
+}
+
+// Reads everything that a prepared folder says it has.
+void use(const fs::path& folder) {
+  dataset::FeatureData data;
+  const bool opened = expect_refusal_or_sense([&] { data = dataset::open_features(folder); });
+  if (!opened) return;
+  const auto check = [&](const dataset::NamedTensors& sample, int64_t num_tables) {
+    const at::Tensor ids = dataset::find_tensor(sample, "ids");
+    const at::Tensor lengths = dataset::find_tensor(sample, "lengths");
+    if (num_tables == 0) return;
+    require(lengths.numel() == num_tables, "another number of tables");
+    const int64_t* id = ids.const_data_ptr<int64_t>();
+    const auto first = static_cast<size_t>(data.schema.num_tables() - num_tables);
+    for (int64_t t = 0; t < num_tables; ++t) {
+      for (int64_t i = 0; i < lengths.const_data_ptr<int64_t>()[t]; ++i, ++id) {
+        require(id < ids.const_data_ptr<int64_t>() + ids.numel(), "more ids than there are");
+        require(*id >= 0 && *id < data.schema.tables[first + static_cast<size_t>(t)].rows,
+                "an id beyond its table");
+      }
+    }
+  };
+  for (const auto* source : {data.training.get(), data.validation.get()}) {
+    for (int64_t i = 0; source != nullptr && i < std::min<int64_t>(source->size(), 4); ++i) {
+      expect_refusal_or_sense([&] { check(source->get(i), data.schema.num_tables()); });
+    }
+  }
+  for (int64_t i = 0; data.items != nullptr && i < std::min<int64_t>(data.items->size(), 4); ++i) {
+    expect_refusal_or_sense(
+        [&] { check(data.items->get(i), data.schema.num_tables(dataset::TableSide::kItem)); });
+  }
+}
+
+// Files of a prepared folder are damaged; the folder is read, and is the dictionary of new data.
+class Features : public Format {
+ public:
+  explicit Features(const fs::path& folder) : folder_(folder / "features") {
+    fs::create_directories(folder_);
+    for (const RawFormat format :
+         {RawFormat::kPairs, RawFormat::kCriteo, RawFormat::kDebianSection}) {
+      put_file(folder_ / "raw", raw_text(format));
+      const fs::path output = folder_ / concat("valid", valid_.size());
+      dataset::prepare_features(
+          {.format = format, .inputs = {(folder_ / "raw").string()}, .output = output.string()});
+      auto& [known, files] = valid_.emplace_back();
+      known = format;
+      for (const auto& file : fs::directory_iterator(output)) {
+        files[file.path().filename().string()] = get_file(file.path());
+      }
+    }
+  }
+  std::string name() const override { return "features"; }
+
+  void write(Random& random) override {
+    const auto& [format, files] = random.pick(valid_);
+    format_ = format;
+    fs::remove_all(folder_ / "damaged");
+    fs::create_directories(folder_ / "damaged");
+    const size_t chosen = random.below(files.size());
+    size_t number = 0;
+    for (const auto& [file, content] : files) {
+      std::string bytes = content;
+      if (number++ == chosen) damage(file, bytes, random);
+      put_file(folder_ / "damaged" / file, bytes);
+    }
+  }
+
+  void read() override {
+    use(folder_ / "damaged");
+    put_file(folder_ / "raw", raw_text(format_));
+    fs::remove_all(folder_ / "new");
+    const bool taken = expect_refusal_or_sense([&] {
+      dataset::prepare_features({.format = format_,
+                                 .inputs = {(folder_ / "raw").string()},
+                                 .output = (folder_ / "new").string(),
+                                 .dictionary = (folder_ / "damaged").string()});
+    });
+    require(taken == fs::exists(folder_ / "new"), "a folder of a preparation that failed");
+    if (taken) use(folder_ / "new");
+  }
+
+ private:
+  static void damage(const std::string& file, std::string& bytes, Random& random) {
+    if (file.ends_with(".json")) {
+      bytes = damaged_json(nlohmann::ordered_json::parse(bytes), 1, random);
+    } else if (file.ends_with(".txt")) {
+      damage_text(bytes, random);
+    } else if (random.one_in(2) && bytes.size() >= 4) {
+      put_edge(bytes, random.below(bytes.size() / 4) * 4, 4, random);
+    } else {
+      damage_bytes(bytes, random);
+    }
+  }
+
+  fs::path folder_;
+  std::vector<std::pair<RawFormat, std::map<std::string, std::string>>> valid_;
+  RawFormat format_ = RawFormat::kPairs;
+};
+
+// Raw data are damaged and prepared.
+class RawFeatures : public Format {
+ public:
+  explicit RawFeatures(const fs::path& folder) : folder_(folder / "raw-features") {
+    fs::create_directories(folder_);
+  }
+  std::string name() const override { return "raw-features"; }
+
+  void write(Random& random) override {
+    constexpr RawFormat kFormats[] = {RawFormat::kCriteo, RawFormat::kCriteoBinary,
+                                      RawFormat::kPairs, RawFormat::kDebian,
+                                      RawFormat::kDebianSection};
+    format_ = random.pick(kFormats);
+    std::string text = raw_text(format_);
+    if (format_ == RawFormat::kCriteoBinary) {
+      text.assign(160 * 3, '\0');
+      damage_bytes(text, random);
+    } else {
+      damage_text(text, random);
+    }
+    put_file(folder_ / "raw", text);
+  }
+
+  void read() override {
+    fs::remove_all(folder_ / "new");
+    const bool taken = expect_refusal_or_sense([&] {
+      dataset::prepare_features({.format = format_,
+                                 .inputs = {(folder_ / "raw").string()},
+                                 .output = (folder_ / "new").string(),
+                                 .validation_fraction = 0.3});
+    });
+    require(taken == fs::exists(folder_ / "new"), "a folder of a preparation that failed");
+    if (taken) use(folder_ / "new");
+  }
+
+ private:
+  fs::path folder_;
+  RawFormat format_ = RawFormat::kPairs;
+};
+
+}  // namespace
+
+void add_recommend_formats(Formats& formats, const fs::path& folder) {
+  formats.push_back(std::make_unique<Features>(folder));
+  formats.push_back(std::make_unique<RawFeatures>(folder));
+}
+
+}  // namespace trireme::hostile
