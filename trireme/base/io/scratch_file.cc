@@ -63,11 +63,12 @@ ScratchFile::ScratchFile(const fs::path& folder, uint64_t num_bytes, const Scrat
   file_ = Descriptor(open_unnamed(folder));
   if (!file_.is_open()) fail(folder, use, std::strerror(errno));
   preallocate(file_.get(), folder, use, num_bytes);
-  io_ = {.descriptor = file_.get(),
-         .path = (folder / "(unnamed file)").string(),
-         .is_direct = use.direct && make_direct(file_.get(), num_bytes),
-         .advice = concat("; the last checkpoint is intact: free space or replace the disk (or set ",
-                          use.key, " to another), then the same command resumes")};
+  io_ = {
+      .descriptor = file_.get(),
+      .path = (folder / "(unnamed file)").string(),
+      .is_direct = use.direct && make_direct(file_.get(), num_bytes),
+      .advice = concat("; the last checkpoint is intact: free space or replace the disk (or set ",
+                       use.key, " to another), then the same command resumes")};
 }
 
 }  // namespace trireme::inline internal

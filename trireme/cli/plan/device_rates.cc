@@ -15,10 +15,10 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/io/async_io.h"
+#include "trireme/base/io/scratch_file.h"
 #include "trireme/base/machine/process_stat.h"
 #include "trireme/base/median.h"
 #include "trireme/base/seconds.h"
-#include "trireme/base/io/scratch_file.h"
 
 namespace trireme::cli::inline internal {
 namespace {

@@ -28,8 +28,8 @@ struct TableConfig {
   //   sharded(0, cuts)  by rows; see whole_on() and rows_on()
   //   sharded(1, cuts)  by columns
   mesh::Placement placement{};
-  // With a limit the rows and their optimizer's states are in a file in `folder`, and those that are
-  // used most in memory: at most so many bytes of this rank's part. 0: all are in memory.
+  // A limit on the bytes of this rank's rows and optimizer states in memory, which holds those used
+  // most. The others are in a file in `folder`. 0: all are in memory.
   int64_t memory_bytes = 0;
   std::string folder{};
   // Initial values are uniform in [-scale, scale). 0: 1 / sqrt(rows).

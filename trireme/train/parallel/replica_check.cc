@@ -28,7 +28,8 @@ std::vector<NamedTensor> replicated_tables(const ParallelModel& model) {
   std::vector<NamedTensor> tensors;
   for (parallel::EmbeddingTables* const tables : model.tables().all()) {
     for (const parallel::TableTensor& tensor : tables->state()) {
-      if (is_replicated(tensor.layout) && !tensor.stored) tensors.emplace_back(tensor.name, tensor.local);
+      if (is_replicated(tensor.layout) && !tensor.stored)
+        tensors.emplace_back(tensor.name, tensor.local);
     }
   }
   return tensors;
