@@ -170,7 +170,7 @@ double resident_after_little() {
 
 double measure_disk(comm::Communicator& group, const std::string& folder) {
   constexpr size_t kFile = 256 << 20, kPiece = 8 << 20, kPieces = kFile / kPiece;
-  const train::ScratchFile file(folder, kFile);
+  const ScratchFile file(folder, kFile);
   const std::unique_ptr<AsyncIo> io = make_async_io(file.io());
   const std::unique_ptr<std::byte, decltype(&std::free)> memory(
       static_cast<std::byte*>(std::aligned_alloc(kIoAlignment, 2 * kPiece)), &std::free);

@@ -76,8 +76,7 @@ class RowOptimizer {
   // After catch_up() of every row.
   void forget_steps();
 
-  // A row and all that is kept for it, as bytes: the weights, each state, and the step that it is up
-  // to.
+  // A row and all that is kept for it, as bytes: weights, states, the step that it is up to.
   int64_t image_bytes() const;
   void save_row(int64_t row, std::byte* image) const;
   void load_row(int64_t row, const std::byte* image);
