@@ -41,6 +41,7 @@ std::string describe_memory(const train::RunConfig& config, const train::RunSumm
   if (config.offload.optimizer != train::OffloadPlace::kNone) {
     text += " (on " + name_of(train::kOffloadPlaces, config.offload.optimizer) + ")";
   }
+  if (summary.table_bytes > 0) text += ", tables " + bytes(summary.table_bytes);
   return text + " per rank; " + describe_sharing(config.parallel);
 }
 

@@ -175,7 +175,8 @@ RunSummary TrainerImpl::summary() const {
           .tensor_crosses_hosts = tensor_crosses_hosts_,
           .memory = state_.model().memory(),
           .compression_bytes = state_.compression_bytes(),
-          .optimizer_bytes = state_.optimizer().state_bytes()};
+          .optimizer_bytes = state_.optimizer().state_bytes(),
+          .table_bytes = state_.model().tables().memory_bytes()};
 }
 
 void TrainerImpl::call(Event event, const fs::path& checkpoint) {

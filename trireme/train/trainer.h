@@ -42,6 +42,7 @@ struct RunSummary {
   parallel::DataParallelMemory memory{};
   int64_t compression_bytes = 0;
   int64_t optimizer_bytes = 0;  // wherever they are
+  int64_t table_bytes = 0;      // of embedding tables and their states, in memory
 };
 
 // Learns of everything that happens in a run, on rank 0 unless it says otherwise, and may print it.

@@ -152,8 +152,7 @@ class NewFile {
   explicit NewFile(const std::filesystem::path& path)
       : path_(path),
         temporary_(path.string() + ".tmp"),
-        file_(
-            as_config_error([&] { return OutputFile(temporary_); }, "; choose another --output")) {}
+        file_(as_config_error([&] { return open(temporary_); }, "; choose another --output")) {}
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
   ~NewFile() {
@@ -170,6 +169,12 @@ class NewFile {
   }
 
  private:
+  static OutputFile open(const std::filesystem::path& path) {
+    std::error_code ignored;  // opening the file says more
+    std::filesystem::create_directories(path.parent_path(), ignored);
+    return OutputFile(path);
+  }
+
   std::filesystem::path path_, temporary_;
   OutputFile file_;
 };

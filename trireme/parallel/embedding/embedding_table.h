@@ -72,6 +72,8 @@ class EmbeddingTable {
   // Says that fetch() comes later for these rows.
   void prefetch(std::span<const int64_t> rows);
 
+  // Of rows and states in memory.
+  int64_t memory_bytes() const { return weights_.size(0) * optimizer_->image_bytes(); }
   // The share of fetch() so far that found its row in memory; 1 without a disk.
   double hit_rate() const;
 

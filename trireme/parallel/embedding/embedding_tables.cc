@@ -246,6 +246,12 @@ std::vector<TableTensor> EmbeddingTables::state() {
   return tensors;
 }
 
+int64_t EmbeddingTables::memory_bytes() const {
+  int64_t bytes = 0;
+  for (const EmbeddingTable& table : state_->group->tables) bytes += table.memory_bytes();
+  return bytes;
+}
+
 double EmbeddingTables::hit_rate(size_t table) const {
   return state_->group->tables.at(table).hit_rate();
 }

@@ -114,6 +114,8 @@ class EmbeddingTables {
   // Weights and states, for checkpoints. They share memory with the tables, or are on a disk;
   // loading fills them in place. Not collective.
   std::vector<TableTensor> state();
+  // Of this rank's rows and states in memory.
+  int64_t memory_bytes() const;
   // The share of rows that were in memory when a look-up or an update needed them; 1 for a table
   // without a memory limit.
   double hit_rate(size_t table) const;

@@ -35,6 +35,12 @@ std::vector<double> ModelTables::gradient_squares(comm::Communicator& world) con
   return squares;
 }
 
+int64_t ModelTables::memory_bytes() const {
+  int64_t bytes = 0;
+  for (const StageTables& stage : stages_) bytes += stage.tables->memory_bytes();
+  return bytes;
+}
+
 void ModelTables::step(double learning_rate, double factor) {
   for (const StageTables& stage : stages_) {
     stage.tables->set_learning_rate(learning_rate * stage.rate_factor);

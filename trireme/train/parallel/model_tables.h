@@ -23,6 +23,8 @@ class ModelTables {
   std::vector<std::string> names() const;
   // Comm, Collective: as table_squares(); nothing without tables
   std::vector<double> gradient_squares(comm::Communicator& world) const;
+  // Of rows and states in this rank's memory.
+  int64_t memory_bytes() const;
   // Updates the rows from the step's gradients times `factor`.
   // learning_rate: the optimizer's
   void step(double learning_rate, double factor);
