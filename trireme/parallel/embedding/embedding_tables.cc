@@ -21,6 +21,7 @@ struct EmbeddingTables::State {
   EmbeddingOptions options;
   double learning_rate = 0;
   std::vector<RowGradients> gradients{};
+  TableCounts counts{};
   // Makes backward run: the rows themselves are in no graph.
   at::Tensor anchor{};
   bool is_on_disk = false;                          // any table
@@ -158,10 +159,12 @@ void EmbeddingTables::State::backward(TableLookUp& look_up,
     begin_step();
     UpdateRows sink(*group);
     look_up.backward(gradients_of_outputs, sink);
+    look_up.count(counts);
     return;
   }
   StoreSums sink(*group);
   look_up.backward(gradients_of_outputs, sink);
+  look_up.count(counts);
   std::vector<RowGradients> stored = sink.stored();
   for (size_t t = 0; t < gradients.size(); ++t) stored[t] = sum_of(gradients[t], stored[t]);
   gradients = std::move(stored);
@@ -207,6 +210,8 @@ Embeddings EmbeddingTables::finish(const StartedLookUp& started) {
 Embeddings EmbeddingTables::look_up(JaggedIds ids) { return finish(start(std::move(ids))); }
 
 const std::vector<TableConfig>& EmbeddingTables::configs() const { return state_->group->configs; }
+
+const TableCounts& EmbeddingTables::counts() const { return state_->counts; }
 
 void EmbeddingTables::set_learning_rate(double learning_rate) {
   RowOptimizerConfig config = state_->options.optimizer;

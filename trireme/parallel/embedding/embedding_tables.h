@@ -66,6 +66,15 @@ struct RowGradients {
   at::Tensor sums;  // [n, width of the part]
 };
 
+// What look-ups with gradients have taken on this rank, from start() to the end of backward.
+struct TableCounts {
+  int64_t num_steps = 0;        // backwards
+  int64_t rows_read = 0;        // of this rank's parts, for the look-ups of all ranks
+  int64_t gradients_added = 0;  // of these rows: each rank's, one for each of its subtrees
+  int64_t sent_bytes = 0;       // to other ranks
+  int64_t received_bytes = 0;   // from them
+};
+
 // Thread safety: none. Every rank of the group calls the functions below in the same order.
 class EmbeddingTables {
  public:
@@ -99,6 +108,8 @@ class EmbeddingTables {
   Embeddings look_up(JaggedIds ids);
 
   const std::vector<TableConfig>& configs() const;
+  // Since the tables were made.
+  const TableCounts& counts() const;
 
   // Used by the steps that begin from now on.
   // Throws: ConfigError below 0

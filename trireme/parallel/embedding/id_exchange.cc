@@ -107,6 +107,10 @@ void IdExchange::group_own(std::span<const TableConfig> tables, std::span<const 
   }
 }
 
+int64_t IdExchange::bytes_of_id(size_t sender, size_t table) const {
+  return id_bytes_[table] + set_bytes(subtrees_[sender], needs_gradient_);
+}
+
 bool IdExchange::travels(size_t table, size_t rank) const {
   return rank != static_cast<size_t>(rank_) && (needs_gradient_ || !is_replicated_[table]);
 }

@@ -63,6 +63,11 @@ class IdExchange {
   const ArrivedIds& arrived(size_t rank, size_t table) const { return arrived_[rank][table]; }
   // The beginnings of the subtrees that a rank's samples lie in; see sample_tree.h.
   const std::vector<int64_t>& subtrees(size_t rank) const { return subtrees_[rank]; }
+  // What `sender` sends for an id of a table, and for the numbers of its ids of all tables.
+  int64_t bytes_of_id(size_t sender, size_t table) const;
+  static int64_t count_bytes(size_t num_tables) {
+    return static_cast<int64_t>((num_tables + 1) * sizeof(int64_t));
+  }
   // The number of this rank's first sample among those of all ranks.
   int64_t first_sample() const { return first_sample_; }
 

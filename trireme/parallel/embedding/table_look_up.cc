@@ -208,6 +208,38 @@ void TableLookUp::pool_table(size_t table, std::span<const scalar* const> arrive
   }
 }
 
+void TableLookUp::count(TableCounts& counts) const {
+  const auto number_bytes = static_cast<int64_t>(c10::elementSize(tables_->dtype));
+  ++counts.num_steps;
+  for (size_t t = 0; t < num_tables(); ++t) {
+    const OwnIds& own = ids_exchange_.own(t);
+    const bool is_replicated = tables_->parts[t].is_replicated;
+    for (size_t r = 0; r < num_ranks(); ++r) {
+      const int64_t asked = own.asked[r].size;
+      if (r == self()) {
+        counts.rows_read += asked;
+        // One rank sums its samples without subtrees.
+        counts.gradients_added += num_ranks() == 1 ? asked : count_sums(own, own.asked[r]);
+        continue;
+      }
+      const ArrivedIds& arrived = ids_exchange_.arrived(r, t);
+      const auto num_arrived = std::ssize(arrived.rows);
+      const int64_t read = is_replicated ? 0 : num_arrived, fetched = is_replicated ? 0 : asked;
+      const int64_t own_bytes = width_on(self(), t) * number_bytes;
+      const int64_t other_bytes = width_on(r, t) * number_bytes;
+      counts.rows_read += read;
+      counts.gradients_added += arrived.num_sums;
+      counts.sent_bytes += asked * ids_exchange_.bytes_of_id(self(), t) + read * own_bytes +
+                           count_sums(own, own.asked[r]) * other_bytes;
+      counts.received_bytes += num_arrived * ids_exchange_.bytes_of_id(r, t) +
+                               fetched * other_bytes + arrived.num_sums * own_bytes;
+    }
+  }
+  const auto others = static_cast<int64_t>(num_ranks()) - 1;
+  counts.sent_bytes += others * IdExchange::count_bytes(num_tables());
+  counts.received_bytes += others * IdExchange::count_bytes(num_tables());
+}
+
 void TableLookUp::backward(std::span<const at::Tensor> gradients, GradientSink& sink) {
   TRIREME_CHECK(ids_exchange_.needs_gradient(),
                 "a look-up of embeddings began while gradients were disabled, so none can go back; "

@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/parallel/embedding/embedding_table.h"
+#include "trireme/parallel/embedding/embedding_tables.h"
 #include "trireme/parallel/embedding/id_exchange.h"
 #include "trireme/parallel/embedding/row_gradients.h"
 
@@ -55,6 +56,8 @@ class TableLookUp {
   std::vector<at::Tensor> finish();
   // gradients: like what finish() returned
   void backward(std::span<const at::Tensor> gradients, GradientSink& sink);
+  // Adds this look-up, backward included.
+  void count(TableCounts& counts) const;
 
  private:
   template <typename scalar>
