@@ -1,0 +1,167 @@
+#include "trireme/plan/tables/table_statistics.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "trireme/base/error.h"
+#include "trireme/plan/tables/zipf.h"
+
+namespace trireme::plan {
+namespace {
+
+constexpr double kHot = 0.01;  // of the rows
+
+int64_t most_subtrees(const StepShape& shape) {
+  size_t most = 1;
+  for (const auto& of_rank : shape.subtrees) most = std::max(most, of_rank.size());
+  return static_cast<int64_t>(most);
+}
+
+class Measuring {
+ public:
+  Measuring(const SampledIds& ids, const StepShape& shape)
+      : ids_(ids),
+        shape_(shape),
+        num_samples_(std::ssize(ids.offsets) - 1),
+        buckets_(static_cast<size_t>(RowUse::num_buckets(ids.rows))) {}
+
+  TableStatistics measure() {
+    TableStatistics result;
+    const auto num_ids = static_cast<double>(ids_.values.size());
+    result.ids_per_sample = num_ids / static_cast<double>(num_samples_);
+    count_frequencies(result);
+    fit_exponent(result);
+    const double of_rank = count_ranks(result), of_step = count_steps(result);
+    for (RowCounts& bucket : buckets_) {
+      bucket.distinct *= of_rank;
+      bucket.sums *= of_rank;
+      bucket.updated *= of_step;
+    }
+    result.use = RowUse(ids_.rows, buckets_, most_subtrees(shape_));
+    return result;
+  }
+
+ private:
+  std::span<const int64_t> values(int64_t begin, int64_t end) const {
+    const int64_t first = ids_.offsets[static_cast<size_t>(begin)];
+    const int64_t last = ids_.offsets[static_cast<size_t>(end)];
+    return ids_.values.subspan(static_cast<size_t>(first), static_cast<size_t>(last - first));
+  }
+
+  void count_frequencies(TableStatistics& result) const {
+    std::vector<int64_t> sorted(ids_.values.begin(), ids_.values.end());
+    std::ranges::sort(sorted);
+    std::vector<int64_t> counts;
+    for (size_t i = 0; i < sorted.size(); ++i) {
+      if (i == 0 || sorted[i] != sorted[i - 1]) counts.push_back(0);
+      ++counts.back();
+    }
+    result.distinct = std::ssize(counts);
+    if (counts.empty()) return;
+    const auto num_hot = static_cast<int64_t>(static_cast<double>(ids_.rows) * kHot) + 1;
+    const auto hot = counts.begin() + std::min(num_hot, result.distinct);
+    std::ranges::partial_sort(counts, hot, std::greater<>());
+    result.hot_share = static_cast<double>(std::accumulate(counts.begin(), hot, int64_t{0})) /
+                       static_cast<double>(ids_.values.size());
+  }
+
+  // From draws of as many ids as the table has rows. Many more would use every row of a small
+  // table, and say nothing of its skew.
+  void fit_exponent(TableStatistics& result) const {
+    const auto num_ids = std::ssize(ids_.values);
+    if (num_ids == 0) return;
+    const int64_t count = std::min(num_ids, ids_.rows), chunks = num_ids / count;
+    int64_t distinct = 0;
+    for (int64_t c = 0; c < chunks; ++c) {
+      const auto begin = ids_.values.begin() + c * count;
+      std::vector<int64_t> drawn(begin, begin + count);
+      std::ranges::sort(drawn);
+      distinct += std::ranges::unique(drawn).begin() - drawn.begin();
+    }
+    result.exponent = fit_zipf(ids_.rows, static_cast<double>(count),
+                               static_cast<double>(distinct) / static_cast<double>(chunks));
+  }
+
+  // How many more rows a batch of `wanted` samples uses than one of `samples`.
+  double growth(const TableStatistics& found, int64_t samples, int64_t wanted) const {
+    const auto distinct = [&](int64_t count) {
+      return expected_distinct(ids_.rows, found.exponent,
+                               found.ids_per_sample * static_cast<double>(count));
+    };
+    const double fewer = distinct(samples);
+    return samples >= wanted || fewer <= 0 ? 1 : distinct(wanted) / fewer;
+  }
+
+  // Both return the factor of what they count in a mean step.
+  double count_ranks(const TableStatistics& found) {
+    const int64_t B = shape_.samples_per_rank;
+    const int64_t count = std::min(B, num_samples_), chunks = num_samples_ / count;
+    for (int64_t c = 0; c < chunks; ++c) {
+      const auto rank = static_cast<size_t>(c % shape_.num_ranks());
+      const std::vector<uint8_t> subtrees = subtrees_of(rank, c * count, (c + 1) * count);
+      count_ids({values(c * count, (c + 1) * count), subtrees}, ids_.rows, buckets_);
+    }
+    return growth(found, count, B) / static_cast<double>(chunks);
+  }
+
+  double count_steps(const TableStatistics& found) {
+    const int64_t step = shape_.samples_per_rank * shape_.num_ranks();
+    const int64_t count = std::min(step, num_samples_), chunks = num_samples_ / count;
+    for (int64_t c = 0; c < chunks; ++c) {
+      const RankIds ids{values(c * count, (c + 1) * count)};
+      count_updates({&ids, 1}, ids_.rows, buckets_);
+    }
+    return growth(found, count, step) / static_cast<double>(chunks);
+  }
+
+  // Of each id of the samples, as if they were the first ones of the rank.
+  std::vector<uint8_t> subtrees_of(size_t rank, int64_t begin, int64_t end) const {
+    const std::vector<int64_t>& begins = shape_.subtrees[rank];
+    std::vector<uint8_t> result;
+    for (int64_t s = begin; s < end; ++s) {
+      const auto tree = std::ranges::upper_bound(begins, s - begin) - begins.begin() - 1;
+      const auto at = static_cast<size_t>(s);
+      result.insert(result.end(), static_cast<size_t>(ids_.offsets[at + 1] - ids_.offsets[at]),
+                    static_cast<uint8_t>(std::max<int64_t>(tree, 0)));
+    }
+    return result;
+  }
+
+  const SampledIds& ids_;
+  const StepShape& shape_;
+  int64_t num_samples_;
+  std::vector<RowCounts> buckets_;
+};
+
+}  // namespace
+
+TableStatistics measure_table(const SampledIds& ids, const StepShape& shape) {
+  TRIREME_ASSERT(ids.offsets.size() > 1, "no sample to measure");
+  return Measuring(ids, shape).measure();
+}
+
+TableStatistics assume_zipf(int64_t rows, double exponent, double ids_per_sample,
+                            const StepShape& shape) {
+  const double of_rank = ids_per_sample * static_cast<double>(shape.samples_per_rank);
+  const double of_all = of_rank * shape.num_ranks();
+  RowCounts counts;
+  counts.distinct = expected_distinct(rows, exponent, of_rank);
+  counts.updated = expected_distinct(rows, exponent, of_all);
+  // An id is in each subtree as if that were a batch of its own; the mean over the ranks.
+  for (const auto& begins : shape.subtrees) {
+    for (size_t k = 0; k < begins.size(); ++k) {
+      const int64_t end = k + 1 < begins.size() ? begins[k + 1] : shape.samples_per_rank;
+      counts.sums +=
+          expected_distinct(rows, exponent, ids_per_sample * static_cast<double>(end - begins[k])) /
+          shape.num_ranks();
+    }
+  }
+  return {.ids_per_sample = ids_per_sample,
+          .distinct = static_cast<int64_t>(counts.updated),
+          .exponent = exponent,
+          .hot_share = zipf_share(rows, exponent, kHot),
+          .use = RowUse::even(rows, counts, most_subtrees(shape))};
+}
+
+}  // namespace trireme::plan
