@@ -277,11 +277,18 @@ Leave TrainerImpl::end_step(Leave so_far) {
   return std::max(ask_again(so_far), requests_.stop ? Leave::kAsked : Leave::kNo);
 }
 
+void TrainerImpl::report(RunPoint when) {
+  for (const std::string& line : state_.model().tables().report(when)) {
+    if (is_root()) observer_.on_finding(line);
+  }
+}
+
 Outcome TrainerImpl::end(Outcome outcome) {
   if (requests_.stop) {
     if (is_root()) observer_.on_finding("ended: " + requests_.stop->reason);
     if (requests_.stop->for_good) outcome = Outcome::kEnded;
   }
+  report(RunPoint::kEnd);
   call(Event::kStop);
   if (saved_step_ == step_) places_->forget_memory();
   return outcome;
@@ -292,6 +299,7 @@ Outcome TrainerImpl::run(const std::function<bool()>& stop) {
   if (step_ < config_.train.steps && ask_again(Leave::kNo) == Leave::kAsked) {
     return Outcome::kStopped;
   }
+  report(RunPoint::kStart);
   call(Event::kStart);
   if (!callbacks_.empty()) agree(world_, requests_);
   if (requests_.stop && step_ < config_.train.steps) return end(Outcome::kStopped);

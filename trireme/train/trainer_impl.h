@@ -61,6 +61,7 @@ class TrainerImpl {
   Leave evaluate_step(Leave so_far);
   Leave end_step(Leave so_far);
   void call(Event event, const std::filesystem::path& checkpoint = {});
+  void report(RunPoint when);
   Outcome end(Outcome outcome);
   void rebalance();
   void start_output();

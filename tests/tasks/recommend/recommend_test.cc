@@ -97,7 +97,7 @@ TEST_P(RecommendFamilies, HasTheSameBitsForRanksPlacementsZeroAndRecompute) {
   const std::string family = GetParam();
   run(config("one", family), 1);
   for (const int ranks : {1, 2, 4}) {
-    for (const char* const placement : {"rows", "whole", "replicated"}) {
+    for (const char* const placement : {"rows", "whole", "replicated", "auto"}) {
       const std::string name = concat(placement, ranks);
       run(config(name, family, {{"tables.placement", placement}}), ranks);
       expect_same(name, "one", 0);

@@ -8,7 +8,9 @@
 
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
+#include "trireme/base/file/file.h"
 #include "trireme/dataset/recommend/feature_source.h"
+#include "trireme/tasks/recommend/automatic_tables.h"
 #include "trireme/tasks/recommend/mlp.h"
 #include "trireme/tasks/recommend/network.h"
 #include "trireme/tasks/recommend/recommend_problem.h"
@@ -85,6 +87,7 @@ class RecommendTask : public train::Task {
   void write_files(const fs::path& folder) const override {
     fs::copy_file(fs::path(problem_.config.data.path) / dataset::kSchemaFile,
                   folder / dataset::kSchemaFile, fs::copy_options::overwrite_existing);
+    if (!choice_.empty()) write_file_atomically(folder / kTableChoiceFile, choice_);
   }
 
   std::vector<std::string> axes() const override { return {}; }
@@ -122,7 +125,15 @@ class RecommendTask : public train::Task {
     return {edges};
   }
   std::unique_ptr<train::StageModel> make_stage(const train::StageRequest& request) const override {
-    return std::make_unique<RecommendStage>(problem_, request, data_.items);
+    RecommendProblem problem = problem_;
+    comm::Communicator* const group = request.axes.batch.group;
+    if (problem.config.tables.placement == TablePlacement::kAuto && group != nullptr &&
+        group->size() > 1) {
+      problem.choice =
+          choose_tables(problem, training(), request.config, dense_bytes(request.config), *group);
+      choice_ = to_json(problem.choice, tables_of(problem, group->size()).tables);
+    }
+    return std::make_unique<RecommendStage>(problem, request, data_.items);
   }
 
   std::string model_name() const override {
@@ -174,6 +185,7 @@ class RecommendTask : public train::Task {
   RecommendProblem problem_;
   dataset::FeatureData data_;
   mutable std::shared_ptr<const Network> outline_;
+  mutable std::string choice_;  // of the last stage, for the run's folder; "": none
 };
 
 }  // namespace

@@ -48,12 +48,13 @@ struct RecommendDataConfig {
   TRIREME_KEYS_END()
 };
 
-enum class TablePlacement { kReplicated, kRows, kColumns, kWhole };
+enum class TablePlacement { kReplicated, kRows, kColumns, kWhole, kAuto };
 inline constexpr Choice<TablePlacement> kTablePlacements[] = {
     {"rows", TablePlacement::kRows},
     {"columns", TablePlacement::kColumns},
     {"whole", TablePlacement::kWhole},
-    {"replicated", TablePlacement::kReplicated}};
+    {"replicated", TablePlacement::kReplicated},
+    {"auto", TablePlacement::kAuto}};
 
 inline constexpr Choice<parallel::Pooling> kSumOrMean[] = {{"sum", parallel::Pooling::kSum},
                                                            {"mean", parallel::Pooling::kMean}};
@@ -62,7 +63,8 @@ struct TablesConfig {
   TRIREME_KEYS_BEGIN(TablesConfig)
   TRIREME_KEY(TablePlacement, placement, TablePlacement::kRows, kMayChange,
               "how the data ranks share out the tables: rows or columns of each table, whole "
-              "tables in turn, or a copy of all on each rank",
+              "tables in turn, a copy of all on each rank, or auto: as the planner chooses from "
+              "the data (docs/planner.md)",
               kTablePlacements)
   TRIREME_KEY(parallel::RowRule, optimizer, parallel::RowRule::kRowWiseAdaGrad, kMustStay,
               "update of the rows that a step has used", parallel::kRowRules)

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/tasks/recommend/tables/table_loads.h"
 
 namespace trireme::tasks::inline internal {
 namespace {
@@ -14,6 +15,7 @@ mesh::Placement placement_of(TablePlacement placement, int64_t number, int64_t r
                              int num_ranks) {
   switch (placement) {
     case TablePlacement::kReplicated: return mesh::Placement::replicated();
+    case TablePlacement::kAuto:  // until the planner has chosen
     case TablePlacement::kRows: return mesh::Placement::sharded(0);
     case TablePlacement::kColumns: return mesh::Placement::sharded(1);
     case TablePlacement::kWhole:
@@ -34,18 +36,35 @@ class ListMaker {
                             .rows = feature.rows,
                             .width = width,
                             .pooling = config.pooling,
-                            .placement = placement_of(config.placement, std::ssize(list_.tables),
-                                                      feature.rows, num_ranks_),
+                            .placement = placement(feature.rows),
                             .initial_scale = config.initial_scale});
     list_.columns.push_back(column);
   }
   TableList take() { return std::move(list_); }
 
  private:
+  // Of the next table.
+  mesh::Placement placement(int64_t rows) const {
+    const size_t number = list_.tables.size();
+    const std::vector<plan::TablePlace>& chosen = problem_.choice.places;
+    if (!chosen.empty()) return to_placement(chosen[number], rows, num_ranks_);
+    return placement_of(problem_.config.tables.placement, static_cast<int64_t>(number), rows,
+                        num_ranks_);
+  }
+
   const RecommendProblem& problem_;
   int num_ranks_;
   TableList list_;
 };
+
+// Of the rank that has most of them.
+int64_t most_rows(const parallel::TableConfig& table, int num_ranks) {
+  const std::vector<int64_t>& cuts = table.placement.cuts;
+  if (table.placement.kind == mesh::Placement::Kind::kReplicated) return table.rows;
+  int64_t most = cuts.empty() ? (table.rows + num_ranks - 1) / num_ranks : 0;
+  for (size_t r = 1; r < cuts.size(); ++r) most = std::max(most, cuts[r] - cuts[r - 1]);
+  return most;
+}
 
 }  // namespace
 
@@ -70,13 +89,10 @@ void limit_memory(const RecommendProblem& problem, int num_ranks, int64_t bytes_
   std::vector<std::pair<int64_t, size_t>> parts;  // (bytes of a rank's part, table)
   for (size_t t = 0; t < list.tables.size(); ++t) {
     const parallel::TableConfig& table = list.tables[t];
-    const int64_t ranks = table.placement.kind == mesh::Placement::Kind::kReplicated ||
-                                  problem.config.tables.placement == TablePlacement::kWhole
-                              ? 1
-                              : num_ranks;
     const int64_t states =
         parallel::numbers_of_states(problem.config.tables.optimizer, table.width);
-    const int64_t numbers = (table.rows + ranks - 1) / ranks * (table.width + states);
+    const int64_t rows = most_rows(table, num_ranks);
+    const int64_t numbers = rows * (table.width + states);
     parts.emplace_back(numbers * bytes_per_number, t);
   }
   std::ranges::sort(parts);

@@ -8,12 +8,15 @@
 #include "trireme/dataset/recommend/feature_schema.h"
 #include "trireme/parallel/embedding/table_config.h"
 #include "trireme/tasks/recommend/recommend_config.h"
+#include "trireme/tasks/recommend/tables/table_choice.h"
 
 namespace trireme::tasks::inline internal {
 
 struct RecommendProblem {
   RecommendConfig config{};
   dataset::FeatureSchema schema{};
+  // The planner's, with tables.placement = "auto" on several ranks; without places until then.
+  TableChoice choice{};
 
   bool is_two_tower() const { return config.model.family == RecommendFamily::kTwoTower; }
   // Numbers that the model gives for a sample: 1 for clicks.

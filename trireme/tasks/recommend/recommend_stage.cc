@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include "trireme/base/error.h"
 #include "trireme/model/layers/recompute.h"
 #include "trireme/tasks/recommend/feature_batch.h"
 #include "trireme/tasks/recommend/label_scores.h"
@@ -54,6 +55,8 @@ RecommendStage::RecommendStage(const RecommendProblem& problem, const train::Sta
                                std::shared_ptr<const dataset::ItemCatalogue> items)
     : dtype_(request.config.dtype()),
       device_(request.config.device),
+      group_(request.axes.batch.group),
+      choice_(problem.choice),
       list_(limited_tables(problem, request)),
       network_(make_network(problem, request.config.train.seed)),
       tables_(list_.tables, request.axes.batch.group, table_options(problem, request.config)),
@@ -100,6 +103,25 @@ std::vector<at::Tensor> RecommendStage::forward(const train::StageInput& in) {
   const at::Tensor logits = network_->forward(samples);
   if (!in.training) scores_->add(samples, logits, label_B);
   return {scores_->loss_sum(logits, label_B), scores_->metric_states(logits.detach(), label_B)};
+}
+
+std::vector<std::string> RecommendStage::report(train::RunPoint when) const {
+  if (group_ == nullptr) return {};
+  if (when == train::RunPoint::kStart) {
+    if (choice_.places.empty()) return {};
+    return {concat("tables  the planner's choice of ", describe(choice_.places))};
+  }
+  const RankLookUps own = look_ups_of(tables_.counts());
+  const at::Tensor mine = at::tensor({own.look_ups, own.sent_bytes}, at::kDouble);
+  const at::Tensor all = at::empty({group_->size(), 2}, at::kDouble);
+  group_->all_gather(all.unbind(0), mine)->wait();
+  std::vector<RankLookUps> measured;
+  const auto* number = all.const_data_ptr<double>();
+  for (int rank = 0; rank < group_->size(); ++rank, number += 2) {
+    measured.push_back({.look_ups = number[0], .sent_bytes = number[1]});
+  }
+  const std::string line = compare_look_ups(measured, choice_.predicted);
+  return line.empty() ? std::vector<std::string>{} : std::vector<std::string>{line};
 }
 
 }  // namespace trireme::tasks::inline internal

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "trireme/dataset/recommend/feature_source.h"
@@ -31,7 +32,9 @@ class RecommendStage : public train::StageModel {
   void end_backward() override { now_.look_up->backward(); }
   std::vector<at::Tensor> forward(const train::StageInput& in) override;
   int64_t num_terms(const dataset::Batch& batch) const override { return batch.size(); }
-  train::StageTables tables() override { return {&tables_, rate_factor_}; }
+  train::StageTables tables() override {
+    return {&tables_, rate_factor_, [this](train::RunPoint when) { return report(when); }};
+  }
 
   void begin_evaluation() override { scores_->clear(); }
   std::vector<double> finish_evaluation() override { return scores_->finish(); }
@@ -44,8 +47,12 @@ class RecommendStage : public train::StageModel {
   };
   Started start(std::span<const dataset::Batch> batches);
 
+  std::vector<std::string> report(train::RunPoint when) const;
+
   at::ScalarType dtype_;
   at::Device device_;
+  comm::Communicator* group_;  // null: one rank
+  TableChoice choice_;
   TableList list_;
   std::shared_ptr<Network> network_;
   parallel::EmbeddingTables tables_;

@@ -27,6 +27,14 @@ std::vector<std::string> ModelTables::names() const {
   return names;
 }
 
+std::vector<std::string> ModelTables::report(RunPoint when) const {
+  std::vector<std::string> lines;
+  for (const StageTables& stage : stages_) {
+    if (stage.report) std::ranges::move(stage.report(when), std::back_inserter(lines));
+  }
+  return lines;
+}
+
 std::vector<double> ModelTables::gradient_squares(comm::Communicator& world) const {
   std::vector<double> squares;
   for (const StageTables& stage : stages_) {

@@ -25,6 +25,9 @@ class ModelTables {
   std::vector<double> gradient_squares(comm::Communicator& world) const;
   // Of rows and states in this rank's memory.
   int64_t memory_bytes() const;
+  // What the stages tell the user.
+  // Collective: every rank
+  std::vector<std::string> report(RunPoint when) const;
   // Updates the rows from the step's gradients times `factor`.
   // learning_rate: the optimizer's
   void step(double learning_rate, double factor);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -56,11 +57,17 @@ struct StageInput {
   std::optional<model::TrainingPlace> training{};  // empty in evaluation
 };
 
+// When tables report.
+enum class RunPoint { kStart, kEnd };
+
 // Embedding tables of a stage. Their gradients count in the gradient norm, the loop updates their
 // rows in each step, and checkpoints have them.
 struct StageTables {
   parallel::EmbeddingTables* tables = nullptr;  // with UpdateTime::kOnStep; null: none
   double rate_factor = 1;                       // their learning rate / the optimizer's
+  // Lines for the user when training begins or ends; those of rank 0 are shown. Null: none.
+  // Collective: every rank of the world
+  std::function<std::vector<std::string>(RunPoint when)> report = nullptr;
 };
 
 // A model, or the part of one that a pipeline stage has.
