@@ -21,8 +21,12 @@
 #include "trireme/cli/plan/layout_search.h"
 #include "trireme/cli/plan/plan_commands.h"
 #include "trireme/cli/plan/planning.h"
+#include "trireme/cli/plan/table_report.h"
 #include "trireme/cli/printable.h"
+#include "trireme/cli/progress_bar.h"
 #include "trireme/plan/search/search.h"
+#include "trireme/tasks/recommend/recommend.h"
+#include "trireme/tasks/recommend/table_planning.h"
 #include "trireme/train/config/config.h"
 
 namespace trireme::cli::inline internal {
@@ -36,6 +40,8 @@ struct PlanArguments {
   std::vector<std::string> fixed;  // "tensor=8"
   int64_t most_devices = 0;
   int num_best = 5;
+  double zipf = -1;      // below 0: the data says it
+  double table_gib = 0;  // 0: what the device leaves
   bool json = false;
   std::vector<std::string> overrides;  // as typed
 };
@@ -114,8 +120,65 @@ void write_config(const std::string& path, const train::RunConfig& run, const pl
                       "\n", train::to_toml(config)));
 }
 
+// Of a recommendation model.
+int plan_tables(const PlanArguments& arguments, PlanningCase& planning) {
+  TRIREME_CHECK(
+      arguments.fixed.empty() && arguments.objective == "time" && arguments.output.empty(),
+      "task.name is \"recommend\", of which only the tables are planned; leave --fix, "
+      "--objective and --output out, and train with tables.placement = \"auto\"");
+  plan::Cluster& cluster = planning.cluster;
+  if (arguments.most_devices > 0 && arguments.most_devices < cluster.num_devices()) {
+    cluster.devices_per_node = std::min(cluster.devices_per_node, arguments.most_devices);
+    cluster.nodes = arguments.most_devices / cluster.devices_per_node;
+  }
+  TRIREME_CHECK(cluster.num_devices() <= kMaxRanks, "the cluster has ", cluster.num_devices(),
+                " devices; expected at most ", kMaxRanks, "; use --gpus-at-most");
+  const auto start = std::chrono::steady_clock::now();
+  const auto num_ranks = static_cast<int>(cluster.num_devices());
+  // Tables are placed for the batch, however it is cut into microbatches.
+  planning.config.train.micro_batch = 1;
+  planning.config.train.uneven_batches = true;
+  train::resolve(planning.config, num_ranks);
+  tasks::MeasuredTables tables;
+  if (arguments.zipf >= 0) {
+    tables = tasks::assume_tables(planning.config, num_ranks, arguments.zipf);
+  } else {
+    ProgressBar bar("read");
+    tables = tasks::measure_tables(planning.config, num_ranks, [&](int64_t done, int64_t total) {
+      const double bytes = planning.config.task->sample_bytes();
+      const auto in_bytes = [&](int64_t samples) {
+        return static_cast<int64_t>(bytes * static_cast<double>(samples));
+      };
+      if (!arguments.json) bar.update(in_bytes(done), in_bytes(total));
+    });
+  }
+  const double dense = tasks::dense_bytes(planning.config);
+  plan::TableSearch search = table_search(cluster, dense, arguments.table_gib);
+  // Rows lie on the disk, as many as there are.
+  constexpr double kDisk = 1e18;
+  if (tasks::recommend_of(planning.config).tables.memory > 0) search.memory_bytes = kDisk;
+  const PlacedTables placed = place(std::move(tables), search);
+  const double seconds = seconds_since(start);
+  if (arguments.json) {
+    nlohmann::json all = to_json(placed);
+    all["search_seconds"] = seconds;
+    std::printf("%s\n", json_text(all).c_str());
+  } else {
+    std::printf("cluster  %s, planned in %.2f s\n%s", describe(cluster).c_str(), seconds,
+                show(placed).c_str());
+  }
+  return kDone;
+}
+
 int plan_layout(const PlanArguments& arguments) {
-  const PlanningCase planning = load_case(arguments.model, arguments.cluster, arguments.overrides);
+  PlanningCase planning = load_files(arguments.model, arguments.cluster, arguments.overrides);
+  if (planning.config.task_choice.name == tasks::kRecommend.name) {
+    return plan_tables(arguments, planning);
+  }
+  TRIREME_CHECK(arguments.zipf < 0 && arguments.table_gib == 0,
+                "--zipf and --table-memory are of embedding tables, and task.name is \"",
+                planning.config.task_choice.name, "\"; leave them out");
+  find_vocabulary(planning.config);
   const auto start = std::chrono::steady_clock::now();
   const plan::SearchResult found = find_plans(arguments, planning);
   const double seconds = seconds_since(start);
@@ -150,8 +213,13 @@ void add_plan(CLI::App& app, int& exit_code) {
       "  trireme plan examples/plan/llama-8b.toml examples/clusters/dgx-h100.toml\n"
       "  ... --fix tensor=8 --output config.toml\n"
       "  ... --objective cost --gpus-at-most 64\n"
-      "MODEL is a config: its model, batch and precision count, its layout does not. See "
-      "docs/planner.md.\n");
+      "MODEL is a config: its model, batch and precision count, its layout does not.\n"
+      "Of a recommendation model it places the embedding tables instead: each whole on a rank, by\n"
+      "rows with cuts that even out hot rows, by columns, or replicated. It reads samples of the\n"
+      "prepared data, and shows every rank's memory, look-ups and bytes.\n"
+      "  trireme plan examples/dlrm.toml cluster.toml\n"
+      "  ... --table-memory 16 --zipf 1.05\n"
+      "See docs/planner.md.\n");
   command->add_option("model", arguments->model, "a config, as of `trireme train`")->required();
   command->add_option("cluster", arguments->cluster, "a description of a cluster")->required();
   command
@@ -167,6 +235,14 @@ void add_plan(CLI::App& app, int& exit_code) {
       ->capture_default_str()
       ->check(within({1, 100}));
   command->add_option("--output", arguments->output, "write the best as a config");
+  command
+      ->add_option("--table-memory", arguments->table_gib,
+                   "GiB that a rank has for tables; without it what the device leaves")
+      ->check(within({0, 1e9}));
+  command
+      ->add_option("--zipf", arguments->zipf,
+                   "exponent of the ids' Zipf law; without it samples of the data are read")
+      ->check(within({0, 4}));
   add_json(*command, arguments->json);
   command->allow_extras();
   command->callback([arguments, command, &exit_code] {

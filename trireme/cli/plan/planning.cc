@@ -17,20 +17,6 @@
 namespace trireme::cli::inline internal {
 namespace {
 
-// Opens the data only when the config leaves the vocabulary to it.
-void find_vocabulary(train::RunConfig& config) {
-  TRIREME_CHECK(config.task_choice.name == tasks::kLanguage.name, "task.name is \"",
-                config.task_choice.name,
-                "\"; the cost model knows language models only: set it to ", tasks::kLanguage.name);
-  if (tasks::language_of(config).model.vocab_size > 0) return;
-  try {
-    config.task->open(/*evaluates=*/false);
-  } catch (const Error& error) {
-    throw ConfigError(concat("model.vocab_size is 0, and the tokenizer that would say it: ",
-                             error.what(), "; set model.vocab_size"));
-  }
-}
-
 std::string bar(double share) {
   constexpr int kWidth = 30;
   return std::string(static_cast<size_t>(std::lround(std::clamp(share, 0.0, 1.0) * kWidth)), '#');
@@ -56,14 +42,36 @@ double copy_seconds(const plan::StepPrediction& step, const plan::Device& device
 
 }  // namespace
 
-PlanningCase load_case(const std::string& config, const std::string& cluster,
-                       const std::vector<std::string>& overrides) {
+// Opens the data only when the config leaves the vocabulary to it.
+void find_vocabulary(train::RunConfig& config) {
+  TRIREME_CHECK(config.task_choice.name == tasks::kLanguage.name, "task.name is \"",
+                config.task_choice.name,
+                "\"; the cost model of steps knows language models only (`trireme plan` also "
+                "places the tables of recommendation models): set it to ",
+                tasks::kLanguage.name);
+  if (tasks::language_of(config).model.vocab_size > 0) return;
+  try {
+    config.task->open(/*evaluates=*/false);
+  } catch (const Error& error) {
+    throw ConfigError(concat("model.vocab_size is 0, and the tokenizer that would say it: ",
+                             error.what(), "; set model.vocab_size"));
+  }
+}
+
+PlanningCase load_files(const std::string& config, const std::string& cluster,
+                        const std::vector<std::string>& overrides) {
   std::vector<train::Override> of_run = parse_overrides(overrides), of_cluster;
   std::ranges::copy_if(of_run, std::back_inserter(of_cluster), is_of_cluster);
   std::erase_if(of_run, is_of_cluster);
   PlanningCase planning;
   planning.config = train::load_config(config, tasks::all_tasks(), of_run);
   planning.cluster = read_cluster(cluster, of_cluster);
+  return planning;
+}
+
+PlanningCase load_case(const std::string& config, const std::string& cluster,
+                       const std::vector<std::string>& overrides) {
+  PlanningCase planning = load_files(config, cluster, overrides);
   find_vocabulary(planning.config);
   return planning;
 }

@@ -22,9 +22,16 @@ struct PlanningCase {
 // Overrides of the sections [cluster], [device], [network], [price] and [failures] are the
 // cluster's, all others the run's. The model's vocabulary is known afterwards: from
 // model.vocab_size, or from the tokenizer of the data.
-// Throws: ConfigError
+// Throws: ConfigError, also for another task than language
 PlanningCase load_case(const std::string& config, const std::string& cluster,
                        const std::vector<std::string>& overrides);
+
+// The same for any task, without a look at the vocabulary.
+PlanningCase load_files(const std::string& config, const std::string& cluster,
+                        const std::vector<std::string>& overrides);
+// Makes the vocabulary of a loaded model known.
+// Throws: ConfigError
+void find_vocabulary(train::RunConfig& config);
 
 // What the whole run takes, failures and saves included.
 struct RunForecast {
