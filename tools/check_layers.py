@@ -13,7 +13,7 @@ import sys
 
 from source_files import Report, repository_files, root_argument, without_comments
 
-PARALLEL = [f"parallel/{name}" for name in ("data", "tensor", "pipeline", "context", "expert", "embedding")]
+PARALLEL = [f"parallel/{name}" for name in ("data", "tensor", "pipeline", "context", "expert", "embedding", "server")]
 GROUND = ["base", "comm", "mesh"]
 # The architecture: what each folder of trireme/ may include besides itself.
 ALLOWED = {
@@ -69,6 +69,10 @@ ROOMS = {
     "parallel/embedding/disk": [],
     "parallel/embedding": ["parallel/embedding/disk"],
     "parallel/pipeline/schedule": [],
+    "parallel/server/link": [],
+    "parallel/server/log": [],
+    "parallel/server/state": ["parallel/server/link"],
+    "parallel/server": ["parallel/server/link", "parallel/server/log", "parallel/server/state"],
     "parallel/pipeline/run": ["parallel/pipeline/schedule"],
     "model/family": [],
     "model/layers": ["model/family"],
@@ -85,10 +89,11 @@ ROOMS = {
     "train/config": ["train/callbacks", "train/metrics", "train/offload", "train/numerics", "train/optimizer", "train/task"],
     "train/parallel": ["train/config", "train/numerics", "train/optimizer", "train/profile", "train/task"],
     "train/run": ["train/config", "train/metrics", "train/numerics", "train/parallel", "train/task"],
+    "train/server": ["train/config", "train/optimizer", "train/task"],
     "train/state": ["train/callbacks", "train/config", "train/metrics", "train/numerics", "train/offload", "train/optimizer",
                     "train/parallel", "train/run", "train/task"],
     "train": ["train/callbacks", "train/config", "train/metrics", "train/numerics", "train/offload", "train/optimizer", "train/parallel",
-              "train/profile", "train/run", "train/state", "train/task"],
+              "train/profile", "train/run", "train/server", "train/state", "train/task"],
     "tasks/language": [],
     "tasks/vision": [],
     "tasks/recommend/metrics": [],

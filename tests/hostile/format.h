@@ -52,6 +52,8 @@ void add_journal_formats(Formats& formats, const std::filesystem::path& folder);
 // What schedulers tell the launcher.
 void add_job_formats(Formats& formats, const std::filesystem::path& folder);
 void add_link_formats(Formats& formats);
+// Logs and views of parameter servers.
+void add_server_formats(Formats& formats, const std::filesystem::path& folder);
 // Checkpoints of other programs.
 void add_foreign_formats(Formats& formats, const std::filesystem::path& folder);
 

@@ -107,6 +107,7 @@ int run(const Arguments& arguments) {
   add_job_formats(formats, folder);
   add_recommend_formats(formats, folder);
   add_link_formats(formats);
+  add_server_formats(formats, folder);
 #ifdef TRIREME_HAVE_IMAGES
   add_image_formats(formats, folder);
 #endif

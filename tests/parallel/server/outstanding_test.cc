@@ -1,0 +1,66 @@
+#include "trireme/parallel/server/outstanding.h"
+
+#include <gtest/gtest.h>
+
+namespace trireme::parallel {
+namespace {
+
+Outstanding request(FrameKind kind, uint32_t shard, uint32_t piece, int64_t step) {
+  Outstanding made;
+  made.frame.header = {.kind = kind,
+                       .part = static_cast<uint16_t>(kind == FrameKind::kEvent ? 3 : 0),
+                       .shard = shard,
+                       .piece = piece,
+                       .step = step};
+  made.on_answer = [](const Frame&) {};
+  return made;
+}
+
+View view_of(uint32_t number, std::vector<std::vector<uint32_t>> chains) {
+  return {.number = number, .servers = {}, .workers = {}, .chains = std::move(chains)};
+}
+
+TEST(OutstandingRequests, AreSentOnceAndAgainWhenTheirChainChanges) {
+  OutstandingRequests requests;
+  int sent = 0;
+  const auto send = [&](const Frame&) { ++sent; };
+  const auto all = [](uint32_t) { return true; };
+  requests.install(view_of(1, {{0, 1}, {1, 0}}));
+  requests.add(request(FrameKind::kEvent, 0, 5, 1));
+  requests.add(request(FrameKind::kPull, 1, 6, 1));
+  EXPECT_EQ(requests.send_due([](uint32_t shard) { return shard == 0; }, send), 0);
+  EXPECT_EQ(sent, 1);
+  EXPECT_EQ(requests.send_due(all, send), 0);
+  EXPECT_EQ(requests.send_due(all, send), 0);
+  EXPECT_EQ(sent, 2);
+  requests.install(view_of(2, {{0, 1}, {1, 0}}));
+  EXPECT_EQ(requests.send_due(all, send), 0) << "somebody came or went elsewhere";
+  requests.install(view_of(3, {{0}, {1, 0}}));
+  EXPECT_EQ(requests.send_due(all, send), 1);
+  EXPECT_EQ(sent, 3);
+}
+
+TEST(OutstandingRequests, AnAnswerEndsItsRequestOnly) {
+  OutstandingRequests requests;
+  requests.install(view_of(1, {{0}}));
+  requests.add(request(FrameKind::kEvent, 0, 5, 1));
+  requests.add(request(FrameKind::kEvent, 0, 5, 2));
+  requests.add(request(FrameKind::kPull, 0, 5, 2));
+  Frame done;
+  done.header = {.kind = FrameKind::kDone, .part = 3, .shard = 0, .piece = 5, .step = 2};
+  EXPECT_TRUE(requests.take(done));
+  EXPECT_FALSE(requests.take(done)) << "a second tail answers too";
+  done.header.kind = FrameKind::kWeights;
+  done.header.part = 0;
+  EXPECT_TRUE(requests.take(done));
+  int sent = 0;
+  requests.send_due([](uint32_t) { return true; },
+                    [&](const Frame& frame) {
+                      ++sent;
+                      EXPECT_EQ(frame.header.step, 1);
+                    });
+  EXPECT_EQ(sent, 1);
+}
+
+}  // namespace
+}  // namespace trireme::parallel

@@ -1,0 +1,325 @@
+#include "trireme/parallel/server/replica.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "trireme/base/error.h"
+#include "trireme/parallel/server/state/push_sums.h"
+
+namespace trireme::parallel::inline internal {
+namespace {
+
+LogKind log_kind(const FrameHeader& event) {
+  switch (static_cast<EventKind>(event.part)) {
+    case EventKind::kAdvance: return LogKind::kAdvance;
+    case EventKind::kLeave: return LogKind::kLeave;
+    case EventKind::kPush: return LogKind::kPush;
+  }
+  throw InternalError("an event without a kind");
+}
+
+}  // namespace
+
+Replica::Replica(std::unique_ptr<ShardState> state, int64_t shard, ReplicaPort& port,
+                 ReplayOrder* replay)
+    : state_(std::move(state)), shard_(shard), port_(port), replay_(replay) {}
+
+LogRecord Replica::record_of(LogKind kind, const FrameHeader& header, int64_t number) const {
+  return {.kind = kind,
+          .shard = static_cast<uint32_t>(shard_),
+          .worker = header.worker,
+          .incarnation = header.incarnation,
+          .piece = header.piece,
+          .step = header.step,
+          .number = number};
+}
+
+void Replica::start(const std::map<uint32_t, uint32_t>& workers) {
+  for (const auto& [worker, incarnation] : workers) {
+    Frame event;
+    event.header = {.kind = FrameKind::kEvent,
+                    .part = static_cast<uint16_t>(EventKind::kAdvance),
+                    .shard = static_cast<uint32_t>(shard_),
+                    .worker = worker,
+                    .incarnation = incarnation};
+    state_->apply(event);
+  }
+  done_ = state_->sequence();
+  is_whole_ = true;
+}
+
+void Replica::take_place(const View& view, uint32_t id) {
+  const std::vector<uint32_t>& chain = view.chains.at(static_cast<size_t>(shard_));
+  if (chain != chain_) {
+    const auto self = std::ranges::find(chain, id);
+    const auto before =
+        self == chain.begin() ? std::nullopt : std::optional<uint32_t>(*std::prev(self));
+    const auto after =
+        std::next(self) == chain.end() ? std::nullopt : std::optional<uint32_t>(*std::next(self));
+    if (before != predecessor_) predecessor_peer_ = 0;
+    if (after != successor_) successor_peer_ = 0;
+    if (after != successor_) is_successor_ready_ = false;
+    chain_ = chain;
+    predecessor_ = before;
+    successor_ = after;
+    if (is_tail() && is_whole_) {  // also of what another tail had in hand
+      for (const Frame& event : window_) acknowledge(event);
+      done_up_to(state_->sequence());
+      flush_confirms();
+    }
+    if (!is_tail()) pulls_.clear();  // workers ask the new tail
+  }
+  if (is_head() && is_whole_) remove_departed(view.workers);
+}
+
+void Replica::remove_departed(const std::map<uint32_t, uint32_t>& workers) {
+  if (replay_ != nullptr && replay_->next() != nullptr) return;  // the log says when
+  for (Frame& event : state_->departures(workers)) commit(std::move(event));
+}
+
+void Replica::connect_successor(PeerId peer, uint32_t view, uint32_t own_id) {
+  successor_peer_ = peer;
+  is_successor_ready_ = false;
+  Frame frame;
+  frame.header = {.kind = FrameKind::kAttach,
+                  .shard = static_cast<uint32_t>(shard_),
+                  .view = view,
+                  .piece = own_id};
+  port_.send(peer, std::move(frame), 0);
+}
+
+void Replica::on_forwarded(PeerId peer, Frame frame) {
+  if (peer != predecessor_peer_ || frame.header.sequence <= state_->sequence()) return;
+  TRIREME_ASSERT(frame.header.sequence == state_->sequence() + 1, "a chain has lost an event");
+  commit(std::move(frame));
+}
+
+void Replica::on_event(PeerId peer, Frame frame) {
+  if (!is_head() || !is_whole_) return;  // the worker sends it again in the next view
+  const ShardState::Verdict verdict = state_->judge(frame);
+  if (verdict == ShardState::Verdict::kStranger) {
+    return refuse(
+        peer, concat("worker ", frame.header.worker, " of incarnation ", frame.header.incarnation,
+                     " takes no part in the run any more; start it again"));
+  }
+  if (verdict == ShardState::Verdict::kDuplicate) return confirm(std::move(frame));
+  if (replay_ != nullptr) {
+    replay_->add(log_kind(frame.header), {peer, std::move(frame)});
+    return replay();
+  }
+  frame.header.sequence = state_->sequence() + 1;
+  commit(std::move(frame));
+}
+
+void Replica::commit(Frame event) {
+  event.header.sequence = state_->sequence() + 1;
+  event.header.view =
+      0;  // the worker's: a successor must not wait for it and take later ones first
+  state_->apply(event);
+  LogRecord record = record_of(log_kind(event.header), event.header, event.header.sequence);
+  if (record.kind == LogKind::kAdvance) record.step = state_->members().at(record.worker).base;
+  port_.log(record);
+  if (is_tail()) {
+    acknowledge(event);
+    done_up_to(event.header.sequence);
+  } else {
+    if (is_successor_ready_) port_.send(successor_peer_, event, 0);
+    window_.push_back(std::move(event));
+  }
+  record.kind == LogKind::kPush ? answer_waiting(record.piece) : answer_all_waiting();
+}
+
+void Replica::acknowledge(const Frame& event) {
+  FrameHeader header = event.header;
+  const auto kind = static_cast<EventKind>(header.part);
+  if (kind == EventKind::kLeave) return;
+  if (kind == EventKind::kAdvance) {
+    const auto member = state_->members().find(header.worker);
+    if (member == state_->members().end()) return;
+    header.step = member->second.base;
+  }
+  header.kind = FrameKind::kDone;
+  port_.send_to_worker(header.worker, Frame{header, {}});
+}
+
+// The worker does not know that `event` is done. What it waits for may still be on its way.
+void Replica::confirm(Frame event) {
+  event.payload.reset();
+  if (is_tail()) return acknowledge(event);
+  event.header.kind = FrameKind::kConfirm;
+  event.header.view = 0;
+  if (!is_successor_ready_) return confirms_.push_back(std::move(event));
+  port_.send(successor_peer_, std::move(event), 0);
+}
+
+void Replica::flush_confirms() {
+  for (Frame& event : std::exchange(confirms_, {})) confirm(std::move(event));
+}
+
+void Replica::done_up_to(int64_t sequence) {
+  done_ = std::max(done_, sequence);
+  while (!window_.empty() && window_.front().header.sequence <= done_) window_.pop_front();
+  if (predecessor_peer_ == 0) return;
+  Frame frame;
+  frame.header = {
+      .kind = FrameKind::kEventDone, .shard = static_cast<uint32_t>(shard_), .sequence = done_};
+  port_.send(predecessor_peer_, std::move(frame), 0);
+}
+
+void Replica::on_attach(PeerId peer, const Frame& frame) {
+  if (frame.header.piece != predecessor_) return;  // of a view that is over
+  predecessor_peer_ = peer;
+  Frame answer;
+  answer.header = {.kind = FrameKind::kHave,
+                   .shard = static_cast<uint32_t>(shard_),
+                   .sequence = is_whole_ ? state_->sequence() : -1};
+  port_.send(peer, std::move(answer), 0);
+  if (is_whole_ && is_tail()) done_up_to(state_->sequence());
+  if (is_whole_ && !is_tail()) done_up_to(done_);
+}
+
+void Replica::on_have(PeerId peer, const Frame& frame) {
+  if (peer != successor_peer_ || is_successor_ready_ || !is_whole_) return;
+  const int64_t first = window_.empty() ? state_->sequence() + 1 : window_.front().header.sequence;
+  if (frame.header.sequence < first - 1) {
+    for (Frame& part : state_->snapshot()) port_.send(peer, std::move(part), 0);
+  } else {
+    for (const Frame& event : window_) {
+      if (event.header.sequence > frame.header.sequence) port_.send(peer, event, 0);
+    }
+  }
+  is_successor_ready_ = true;
+  flush_confirms();
+}
+
+void Replica::on_event_done(PeerId peer, const Frame& frame) {
+  if (peer == successor_peer_) done_up_to(std::min(frame.header.sequence, state_->sequence()));
+}
+
+void Replica::on_confirm(PeerId peer, Frame frame) {
+  if (peer == predecessor_peer_) confirm(std::move(frame));
+}
+
+void Replica::on_snapshot(PeerId peer, const Frame& frame) {
+  if (peer != predecessor_peer_ || is_whole_) return;
+  if (!state_->load(frame)) return;
+  is_whole_ = true;
+  Frame filled;
+  filled.header = {.kind = FrameKind::kFilled, .shard = static_cast<uint32_t>(shard_)};
+  port_.tell_director(std::move(filled));
+  if (is_tail()) done_up_to(state_->sequence());
+  answer_all_waiting();
+}
+
+void Replica::on_pull(PeerId peer, Frame frame) {
+  if (!is_tail()) return;
+  state_->check_pull(frame);
+  if (replay_ != nullptr && frame.header.step > 0) {
+    replay_->add(LogKind::kPull, {peer, std::move(frame)});
+    return replay();
+  }
+  const uint32_t piece = frame.header.piece;
+  pulls_[piece].push_back({peer, std::move(frame)});
+  answer_waiting(piece);
+}
+
+void Replica::answer_waiting(uint32_t piece) {
+  const auto pulls = pulls_.find(piece);
+  if (pulls == pulls_.end() || !is_tail() || !is_whole_) return;
+  std::erase_if(pulls->second, [&](const Request& pull) {
+    const FrameHeader& header = pull.frame.header;
+    if (!state_->may_pull(header.worker, header.piece, header.step)) return false;
+    answer(pull.peer, pull.frame);
+    return true;
+  });
+}
+
+void Replica::answer_all_waiting() {
+  for (const auto& [piece, pulls] : pulls_) answer_waiting(piece);
+}
+
+void Replica::answer(PeerId peer, const Frame& pull) {
+  const FrameHeader& header = pull.header;
+  const int64_t version = state_->version(header.piece);
+  if (header.step > 0) {
+    port_.count_staleness(state_->steps_ahead(header.worker, header.piece, header.step));
+    port_.log(record_of(LogKind::kPull, header, version));
+  }
+  Frame weights;
+  weights.header = {.kind = FrameKind::kWeights,
+                    .shard = header.shard,
+                    .worker = header.worker,
+                    .piece = header.piece,
+                    .step = header.step,
+                    .sequence = version};
+  const bool wants_all = header.num_rows == 0;
+  weights.payload =
+      wants_all ? state_->weights(header.piece) : state_->rows(header.piece, rows_in(pull));
+  port_.send(peer, std::move(weights), 1 + int64_t{header.piece});
+}
+
+void Replica::on_pull_state(PeerId peer, const Frame& frame) {
+  if (!is_tail() || !is_whole_) return;
+  const FrameHeader& header = frame.header;
+  const auto state = state_->state(header.piece, header.num_rows);
+  Frame answer;
+  answer.header = {.kind = FrameKind::kState,
+                   .shard = header.shard,
+                   .worker = header.worker,
+                   .piece = header.piece,
+                   .num_rows = header.num_rows,
+                   .step = state ? 1 : 0,
+                   .sequence = state_->version(header.piece)};
+  if (state) answer.payload = bytes_of(state->values);
+  port_.send(peer, std::move(answer), 0);
+}
+
+void Replica::refuse(PeerId peer, const std::string& reason) {
+  Frame frame;
+  frame.header.kind = FrameKind::kRefused;
+  frame.payload = bytes_of(reason);
+  port_.send(peer, std::move(frame), 0);
+}
+
+void Replica::replay() {
+  while (const LogRecord* const record = replay_->next()) {
+    if (record->kind == LogKind::kLeave) {
+      Frame event;
+      event.header = {.kind = FrameKind::kEvent,
+                      .part = static_cast<uint16_t>(EventKind::kLeave),
+                      .shard = static_cast<uint32_t>(shard_),
+                      .worker = record->worker,
+                      .incarnation = record->incarnation};
+      replay_->skip();
+      if (state_->judge(event) == ShardState::Verdict::kNew) commit(std::move(event));
+      continue;
+    }
+    const LogRecord expected = *record;
+    auto request = replay_->take();
+    if (!request) return;
+    replay_one(expected, std::move(*request));
+  }
+  while (auto request = replay_->take_surplus()) {
+    refuse(request->peer, concat(replay_->place(),
+                                 ": the log is over; train as many steps as the "
+                                 "run that wrote it has finished"));
+  }
+}
+
+void Replica::replay_one(const LogRecord& record, Request request) {
+  const FrameHeader& header = request.frame.header;
+  bool is_same = false;
+  if (record.kind == LogKind::kPull) {
+    is_same = state_->may_pull(header.worker, header.piece, header.step) &&
+              state_->version(header.piece) == record.number;
+    if (is_same) answer(request.peer, request.frame);
+  } else {
+    is_same = state_->judge(request.frame) == ShardState::Verdict::kNew &&
+              record.number == state_->sequence() + 1;
+    if (is_same) commit(std::move(request.frame));
+  }
+  TRIREME_CHECK(is_same, replay_->place(), ": what worker ", record.worker, " asks in step ",
+                record.step, " cannot happen here; the log is of another run");
+}
+
+}  // namespace trireme::parallel::inline internal

@@ -1,0 +1,95 @@
+// One server's copy of a shard, as a link of the shard's chain. The head numbers what workers push,
+// every link applies it and passes it on, and the tail tells the worker that it is done and answers
+// pulls. So what is done is at every copy.
+// Source: van Renesse & Schneider 2004, "Chain replication for supporting high throughput and
+//         availability", OSDI
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/parallel/server/log/server_log.h"
+#include "trireme/parallel/server/replay_order.h"
+#include "trireme/parallel/server/state/shard_state.h"
+#include "trireme/parallel/server/view.h"
+
+namespace trireme::parallel::inline internal {
+
+// What a replica does to its surroundings.
+class ReplicaPort {
+ public:
+  virtual ~ReplicaPort() = default;
+  virtual void send(PeerId peer, Frame frame, int64_t priority) = 0;
+  // To the worker's newest connection; dropped when it has none.
+  virtual void send_to_worker(uint32_t worker, Frame frame) = 0;
+  virtual void tell_director(Frame frame) = 0;
+  virtual void log(const LogRecord& record) = 0;
+  virtual void count_staleness(int64_t steps) = 0;
+};
+
+class Replica {
+ public:
+  // replay: null: there is none
+  Replica(std::unique_ptr<ShardState> state, int64_t shard, ReplicaPort& port, ReplayOrder* replay);
+
+  // In the first view: it is whole, and these are the workers.
+  void start(const std::map<uint32_t, uint32_t>& workers);
+  // A new place in the chain. Then connect_successor() is to come, if there is one.
+  void take_place(const View& view, uint32_t id);
+  std::optional<uint32_t> successor() const { return successor_; }
+  bool needs_successor() const { return successor_.has_value() && successor_peer_ == 0; }
+  void connect_successor(PeerId peer, uint32_t view, uint32_t own_id);
+
+  // Frames of workers.
+  // Throws: ConfigError when no worker sends such a thing
+  void on_event(PeerId peer, Frame frame);
+  void on_pull(PeerId peer, Frame frame);
+  void on_pull_state(PeerId peer, const Frame& frame);
+  // Frames of neighbours.
+  void on_forwarded(PeerId peer, Frame frame);
+  void on_attach(PeerId peer, const Frame& frame);
+  void on_have(PeerId peer, const Frame& frame);
+  void on_event_done(PeerId peer, const Frame& frame);
+  void on_confirm(PeerId peer, Frame frame);
+  void on_snapshot(PeerId peer, const Frame& frame);
+
+ private:
+  bool is_head() const { return !predecessor_; }
+  bool is_tail() const { return !successor_; }
+  void commit(Frame event);
+  void acknowledge(const Frame& event);
+  void confirm(Frame event);
+  void flush_confirms();
+  void done_up_to(int64_t sequence);
+  void remove_departed(const std::map<uint32_t, uint32_t>& workers);
+  void answer_waiting(uint32_t piece);
+  void answer_all_waiting();
+  void answer(PeerId peer, const Frame& pull);
+  void replay();
+  void replay_one(const LogRecord& record, Request request);
+  void refuse(PeerId peer, const std::string& reason);
+  LogRecord record_of(LogKind kind, const FrameHeader& header, int64_t number) const;
+
+  const std::unique_ptr<ShardState> state_;
+  const int64_t shard_;
+  ReplicaPort& port_;
+  ReplayOrder* const replay_;
+  bool is_whole_ = false;
+  std::vector<uint32_t> chain_;
+  std::optional<uint32_t> predecessor_;
+  std::optional<uint32_t> successor_;
+  PeerId predecessor_peer_ = 0;  // 0: not attached
+  PeerId successor_peer_ = 0;
+  bool is_successor_ready_ = false;                 // has said what it has
+  int64_t done_ = 0;                                // events up to this one are at the tail
+  std::deque<Frame> window_;                        // events that are not done
+  std::vector<Frame> confirms_;                     // for a successor that is not ready
+  std::map<uint32_t, std::vector<Request>> pulls_;  // of each piece, too early to be answered
+};
+
+}  // namespace trireme::parallel::inline internal

@@ -1,0 +1,215 @@
+#include "trireme/parallel/server/state/shard_state.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <ATen/ATen.h>
+
+#include "trireme/base/error.h"
+#include "trireme/parallel/server/state/push_sums.h"
+
+namespace trireme::parallel::inline internal {
+
+ShardState::ShardState(std::span<const Piece> pieces, int64_t shard, Consistency consistency,
+                       const MakePiece& make)
+    : shard_(shard), consistency_(consistency) {
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const Piece& piece = pieces[i];
+    if (piece.shard != shard) continue;
+    ServedPiece made = make(piece, static_cast<int64_t>(i));
+    TRIREME_CHECK(made.weights.defined() && made.weights.is_contiguous() &&
+                      made.weights.sizes() == at::IntArrayRef({piece.rows, piece.width}) &&
+                      made.weights.scalar_type() == piece.dtype && made.update != nullptr,
+                  "piece ", i, " of the parameters is not a contiguous tensor of ", piece.rows,
+                  " x ", piece.width, " with a rule");
+    TRIREME_CHECK(!piece.is_sparse || piece.dtype == at::kFloat || piece.dtype == at::kDouble,
+                  "piece ", i, " is sparse and of ", piece.dtype, "; expected fp32 or fp64");
+    held_.emplace(static_cast<uint32_t>(i), Held{.piece = piece,
+                                                 .index = static_cast<int64_t>(i),
+                                                 .weights = std::move(made.weights),
+                                                 .update = std::move(made.update)});
+  }
+}
+
+const ShardState::Held& ShardState::find(uint32_t piece) const {
+  const auto found = held_.find(piece);
+  TRIREME_CHECK(found != held_.end(), "shard ", shard_, " has no piece ", piece,
+                "; workers and servers cut their parameters differently");
+  return found->second;
+}
+
+ShardState::Held& ShardState::find(uint32_t piece) {
+  return const_cast<Held&>(std::as_const(*this).find(piece));
+}
+
+void ShardState::check_push(const Held& held, const Frame& event) const {
+  const Piece& piece = held.piece;
+  const int64_t bytes = event.payload.defined() ? event.payload.numel() : 0;
+  const auto num_rows = static_cast<int64_t>(event.header.num_rows);
+  const int64_t expected = piece.is_sparse
+                               ? num_rows * (piece.row_bytes() + int64_t{sizeof(int64_t)})
+                               : piece.num_bytes();
+  TRIREME_CHECK(bytes == expected && event.header.step >= 1 && (piece.is_sparse || num_rows == 0),
+                "a push to piece ", held.index, " has ", bytes, " bytes, ", num_rows,
+                " rows and step ", event.header.step, "; expected ", expected,
+                " bytes and a step of at least 1");
+  if (piece.is_sparse) check_rows(rows_in(event), piece.rows);
+}
+
+ShardState::Verdict ShardState::judge(const Frame& event) const {
+  const FrameHeader& header = event.header;
+  const auto member = members_.find(header.worker);
+  const bool is_member = member != members_.end();
+  const uint32_t incarnation = is_member ? member->second.incarnation : 0;
+  switch (static_cast<EventKind>(header.part)) {
+    case EventKind::kAdvance:
+      if (!is_member || incarnation < header.incarnation) return Verdict::kNew;
+      if (incarnation > header.incarnation) return Verdict::kStranger;
+      return header.step <= member->second.base ? Verdict::kDuplicate : Verdict::kNew;
+    case EventKind::kLeave:
+      return is_member && incarnation == header.incarnation ? Verdict::kNew : Verdict::kDuplicate;
+    case EventKind::kPush: {
+      const Held& held = find(header.piece);
+      check_push(held, event);
+      if (!is_member || incarnation != header.incarnation) return Verdict::kStranger;
+      return header.step <= held.finished.at(header.worker) ? Verdict::kDuplicate : Verdict::kNew;
+    }
+  }
+  throw ConfigError(concat("event ", header.part, " is none that a worker sends"));
+}
+
+void ShardState::apply(const Frame& event) {
+  ++sequence_;
+  const FrameHeader& header = event.header;
+  const auto kind = static_cast<EventKind>(header.part);
+  if (kind == EventKind::kAdvance) advance(event);
+  if (kind == EventKind::kLeave) {
+    members_.erase(header.worker);
+    for (auto& [index, held] : held_) held.finished.erase(header.worker);
+  }
+  if (kind == EventKind::kPush) {
+    Held& held = find(header.piece);
+    held.finished[header.worker] = header.step;
+    highest_ = std::max(highest_, header.step);
+    if (consistency_.is_synchronous()) {
+      held.waiting[header.step].emplace(std::pair(header.worker, header.incarnation), event);
+      complete_steps(held);
+    } else {
+      const Frame* const push = &event;
+      update(held, {&push, 1});
+    }
+  } else {
+    for (auto& [index, held] : held_) complete_steps(held);
+  }
+}
+
+void ShardState::advance(const Frame& event) {
+  const FrameHeader& header = event.header;
+  int64_t base = header.step;
+  if (base < 0) {
+    std::optional<int64_t> slowest_step;
+    for (const auto& [index, held] : held_) {
+      const auto step = slowest(held, header.worker);
+      if (step) slowest_step = std::min(*step, slowest_step.value_or(*step));
+    }
+    base = slowest_step.value_or(highest_);
+  }
+  const auto member = members_.find(header.worker);
+  const bool is_same = member != members_.end() && member->second.incarnation == header.incarnation;
+  for (auto& [index, held] : held_) {
+    int64_t& finished = held.finished[header.worker];
+    finished = is_same ? std::max(finished, base) : base;
+  }
+  members_[header.worker] = {header.incarnation, base};
+}
+
+std::optional<int64_t> ShardState::slowest(const Held& held, std::optional<uint32_t> except) const {
+  std::optional<int64_t> least;
+  for (const auto& [worker, step] : held.finished) {
+    if (worker != except) least = std::min(step, least.value_or(step));
+  }
+  return least;
+}
+
+void ShardState::complete_steps(Held& held) {
+  while (!held.waiting.empty()) {
+    const auto first = held.waiting.begin();
+    const auto least = slowest(held, std::nullopt);
+    if (least && *least < first->first) return;
+    std::vector<const Frame*> pushes;
+    for (const auto& [worker, push] : first->second) pushes.push_back(&push);
+    update(held, pushes);
+    held.waiting.erase(first);
+  }
+}
+
+void ShardState::update(Held& held, std::span<const Frame* const> pushes) {
+  const PushSum sum = sum_pushes(held.piece, pushes);
+  ++held.version;
+  held.update->apply(held.weights, {.rows = sum.rows, .values = sum.values},
+                     pushes.front()->header.learning_rate, held.version);
+  held.published.reset();
+}
+
+std::vector<Frame> ShardState::departures(const std::map<uint32_t, uint32_t>& workers) const {
+  std::vector<Frame> events;
+  for (const auto& [worker, member] : members_) {
+    const auto found = workers.find(worker);
+    if (found != workers.end() && found->second <= member.incarnation) continue;
+    Frame event;
+    event.header = {.kind = FrameKind::kEvent,
+                    .part = static_cast<uint16_t>(EventKind::kLeave),
+                    .shard = static_cast<uint32_t>(shard_),
+                    .worker = worker,
+                    .incarnation = member.incarnation};
+    events.push_back(std::move(event));
+  }
+  return events;
+}
+
+void ShardState::check_pull(const Frame& pull) const {
+  check_rows(rows_in(pull), find(pull.header.piece).piece.rows);
+}
+
+bool ShardState::may_pull(uint32_t worker, uint32_t piece, int64_t step) const {
+  const Held& held = find(piece);
+  if (step == 0) return true;
+  const auto own = held.finished.find(worker);
+  if (own == held.finished.end() || own->second < step - 1) return false;
+  const auto least = slowest(held, worker);
+  return consistency_.staleness == kAsynchronous || !least ||
+         *least >= step - 1 - consistency_.staleness;
+}
+
+int64_t ShardState::steps_ahead(uint32_t worker, uint32_t piece, int64_t step) const {
+  const auto least = slowest(find(piece), worker);
+  return least ? std::max<int64_t>(0, step - 1 - *least) : 0;
+}
+
+at::Tensor ShardState::weights(uint32_t piece) {
+  Held& held = find(piece);
+  if (!held.published.defined()) held.published = bytes_of(held.weights.clone());
+  return held.published;
+}
+
+at::Tensor ShardState::rows(uint32_t piece, std::span<const int64_t> rows) const {
+  const Held& held = find(piece);
+  check_rows(rows, held.piece.rows);
+  const int64_t row_bytes = held.piece.row_bytes();
+  at::Tensor bytes = at::empty({std::ssize(rows) * row_bytes}, at::kByte);
+  auto* to = static_cast<uint8_t*>(bytes.data_ptr());
+  const auto* const from = static_cast<const uint8_t*>(held.weights.const_data_ptr());
+  for (const int64_t row : rows) {
+    std::memcpy(to, from + row * row_bytes, static_cast<size_t>(row_bytes));
+    to += row_bytes;
+  }
+  return bytes;
+}
+
+std::optional<PieceState> ShardState::state(uint32_t piece, uint32_t index) const {
+  std::vector<PieceState> states = find(piece).update->states();
+  if (index >= states.size()) return std::nullopt;
+  return PieceState{std::move(states[index].name), states[index].values.clone()};
+}
+
+}  // namespace trireme::parallel::inline internal

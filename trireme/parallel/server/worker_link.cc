@@ -1,0 +1,164 @@
+#include "trireme/parallel/server/worker_link.h"
+
+#include <utility>
+
+#include "trireme/base/error.h"
+#include "trireme/base/seconds.h"
+#include "trireme/parallel/server/run_identity.h"
+
+namespace trireme::parallel::inline internal {
+
+WorkerLink::WorkerLink(const ServerRun& run, const ServerClientOptions& options)
+    : run_(run), options_(options), hub_(hub_options(run, Role::kWorker), *this) {
+  hub_.start();
+  hub_.post([this] { director_ = hub_.connect(options_.director, options_.number); });
+}
+
+WorkerLink::~WorkerLink() { hub_.stop(); }
+
+void WorkerLink::ask(std::vector<Outstanding> requests) {
+  // std::function needs a copyable task.
+  auto shared = std::make_shared<std::vector<Outstanding>>(std::move(requests));
+  hub_.post([this, shared] {
+    for (Outstanding& request : *shared) {
+      request.frame.header.worker = options_.number;
+      request.frame.header.incarnation = incarnation_;
+      requests_.add(std::move(request));
+    }
+    send_due();
+  });
+}
+
+void WorkerLink::wait(const std::string& what, const std::function<bool()>& is_done) {
+  const auto start = std::chrono::steady_clock::now();
+  std::unique_lock lock(mutex_);
+  const bool is_over =
+      condition_.wait_for(lock, run_.timeout, [&] { return !problem_.empty() || is_done(); });
+  if (problem_.empty() && is_over) return;
+  if (problem_.empty()) problem_ = concat("no answer; ", chain_text());
+  const std::string text = concat(what, ", worker ", options_.number, ", after ",
+                                  seconds_since(start), " s: ", problem_);
+  if (is_refusal_) throw ConfigError(text);
+  throw CommError(text);
+}
+
+std::string WorkerLink::chain_text() const {
+  std::string text = concat("view ", view_.number, ":");
+  for (const auto& [id, address] : view_.servers) text += concat(" server ", id, " at ", address);
+  return text;
+}
+
+int64_t WorkerLink::resent() const {
+  const std::lock_guard lock(mutex_);
+  return resent_;
+}
+
+void WorkerLink::say_goodbye() {
+  hub_.post([this] {
+    Frame frame;
+    frame.header.kind = FrameKind::kGoodbye;
+    hub_.send(director_, std::move(frame));
+  });
+  hub_.stop(std::chrono::seconds(5));
+}
+
+void WorkerLink::fail(const std::string& problem, bool is_refusal) {
+  const std::lock_guard lock(mutex_);
+  if (!problem_.empty()) return;
+  problem_ = problem;
+  is_refusal_ = is_refusal;
+  condition_.notify_all();
+}
+
+void WorkerLink::on_open(PeerId peer, Role, uint32_t) {
+  if (peer == director_) {
+    Frame frame;
+    frame.header.kind = FrameKind::kRegister;
+    return hub_.send(peer, std::move(frame));
+  }
+  for (auto& [id, link] : links_) link.is_open = link.is_open || link.peer == peer;
+  send_due();
+}
+
+void WorkerLink::on_closed(PeerId peer, const std::string& reason) {
+  if (peer == director_) {
+    return fail(concat("the director at ", options_.director, ": ", reason), false);
+  }
+  for (const auto& [id, link] : links_) {
+    if (link.peer != peer) continue;
+    Frame suspect;
+    suspect.header = {.kind = FrameKind::kSuspect, .piece = id};
+    links_.erase(id);
+    return hub_.send(director_, std::move(suspect));
+  }
+}
+
+void WorkerLink::on_frame(PeerId peer, Frame frame) {
+  if (peer == director_) return on_director(frame);
+  if (frame.header.kind == FrameKind::kRefused) return fail(text_of(frame.payload), true);
+  if (frame.header.worker != options_.number) return;
+  const auto request = requests_.take(frame);
+  if (!request) return;  // answered before, by the tail of another view
+  const std::lock_guard lock(mutex_);
+  // After a problem nobody waits, and what the answer is for may be gone.
+  if (problem_.empty()) request->on_answer(frame);
+  condition_.notify_all();
+}
+
+void WorkerLink::on_director(const Frame& frame) {
+  if (frame.header.kind == FrameKind::kRegister) incarnation_ = frame.header.incarnation;
+  if (frame.header.kind == FrameKind::kView) on_view(parse_view(text_of(frame.payload)));
+  if (frame.header.kind == FrameKind::kEnd) {
+    const std::string problem = text_of(frame.payload);
+    fail(problem.empty() ? "the run has ended" : problem, false);
+  }
+}
+
+void WorkerLink::on_view(View view) {
+  TRIREME_CHECK(std::ssize(view.chains) == run_.shards, "the director has ", view.chains.size(),
+                " shards; expected ", run_.shards);
+  const auto self = view.workers.find(options_.number);
+  if (self == view.workers.end() || self->second != incarnation_) {
+    return fail("the director has given this worker up", false);
+  }
+  requests_.install(view);
+  for (const auto& chain : view.chains) {
+    for (const uint32_t id : {chain.front(), chain.back()}) {
+      if (!links_.contains(id)) {
+        links_[id].peer = hub_.connect(view.servers.at(id), options_.number);
+      }
+    }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    view_ = std::move(view);
+    condition_.notify_all();
+  }
+  send_due();
+}
+
+void WorkerLink::send_due() {
+  if (view_.number == 0) return;
+  const auto is_open = [&](uint32_t id) {
+    const auto link = links_.find(id);
+    return link != links_.end() && link->second.is_open;
+  };
+  const auto reaches = [&](uint32_t shard) {
+    const auto& chain = view_.chains.at(shard);
+    return is_open(chain.front()) && is_open(chain.back());
+  };
+  const int64_t again = requests_.send_due(reaches, [&](const Frame& frame) {
+    const auto& chain = view_.chains.at(frame.header.shard);
+    const bool is_event = frame.header.kind == FrameKind::kEvent;
+    Frame copy = frame;
+    copy.header.view = view_.number;
+    // The first layer's gradients first. The other requests are small.
+    const bool is_push = frame.payload.defined();
+    hub_.send(links_.at(is_event ? chain.front() : chain.back()).peer, std::move(copy),
+              is_push ? 1 + int64_t{frame.header.piece} : 0);
+  });
+  const std::lock_guard lock(mutex_);
+  resent_ += again;
+}
+
+}  // namespace trireme::parallel::inline internal

@@ -1,0 +1,73 @@
+// A worker's thread that talks to the director and the servers: finds out who is where, sends
+// requests to heads and tails, and sends them again when a chain changes.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "trireme/parallel/server/link/hub.h"
+#include "trireme/parallel/server/outstanding.h"
+#include "trireme/parallel/server/server_client.h"
+#include "trireme/parallel/server/view.h"
+
+namespace trireme::parallel::inline internal {
+
+class WorkerLink final : private HubEvents {
+ public:
+  WorkerLink(const ServerRun& run, const ServerClientOptions& options);
+  ~WorkerLink() override;
+
+  // Sends the requests, and calls on_answer of each in the link's thread, under mutex().
+  void ask(std::vector<Outstanding> requests);
+  // Waits until `is_done`, which is called under mutex().
+  // Throws: CommError, ConfigError; `what` begins the message
+  void wait(const std::string& what, const std::function<bool()>& is_done);
+  void say_goodbye();
+
+  std::mutex& mutex() { return mutex_; }
+  uint32_t incarnation() const { return incarnation_; }  // once wait() for has_view() is over
+  bool has_view() const { return view_.number > 0; }     // under mutex()
+  HubCounts counts() const { return hub_.counts(); }
+  int64_t resent() const;
+
+ private:
+  struct Link {
+    PeerId peer = 0;
+    bool is_open = false;
+  };
+
+  void on_open(PeerId peer, Role role, uint32_t number) override;
+  void on_frame(PeerId peer, Frame frame) override;
+  void on_closed(PeerId peer, const std::string& reason) override;
+  void on_tick() override {}
+  void on_failed(const std::string& reason) override { fail(reason, false); }
+
+  void on_director(const Frame& frame);
+  void on_view(View view);
+  void fail(const std::string& problem, bool is_refusal);
+  void send_due();
+  std::string chain_text() const;
+
+  const ServerRun run_;
+  const ServerClientOptions options_;
+  mutable std::mutex mutex_;
+  std::condition_variable condition_;
+  std::string problem_;      // "": none
+  bool is_refusal_ = false;  // of what this worker has sent
+  uint32_t incarnation_ = 0;
+  View view_;  // written by the hub's thread, under the mutex
+  int64_t resent_ = 0;
+  // Used only by the hub's thread.
+  PeerId director_ = 0;
+  std::map<uint32_t, Link> links_;
+  OutstandingRequests requests_;
+  Hub hub_;
+};
+
+}  // namespace trireme::parallel::inline internal
