@@ -63,18 +63,6 @@ double add_reports(comm::Communicator& world, const Report& mine, StepResult& re
   return squares;
 }
 
-double scheduled_rate(const RunConfig& config, int64_t step) {
-  const OptimizerConfig& optimizer = config.optimizer;
-  const double peak = scaled_learning_rate(optimizer.learning_rate, optimizer.batch_scaling,
-                                           config.train.global_batch, optimizer.base_batch);
-  return learning_rate({.schedule = optimizer.schedule,
-                        .peak = peak,
-                        .minimum = optimizer.minimum_learning_rate,
-                        .warmup_steps = optimizer.warmup_steps,
-                        .decay_fraction = optimizer.decay_fraction},
-                       step, config.train.steps);
-}
-
 // Whether the optimizer may use the step's gradients. Every rank has the same numbers and makes the
 // same decision, before the weights change.
 bool accept(StepContext& context, const StepMetrics& metrics, std::span<const double> squares) {
@@ -109,7 +97,20 @@ void measure_noise(StepContext& context, double squares, StepMetrics& metrics) {
   metrics.noise_scale = context.noise.batch();
 }
 
-// sums: the loss, then the states of the metrics.
+}  // namespace
+
+double scheduled_rate(const RunConfig& config, int64_t step) {
+  const OptimizerConfig& optimizer = config.optimizer;
+  const double peak = scaled_learning_rate(optimizer.learning_rate, optimizer.batch_scaling,
+                                           config.train.global_batch, optimizer.base_batch);
+  return learning_rate({.schedule = optimizer.schedule,
+                        .peak = peak,
+                        .minimum = optimizer.minimum_learning_rate,
+                        .warmup_steps = optimizer.warmup_steps,
+                        .decay_fraction = optimizer.decay_fraction},
+                       step, config.train.steps);
+}
+
 std::vector<MetricValue> finish_metrics(const Task& task, std::span<const double> sums) {
   std::vector<MetricValue> values;
   size_t begin = 1;
@@ -127,8 +128,6 @@ void announce_next(StepContext& context, int64_t step) {
   if (!config.task->has_tables() || can_replace || step >= config.train.steps) return;
   context.model.announce(context.batches.peek(step));
 }
-
-}  // namespace
 
 Leave agree(comm::Communicator& world, const AskLeave& ask) {
   const std::vector<double> all = gather(world, {static_cast<double>(ask())});

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "trireme/comm/recorder/recorder.h"
@@ -37,6 +38,12 @@ struct StepContext {
   // factor that undoes the loss scale. Empty: nobody wants it.
   std::function<void(const StepMetrics& metrics, double gradient_factor)> on_gradients{};
 };
+
+// The learning rate of step number `step` by the config's schedule.
+double scheduled_rate(const RunConfig& config, int64_t step);
+
+// The metrics of a task. sums: the loss, then the states of the metrics.
+std::vector<MetricValue> finish_metrics(const Task& task, std::span<const double> sums);
 
 // Why a run leaves after a step. If ranks differ, the largest value counts.
 enum class Leave {

@@ -21,6 +21,7 @@
 #include "trireme/train/run/inputs.h"
 #include "trireme/train/run/out_of_memory.h"
 #include "trireme/train/run/peak_flops.h"
+#include "trireme/train/served_run.h"
 #include "trireme/train/state/resume.h"
 #include "trireme/train/trainer_impl.h"
 
@@ -345,6 +346,12 @@ Trainer::Trainer(RunConfig config, comm::Communicator& world, TrainObserver& obs
     open_inputs_together(config, world, tell(observer));
     use_device(config);
     config.peak_flops = peak_flops(config, world);
+    if (config.parallel.servers > 0) {
+      TRIREME_CHECK(profile.num_steps == 0,
+                    "a profile with parallel.servers, whose workers share no step; set it to 0");
+      servers_ = std::make_unique<ServedRun>(std::move(config), world, observer);
+      return;
+    }
     impl_ = std::make_unique<TrainerImpl>(std::move(config), world, observer, profile);
   } catch (...) {
     rethrow_with_memory_advice();
@@ -355,7 +362,7 @@ Trainer::~Trainer() = default;
 
 Outcome Trainer::run(const std::function<bool()>& stop) {
   try {
-    return impl_->run(stop);
+    return servers_ ? servers_->run(stop) : impl_->run(stop);
   } catch (...) {
     rethrow_with_memory_advice();
   }

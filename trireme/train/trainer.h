@@ -19,8 +19,9 @@
 namespace trireme::train {
 
 inline namespace internal {
+class ServedRun;
 class TrainerImpl;
-}
+}  // namespace internal
 
 // Facts that a run derives from its config. Printed before the first step.
 struct RunSummary {
@@ -93,6 +94,7 @@ class Trainer {
 
  private:
   std::unique_ptr<internal::TrainerImpl> impl_;
+  std::unique_ptr<internal::ServedRun> servers_;  // in its place with parallel.servers
 };
 
 }  // namespace trireme::train

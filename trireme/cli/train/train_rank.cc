@@ -97,7 +97,9 @@ train::Outcome train_rank(const train::RunConfig& given, RankGroup& group,
       epoch.has_to_finish && outcome == train::Outcome::kStopped && !stop_requested;
   if (world.rank() == 0 && !goes_on) console.on_end(outcome);
   // In a later epoch the process has had the memory of the earlier ones.
-  if (outcome == train::Outcome::kFinished && epoch.number == 1) {
+  // The cost model knows no servers.
+  const bool is_known = epoch.number == 1 && config.parallel.servers == 0;
+  if (outcome == train::Outcome::kFinished && is_known) {
     std::istringstream lines(compare_with_prediction(config, record, world));
     for (std::string line; std::getline(lines, line);) console.on_finding("planner " + line);
   }

@@ -75,6 +75,18 @@ struct ParallelConfig {
       "copy so many of the step before's busiest experts of each block to every rank, where "
       "their tokens then stay; 0 = none",
       Range{0, kMaxExperts})
+  TRIREME_KEY(int64_t, servers, 0, kMayChange,
+              "ranks, the last ones, that are parameter servers for the others; 0 = none",
+              Range{0, kMaxRanks})
+  TRIREME_KEY(int64_t, staleness, 0, kMayChange,
+              "servers: steps that a worker may be ahead of the slowest; 0 = synchronous, -1 = any "
+              "number",
+              Range{-1, 1e6})
+  TRIREME_KEY(int64_t, server_copies, 1, kMayChange,
+              "servers that have each parameter, so that some may die", Range{1, kMaxRanks})
+  TRIREME_KEY(
+      std::string, replay, "", kMayChange,
+      "servers: folder server-log of a run whose order of updates is repeated; empty = none")
   TRIREME_KEY(std::string, transport, "auto", kMayChange,
               "how ranks communicate (mpi: started by mpirun)", train_transports)
   TRIREME_KEY(int64_t, timeout_seconds, 300, kMayChange,

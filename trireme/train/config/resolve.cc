@@ -5,6 +5,7 @@
 #include "trireme/base/shown.h"
 #include "trireme/model/layers/recompute.h"
 #include "trireme/train/config/config.h"
+#include "trireme/train/config/server_rules.h"
 #include "trireme/train/optimizer/parameter_groups.h"
 
 namespace trireme::train {
@@ -149,7 +150,8 @@ void check_init(const InitConfig& init) {
 }  // namespace
 
 void resolve(RunConfig& config, int num_ranks) {
-  resolve_ranks(config.parallel, num_ranks);
+  check_servers(config, num_ranks);
+  resolve_ranks(config.parallel, num_ranks - static_cast<int>(config.parallel.servers));
   check_train(config);
   check_checkpoints(config.checkpoint);
   parse_parameter_groups(config.optimizer.groups);

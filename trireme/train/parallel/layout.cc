@@ -163,6 +163,12 @@ PipelineLayout pipeline_layout(const RunConfig& config) {
 std::string describe_layout(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
   std::string text = concat("data ", parallel.data);
+  if (parallel.servers > 0) {
+    const std::string apart = parallel.staleness < 0    ? "asynchronous"
+                              : parallel.staleness == 0 ? "synchronous"
+                                                        : concat("staleness ", parallel.staleness);
+    text += concat(" + servers ", parallel.servers, " (", apart, ")");
+  }
   if (parallel.tensor > 1) {
     text += concat(" x tensor ", parallel.tensor,
                    parallel.sequence_parallel ? " (sequence parallel)" : "");

@@ -57,6 +57,9 @@ class ParallelModel {
   // on all ranks.
   // Collective: every rank, with the same number of microbatches
   int64_t begin_step(const std::vector<dataset::Batch>& batches);
+  // The number of terms in place of begin_step()'s, where other ranks than this model's mesh have
+  // more of them.
+  void use_global_count(int64_t count) { global_count_ = count; }
   // Tells the stages the next step's microbatches, in the next forward_backward().
   void announce(std::vector<dataset::Batch> next) { next_batches_ = std::move(next); }
   // Forward and backward of every microbatch. The gradients, times `scale`, are reduced when it

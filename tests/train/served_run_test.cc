@@ -1,0 +1,141 @@
+#include "trireme/train/served_run.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/harness/messages.h"
+#include "tests/train/text_run.h"
+#include "trireme/base/error.h"
+#include "trireme/train/run/inputs.h"
+
+namespace trireme::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ServedRunTest : public TextRun {
+ protected:
+  // With `servers`; without clipping where there is no staleness.
+  RunConfig served(const std::string& run, int64_t servers, int64_t staleness,
+                   std::vector<Override> overrides = {}) const {
+    overrides.push_back({"parallel.servers", std::to_string(servers)});
+    overrides.push_back({"parallel.staleness", std::to_string(staleness)});
+    return unclipped(run, std::move(overrides));
+  }
+  RunConfig unclipped(const std::string& run, std::vector<Override> overrides = {}) const {
+    overrides.insert(overrides.begin(), {"train.gradient_clip", "0"});
+    return config(run, std::move(overrides));
+  }
+  std::string refusal(RunConfig config, int num_ranks) const {
+    try {
+      resolve(config, num_ranks);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  }
+};
+
+TEST_F(ServedRunTest, WithoutStalenessLossesHaveTheBitsOfDataParallelism) {
+  for (const std::string optimizer : {"adamw", "sgd", "lion"}) {
+    for (const int workers : {1, 2, 3}) {
+      const std::vector<Override> overrides{{"optimizer.name", optimizer},
+                                            {"train.global_batch", "12"}};
+      const std::string plain = "plain-" + optimizer + std::to_string(workers);
+      const std::string name = "served-" + optimizer + std::to_string(workers);
+      run(unclipped(plain, overrides), workers);
+      run(served(name, 2, 0, overrides), workers + 2);
+      expect_same(name, plain, 0, {"loss", "learning_rate"});
+    }
+  }
+}
+
+TEST_F(ServedRunTest, CopiesOfServersChangeNoBit) {
+  run(unclipped("plain"), 2);
+  run(served("served", 3, 0, {{"parallel.server_copies", "2"}}), 5);
+  expect_same("served", "plain", 0, {"loss"});
+}
+
+TEST_F(ServedRunTest, ACheckpointGoesOnWithOrWithoutServers) {
+  run(unclipped("plain"), 2);
+  run(served("served", 1, 0), 3, /*stop_after=*/4);
+  run(served("served", 2, 0), 4);
+  expect_same("served", "plain", 0, {"loss"});
+  run(served("mixed", 2, 0), 4, /*stop_after=*/4);
+  EXPECT_LT(metrics("mixed").size(), 6U);
+  run(unclipped("mixed"), 2);
+  expect_same("mixed", "plain", 0, {"loss", "learning_rate"});
+}
+
+TEST_F(ServedRunTest, StaleWorkersLearnAndAreReplayedBitForBit) {
+  for (const std::string staleness : {"2", "-1"}) {
+    const std::vector<Override> steps{{"train.steps", "12"},
+                                      {"checkpoint.interval", "5"},
+                                      {"train.global_batch", "12"},
+                                      {"train.gradient_clip", "0.5"}};
+    const std::string first = "first" + staleness, again = "again" + staleness;
+    EXPECT_EQ(run(served(first, 2, std::stoll(staleness), steps), 5), Outcome::kFinished);
+    const auto lines = metrics(first);
+    ASSERT_EQ(lines.size(), 12U);
+    EXPECT_LT(lines.back()["loss"], lines.front()["loss"]);
+    std::ifstream file(folder_ / first / "server-log" / "staleness.json");
+    int64_t pulls = 0;
+    const auto histogram = nlohmann::json::parse(file);
+    for (const auto& [ahead, count] : histogram.items()) {
+      if (staleness == "2") EXPECT_LE(std::stoll(ahead), 2);
+      pulls += count.get<int64_t>();
+    }
+    EXPECT_GT(pulls, 0);
+    std::vector<Override> replay = steps;
+    replay.push_back({"parallel.replay", (folder_ / first / "server-log").string()});
+    run(served(again, 2, std::stoll(staleness), replay), 5);
+    expect_same(again, first, 0, {"loss", "grad_norm"});
+  }
+}
+
+TEST_F(ServedRunTest, AnAsynchronousRunStopsWhenAskedAndGoesOn) {
+  EXPECT_EQ(run(served("run", 1, parallel::kAsynchronous), 3, /*stop_after=*/3), Outcome::kStopped);
+  EXPECT_EQ(run(served("run", 1, parallel::kAsynchronous), 3), Outcome::kFinished);
+  EXPECT_EQ(metrics("run").size(), 6U);
+}
+
+TEST_F(ServedRunTest, RefusesWhatDoesNotGoWithServersInOneLine) {
+  const std::vector<std::pair<Override, std::string>> refused{
+      {{"parallel.tensor", "2"}, "parallel.tensor = 2"},
+      {{"parallel.pipeline", "2"}, "parallel.pipeline = 2"},
+      {{"parallel.context", "2"}, "parallel.context = 2"},
+      {{"parallel.zero", "1"}, "parallel.zero = 1"},
+      {{"train.reproducible", "true"}, "train.reproducible"},
+      {{"train.gradient_clip", "1"}, "train.gradient_clip = 1"},
+      {{"train.precision", "bf16"}, "train.precision"},
+      {{"train.compression", "topk"}, "train.compression"},
+      {{"train.evaluate_interval", "2"}, "train.evaluate_interval"},
+      {{"train.skip_bad_steps", "2"}, "train.skip_bad_steps"},
+      {{"optimizer.name", "muon"}, "optimizer.name"},
+      {{"parallel.server_copies", "3"}, "parallel.server_copies is 3 with 2 servers"},
+      {{"parallel.servers", "4"}, "leaves no worker"}};
+  for (const auto& [key, part] : refused) {
+    const std::string text = refusal(unclipped("run", {{"parallel.servers", "2"}, key}), 4);
+    EXPECT_NE(text.find(part), std::string::npos) << key.first << ": " << text;
+    EXPECT_EQ(text.find('\n'), std::string::npos);
+  }
+  EXPECT_NE(refusal(unclipped("run", {{"parallel.staleness", "2"}}), 2).find("without"),
+            std::string::npos);
+  EXPECT_NE(refusal(served("run", 2, 4, {{"train.reproducible", "true"}}), 4).find("reproducible"),
+            std::string::npos);
+}
+
+TEST_F(ServedRunTest, MoreServersThanKeysEndTheRunInOneLine) {
+  try {
+    run(served("run", 60, 0), 61);
+    FAIL() << "trained with more servers than keys";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("60 servers for"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace trireme::train
