@@ -52,6 +52,21 @@ TEST(Manifest, ReadsBackWhatWasWritten) {
   EXPECT_EQ(parse_manifest(to_text(Manifest{}), "here"), Manifest{});
 }
 
+// Older programs read what has none.
+TEST(Manifest, OnlyPatchesNeedTheNewestFormat) {
+  EXPECT_EQ(nlohmann::json::parse(to_text(example()))["format_version"], kVersionWithoutPatches);
+  Manifest manifest = example();
+  const Chunk rows{.file = 0, .begin = 16, .stored_bytes = 8, .num_bytes = 8, .digest = {7, 8}};
+  manifest.tensors["block.0.w"].pieces[0].patches = {{.rows = {rows}, .values = {rows}},
+                                                     {.rows = {rows}, .values = {rows}}};
+  manifest.format_version = kFormatVersion;
+  EXPECT_EQ(parse_manifest(to_text(manifest), "here"), manifest);
+  EXPECT_EQ(checkpoint_error([&] { check_pieces(manifest, "here"); }), "");
+  manifest.tensors["block.0.w"].pieces[0].patches[1].rows[0].file = 2;
+  EXPECT_THAT(checkpoint_error([&] { check_pieces(manifest, "here"); }),
+              HasSubstr("in file 2 of 2"));
+}
+
 // As ZeRO on thousands of ranks cuts a matrix: each has a cut of its own.
 TEST(Manifest, AnAxisMayHaveThousandsOfCuts) {
   constexpr int kRanks = 3000;
@@ -107,9 +122,9 @@ TEST(Manifest, AnyTruncationIsNoticed) {
 }
 
 TEST(Manifest, ANewerFormatIsRefusedNamingBothVersions) {
-  EXPECT_THAT(error_of(edited([](auto& body) { body["format_version"] = 3; })),
-              AllOf(HasSubstr("some/manifest.json"), HasSubstr("checkpoint format 3"),
-                    HasSubstr("formats up to 2")));
+  EXPECT_THAT(error_of(edited([](auto& body) { body["format_version"] = 4; })),
+              AllOf(HasSubstr("some/manifest.json"), HasSubstr("checkpoint format 4"),
+                    HasSubstr("formats up to 3")));
 }
 
 TEST(Manifest, MissingKeysAndWrongTypesAreErrors) {

@@ -71,5 +71,54 @@ TEST(PlaceBytes, TheTargetMayHaveAnotherDtypeStridesAndAGradient) {
   EXPECT_TRUE(target.is_leaf());
 }
 
+// Rows of a piece of a [9, 8] tensor into boxes that meet a part of it, or nothing.
+TEST(PlaceRows, ReplaceThoseOfTheBoxTheyMeet) {
+  const at::Tensor global = random_tensor("w", {9, 8}, at::kInt);
+  const mesh::Box piece{{2, 1}, {6, 6}};
+  const std::vector<int64_t> rows{2, 4, 7};
+  const at::Tensor source =
+      global.index_select(0, at::tensor(rows, at::kLong)).narrow(1, 1, 6).contiguous();
+  const std::span<const std::byte> bytes(static_cast<const std::byte*>(source.const_data_ptr()),
+                                         source.nbytes());
+  for (const mesh::Box& box : std::vector<mesh::Box>{{{0, 0}, {9, 8}},
+                                                     {{4, 0}, {5, 5}},
+                                                     {{3, 2}, {1, 2}},
+                                                     {{7, 6}, {2, 2}},
+                                                     {{8, 0}, {1, 8}},
+                                                     {{0, 7}, {9, 1}}}) {
+    at::Tensor expected = at::full(box.size, 7, at::kInt);
+    for (const int64_t row : rows) {
+      for (int64_t column = 1; column < 7; ++column) {
+        const int64_t r = row - box.offset[0], c = column - box.offset[1];
+        if (r >= 0 && r < box.size[0] && c >= 0 && c < box.size[1])
+          expected[r][c] = global[row][column];
+      }
+    }
+    const at::Tensor target = at::full(box.size, 7, at::kInt);
+    place_rows({piece, at::kInt, rows, bytes}, box, target);
+    harness::assert_same_bits(target, expected, "rows");
+    const at::Tensor wider = at::full({box.size[1], box.size[0]}, 7, at::kLong).t();
+    place_rows({piece, at::kInt, rows, bytes}, box, wider);
+    harness::assert_same_bits(wider.to(at::kInt).contiguous(), expected, "rows of another dtype");
+  }
+}
+
+// A number per row, and rows of several dimensions.
+TEST(PlaceRows, HaveAnyNumberOfDimensions) {
+  for (const Shape& shape : {Shape{9}, {9, 2, 3}}) {
+    const at::Tensor global = random_tensor("w", shape, at::kShort);
+    const std::vector<int64_t> rows{0, 5, 8};
+    const at::Tensor source = global.index_select(0, at::tensor(rows, at::kLong));
+    const at::Tensor target = at::zeros_like(global);
+    place_rows({{Shape(shape.size(), 0), shape},
+                at::kShort,
+                rows,
+                {static_cast<const std::byte*>(source.const_data_ptr()), source.nbytes()}},
+               {Shape(shape.size(), 0), shape}, target);
+    harness::assert_same_bits(target.index_select(0, at::tensor(rows, at::kLong)), source, "rows");
+    EXPECT_EQ(target.select(0, 4).count_nonzero().item<int64_t>(), 0);
+  }
+}
+
 }  // namespace
 }  // namespace trireme::checkpoint

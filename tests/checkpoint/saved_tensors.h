@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "tests/checkpoint/saved.h"
 #include "tests/harness/ranks.h"
@@ -48,6 +49,17 @@ inline void expect_loads(const std::filesystem::path& folder, std::span<const Gl
     for (size_t i = 0; i < entries.size(); ++i)
       harness::assert_same_bits(entries[i].local, expected[i].local, entries[i].name);
   });
+}
+
+// Bytes of the checkpoint's files that no other one has.
+inline int64_t own_bytes(const std::filesystem::path& folder) {
+  int64_t total = 0;
+  for (const auto& item : std::filesystem::directory_iterator(folder)) {
+    struct stat status {};
+    EXPECT_EQ(::stat(item.path().c_str(), &status), 0);
+    if (status.st_nlink == 1) total += status.st_size;
+  }
+  return total;
 }
 
 }  // namespace trireme::checkpoint

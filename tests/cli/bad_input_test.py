@@ -225,9 +225,9 @@ class BadCheckpoint(ProgramTest):
         path = self.newest / "manifest.json"
         body = path.read_bytes()[33:]
         self.assertIn(b'"format_version": 2', body)
-        body = body.replace(b'"format_version": 2', b'"format_version": 3')
+        body = body.replace(b'"format_version": 2', b'"format_version": 4')
         path.write_bytes(b'{"checksum": "' + checksum(body).encode() + b'",\n' + body)
-        self.refuse("manifest.json", "format 3", "up to 2")
+        self.refuse("manifest.json", "format 4", "up to 3")
 
     def test_hostile_structure_with_the_right_checksum(self):
         path = self.newest / "manifest.json"

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -33,6 +34,19 @@ class OffloadedTensor {
   virtual void write(const at::Tensor& values) = 0;
 };
 
+// Tells which rows of a tensor, indices of its first dimension, have changed since a moment. Then a
+// Saver stores only those where it can (docs/checkpoint-format.md, "Changed rows").
+struct RowChanges {
+  // Whose changes they are; null: unknown, so that all rows may have changed. Tensors that change
+  // together have the same one.
+  std::shared_ptr<const void> source{};
+  // Remembers this moment and returns its mark. Marks of one source grow.
+  std::function<int64_t()> mark{};
+  // Rows of `local` that may have changed since then, ascending; nothing when that is not known any
+  // more.
+  std::function<std::optional<std::vector<int64_t>>(int64_t mark)> since{};
+};
+
 // A tensor and its layout. `local` has the shape of `rank`'s box in the layout. The layout may lie
 // inside another one, whose replicas have the same values; the first of them saves. No placement
 // may be partial.
@@ -47,6 +61,7 @@ struct Entry {
   // If set, `local` is a meta tensor that only has shape and dtype. save() and load() bring such
   // tensors into memory one at a time.
   std::shared_ptr<OffloadedTensor> offloaded{};
+  RowChanges changes{};
 
   // The box within the whole tensor.
   // Throws: CheckpointError when the layout does not fit a world of that size, or `local` does not
@@ -162,6 +177,9 @@ struct TensorSummary {
   int64_t num_bytes = 0;
   int64_t num_pieces = 0;
   std::string layout;  // "data=2 sharded(0), tensor=1 replicated"
+  // Rows that were saved again in place of all: in how many saves at most, and their bytes.
+  int64_t num_patches = 0;
+  int64_t patched_bytes = 0;
 };
 struct Summary {
   int64_t step = 0;

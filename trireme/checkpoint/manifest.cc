@@ -41,6 +41,21 @@ constexpr size_t kMaxPlacementBytes = size_t{32} << 20;  // every rank may have 
 constexpr size_t kMaxManifestBytes = size_t{1} << 30;
 constexpr JsonLimits kLimits{.max_bytes = kMaxManifestBytes, .max_values = size_t{64} << 20};
 
+json to_json(const std::vector<Chunk>& chunks) {
+  json texts = json::array();
+  for (const Chunk& chunk : chunks) texts.push_back(to_text(chunk));
+  return texts;
+}
+
+json to_json(const Piece& piece) {
+  json object = {
+      {"offset", piece.box.offset}, {"size", piece.box.size}, {"chunks", to_json(piece.chunks)}};
+  for (const Patch& patch : piece.patches) {
+    object["patches"].push_back({{"rows", to_json(patch.rows)}, {"values", to_json(patch.values)}});
+  }
+  return object;
+}
+
 json to_json(const TensorRecord& record) {
   json axes = json::array();
   for (const mesh::Axis& axis : record.axes)
@@ -49,12 +64,7 @@ json to_json(const TensorRecord& record) {
   for (const mesh::Placement& placement : record.placements)
     placements.push_back(mesh::to_string(placement));
   json pieces = json::array();
-  for (const Piece& piece : record.pieces) {
-    json chunks = json::array();
-    for (const Chunk& chunk : piece.chunks) chunks.push_back(to_text(chunk));
-    pieces.push_back(
-        {{"offset", piece.box.offset}, {"size", piece.box.size}, {"chunks", std::move(chunks)}});
-  }
+  for (const Piece& piece : record.pieces) pieces.push_back(to_json(piece));
   return {{"dtype", dtype_name(record.dtype)},
           {"shape", record.shape},
           {"axes", axes},
@@ -71,6 +81,16 @@ std::string digits(const JsonView& value) {
   return text;
 }
 
+std::vector<Chunk> parse_chunks(const JsonView& value) {
+  std::vector<Chunk> chunks;
+  for (const JsonView& text : value.elements()) {
+    const std::optional<Chunk> chunk = parse_chunk(text.text());
+    if (!chunk) text.fail("\"FILE BEGIN STORED BYTES CODEC DIGEST\"");
+    chunks.push_back(*chunk);
+  }
+  return chunks;
+}
+
 Piece parse_piece(const JsonView& value, int64_t version) {
   Piece piece{.box = {value.at("offset").integers(0), value.at("size").integers(0)}};
   if (version == 1) {
@@ -78,10 +98,11 @@ Piece parse_piece(const JsonView& value, int64_t version) {
     piece.checksum = digits(value.at("checksum"));
     return piece;
   }
-  for (const JsonView& text : value.at("chunks").elements()) {
-    const std::optional<Chunk> chunk = parse_chunk(text.text());
-    if (!chunk) text.fail("\"FILE BEGIN STORED BYTES CODEC DIGEST\"");
-    piece.chunks.push_back(*chunk);
+  piece.chunks = parse_chunks(value.at("chunks"));
+  const auto patches = version > kVersionWithoutPatches ? value.find("patches") : std::nullopt;
+  if (!patches) return piece;
+  for (const JsonView& patch : patches->elements()) {
+    piece.patches.push_back({parse_chunks(patch.at("rows")), parse_chunks(patch.at("values"))});
   }
   return piece;
 }
@@ -184,6 +205,31 @@ void check_chunks(const std::string& title, const TensorRecord& record, const Ma
   }
 }
 
+void check_patches(const std::string& title, const TensorRecord& record, const Manifest& manifest,
+                   const std::filesystem::path& where) {
+  for (const Piece& piece : record.pieces) {
+    if (piece.patches.size() > kMaxPatches)
+      fail(where, "a piece of ", title, " has ", piece.patches.size(),
+           " patches, expected at most ", kMaxPatches);
+    const uint64_t row_bytes = row_bytes_of(piece.box, c10::elementSize(record.dtype));
+    int64_t rows_left = piece.box.size.empty() ? 0 : piece.box.size[0];
+    for (const Patch& patch : piece.patches) {
+      for (const Chunk& chunk : patch.rows) check_chunk(title, chunk, manifest, where);
+      for (const Chunk& chunk : patch.values) check_chunk(title, chunk, manifest, where);
+      if (const std::string error = patch_error(patch, row_bytes, rows_left); !error.empty())
+        fail(where, "a patch of ", title, " ", error);
+      rows_left -= patch.num_rows();
+    }
+  }
+}
+
+bool has_patches(const Manifest& manifest) {
+  return std::ranges::any_of(manifest.tensors, [](const auto& tensor) {
+    return std::ranges::any_of(tensor.second.pieces,
+                               [](const Piece& piece) { return !piece.patches.empty(); });
+  });
+}
+
 void check_record(const std::string& name, const TensorRecord& record, const Manifest& manifest,
                   const std::set<std::string>& files, const std::filesystem::path& where) {
   const std::string title = "tensor " + in_quotes(name);
@@ -201,6 +247,7 @@ void check_record(const std::string& name, const TensorRecord& record, const Man
     check_entries(title, record, files, where);
   } else {
     check_chunks(title, record, manifest, where);
+    check_patches(title, record, manifest, where);
   }
 }
 
@@ -245,7 +292,8 @@ int64_t TensorRecord::num_bytes() const {
 std::string to_text(const Manifest& manifest) {
   const json state = json::parse(manifest.state, nullptr, false);
   if (state.is_discarded()) throw CheckpointError("the state to save is not valid JSON");
-  json body = {{"format", kFormatName}, {"format_version", kFormatVersion},
+  const int64_t version = has_patches(manifest) ? kFormatVersion : kVersionWithoutPatches;
+  json body = {{"format", kFormatName}, {"format_version", version},
                {"step", manifest.step}, {"world_size", manifest.world_size},
                {"state", state},        {"tensors", json::object()},
                {"files", json::array()}};

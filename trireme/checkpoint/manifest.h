@@ -12,12 +12,15 @@
 #include <c10/core/ScalarType.h>
 
 #include "trireme/checkpoint/chunk/chunk.h"
+#include "trireme/checkpoint/chunk/patch.h"
 #include "trireme/mesh/layout.h"
 
 namespace trireme::checkpoint::inline internal {
 
 // Increase it whenever an older program could misread a newer checkpoint.
-inline constexpr int64_t kFormatVersion = 2;
+inline constexpr int64_t kFormatVersion = 3;
+// Without patches nothing has changed since this one, so it is written: older programs read it.
+inline constexpr int64_t kVersionWithoutPatches = 2;
 inline constexpr const char* kManifestName = "manifest.json";
 // Larger steps are refused: 31 years at a thousand steps a second.
 inline constexpr int64_t kMaxStep = 1'000'000'000'000;
@@ -34,9 +37,21 @@ struct Piece {
   // box's bytes. In a plan, the file of the rank that writes the box.
   std::string file{};
   std::string checksum{};
+  // Since format 3: rows that replace those in `chunks`, in this order.
+  std::vector<Patch> patches{};
 
   bool operator==(const Piece&) const = default;
 };
+
+// Calls `use` for all chunks that the piece has, those of its patches too.
+template <typename AnyPiece, typename Use>
+void for_all_chunks(AnyPiece& piece, const Use& use) {
+  for (auto& chunk : piece.chunks) use(chunk);
+  for (auto& patch : piece.patches) {
+    for (auto& chunk : patch.rows) use(chunk);
+    for (auto& chunk : patch.values) use(chunk);
+  }
+}
 
 struct TensorRecord {
   c10::ScalarType dtype = c10::ScalarType::Float;
@@ -62,7 +77,7 @@ struct FileRecord {
 };
 
 struct Manifest {
-  int64_t format_version = kFormatVersion;  // that it was written in; to_text() writes the newest
+  int64_t format_version = kVersionWithoutPatches;  // that it was written in; to_text() chooses
   int64_t step = 0;
   int world_size = 1;        // ranks that saved
   std::string state = "{}";  // JSON text from the caller

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include "trireme/base/error.h"
@@ -66,6 +67,30 @@ at::Tensor view_part(at::Tensor tensor, const mesh::Box& box, const mesh::Box& p
   return tensor;
 }
 
+// The elements of each row follow each other.
+bool has_whole_rows(const at::Tensor& tensor) {
+  return tensor.is_cpu() && (tensor.size(0) == 0 || tensor.select(0, 0).is_contiguous());
+}
+
+// to[places[i]] = from[i], without the cost of an operator for rows that are copied as they are.
+void copy_rows(const at::Tensor& from, std::span<const int64_t> places, const at::Tensor& to) {
+  if (to.scalar_type() == from.scalar_type() && has_whole_rows(to) && has_whole_rows(from)) {
+    const auto width = static_cast<int64_t>(from.element_size());
+    const auto* source = static_cast<const std::byte*>(from.const_data_ptr());
+    auto* const target = static_cast<std::byte*>(to.mutable_data_ptr());
+    const auto row_bytes = static_cast<size_t>(from.select(0, 0).nbytes());
+    for (const int64_t place : places) {
+      std::memcpy(target + place * to.stride(0) * width, source, row_bytes);
+      source += from.stride(0) * width;
+    }
+    return;
+  }
+  at::Tensor index = at::empty({from.size(0)}, at::TensorOptions().dtype(at::kLong));
+  std::ranges::copy(places, index.mutable_data_ptr<int64_t>());
+  at::Tensor target = to;
+  target.index_copy_(0, index.to(to.device()), from.to(to.options()));
+}
+
 }  // namespace
 
 void for_each_block(const std::vector<int64_t>& shape, int64_t first, int64_t last,
@@ -91,6 +116,30 @@ void place_bytes(const PieceBytes& from, const mesh::Box& box, const at::Tensor&
                                             at::TensorOptions().dtype(from.dtype));
     copy_values(view_part(source, block, part), view_part(target, box, part));
   });
+}
+
+void place_rows(const PieceRows& from, const mesh::Box& box, const at::Tensor& target) {
+  const at::NoGradGuard no_grad;
+  const mesh::Box part = mesh::intersect(from.box, box);
+  if (part.numel() == 0) return;
+  const auto first = std::ranges::lower_bound(from.rows, part.offset[0]);
+  const auto last = std::ranges::lower_bound(from.rows, part.offset[0] + part.size[0]);
+  if (first == last) return;
+  mesh::Box block = from.box;  // as if the rows followed each other
+  block.offset[0] = 0;
+  block.size[0] = std::ssize(from.rows);
+  mesh::Box taken = part;
+  taken.offset[0] = first - from.rows.begin();
+  taken.size[0] = last - first;
+  mesh::Box columns = part;
+  columns.offset[0] = box.offset[0];
+  columns.size[0] = box.size[0];
+  // from_blob takes no const pointer. Nobody writes through it.
+  const at::Tensor source = at::from_blob(const_cast<std::byte*>(from.bytes.data()), block.size,
+                                          at::TensorOptions().dtype(from.dtype));
+  std::vector<int64_t> places(first, last);
+  for (int64_t& place : places) place -= box.offset[0];
+  copy_rows(view_part(source, block, taken), places, view_part(target, box, columns));
 }
 
 }  // namespace trireme::checkpoint::inline internal

@@ -1,4 +1,5 @@
-// Copies a range of a box's bytes, as a chunk has them, into a tensor that holds another box.
+// Copies a range of a box's bytes, or some of its rows, as chunks have them, into a tensor that
+// holds another box.
 #pragma once
 
 #include <cstddef>
@@ -30,5 +31,16 @@ struct PieceBytes {
 // Copies the elements that lie in `box` too into `target`, whose shape is box.size. Converts them
 // to its dtype and moves them to its device.
 void place_bytes(const PieceBytes& from, const mesh::Box& box, const at::Tensor& target);
+
+// Rows of a piece's box, indices of its first dimension.
+struct PieceRows {
+  const mesh::Box& box;
+  at::ScalarType dtype = at::kFloat;
+  std::span<const int64_t> rows;     // in the whole tensor, ascending
+  std::span<const std::byte> bytes;  // of those rows, aligned to an element's size
+};
+
+// The same for the elements of these rows.
+void place_rows(const PieceRows& from, const mesh::Box& box, const at::Tensor& target);
 
 }  // namespace trireme::checkpoint::inline internal

@@ -7,9 +7,11 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
+#include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/digest.h"
 #include "trireme/base/file/file.h"
+#include "trireme/checkpoint/fail.h"
 #include "trireme/checkpoint/place_bytes.h"
 
 namespace trireme::checkpoint::inline internal {
@@ -103,8 +105,12 @@ void Shards::check_entry(const std::string& name, const TensorRecord& record, co
 
 std::span<const std::byte> Shards::read_chunk(const std::string& name, const TensorRecord& record,
                                               const Chunk& chunk, std::vector<std::byte>& scratch) {
+  return read_chunk(name, c10::elementSize(record.dtype), chunk, scratch);
+}
+
+std::span<const std::byte> Shards::read_chunk(const std::string& name, size_t width,
+                                              const Chunk& chunk, std::vector<std::byte>& scratch) {
   std::span<const std::byte> bytes = stored(chunk);
-  const size_t width = c10::elementSize(record.dtype);
   bool is_whole = true;
   if (chunk.codec != Codec::kRaw) {
     scratch.resize(chunk.num_bytes);
@@ -131,10 +137,74 @@ void Shards::check(const std::string& name, const TensorRecord& record, const Pi
   if (manifest_.format_version == 1) return check_entry(name, record, piece);
   std::vector<std::byte> scratch;
   for (const Chunk& chunk : piece.chunks) read_chunk(name, record, chunk, scratch);
+  for (const Patch& patch : piece.patches) {
+    rows_of(name, piece, patch);
+    for (const Chunk& chunk : patch.values) read_chunk(name, record, chunk, scratch);
+  }
+}
+
+std::vector<int64_t> Shards::rows_of(const std::string& name, const Piece& piece,
+                                     const Patch& patch) {
+  std::vector<int64_t> rows;
+  std::vector<std::byte> scratch;
+  for (const Chunk& chunk : patch.rows) {
+    const auto bytes = read_chunk(name, kRowNumberBytes, chunk, scratch);
+    if (const std::string error = take_rows(bytes, piece.box, rows); !error.empty())
+      fail(folder_ / manifest_.files[chunk.file].name, "a patch of ", in_quotes(name), ": ", error,
+           ": use another checkpoint");
+  }
+  return rows;
+}
+
+void Shards::for_each(int64_t count, bool in_parallel,
+                      const std::function<void(size_t i, std::vector<std::byte>& scratch)>& read) {
+  const auto run = [&](int64_t first, int64_t end) {
+    std::vector<std::byte> scratch;
+    for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(end); ++i) read(i, scratch);
+  };
+  if (!in_parallel) return run(0, count);
+  at::parallel_for(0, count, 1, run);
 }
 
 void Shards::read_box(const std::string& name, const TensorRecord& record, const mesh::Box& box,
-                      const at::Tensor& target, const Skips& skips) {
+                      const at::Tensor& target) {
+  read_chunks(name, record, box, target);
+  read_patches(name, record, box, target);
+}
+
+void Shards::read_patches(const std::string& name, const TensorRecord& record, const mesh::Box& box,
+                          const at::Tensor& target) {
+  for (const Piece& piece : record.pieces) {
+    const mesh::Box part = mesh::intersect(piece.box, box);
+    if (piece.patches.empty() || part.numel() == 0) continue;
+    for (const Patch& patch : piece.patches) {
+      struct Wanted {
+        const Chunk& chunk;
+        std::span<const int64_t> rows;
+      };
+      const std::vector<int64_t> rows = rows_of(name, piece, patch);
+      std::span<const int64_t> left = rows;
+      std::vector<Wanted> wanted;
+      uint64_t num_bytes = 0;
+      for (size_t i = 0; i < patch.rows.size(); ++i) {
+        const auto own = left.first(patch.rows[i].num_bytes / kRowNumberBytes);
+        left = left.subspan(own.size());
+        if (own.back() < part.offset[0] || own.front() >= part.offset[0] + part.size[0]) continue;
+        open(manifest_.files.at(patch.values[i].file).name);
+        wanted.push_back({patch.values[i], own});
+        num_bytes += patch.values[i].num_bytes;
+      }
+      const bool in_parallel = target.is_cpu() && num_bytes >= kBytesForThreads;
+      for_each(std::ssize(wanted), in_parallel, [&](size_t i, std::vector<std::byte>& scratch) {
+        const auto bytes = read_chunk(name, record, wanted[i].chunk, scratch);
+        place_rows({piece.box, record.dtype, wanted[i].rows, bytes}, box, target);
+      });
+    }
+  }
+}
+
+void Shards::read_chunks(const std::string& name, const TensorRecord& record, const mesh::Box& box,
+                         const at::Tensor& target, const Skips& skips) {
   struct Wanted {
     const Piece& piece;
     const Chunk& chunk;
@@ -159,16 +229,12 @@ void Shards::read_box(const std::string& name, const TensorRecord& record, const
       num_bytes += chunk.num_bytes;
     });
   }
-  const auto read = [&](int64_t first, int64_t end) {
-    std::vector<std::byte> scratch;
-    for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(end); ++i) {
-      const auto& [piece, chunk, at] = wanted[i];
-      const auto bytes = read_chunk(name, record, chunk, scratch);
-      place_bytes({piece.box, record.dtype, at, bytes}, box, target);
-    }
-  };
-  if (!target.is_cpu() || num_bytes < kBytesForThreads) return read(0, std::ssize(wanted));
-  at::parallel_for(0, std::ssize(wanted), 1, read);
+  const bool in_parallel = target.is_cpu() && num_bytes >= kBytesForThreads;
+  for_each(std::ssize(wanted), in_parallel, [&](size_t i, std::vector<std::byte>& scratch) {
+    const auto& [piece, chunk, at] = wanted[i];
+    const auto bytes = read_chunk(name, record, chunk, scratch);
+    place_bytes({piece.box, record.dtype, at, bytes}, box, target);
+  });
 }
 
 at::Tensor Shards::read(const std::string& name, const TensorRecord& record) {

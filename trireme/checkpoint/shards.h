@@ -30,8 +30,8 @@ class Shards {
   // Throws: CheckpointError when the file is missing, truncated or damaged; so do the others
   const SafetensorsReader& open(const std::string& file);
 
-  // Reads the piece's chunks and compares their digests. Format 1 has one checksum for the whole
-  // piece.
+  // Reads the piece's chunks and patches and compares their digests. Format 1 has one checksum for
+  // the whole piece.
   void check(const std::string& name, const TensorRecord& record, const Piece& piece);
 
   // Whether the chunk's stored bytes are those that its digest, or the checksum of what is packed,
@@ -46,11 +46,18 @@ class Shards {
 
   // Reads the part of `record` that lies in `box` into `target`, whose shape is box.size. Compares
   // each chunk's digest just before it copies the chunk, so `target` may be written in part when
-  // this throws. Leaves out the chunks for which `skips` is true.
+  // this throws.
   // Threads: this process's compute threads when `target` is on the CPU
-  using Skips = std::function<bool(const Chunk& chunk)>;
   void read_box(const std::string& name, const TensorRecord& record, const mesh::Box& box,
-                const at::Tensor& target, const Skips& skips = {});
+                const at::Tensor& target);
+
+  // read_box() in two steps. First the pieces' chunks, but for those for which `skips` is true.
+  using Skips = std::function<bool(const Chunk& chunk)>;
+  void read_chunks(const std::string& name, const TensorRecord& record, const mesh::Box& box,
+                   const at::Tensor& target, const Skips& skips = {});
+  // Then, when all chunks are in `target`, the rows of the pieces' patches.
+  void read_patches(const std::string& name, const TensorRecord& record, const mesh::Box& box,
+                    const at::Tensor& target);
 
   // The whole tensor.
   at::Tensor read(const std::string& name, const TensorRecord& record);
@@ -60,6 +67,13 @@ class Shards {
 
  private:
   std::span<const std::byte> stored(const Chunk& chunk);
+  std::span<const std::byte> read_chunk(const std::string& name, size_t bytes_per_element,
+                                        const Chunk& chunk, std::vector<std::byte>& scratch);
+  // Calls `read(i, scratch)` for i in [0, count).
+  void for_each(int64_t count, bool in_parallel,
+                const std::function<void(size_t i, std::vector<std::byte>& scratch)>& read);
+  // The numbers of the patch's rows, after checking that they ascend within the piece.
+  std::vector<int64_t> rows_of(const std::string& name, const Piece& piece, const Patch& patch);
   // In format 1.
   void check_entry(const std::string& name, const TensorRecord& record, const Piece& piece);
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/bounded_json.h"
+#include "trireme/base/error.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
@@ -36,6 +37,8 @@ int inspect(const CheckpointArguments& arguments) {
                                    {"shape", tensor.shape},
                                    {"bytes", tensor.num_bytes},
                                    {"pieces", tensor.num_pieces},
+                                   {"patches", tensor.num_patches},
+                                   {"patched_bytes", tensor.patched_bytes},
                                    {"layout", tensor.layout}});
     }
     std::printf("%s\n", json_text(object).c_str());
@@ -46,10 +49,14 @@ int inspect(const CheckpointArguments& arguments) {
               summary.world_size, summary.tensors.size(),
               human_bytes(static_cast<double>(summary.num_bytes)).c_str());
   for (const auto& tensor : summary.tensors) {
+    std::string layout = printable(tensor.layout);
+    if (tensor.num_patches > 0) {
+      layout += concat(", rows patched ", tensor.num_patches, "x, ",
+                       human_bytes(static_cast<double>(tensor.patched_bytes)));
+    }
     std::printf("  %-64s %-5s %-16s %10s  %s\n", printable(tensor.name).c_str(),
                 printable(tensor.dtype).c_str(), shape_text(tensor.shape).c_str(),
-                human_bytes(static_cast<double>(tensor.num_bytes)).c_str(),
-                printable(tensor.layout).c_str());
+                human_bytes(static_cast<double>(tensor.num_bytes)).c_str(), layout.c_str());
   }
   return kDone;
 }

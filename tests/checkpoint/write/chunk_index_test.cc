@@ -46,6 +46,17 @@ TEST(ChunkIndex, AFileIsSharedWhenAtLeastHalfOfItIsUsed) {
       ElementsAre(0));
 }
 
+// Such a piece needs all of its files, and small ones too.
+TEST(ChunkIndex, TheFilesOfPiecesWithPatchesAreSharedTogether) {
+  Manifest manifest = with_chunks({chunk_of(0, 0, 20'000, 1)}, 4);
+  const Patch small{.rows = {chunk_of(1, 0, 8, 2)}, .values = {chunk_of(1, 8, 400, 3)}};
+  manifest.tensors["w"].pieces[0].patches = {small};
+  EXPECT_THAT(shared_files(manifest), ElementsAre(0, 1));
+  const Patch other{.rows = {chunk_of(2, 0, 8, 4)}, .values = {chunk_of(2, 8, 400, 5)}};
+  manifest.tensors["w"].pieces[0].patches = {small, other};
+  EXPECT_THAT(shared_files(manifest), ElementsAre(0)) << "20,816 of 60,000 bytes are used";
+}
+
 TEST(ChunkIndex, CountsTheFilesThatAreShared) {
   const Manifest manifest =
       with_chunks({chunk_of(0, 0, 5000, 1), chunk_of(1, 0, 5000, 2), chunk_of(2, 0, 5000, 3)}, 3);

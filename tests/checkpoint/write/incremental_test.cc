@@ -33,17 +33,6 @@ std::vector<Global> model(int ranks, uint64_t seed = 0) {
   return globals;
 }
 
-// Bytes of the checkpoint's files that no other one has.
-int64_t own_bytes(const fs::path& folder) {
-  int64_t total = 0;
-  for (const auto& item : fs::directory_iterator(folder)) {
-    struct stat status {};
-    EXPECT_EQ(::stat(item.path().c_str(), &status), 0);
-    if (status.st_nlink == 1) total += status.st_size;
-  }
-  return total;
-}
-
 class Incremental : public ::testing::Test {
  protected:
   fs::path step(int64_t number) const { return root_ / folder_name(number); }

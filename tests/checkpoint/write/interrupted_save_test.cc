@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "tests/checkpoint/saved.h"
+#include "tests/checkpoint/table_run.h"
 #include "tests/harness/ranks.h"
 #include "tests/harness/temporary_folder.h"
 #include "tests/harness/tensors.h"
@@ -93,6 +94,54 @@ TEST(InterruptedSave, AKillAtAnyInstantLeavesAWholeCheckpoint) {
   save_step(root.path(), newest + 1);
   for (const auto& item : std::filesystem::directory_iterator(root.path()))
     EXPECT_EQ(item.path().filename().string().front(), 's') << item.path();
+}
+
+// The rows that have changed at each step are a function of it.
+void change(TableRun& run, int64_t step) {
+  run.touch(TableRun::some_rows(200, 70'000, static_cast<uint64_t>(step)), step);
+}
+
+// A table of which each step changes some rows, from `first` on.
+[[noreturn]] void save_rows_forever(const std::filesystem::path& root, int64_t first) {
+  try {
+    harness::run_ranks(1, [&](comm::Communicator& world) {
+      TableRun run(1, 0, mesh::Placement::sharded(0));
+      for (int64_t step = 1; step < first; ++step) change(run, step);
+      run.forget();
+      Saver saver(world);
+      for (int64_t step = first;; ++step) {
+        change(run, step);
+        save_now(saver, root, step, run, {.keep = 2, .fsync = false});
+      }
+    });
+  } catch (...) {
+  }
+  _exit(1);
+}
+
+TEST(InterruptedSave, AKillWhileChangedRowsAreSavedLeavesAWholeCheckpoint) {
+  const harness::TemporaryFolder root;
+  int64_t newest = 0, num_patched = 0;
+  for (int round = 0; round < 8; ++round) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) save_rows_forever(root.path(), newest + 1);
+    // At some instant of one of the saves after the second.
+    while (!latest(root.path()) || newest_step(root.path()) < newest + 2 + round % 3)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::microseconds(700 * round));
+    kill(child, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the child failed by itself";
+    newest = newest_step(root.path());
+    TableRun run(1, 0, mesh::Placement::sharded(0));
+    for (int64_t step = 1; step <= newest; ++step) change(run, step);
+    num_patched += num_patches(*latest(root.path()));
+    expect_loads(*latest(root.path()), run.globals_at(2, mesh::Placement::sharded(1)), 2);
+    for (const auto& each : list(root.path())) ASSERT_TRUE(verify(each).problems.empty());
+  }
+  EXPECT_GT(num_patched, 0);
 }
 
 }  // namespace

@@ -32,13 +32,13 @@ class WholeCheckpointsTest : public ::testing::Test {
 
 TEST_F(WholeCheckpointsTest, AreThoseThatThisProcessHasWritten) {
   const fs::path first = save_step(1), second = save_step(2);
-  EXPECT_FALSE(whole_.contains(first));
-  whole_.add(second);
-  EXPECT_FALSE(whole_.contains(first));
-  EXPECT_TRUE(whole_.contains(second));
+  EXPECT_FALSE(whole_.find(first).has_value());
+  whole_.add(second, 7);
+  EXPECT_FALSE(whole_.find(first).has_value());
+  EXPECT_TRUE(whole_.find(second).has_value());
   damage(second / kManifestName);
-  EXPECT_FALSE(whole_.contains(second)) << "it is another one under the same name";
-  whole_.add(root_ / "none");
+  EXPECT_FALSE(whole_.find(second).has_value()) << "it is another one under the same name";
+  whole_.add(root_ / "none", 8);
 }
 
 }  // namespace

@@ -123,7 +123,7 @@ Plan make_plan(const SavedTensors& source, int asked_ranks, int& num_ranks) {
 std::vector<Digest> known_digests(const Manifest& manifest, const std::string& name,
                                   const OwnPiece& piece) {
   for (const Piece& saved : manifest.tensors.at(name).pieces) {
-    if (saved.box != piece.box) continue;
+    if (saved.box != piece.box || !saved.patches.empty()) continue;
     std::vector<Digest> digests;
     std::vector<uint64_t> chunk_bytes;
     for (const Chunk& chunk : saved.chunks) {
@@ -190,9 +190,9 @@ Rewritten rewrite(const SavedTensors& source, const fs::path& root, const Rewrit
       .keep = 0, .incremental = options.incremental, .compression = options.compression};
   comm::run_thread_group(result.num_ranks, [&](comm::Communicator& world) {
     const std::string file = shard_name(world.rank(), world.size());
-    WholeCheckpoints whole;
+    EarlierSaves earlier;
     SaveJob({root, save_options}, source.step(), world.rank() == 0 ? plan : Plan(),
-            pieces_in(file, plan, source.manifest(), read), source.state(), whole)
+            pieces_in(file, plan, source.manifest(), read), source.state(), earlier)
         .finish(world, world);
   });
   count_bytes(read_manifest(root / folder_name(source.step())), result);

@@ -96,15 +96,40 @@ void read_entry(const Entry& entry, const mesh::Box& box, const TensorRecord& re
   const at::Tensor target = entry.offloaded
                                 ? at::empty_like(entry.local, at::TensorOptions().device(at::kCPU))
                                 : entry.local;
-  shards.read_box(entry.name, record, box, target,
-                  [&](const Chunk& chunk) { return host.has(entry, chunk); });
-  if (entry.offloaded) entry.offloaded->write(target);
+  shards.read_chunks(entry.name, record, box, target,
+                     [&](const Chunk& chunk) { return host.has(entry, chunk); });
+  if (!entry.offloaded) return;  // patches come after the chunks of other ranks
+  shards.read_patches(entry.name, record, box, target);
+  entry.offloaded->write(target);
+}
+
+// Reads the patches of tensors in memory, when all their chunks are there.
+void read_patches(std::span<Entry> entries, const Manifest& manifest, Shards& shards,
+                  const comm::Communicator& world, const Peers& peers) {
+  for (const Entry& entry : entries) {
+    peers.check();
+    const auto found = manifest.tensors.find(entry.name);
+    if (found == manifest.tensors.end() || entry.offloaded) continue;
+    shards.read_patches(entry.name, found->second, entry.box(world.rank(), world.size()),
+                        entry.local);
+  }
 }
 
 bool is_in_any(const Piece& piece, const Manifest& manifest, const std::set<std::string>& files) {
-  return files.contains(piece.file) || std::ranges::any_of(piece.chunks, [&](const Chunk& chunk) {
-           return files.contains(manifest.files.at(chunk.file).name);
-         });
+  bool is_in = files.contains(piece.file);
+  for_all_chunks(piece, [&](const Chunk& chunk) {
+    is_in = is_in || files.contains(manifest.files.at(chunk.file).name);
+  });
+  return is_in;
+}
+
+// Of the values in its patches.
+int64_t patched_bytes(const Piece& piece) {
+  int64_t total = 0;
+  for (const Patch& patch : piece.patches) {
+    for (const Chunk& chunk : patch.values) total += static_cast<int64_t>(chunk.num_bytes);
+  }
+  return total;
 }
 
 std::string layout_text(const TensorRecord& record) {
@@ -150,6 +175,7 @@ std::string load(const fs::path& folder, std::span<Entry> entries, comm::Communi
     }
     host.read(entries, shards, world, peers);
     if (failure) std::rethrow_exception(failure);
+    read_patches(entries, manifest, shards, world, peers);
   };
   run_or_throw(world, read, options.on_wait);
   if (options.num_bytes_read != nullptr) *options.num_bytes_read = shards.num_bytes_read();
@@ -198,7 +224,8 @@ VerifyReport verify(const fs::path& folder) {
       } catch (const CheckpointError& error) {
         report.problems.push_back(error.what());
       }
-      report.num_bytes += piece.box.numel() * static_cast<int64_t>(c10::elementSize(record.dtype));
+      report.num_bytes += piece.box.numel() * static_cast<int64_t>(c10::elementSize(record.dtype)) +
+                          patched_bytes(piece);
     }
   }
   return report;
@@ -211,12 +238,17 @@ Summary inspect(const fs::path& folder) {
   for (const auto& [name, record] : manifest.tensors) {
     summary.num_elements += record.num_elements();
     summary.num_bytes += record.num_bytes();
-    summary.tensors.push_back({.name = name,
-                               .dtype = dtype_name(record.dtype),
-                               .shape = record.shape,
-                               .num_bytes = record.num_bytes(),
-                               .num_pieces = static_cast<int64_t>(record.pieces.size()),
-                               .layout = layout_text(record)});
+    TensorSummary tensor{.name = name,
+                         .dtype = dtype_name(record.dtype),
+                         .shape = record.shape,
+                         .num_bytes = record.num_bytes(),
+                         .num_pieces = static_cast<int64_t>(record.pieces.size()),
+                         .layout = layout_text(record)};
+    for (const Piece& piece : record.pieces) {
+      tensor.num_patches = std::max(tensor.num_patches, std::ssize(piece.patches));
+      tensor.patched_bytes += patched_bytes(piece);
+    }
+    summary.tensors.push_back(std::move(tensor));
   }
   return summary;
 }

@@ -76,7 +76,8 @@ FileNames files_for(const Manifest& manifest, std::span<const Entry> entries,
       if (piece.box.size.size() != box.size.size() || mesh::intersect(piece.box, box).numel() == 0)
         continue;
       if (!piece.file.empty()) names.insert(piece.file);
-      for (const Chunk& chunk : piece.chunks) names.insert(manifest.files.at(chunk.file).name);
+      for_all_chunks(piece,
+                     [&](const Chunk& chunk) { names.insert(manifest.files.at(chunk.file).name); });
     }
   }
   return names;

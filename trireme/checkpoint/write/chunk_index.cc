@@ -12,10 +12,44 @@ constexpr const char* kSharedPrefix = "shared-";
 template <typename Use>
 void for_each_chunk(const Manifest& manifest, const Use& use) {
   for (const auto& [name, record] : manifest.tensors) {
+    for (const Piece& piece : record.pieces) for_all_chunks(piece, use);
+  }
+}
+
+// By file, what a checkpoint uses of it.
+class UsedBytes {
+ public:
+  explicit UsedBytes(size_t num_files) : begins_(num_files) {}
+
+  void add(const Chunk& chunk) { begins_.at(chunk.file)[chunk.begin] = chunk.stored_bytes; }
+  uint64_t of(size_t file) const {
+    uint64_t num_bytes = 0;
+    for (const auto& [begin, stored_bytes] : begins_[file]) num_bytes += stored_bytes;
+    return num_bytes;
+  }
+
+ private:
+  std::vector<std::map<uint64_t, uint64_t>> begins_;  // begin -> bytes
+};
+
+// The files on which pieces with patches stand, if half of them all together is used.
+std::set<size_t> files_of_patched(const Manifest& manifest) {
+  std::set<size_t> files;
+  UsedBytes used(manifest.files.size());
+  for (const auto& [name, record] : manifest.tensors) {
     for (const Piece& piece : record.pieces) {
-      for (const Chunk& chunk : piece.chunks) use(chunk);
+      for_all_chunks(piece, [&](const Chunk& chunk) {
+        used.add(chunk);
+        if (!piece.patches.empty()) files.insert(chunk.file);
+      });
     }
   }
+  uint64_t num_used = 0, num_bytes = 0;
+  for (const size_t file : files) {
+    num_used += used.of(file);
+    num_bytes += manifest.files[file].num_bytes;
+  }
+  return num_used >= num_bytes / 2 ? files : std::set<size_t>();
 }
 
 }  // namespace
@@ -30,16 +64,16 @@ const Chunk* ChunkIndex::find(const Digest& digest, uint64_t num_bytes) const {
 }
 
 std::vector<size_t> shared_files(const Manifest& manifest) {
-  std::vector<std::map<uint64_t, uint64_t>> used(manifest.files.size());  // begin -> bytes
+  UsedBytes used(manifest.files.size());
   for_each_chunk(manifest, [&](const Chunk& chunk) {
-    if (chunk.num_bytes >= ChunkIndex::kLeastBytes)
-      used.at(chunk.file)[chunk.begin] = chunk.stored_bytes;
+    if (chunk.num_bytes >= ChunkIndex::kLeastBytes) used.add(chunk);
   });
+  const std::set<size_t> of_patched = files_of_patched(manifest);
   std::vector<size_t> files;
-  for (size_t file = 0; file < used.size(); ++file) {
-    uint64_t num_bytes = 0;
-    for (const auto& [begin, stored_bytes] : used[file]) num_bytes += stored_bytes;
-    if (num_bytes > 0 && num_bytes >= manifest.files[file].num_bytes / 2) files.push_back(file);
+  for (size_t file = 0; file < manifest.files.size(); ++file) {
+    const uint64_t num_bytes = used.of(file);
+    const bool is_worth_it = num_bytes > 0 && num_bytes >= manifest.files[file].num_bytes / 2;
+    if (is_worth_it || of_patched.contains(file)) files.push_back(file);
   }
   return files;
 }

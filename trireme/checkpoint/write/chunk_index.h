@@ -32,7 +32,8 @@ class ChunkIndex {
 };
 
 // The files of a checkpoint from which another may take chunks: those of whose data it uses at
-// least half itself. Otherwise old files would stay for ever smaller parts of them.
+// least half itself. Otherwise old files would stay for ever smaller parts of them. The files on
+// which pieces with patches stand count together, because such a piece needs all of its own.
 std::vector<size_t> shared_files(const Manifest& manifest);
 
 // The name under which a later checkpoint has the file.

@@ -23,16 +23,22 @@ std::string link_shared(std::span<const fs::path> roots, const fs::path& tempora
       const auto newest = latest(root);
       if (!newest) continue;
       const Manifest manifest = read_manifest(*newest);
-      nlohmann::json files = nlohmann::json::array();
+      nlohmann::json files = nlohmann::json::array(), names = nlohmann::json::array();
       for (const size_t file : shared_files(manifest)) {
         const FileRecord& record = manifest.files[file];
         std::error_code error;  // also when another root has linked it
         fs::create_hard_link(*newest / record.name, temporary / shared_name(record), error);
-        if (!error) files.push_back(file);
+        if (error) continue;
+        files.push_back(file);
+        names.push_back(shared_name(record));
       }
       if (files.empty()) continue;
-      result.push_back(
-          {{"folder", newest->string()}, {"files", files}, {"is_whole", whole.contains(*newest)}});
+      const std::optional<int64_t> save = whole.find(*newest);
+      result.push_back({{"root", root.string()},
+                        {"folder", newest->string()},
+                        {"files", files},
+                        {"names", names},
+                        {"save", save ? nlohmann::json(*save) : nlohmann::json()}});
     } catch (const Error&) {  // damaged or not to be read: nothing of it is used
     }
   }
@@ -50,10 +56,27 @@ SharedFiles shared_from(const std::string& linked) {
       FileRecord record = manifest.files.at(file);
       record.name = shared_name(record);
       shared.files.push_back(std::move(record));
-      shared.are_whole.push_back(each.at("is_whole"));
+      shared.are_whole.push_back(!each.at("save").is_null());
     }
   }
   return shared;
+}
+
+std::optional<int64_t> save_before(const std::string& linked, const fs::path& root) {
+  const nlohmann::json parsed = nlohmann::json::parse(linked);
+  for (const nlohmann::json& each : parsed) {
+    if (each.at("root") == root.string() && !each.at("save").is_null())
+      return each.at("save").get<int64_t>();
+  }
+  return std::nullopt;
+}
+
+std::set<std::string> linked_names(const std::string& linked) {
+  std::set<std::string> names;
+  const nlohmann::json parsed = nlohmann::json::parse(linked);
+  for (const nlohmann::json& each : parsed)
+    names.merge(each.at("names").get<std::set<std::string>>());
+  return names;
 }
 
 }  // namespace trireme::checkpoint::inline internal

@@ -8,75 +8,27 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
-#include "trireme/base/shown.h"
 #include "trireme/checkpoint/agreement.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/checkpoint/publish.h"
 #include "trireme/checkpoint/replicas.h"
 #include "trireme/checkpoint/transfer/site_files.h"
 #include "trireme/checkpoint/transfer/transfer_files.h"
+#include "trireme/checkpoint/write/held_tensors.h"
 #include "trireme/checkpoint/write/link_shared.h"
 #include "trireme/checkpoint/write/site_commit.h"
+#include "trireme/checkpoint/write/written_files.h"
+#include "trireme/comm/objects.h"
 
 namespace trireme::checkpoint::inline internal {
 namespace {
 
 namespace fs = std::filesystem;
 
-void add_axes(const std::string& name, const mesh::Layout& layout, TensorRecord& record) {
-  if (layout.outer() != nullptr) add_axes(name, *layout.outer(), record);  // it splits first
-  for (const mesh::Placement& placement : layout.placements()) {
-    if (placement.kind == mesh::Placement::Kind::kPartial)
-      throw CheckpointError(concat("\"", name, "\" is a partial sum: reduce it first"));
-    record.placements.push_back(placement);
-  }
-  record.axes.insert(record.axes.end(), layout.axes().begin(), layout.axes().end());
-}
-
-// This rank's entries in the form that plan_save() takes.
-std::map<std::string, TensorRecord> describe(std::span<const Entry> entries, int world_rank,
-                                             int world_size) {
-  std::map<std::string, TensorRecord> held;
-  for (const Entry& entry : entries) {
-    TensorRecord record{.dtype = entry.local.scalar_type(), .shape = entry.layout.whole_shape()};
-    bool is_first_replica = true;
-    add_axes(entry.name, entry.layout, record);
-    for (const mesh::Layout* layout = &entry.layout; layout != nullptr; layout = layout->outer()) {
-      const mesh::Layout* outer = layout->outer();
-      const int rank = layout->outer_rank();
-      is_first_replica &= outer == nullptr || outer->owner(rank) == rank;
-    }
-    mesh::Box box = entry.box(world_rank, world_size);
-    record.pieces.push_back({.box = box});
-    if (!is_first_replica) {  // another rank saves it; this one has a replica
-      box.size.assign(box.size.size(), 0);
-      record.pieces.insert(record.pieces.begin(), {.box = std::move(box)});
-    }
-    if (!is_printable(entry.name))
-      throw CheckpointError(concat("the name \"", shown(entry.name),
-                                   "\" is too long or has control characters; expected at most ",
-                                   kMaxWordBytes, " bytes"));
-    if (!held.emplace(entry.name, std::move(record)).second)
-      throw CheckpointError(concat("\"", entry.name, "\" is listed twice"));
-  }
-  return held;
-}
-
-// The tensors of each rank, from the ranks' descriptions, and rank 0's state.
-struct Held {
-  std::vector<std::map<std::string, TensorRecord>> by_rank;
-  std::string state;
-};
-Held held_at(int64_t step, std::span<const std::string> descriptions) {
-  Held all;
-  for (const std::string& text : descriptions) {
-    Manifest held = parse_manifest(text, "a rank's description");
-    if (held.step != step)
-      throw CheckpointError(concat("ranks save different steps: ", step, " and ", held.step));
-    if (all.by_rank.empty()) all.state = held.state;
-    all.by_rank.push_back(std::move(held.tensors));
-  }
-  return all;
+// The file of pieces whose changed rows may be stored later: they stay longer than the others'.
+std::string rows_file(const std::string& own_file) {
+  constexpr std::string_view kEnd = ".safetensors";
+  return own_file.substr(0, own_file.size() - kEnd.size()) + "-rows" + std::string(kEnd);
 }
 
 // A piece of this rank, whose bytes are those of `entry`.
@@ -87,7 +39,8 @@ OwnPiece piece_of(const Entry& entry, const mesh::Box& box) {
           .box = box,
           .chunk_bytes = cut_into_chunks(box, c10::elementSize(dtype)),
           .local = entry.local,
-          .offloaded = entry.offloaded};
+          .offloaded = entry.offloaded,
+          .tells_changes = entry.changes.source != nullptr};
 }
 
 std::map<std::string, const Entry*> by_name(std::span<const Entry> entries) {
@@ -126,65 +79,16 @@ void require_same_replicas(std::span<const ReplicatedBox> boxes,
   }
 }
 
-// What the ranks wrote, as one manifest, and which files the ranks of each site use. Leaves out
-// shared files that none uses.
-struct Written {
-  Manifest manifest;
-  std::vector<FileNames> used;  // by site
-};
-Written complete_manifest(int64_t step, const std::string& state,
-                          std::map<std::string, TensorRecord> plan,
-                          std::span<const std::string> reports, const Sites& sites) {
-  const int size = static_cast<int>(reports.size());
-  Written written{{.step = step, .world_size = size, .state = state},
-                  std::vector<FileNames>(sites.size())};
-  Manifest& manifest = written.manifest;
-  std::map<std::string, size_t> numbers;  // of files in the manifest
-  const auto number_of = [&](const FileRecord& file) {
-    const auto [number, is_new] = numbers.emplace(file.name, manifest.files.size());
-    if (is_new) manifest.files.push_back(file);
-    return number->second;
-  };
-  using Place = std::pair<std::string, std::vector<int64_t>>;  // of a box: tensor and offset
-  std::map<Place, std::vector<Chunk>> chunks;
-  for (int rank = 0; rank < size; ++rank) {
-    Manifest report = parse_manifest(reports[rank], "a rank's report");
-    FileNames& used = written.used[sites.of(rank)];
-    for (auto& [name, record] : report.tensors) {
-      Piece& piece = record.pieces.at(0);
-      for (Chunk& chunk : piece.chunks) {
-        const FileRecord& file = report.files.at(chunk.file);
-        used.insert(file.name);
-        chunk.file = number_of(file);
-      }
-      chunks[{name, piece.box.offset}] = std::move(piece.chunks);
-    }
-  }
-  for (auto& [name, record] : plan) {
-    for (Piece& piece : record.pieces) piece.chunks = chunks.at({name, piece.box.offset});
-  }
-  manifest.tensors = std::move(plan);
-  return written;
-}
-
-// Adds to what each site wants what the `replicas` sites before it use.
-std::vector<FileNames> with_replicas(const std::vector<FileNames>& used, int replicas) {
-  std::vector<FileNames> wanted = used;
-  for (size_t site = 0; site < used.size(); ++site) {
-    for (int distance = 1; distance <= replicas; ++distance) {
-      const FileNames& names = used[(site + used.size() - distance % used.size()) % used.size()];
-      wanted[site].insert(names.begin(), names.end());
-    }
-  }
-  return wanted;
-}
-
 }  // namespace
 
 SaveJob::SaveJob(std::vector<SaveTarget> targets, int64_t step, std::span<const Entry> entries,
                  const std::string& state, comm::Communicator& world, SnapshotMemory* memory,
-                 WholeCheckpoints& whole)
-    : targets_(std::move(targets)), step_(step), whole_(whole) {
+                 EarlierSaves& earlier)
+    : targets_(std::move(targets)),
+      step_(step),
+      earlier_(earlier),
+      save_(earlier.bases.next_save()),
+      linked_(targets_.size()) {
   TRIREME_ASSERT(!targets_.empty(), "a save of step ", step, " to nowhere");
   const SaveOptions& options = targets_.front().options;
   const int rank = world.rank(), size = world.size();
@@ -196,24 +100,37 @@ SaveJob::SaveJob(std::vector<SaveTarget> targets, int64_t step, std::span<const 
         .step = step, .state = rank == 0 ? state : "{}", .tensors = describe(entries, rank, size)});
   };
   const auto described = gather_or_throw(world, describe_mine, options.on_wait);
+  link_early(entries, world);
   const auto copy_mine = [&](const Peers&) {
     if (options.compression == Compression::kZstd && !has_zstd()) compress({}, 1);  // throws
     Held held = held_at(step, described);
     state_ = std::move(held.state);
     plan_ = plan_save(held.by_rank);
     take_pieces(entries, shard_name(rank, size));
-    if (options.compare_replicas) take_replicas(replicated_boxes(held.by_rank), entries, rank);
+    std::vector<ReplicatedBox> compared;
+    if (options.compare_replicas) compared = replicated_boxes(held.by_rank);
+    take_rows(entries, compared);
+    take_replicas(std::move(compared), entries, rank);
     if (memory != nullptr) copy_pieces(pieces_, *memory);
   };
-  run_or_throw(world, copy_mine, options.on_wait);
+  try {
+    run_or_throw(world, copy_mine, options.on_wait);
+  } catch (const CommError&) {
+    throw;
+  } catch (const Error&) {
+    drop_folders(0, world);
+    throw;
+  }
 }
 
 SaveJob::SaveJob(SaveTarget target, int64_t step, std::map<std::string, TensorRecord> plan,
-                 std::vector<OwnPiece> pieces, std::string state, WholeCheckpoints& whole)
+                 std::vector<OwnPiece> pieces, std::string state, EarlierSaves& earlier)
     : targets_{std::move(target)},
       step_(step),
       state_(std::move(state)),
-      whole_(whole),
+      earlier_(earlier),
+      save_(earlier.bases.next_save()),
+      linked_(1),
       plan_(std::move(plan)),
       pieces_(std::move(pieces)) {}
 
@@ -224,6 +141,60 @@ void SaveJob::take_pieces(std::span<const Entry> entries, const std::string& own
     for (const Piece& piece : record.pieces) {
       if (piece.file == own_file) pieces_.push_back(piece_of(*held.at(name), piece.box));
     }
+  }
+}
+
+std::string SaveJob::link(const SaveTarget& target) {
+  prepare_temporary(target.root, step_);
+  if (!target.options.incremental) return "";
+  std::vector<fs::path> roots{target.root};
+  roots.insert(roots.end(), target.options.shared_roots.begin(), target.options.shared_roots.end());
+  return link_shared(roots, temporary_folder(target.root, step_), earlier_.whole);
+}
+
+// Which rows have changed is asked for before the copy, and that needs to be known before.
+void SaveJob::link_early(std::span<const Entry> entries, comm::Communicator& world) {
+  const bool tells = std::ranges::any_of(
+      entries, [](const Entry& entry) { return entry.changes.source != nullptr; });
+  if (std::ranges::count(comm::all_gather_numbers(world, tells ? 1 : 0), 1) == 0) return;
+  for (size_t i = 0; i < targets_.size(); ++i) {
+    const SaveTarget& target = targets_[i];
+    if (!target.options.incremental) continue;
+    const Sites sites = target.options.sites.value_or(Sites::shared(world));
+    const auto try_to_link = [&](const Peers&) {
+      try {
+        return link(target);
+      } catch (const std::exception&) {  // finish() meets it again, where errors of disks belong
+        return std::string();
+      }
+    };
+    linked_[i] = from_leader(sites, world, try_to_link, target.options.on_wait);
+  }
+}
+
+// Chooses the pieces of which only changed rows are stored, and remembers the moment for all.
+// A box that several ranks hold is compared, for which each must have the same bytes.
+void SaveJob::take_rows(std::span<const Entry> entries, std::span<const ReplicatedBox> compared) {
+  std::vector<Footing> footings;
+  for (size_t i = 0; i < targets_.size(); ++i) {
+    const fs::path& root = targets_[i].root;
+    const auto before = linked_[i].empty() ? std::nullopt : save_before(linked_[i], root);
+    footings.push_back({before ? earlier_.bases.find(root, *before) : nullptr,
+                        before ? linked_names(linked_[i]) : std::set<std::string>()});
+  }
+  const auto held = by_name(entries);
+  for (OwnPiece& piece : pieces_) {
+    const auto is_this = [&](const ReplicatedBox& box) {
+      return box.name == piece.name && box.box == piece.box;
+    };
+    if (!piece.tells_changes || std::ranges::any_of(compared, is_this)) continue;
+    auto rows = rows_to_patch(piece, held.at(piece.name)->changes, footings);
+    if (rows) piece.take_rows(std::move(*rows));
+  }
+  // After all questions: a new mark may make old ones unknown.
+  for (const OwnPiece& piece : pieces_) {
+    const RowChanges& changes = held.at(piece.name)->changes;
+    if (piece.tells_changes) marks_[piece.name] = {changes.source, changes.mark()};
   }
 }
 
@@ -271,33 +242,82 @@ void SaveJob::check(comm::Communicator& group) {
 
 fs::path SaveJob::folder() const { return targets_.back().root / folder_name(step_); }
 
-void SaveJob::finish(comm::Communicator& group, comm::Communicator& lane) {
-  check(group);
-  int64_t num_bytes = 0;
-  for (const auto& [name, record] : plan_) num_bytes += record.num_bytes();
-  for (const SaveTarget& target : targets_) {
-    const Sites sites = target.options.sites.value_or(Sites::shared(group));
-    const auto work = [&] { write_and_commit(target, sites, group, lane); };
-    clean_up_on_error({target.root, step_, num_bytes}, sites, group, target.options.on_wait, work);
+void SaveJob::drop_folders(size_t first, const comm::Communicator& world) const {
+  for (size_t i = first; i < targets_.size(); ++i) {
+    const SaveTarget& target = targets_[i];
+    if (linked_[i].empty() || !target.options.sites.value_or(Sites::shared(world)).leads())
+      continue;
+    std::error_code ignored;
+    fs::remove_all(temporary_folder(target.root, step_), ignored);
   }
 }
 
-void SaveJob::write_and_commit(const SaveTarget& target, const Sites& sites,
-                               comm::Communicator& group, comm::Communicator& lane) {
-  const auto& [root, options] = target;
+void SaveJob::finish(comm::Communicator& group, comm::Communicator& lane) {
+  size_t done = 0;
+  try {
+    check(group);
+    int64_t num_bytes = 0;
+    for (const auto& [name, record] : plan_) num_bytes += record.num_bytes();
+    for (; done < targets_.size(); ++done) {
+      const SaveTarget& target = targets_[done];
+      const Sites sites = target.options.sites.value_or(Sites::shared(group));
+      const auto work = [&] { write_and_commit(done, sites, group, lane); };
+      clean_up_on_error({target.root, step_, num_bytes}, sites, group, target.options.on_wait,
+                        work);
+    }
+  } catch (const CommError&) {
+    throw;
+  } catch (const Error&) {
+    drop_folders(done, group);
+    throw;
+  }
+}
+
+// The linked files, and of the pieces of which only rows are stored those that they change.
+SharedFiles SaveJob::shared_with(const fs::path& root, const std::string& linked) const {
+  if (linked.empty()) return {};
+  SharedFiles shared = shared_from(linked);
+  for (const OwnPiece& piece : pieces_) {
+    if (!piece.rows) continue;
+    const PatchBases::Base* const base = earlier_.bases.find(root, *save_before(linked, root));
+    auto before = piece_on(*base, piece.name, shared.files);
+    if (!before)
+      throw Error(concat("cannot write ", root.string(), ": files of the checkpoint before, of \"",
+                         piece.name, "\", have gone; the next save writes all"));
+    shared.bases.emplace(piece.name, std::move(*before));
+  }
+  return shared;
+}
+
+// Its pieces, in two files: those whose changed rows may be stored later, and the others.
+Manifest SaveJob::write_files(const fs::path& folder, const SharedFiles& shared,
+                              const ShardOptions& options, const std::string& own_file,
+                              const Peers& peers) const {
+  std::vector<const OwnPiece*> plain, with_rows;
+  for (const OwnPiece& piece : pieces_) (piece.tells_changes ? with_rows : plain).push_back(&piece);
+  Manifest report = write_shard(folder / own_file, plain, shared, options, peers);
+  if (with_rows.empty()) return report;
+  return joined(std::move(report),
+                write_shard(folder / rows_file(own_file), with_rows, shared, options, peers),
+                shared.files.size());
+}
+
+void SaveJob::write_and_commit(size_t number, const Sites& sites, comm::Communicator& group,
+                               comm::Communicator& lane) {
+  const auto& [root, options] = targets_[number];
   const fs::path temporary = temporary_folder(root, step_);
-  const auto prepare = [&](const Peers&) {
-    prepare_temporary(root, step_);
-    if (!options.incremental) return std::string();
-    std::vector<fs::path> roots{root};
-    roots.insert(roots.end(), options.shared_roots.begin(), options.shared_roots.end());
-    return link_shared(roots, temporary, whole_);
+  const auto prepare = [&, number](const Peers&) {
+    return linked_[number].empty() ? link(targets_[number]) : linked_[number];
   };
   const std::string linked = from_leader(sites, group, prepare, options.on_wait);
-  const auto write = [&](const Peers& peers) {
-    const SharedFiles shared = linked.empty() ? SharedFiles() : shared_from(linked);
-    const fs::path path = temporary / shard_name(group.rank(), group.size());
-    return to_text(write_shard(path, pieces_, shared, {options.compression, options.fsync}, peers));
+  PatchBases::Base base{.save = save_, .marks = marks_};
+  const auto write = [&, &root = root, &options = options](const Peers& peers) {
+    const Manifest report =
+        write_files(temporary, shared_with(root, linked), {options.compression, options.fsync},
+                    shard_name(group.rank(), group.size()), peers);
+    base.files = report.files;
+    for (const auto& [name, mark] : marks_) base.tensors[name] = report.tensors.at(name);
+    return to_text(report);
   };
   const auto reports = gather_or_throw(group, write, options.on_wait);
   // Only leaders commit it, but all ranks agree on what travels.
@@ -312,7 +332,8 @@ void SaveJob::write_and_commit(const SaveTarget& target, const Sites& sites,
                    lane, options.on_wait);
   }
   commit_at_sites(root, manifest, wanted, sites, options, group);
-  if (sites.leads()) whole_.add(root / folder_name(step_));
+  if (sites.leads()) earlier_.whole.add(root / folder_name(step_), save_);
+  earlier_.bases.set(root, std::move(base));
 }
 
 }  // namespace trireme::checkpoint::inline internal

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "trireme/checkpoint/checkpoint.h"
+#include "trireme/checkpoint/write/patch_bases.h"
 #include "trireme/checkpoint/write/save_plan.h"
 #include "trireme/checkpoint/write/shard_writer.h"
 #include "trireme/checkpoint/write/snapshot.h"
@@ -18,22 +19,29 @@
 
 namespace trireme::checkpoint::inline internal {
 
+// What this process knows of its earlier saves. Not thread safe.
+struct EarlierSaves {
+  WholeCheckpoints whole;  // the leaders'
+  PatchBases bases;
+};
+
 // Not thread safe: the halves may run in different threads, one after the other.
 class SaveJob {
  public:
   // The first half. memory: where to copy this rank's bytes; null: finish() reads the tensors.
-  // whole: of earlier saves; finish() adds this one.
+  // earlier: finish() adds this one. If rows that change can be told, the leaders make the new
+  // folders already: which rows must be copied depends on the files that can be linked there.
   // Comm:       names and boxes
   // Collective: every rank of `world`
   // Throws:     as save()
   SaveJob(std::vector<SaveTarget> targets, int64_t step, std::span<const Entry> entries,
           const std::string& state, comm::Communicator& world, SnapshotMemory* memory,
-          WholeCheckpoints& whole);
+          EarlierSaves& earlier);
   // A save that is planned already. plan: the tensors with their boxes, each with the file of the
   // rank that writes it, no two boxes of a tensor in one file; only rank 0's is used. pieces: the
   // boxes of this rank's file. The target has neither sites nor replicas.
   SaveJob(SaveTarget target, int64_t step, std::map<std::string, TensorRecord> plan,
-          std::vector<OwnPiece> pieces, std::string state, WholeCheckpoints& whole);
+          std::vector<OwnPiece> pieces, std::string state, EarlierSaves& earlier);
 
   // The second half, to one target after the other. Before that refuses what must not be saved:
   // replicas that differ, values that are not finite. group, lane: the same ranks. Files that other
@@ -59,16 +67,29 @@ class SaveJob {
     std::string digest;             // of this rank's values, unless it stores them
   };
 
+  // What link_shared() has linked into the target's new folder.
+  std::string link(const SaveTarget& target);
+  void link_early(std::span<const Entry> entries, comm::Communicator& world);
   void take_pieces(std::span<const Entry> entries, const std::string& own_file);
+  void take_rows(std::span<const Entry> entries, std::span<const ReplicatedBox> compared);
+  // Removes new folders that were made early, from target `first` on. No rank must be writing.
+  void drop_folders(size_t first, const comm::Communicator& world) const;
   void take_replicas(std::vector<ReplicatedBox> boxes, std::span<const Entry> entries, int rank);
   void check(comm::Communicator& group);
-  void write_and_commit(const SaveTarget& target, const Sites& sites, comm::Communicator& group,
+  SharedFiles shared_with(const std::filesystem::path& root, const std::string& linked) const;
+  Manifest write_files(const std::filesystem::path& folder, const SharedFiles& shared,
+                       const ShardOptions& options, const std::string& own_file,
+                       const Peers& peers) const;
+  void write_and_commit(size_t number, const Sites& sites, comm::Communicator& group,
                         comm::Communicator& lane);
 
   std::vector<SaveTarget> targets_;
   int64_t step_;
-  std::string state_;        // rank 0's
-  WholeCheckpoints& whole_;  // the leaders'
+  std::string state_;  // rank 0's
+  EarlierSaves& earlier_;
+  int64_t save_ = 0;                 // its number
+  std::vector<std::string> linked_;  // by target: what was linked before the copy; "": nothing yet
+  ChangeMarks marks_;                // of the values that are stored
   std::map<std::string, TensorRecord> plan_;
   std::vector<OwnPiece> pieces_;
   std::vector<Replica> replicas_;

@@ -21,8 +21,8 @@ using Clock = std::chrono::steady_clock;
 struct Saver::Task {
   Task(std::vector<SaveTarget> targets, int64_t step, std::span<const Entry> entries,
        const std::string& state, comm::Communicator& world, SnapshotMemory* memory,
-       WholeCheckpoints& whole)
-      : job(std::move(targets), step, entries, state, world, memory, whole) {}
+       EarlierSaves& earlier)
+      : job(std::move(targets), step, entries, state, world, memory, earlier) {}
 
   void run(comm::Communicator& group, comm::Communicator& lane) {
     std::exception_ptr failure;
@@ -54,7 +54,7 @@ struct Saver::Task {
 };
 
 Saver::Saver(comm::Communicator& world, const SaverOptions& options)
-    : world_(world), whole_(std::make_shared<WholeCheckpoints>()) {
+    : world_(world), earlier_(std::make_shared<EarlierSaves>()) {
   if (options.has_replicas) lane_ = world_.split(0, world_.rank(), "replicas");
   if (!options.in_background) return;
   group_ = world_.split(0, world_.rank(), "checkpoint");
@@ -79,7 +79,7 @@ void Saver::start(std::vector<SaveTarget> targets, int64_t step, std::span<const
   TRIREME_ASSERT(!is_busy(), "a save of step ", step, " before the end of the one before");
   on_wait_ = targets.front().options.on_wait;
   auto task = std::make_shared<Task>(std::move(targets), step, entries, state, world_,
-                                     memory_.get(), *whole_);
+                                     memory_.get(), *earlier_);
   if (!group_) {
     task->run(world_, lane_ ? *lane_ : world_);
     task->stall = task->took;
@@ -89,7 +89,7 @@ void Saver::start(std::vector<SaveTarget> targets, int64_t step, std::span<const
   task->job.be_quiet();  // the caller tells of waits, in finish()
   task->stall = Clock::now() - task->start;
   task->thread = std::thread([task, group = group_, lane = lane_, memory = memory_,
-                              whole = whole_] { task->run(*group, lane ? *lane : *group); });
+                              earlier = earlier_] { task->run(*group, lane ? *lane : *group); });
   task_ = std::move(task);
 }
 

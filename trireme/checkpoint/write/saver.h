@@ -17,8 +17,8 @@
 namespace trireme::checkpoint {
 
 inline namespace internal {
+struct EarlierSaves;
 class SnapshotMemory;
-class WholeCheckpoints;
 }  // namespace internal
 
 // A save that has ended.
@@ -79,7 +79,7 @@ class Saver {
   std::shared_ptr<comm::Communicator> group_;  // null in the foreground
   std::shared_ptr<comm::Communicator> lane_;   // of replicas; null: there are none
   std::shared_ptr<internal::SnapshotMemory> memory_;
-  std::shared_ptr<internal::WholeCheckpoints> whole_;
+  std::shared_ptr<internal::EarlierSaves> earlier_;
   std::shared_ptr<Task> task_;  // null: idle
   OnWait on_wait_;
   bool was_refused_ = false;

@@ -43,9 +43,8 @@ class LinkedFiles {
 };
 
 // Larger elements first, so that every tensor is aligned.
-std::vector<const OwnPiece*> in_file_order(const std::vector<OwnPiece>& pieces) {
-  std::vector<const OwnPiece*> order;
-  for (const OwnPiece& piece : pieces) order.push_back(&piece);
+std::vector<const OwnPiece*> in_file_order(std::span<const OwnPiece* const> pieces) {
+  std::vector<const OwnPiece*> order(pieces.begin(), pieces.end());
   std::ranges::stable_sort(order, std::greater(),
                            [](const OwnPiece* piece) { return c10::elementSize(piece->dtype); });
   return order;
@@ -53,14 +52,15 @@ std::vector<const OwnPiece*> in_file_order(const std::vector<OwnPiece>& pieces) 
 
 class ShardWriter {
  public:
-  ShardWriter(const std::filesystem::path& path, const std::vector<OwnPiece>& pieces,
+  ShardWriter(const std::filesystem::path& path, std::span<const OwnPiece* const> pieces,
               const SharedFiles& shared, const ShardOptions& options)
       : path_(path),
         stored_(shared.chunks),
+        bases_(shared.bases),
         linked_(path.parent_path(), shared),
         options_(options),
         own_file_(shared.files.size()) {
-    for (const OwnPiece& piece : pieces) names_.insert(piece.name);
+    for (const OwnPiece* piece : pieces) names_.insert(piece->name);
     written_.files = shared.files;
     const uint64_t num_new = new_bytes(pieces);
     if (num_new == 0) return;
@@ -71,14 +71,19 @@ class ShardWriter {
 
   void write(const OwnPiece& piece) {
     const HostBytes host = piece.bytes();
-    std::vector<Chunk> chunks;
     const uint64_t begin = file_ ? end_ : 0;
-    for (size_t i = 0, at = 0; i < piece.chunk_bytes.size(); at += piece.chunk_bytes[i++])
-      chunks.push_back(place(piece, i, host.bytes.subspan(at, piece.chunk_bytes[i])));
-    for (const Chunk& chunk : chunks) digests_.push_back(chunk.digest);
-    if (file_ && end_ > begin) add_entry(piece, chunks, begin);
+    Piece stored{.box = piece.box};
+    if (piece.rows) {
+      stored = bases_.at(piece.name);
+      if (!piece.rows->empty()) stored.patches.push_back(place_rows(piece, host.bytes));
+    } else {
+      for (size_t i = 0, at = 0; i < piece.chunk_bytes.size(); at += piece.chunk_bytes[i++])
+        stored.chunks.push_back(place(piece, i, host.bytes.subspan(at, piece.chunk_bytes[i])));
+    }
+    for_all_chunks(stored, [&](const Chunk& chunk) { digests_.push_back(chunk.digest); });
+    if (file_ && end_ > begin) add_entry(piece, stored.chunks, begin);
     TensorRecord record{.dtype = piece.dtype, .shape = piece.box.size};
-    record.pieces.push_back({.box = piece.box, .chunks = std::move(chunks)});
+    record.pieces.push_back(std::move(stored));
     written_.tensors.emplace(piece.name, std::move(record));
   }
 
@@ -104,26 +109,27 @@ class ShardWriter {
   }
 
   // The bytes that will be written if none is compressed, at most.
-  uint64_t new_bytes(const std::vector<OwnPiece>& pieces) {
+  uint64_t new_bytes(std::span<const OwnPiece* const> pieces) {
     uint64_t total = 0;
-    for (const OwnPiece& piece : pieces) {
-      for (size_t i = 0; i < piece.chunk_bytes.size(); ++i) {
+    for (const OwnPiece* piece : pieces) {
+      for (size_t i = 0; i < piece->chunk_bytes.size(); ++i) {
         const bool is_stored =
-            i < piece.digests.size() && find(piece.digests[i], piece.chunk_bytes[i]) != nullptr;
-        if (!is_stored) total += piece.chunk_bytes[i];
+            i < piece->digests.size() && find(piece->digests[i], piece->chunk_bytes[i]) != nullptr;
+        if (!is_stored) total += piece->chunk_bytes[i];
       }
+      if (piece->rows) total += piece->rows->size() * kRowNumberBytes;
     }
     return total;
   }
 
   // Room for the header, whose numbers are known last.
-  uint64_t head_bytes_for(const std::vector<OwnPiece>& pieces) const {
+  uint64_t head_bytes_for(std::span<const OwnPiece* const> pieces) const {
     constexpr uint64_t kLongest = ~uint64_t{0};
     std::vector<TensorInfo> infos;
-    for (const OwnPiece& piece : pieces) {
-      infos.push_back({piece.name, piece.dtype, piece.box.size, kLongest, kLongest});
+    for (const OwnPiece* piece : pieces) {
+      infos.push_back({piece->name, piece->dtype, piece->box.size, kLongest, kLongest});
       infos.push_back(
-          {chunks_name(piece.name), at::kByte, {std::int64_t{1} << 62}, kLongest, kLongest});
+          {chunks_name(piece->name), at::kByte, {std::int64_t{1} << 62}, kLongest, kLongest});
     }
     return safetensors_header(infos, {{"format", "pt"}, {kDigestKey, to_text(Digest())}}, path_,
                               kIoAlignment)
@@ -137,18 +143,39 @@ class ShardWriter {
     return result;
   }
 
-  // Where the chunk is stored, or stores it.
+  // The piece's chunk `i`.
   Chunk place(const OwnPiece& piece, size_t i, std::span<const std::byte> bytes) {
-    const Digest digest = i < piece.digests.size() ? piece.digests[i] : digest_of(bytes);
+    return place(bytes, c10::elementSize(piece.dtype),
+                 i < piece.digests.size() ? piece.digests[i] : digest_of(bytes));
+  }
+
+  // The rows of the piece, whose values are `bytes`.
+  Patch place_rows(const OwnPiece& piece, std::span<const std::byte> bytes) {
+    const uint64_t row_bytes = row_bytes_of(piece.box, c10::elementSize(piece.dtype));
+    std::vector<int64_t> numbers = *piece.rows;
+    for (int64_t& number : numbers) number += piece.box.offset[0];
+    std::span<const int64_t> left = numbers;
+    Patch patch;
+    for (size_t i = 0, at = 0; i < piece.chunk_bytes.size(); at += piece.chunk_bytes[i++]) {
+      const auto rows = std::as_bytes(left.first(piece.chunk_bytes[i] / row_bytes));
+      left = left.subspan(piece.chunk_bytes[i] / row_bytes);
+      patch.rows.push_back(place(rows, kRowNumberBytes, digest_of(rows)));
+      patch.values.push_back(place(piece, i, bytes.subspan(at, piece.chunk_bytes[i])));
+    }
+    return patch;
+  }
+
+  // Where the chunk is stored, or stores it.
+  Chunk place(std::span<const std::byte> bytes, size_t bytes_per_element, const Digest& digest) {
     if (const Chunk* found = find(digest, bytes.size())) return *found;
+    const uint64_t num_bytes = bytes.size();
     Encoded encoded;
-    if (options_.compression == Compression::kZstd)
-      encoded = compress(bytes, c10::elementSize(piece.dtype));
+    if (options_.compression == Compression::kZstd) encoded = compress(bytes, bytes_per_element);
     if (encoded.codec != Codec::kRaw) bytes = encoded.bytes;
     Chunk chunk{.file = own_file_,
                 .begin = file_->append(bytes),
                 .stored_bytes = bytes.size(),
-                .num_bytes = piece.chunk_bytes[i],
+                .num_bytes = num_bytes,
                 .codec = encoded.codec,
                 .digest = digest,
                 .stored_checksum = encoded.codec == Codec::kRaw ? "" : checksum(bytes)};
@@ -164,7 +191,7 @@ class ShardWriter {
     };
     uint64_t num_bytes = 0;
     for (const uint64_t each : piece.chunk_bytes) num_bytes += each;
-    if (end_ - begin == num_bytes && std::ranges::all_of(chunks, is_own)) {
+    if (!piece.rows && end_ - begin == num_bytes && std::ranges::all_of(chunks, is_own)) {
       entries_.push_back({piece.name, piece.dtype, piece.box.size, begin, end_});
     } else {
       entries_.push_back(
@@ -174,6 +201,7 @@ class ShardWriter {
 
   std::filesystem::path path_;
   ChunkIndex stored_;
+  const std::map<std::string, Piece>& bases_;
   LinkedFiles linked_;
   ShardOptions options_;
   size_t own_file_;
@@ -188,7 +216,7 @@ class ShardWriter {
 
 }  // namespace
 
-Manifest write_shard(const std::filesystem::path& path, const std::vector<OwnPiece>& pieces,
+Manifest write_shard(const std::filesystem::path& path, std::span<const OwnPiece* const> pieces,
                      const SharedFiles& shared, const ShardOptions& options, const Peers& peers) {
   ShardWriter writer(path, pieces, shared, options);
   for (const OwnPiece* piece : in_file_order(pieces)) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,8 @@ struct SharedFiles {
   // and written again if it is damaged.
   std::vector<bool> are_whole{};
   ChunkIndex chunks{};
+  // By tensor, of the pieces of which only some rows are written: the piece that they change.
+  std::map<std::string, Piece> bases{};
 };
 
 struct ShardOptions {
@@ -31,10 +35,11 @@ struct ShardOptions {
 // Returns the chunks of the pieces. In the result's files come `shared` first, then the new file,
 // unless nothing had to be written.
 // A box whose chunks are all new and raw is an entry of the safetensors file under its own name;
-// any other one's new chunks are bytes under NAME@chunks.
+// any other one's new chunks are bytes under NAME@chunks. A piece of which only some rows are given
+// becomes the one in shared.bases with one patch more.
 // Threads: this one and those of AsyncIo
 // Throws: Error when the file cannot be written; CommError from peers.check()
-Manifest write_shard(const std::filesystem::path& path, const std::vector<OwnPiece>& pieces,
+Manifest write_shard(const std::filesystem::path& path, std::span<const OwnPiece* const> pieces,
                      const SharedFiles& shared, const ShardOptions& options, const Peers& peers);
 
 }  // namespace trireme::checkpoint::inline internal

@@ -12,6 +12,7 @@
 #include "trireme/base/io/async_io.h"
 #include "trireme/base/machine/multiversion.h"
 #include "trireme/base/round_up.h"
+#include "trireme/checkpoint/chunk/patch.h"
 
 namespace trireme::checkpoint::inline internal {
 namespace {
@@ -73,8 +74,21 @@ TRIREME_MULTIVERSION int64_t count_nonfinite_16(std::span<const std::byte> bytes
 
 }  // namespace
 
+void OwnPiece::take_rows(std::vector<int64_t> changed) {
+  const uint64_t row_bytes = row_bytes_of(box, c10::elementSize(dtype));
+  const auto most = static_cast<size_t>(rows_per_chunk(row_bytes));
+  chunk_bytes.clear();
+  for (size_t at = 0; at < changed.size(); at += most)
+    chunk_bytes.push_back(std::min(most, changed.size() - at) * row_bytes);
+  rows = std::move(changed);
+}
+
 HostBytes OwnPiece::bytes() const {
-  return copy ? *copy : host_bytes(offloaded ? offloaded->read() : local);
+  if (copy) return *copy;
+  if (!rows) return host_bytes(offloaded ? offloaded->read() : local);
+  at::Tensor index = at::empty({std::ssize(*rows)}, at::TensorOptions().dtype(at::kLong));
+  std::ranges::copy(*rows, index.mutable_data_ptr<int64_t>());
+  return host_bytes(local.detach().index_select(0, index.to(local.device())));
 }
 
 std::span<std::byte> SnapshotMemory::take(uint64_t num_bytes, bool pinned) {

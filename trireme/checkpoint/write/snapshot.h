@@ -35,7 +35,14 @@ struct OwnPiece {
   at::Tensor local{};
   std::shared_ptr<OffloadedTensor> offloaded{};
   std::optional<HostBytes> copy{};
+  // If set, only these rows of the box are stored, ascending indices of its first dimension. Then
+  // the bytes, chunks and digests are those of these rows.
+  std::optional<std::vector<int64_t>> rows{};
+  // Whether the rows that change can be told, so that later saves may store only those.
+  bool tells_changes = false;
 
+  // Stores only these rows.
+  void take_rows(std::vector<int64_t> changed);
   // Its bytes, row-major. Reads an offloaded tensor, and copies one of a device.
   HostBytes bytes() const;
 };

@@ -16,13 +16,14 @@ std::pair<fs::path, std::string> identity_of(const fs::path& folder) {
 
 }  // namespace
 
-bool WholeCheckpoints::contains(const fs::path& folder) const {
-  return known_.contains(identity_of(folder));
+std::optional<int64_t> WholeCheckpoints::find(const fs::path& folder) const {
+  const auto found = known_.find(identity_of(folder));
+  return found == known_.end() ? std::nullopt : std::optional(found->second);
 }
 
-void WholeCheckpoints::add(const fs::path& folder) {
+void WholeCheckpoints::add(const fs::path& folder, int64_t save) {
   try {
-    known_.insert(identity_of(folder));
+    known_[identity_of(folder)] = save;
   } catch (const Error&) {
   }
 }

@@ -3,8 +3,10 @@
 // saved as if it were whole. Not thread safe.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
-#include <set>
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -12,14 +14,16 @@ namespace trireme::checkpoint::inline internal {
 
 class WholeCheckpoints {
  public:
-  bool contains(const std::filesystem::path& folder) const;
+  // The number of the save that has written it; nothing when it is not one of them.
+  std::optional<int64_t> find(const std::filesystem::path& folder) const;
 
-  // This process has just written `folder`, and all that it takes from others was whole. Does
-  // nothing when the manifest cannot be read.
-  void add(const std::filesystem::path& folder);
+  // This process has just written `folder` in its save number `save`, and all that it takes from
+  // others was whole. Does nothing when the manifest cannot be read.
+  void add(const std::filesystem::path& folder, int64_t save);
 
  private:
-  std::set<std::pair<std::filesystem::path, std::string>> known_;  // and the manifest's checksum
+  // By folder and the manifest's checksum.
+  std::map<std::pair<std::filesystem::path, std::string>, int64_t> known_;
 };
 
 }  // namespace trireme::checkpoint::inline internal
