@@ -3,7 +3,13 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/harness/draw.h"
+#include "tests/harness/ranks.h"
+#include "tests/harness/temporary_folder.h"
+#include "tests/harness/tensors.h"
 #include "trireme/base/error.h"
+#include "trireme/checkpoint/write/saver.h"
+#include "trireme/parallel/embedding/jagged_ids.h"
 
 namespace trireme::train {
 namespace {
@@ -89,6 +95,85 @@ TEST(RunState, EntriesHoldEveryParameterAndItsOptimizerStateWithLayouts) {
   EXPECT_EQ(entries[6].name, "optimizer.exp_avg_sq.b.weight");
   for (const auto& entry : entries) {
     EXPECT_EQ(entry.layout.local_box(0).size, entry.local.sizes().vec());
+  }
+}
+
+// Steps of one table, each with a save of the rows that it has changed and one of all.
+class TableSteps {
+ public:
+  TableSteps(comm::Communicator& world, const mesh::Placement& placement, parallel::RowRule rule,
+             const std::filesystem::path& root)
+      : world_(world),
+        root_(root),
+        tables_({{.name = "t", .rows = kRows, .width = 32, .placement = placement}}, &world,
+                {.optimizer = {.rule = rule}}),
+        saver_(world) {}
+
+  void run(int64_t step) {
+    harness::Draw draw(static_cast<uint64_t>(100 * step + world_.rank()));
+    at::Tensor ids = at::empty({90}, at::kLong);
+    for (int64_t i = 0; i < 90; ++i) ids[i] = draw.below(i % 2 == 0 ? kRows : kRows / 100);
+    tables_.look_up(parallel::jagged_ids(ids, at::full({1, 30}, 3, at::kLong)))
+        .pooled_BW.sum()
+        .backward();
+    const checkpoint::SaveOptions options{.keep = 2, .fsync = false};
+    saver_.start(root_ / "rows", step, table_entries(tables_), "{}", options);
+    saver_.finish(/*waits=*/true);
+    checkpoint::save(root_ / "all", step, table_entries(tables_), "{}", world_, options);
+  }
+  void load(int64_t step) {
+    auto entries = table_entries(tables_);
+    checkpoint::load(folder("rows", step), entries, world_);
+    tables_.set_num_steps(step);
+  }
+  std::filesystem::path folder(const char* place, int64_t step) const {
+    return root_ / place / concat("step-00000", step);
+  }
+  // By how many patches the rows of the weights were saved.
+  int64_t num_patches(int64_t step) const {
+    for (const auto& tensor : checkpoint::inspect(folder("rows", step)).tensors)
+      if (tensor.name == "t.weight") return tensor.num_patches;
+    return -1;
+  }
+  void expect_same(int64_t step) const {
+    const auto all = checkpoint::load_global(folder("all", step));
+    for (const auto& [name, values] : checkpoint::load_global(folder("rows", step)))
+      harness::assert_same_bits(values, all.at(name), name);
+  }
+
+ private:
+  static constexpr int64_t kRows = 26'000;  // 3.3 MB
+  comm::Communicator& world_;
+  std::filesystem::path root_;
+  parallel::EmbeddingTables tables_;
+  checkpoint::Saver saver_;
+};
+
+TEST(TableEntries, TellWhichRowsStepsHaveChanged) {
+  using parallel::RowRule;
+  for (const int ranks : {1, 3}) {
+    for (const auto& [name, rule] : parallel::kRowRules) {
+      for (const int dim : {0, 1}) {
+        if (dim == 1 && rule == RowRule::kRowWiseAdaGrad) continue;
+        const harness::TemporaryFolder root;
+        harness::run_ranks(ranks, [&](comm::Communicator& world) {
+          TableSteps steps(world, mesh::Placement::sharded(dim), rule, root.path());
+          // Exact Adam changes every row that was ever used at each save.
+          const bool tells = rule != RowRule::kAdam;
+          for (int64_t step = 1; step <= 4; ++step) {
+            steps.run(step);
+            if (world.rank() != 0) continue;
+            steps.expect_same(step);
+            EXPECT_EQ(steps.num_patches(step), tells ? step - 1 : 0) << name;
+          }
+          steps.load(3);
+          steps.run(5);
+          if (world.rank() != 0) return;
+          EXPECT_EQ(steps.num_patches(5), 0) << "after a load nothing is known";
+          steps.expect_same(5);
+        });
+      }
+    }
   }
 }
 

@@ -13,6 +13,7 @@
 #include "trireme/base/shown.h"
 #include "trireme/parallel/embedding/disk/disk_rows.h"
 #include "trireme/parallel/embedding/row_memory.h"
+#include "trireme/parallel/embedding/touched_rows.h"
 
 namespace trireme::parallel {
 namespace {
@@ -174,6 +175,7 @@ EmbeddingTable::EmbeddingTable(const TableConfig& config, const mesh::Axis& axis
   const int64_t num_slots = slots_of(config, box, dtype, optimizer);
   weights_ = make_weights(box, num_slots, dtype, initial);
   optimizer_ = std::make_unique<RowOptimizer>(optimizer, weights_);
+  if (!optimizer_->catches_up()) touched_ = std::make_shared<TouchedRows>(box.size[0]);
   if (num_slots == box.size[0]) return;
   disk_ = std::make_shared<DiskRows>(DiskRowsOptions{.table = config.name,
                                                      .num_rows = box.size[0],
@@ -198,7 +200,12 @@ void EmbeddingTable::release() {
   if (disk_) disk_->release();
 }
 
-void EmbeddingTable::mark_changed(std::span<const int64_t> slots) {
+void EmbeddingTable::mark_changed(std::span<const int64_t> rows, std::span<const int64_t> slots) {
+  if (touched_) touched_->touch(rows);
+  mark_slots(slots);
+}
+
+void EmbeddingTable::mark_slots(std::span<const int64_t> slots) {
   if (!disk_) return;
   for (const int64_t slot : slots) disk_->mark_changed(slot);
 }
@@ -226,7 +233,7 @@ void EmbeddingTable::catch_up_all() {
     release();
     const std::span<const int64_t> found = fetch(rows, slots);
     optimizer_->catch_up(found);
-    mark_changed(found);
+    mark_slots(found);
   }
   release();
   optimizer_->forget_steps();
@@ -235,12 +242,17 @@ void EmbeddingTable::catch_up_all() {
 std::vector<TableTensor> EmbeddingTable::state() {
   catch_up_all();
   const std::string name = config_.name + ".weight";
-  std::vector<TableTensor> tensors{{name, weights_, layout_, rank_}};
+  std::vector<TableTensor> tensors{
+      {.name = name, .local = weights_, .layout = layout_, .rank = rank_, .touched = touched_}};
   for (const RowState& state : optimizer_->states()) {
     const mesh::Layout layout =
         state.values.dim() == 2 ? layout_
                                 : mesh::Layout({config_.rows}, layout_.axes(), {config_.placement});
-    tensors.push_back({state.name + "." + name, state.values, layout, rank_});
+    tensors.push_back({.name = state.name + "." + name,
+                       .local = state.values,
+                       .layout = layout,
+                       .rank = rank_,
+                       .touched = touched_});
   }
   for (size_t i = 0; i < tensors.size() && disk_; ++i) {
     const at::Tensor slots = tensors[i].local;
@@ -253,6 +265,9 @@ std::vector<TableTensor> EmbeddingTable::state() {
   return tensors;
 }
 
-void EmbeddingTable::set_num_steps(int64_t num_steps) { optimizer_->set_num_steps(num_steps); }
+void EmbeddingTable::set_num_steps(int64_t num_steps) {
+  optimizer_->set_num_steps(num_steps);
+  if (touched_) touched_->forget();
+}
 
 }  // namespace trireme::parallel

@@ -17,6 +17,7 @@ namespace trireme::parallel {
 
 inline namespace internal {
 class DiskRows;
+class TouchedRows;
 }
 
 // One of a table's tensors whose rows are on a disk.
@@ -38,6 +39,9 @@ struct TableTensor {
   mesh::Layout layout;  // [rows, width], or [rows] for one number per row
   int rank = 0;         // this rank's index in the layout
   std::shared_ptr<StoredRows> stored{};
+  // Tells which rows steps have changed; null: any may have. After other changes, such as a load,
+  // set_num_steps() makes it forget.
+  std::shared_ptr<TouchedRows> touched{};
 };
 
 class EmbeddingTable {
@@ -66,8 +70,8 @@ class EmbeddingTable {
   //         is of no use afterwards.
   std::span<const int64_t> fetch(std::span<const int64_t> rows, std::vector<int64_t>& memory);
   void release();
-  // The slots have changed. Any thread.
-  void mark_changed(std::span<const int64_t> slots);
+  // A step has changed these rows, which are in these slots. Any thread.
+  void mark_changed(std::span<const int64_t> rows, std::span<const int64_t> slots);
   bool is_on_disk() const { return disk_ != nullptr; }
   // Says that fetch() comes later for these rows.
   void prefetch(std::span<const int64_t> rows);
@@ -84,6 +88,7 @@ class EmbeddingTable {
 
  private:
   void catch_up_all();
+  void mark_slots(std::span<const int64_t> slots);
 
   TableConfig config_;
   mesh::Layout layout_;
@@ -91,6 +96,8 @@ class EmbeddingTable {
   at::Tensor weights_;
   std::unique_ptr<RowOptimizer> optimizer_;
   std::shared_ptr<DiskRows> disk_;  // null: all rows are in memory
+  // Null with kAdam, where every row may change at a save.
+  std::shared_ptr<TouchedRows> touched_;
 };
 
 }  // namespace trireme::parallel

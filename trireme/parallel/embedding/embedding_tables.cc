@@ -52,7 +52,7 @@ class UpdateRows : public GradientSink {
   void take(size_t table, int64_t first, std::span<const int64_t> rows, const void* sums) override {
     const auto slots = slots_.subspan(static_cast<size_t>(first), rows.size());
     group_.tables[table].optimizer().update(slots, sums);
-    group_.tables[table].mark_changed(slots);
+    group_.tables[table].mark_changed(rows, slots);
   }
 
  private:
@@ -233,10 +233,10 @@ void EmbeddingTables::step(double factor) {
     EmbeddingTable& table = state_->group->tables[t];
     std::vector<int64_t> memory;
     table.release();
-    const std::span<const int64_t> slots =
-        table.fetch({rows.const_data_ptr<int64_t>(), static_cast<size_t>(rows.numel())}, memory);
+    const std::span changed(rows.const_data_ptr<int64_t>(), static_cast<size_t>(rows.numel()));
+    const std::span<const int64_t> slots = table.fetch(changed, memory);
     table.optimizer().update(slots, sums.const_data_ptr());
-    table.mark_changed(slots);
+    table.mark_changed(changed, slots);
   }
   state_->gradients.clear();
 }

@@ -7,6 +7,7 @@
 
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
+#include "trireme/parallel/embedding/touched_rows.h"
 
 namespace trireme::train::inline internal {
 
@@ -135,6 +136,15 @@ class StoredTable : public checkpoint::OffloadedTensor {
       : rows_(std::move(rows)), num_rows_(num_rows) {}
   at::Tensor read() const override { return rows_->read(0, num_rows_); }
   void write(const at::Tensor& values) override { rows_->write(0, values); }
+  // rows: ascending
+  static at::Tensor read_rows(parallel::StoredRows& from, std::span<const int64_t> rows) {
+    std::vector<at::Tensor> runs;
+    for (size_t first = 0, end = 0; first < rows.size(); first = end) {
+      for (end = first + 1; end < rows.size() && rows[end] == rows[end - 1] + 1;) ++end;
+      runs.push_back(from.read(rows[first], rows[end - 1] + 1));
+    }
+    return runs.empty() ? from.read(0, 0) : at::cat(runs);
+  }
 
  private:
   std::shared_ptr<parallel::StoredRows> rows_;
@@ -153,6 +163,16 @@ std::vector<checkpoint::Entry> table_entries(parallel::EmbeddingTables& tables) 
     checkpoint::Entry entry{std::move(name), tensor.local, std::move(tensor.layout), tensor.rank};
     if (tensor.stored) {
       entry.offloaded = std::make_shared<StoredTable>(tensor.stored, tensor.local.size(0));
+    }
+    if (const auto touched = tensor.touched) {
+      entry.changes = {.source = touched,
+                       .mark = [touched] { return touched->mark(); },
+                       .since = [touched](int64_t mark) { return touched->since(mark); }};
+      if (const auto stored = tensor.stored) {
+        entry.changes.read = [stored](std::span<const int64_t> rows) {
+          return StoredTable::read_rows(*stored, rows);
+        };
+      }
     }
     entries.push_back(std::move(entry));
   }
