@@ -118,7 +118,7 @@ void damage_chunk(std::string& text, Random& random) {
   text = checkpoint::to_text(*chunk);
 }
 
-enum class Kind { kVersion1, kVersion2, kZstd };
+enum class Kind { kVersion1, kVersion2, kZstd, kPatched };
 
 class Checkpoint : public Format {
  public:
@@ -136,6 +136,9 @@ class Checkpoint : public Format {
              {"optimizer.step", at::arange(1, at::kDouble).view({})},
              // Compress by planes, as they are, and not at all.
              {"planes", at::arange(700, at::kFloat)},
+             // Of a patch of the weights.
+             {"rows", at::arange(0, 4, 2, at::kLong)},
+             {"values", at::arange(8, at::kFloat).view({2, 4})},
              {"whole", at::arange(3000).remainder(7).to(at::kByte)}}) {
       entries.push_back(
           {.name = name, .local = tensor, .layout = mesh::Layout(tensor.sizes().vec(), {}, {})});
@@ -152,6 +155,10 @@ class Checkpoint : public Format {
     files_.erase("manifest.json");
     manifest_ = ordered_json::parse(manifest);
     manifest_.erase("checksum");
+    if (kind == Kind::kPatched) {
+      manifest_["format_version"] = 3;
+      add_patch(manifest_);
+    }
   }
   std::string name() const override { return name_; }
 
@@ -167,6 +174,8 @@ class Checkpoint : public Format {
       }
       put_file(folder_ / name, bytes);
     }
+    // Damaged row numbers get the digests of what is stored, so that they are looked at.
+    if (kind_ == Kind::kPatched && !random.one_in(6)) add_patch(manifest);
     if (kind_ != Kind::kVersion1 && random.one_in(2)) damage_chunks(manifest, random);
     if (kind_ == Kind::kZstd && !random.one_in(6)) repair_chunks(manifest);
     std::string body = random.one_in(4) ? manifest.dump(1) : damaged_json(manifest, 1, random);
@@ -189,6 +198,15 @@ class Checkpoint : public Format {
   }
 
  private:
+  // The rows of "values" replace those of the weights that "rows" names.
+  static void add_patch(ordered_json& manifest) {
+    ordered_json& tensors = manifest["tensors"];
+    ordered_json patch = ordered_json::object();
+    for (const char* key : {"rows", "values"}) patch[key] = tensors[key]["pieces"][0]["chunks"];
+    tensors["blocks.0.weight"]["pieces"][0]["patches"] = ordered_json::array();
+    tensors["blocks.0.weight"]["pieces"][0]["patches"].push_back(std::move(patch));
+  }
+
   // Updates the manifest's sizes and checksums of a damaged file.
   static void repair(ordered_json& manifest, const std::string& name, const TensorFile& file) {
     for (ordered_json& record : manifest["files"]) {
@@ -228,6 +246,12 @@ class Checkpoint : public Format {
     for (ordered_json& record : manifest["tensors"]) {
       for (ordered_json& piece : record["pieces"]) {
         for (ordered_json& chunk : piece["chunks"]) work(chunk.get_ref<std::string&>());
+        if (!piece.contains("patches")) continue;
+        for (ordered_json& patch : piece["patches"]) {
+          for (const char* key : {"rows", "values"}) {
+            for (ordered_json& chunk : patch[key]) work(chunk.get_ref<std::string&>());
+          }
+        }
       }
     }
   }
@@ -266,6 +290,7 @@ void add_checkpoint_formats(Formats& formats, const std::filesystem::path& folde
   };
   add("checkpoint-1", Kind::kVersion1);
   add("checkpoint-2", Kind::kVersion2);
+  add("checkpoint-3", Kind::kPatched);
   if (checkpoint::has_zstd()) add("checkpoint-zstd", Kind::kZstd);
 }
 
