@@ -45,6 +45,8 @@ struct RowChanges {
   // Rows of `local` that may have changed since then, ascending; nothing when that is not known any
   // more.
   std::function<std::optional<std::vector<int64_t>>(int64_t mark)> since{};
+  // Of an offloaded tensor: reads these rows, contiguous on the CPU. Without it a save reads all.
+  std::function<at::Tensor(std::span<const int64_t> rows)> read{};
 };
 
 // A tensor and its layout. `local` has the shape of `rank`'s box in the layout. The layout may lie

@@ -87,8 +87,7 @@ void copy_rows(const at::Tensor& from, std::span<const int64_t> places, const at
   }
   at::Tensor index = at::empty({from.size(0)}, at::TensorOptions().dtype(at::kLong));
   std::ranges::copy(places, index.mutable_data_ptr<int64_t>());
-  at::Tensor target = to;
-  target.index_copy_(0, index.to(to.device()), from.to(to.options()));
+  to.index_copy_(0, index.to(to.device()), from.to(to.options()));
 }
 
 }  // namespace

@@ -51,10 +51,11 @@ inline void write_text(const std::filesystem::path& path, const std::string& tex
 
 // Clicks, or classes if it has more than two: three numbers, one table with several ids. The label
 // depends on the ids of the first table and on a number.
-inline void write_label_folder(const std::filesystem::path& folder, int num_classes) {
+inline void write_label_folder(const std::filesystem::path& folder, int num_classes,
+                               int64_t user_rows = 11) {
   using namespace dataset;
   FeatureSchema schema{.dense = {"x", "y", "z"},
-                       .tables = {{.name = "user", .rows = 11},
+                       .tables = {{.name = "user", .rows = user_rows},
                                   {.name = "words", .rows = 29, .min_ids = 0, .max_ids = 3},
                                   {.name = "shop", .rows = 5}},
                        .label = num_classes > 2 ? LabelKind::kClass : LabelKind::kBinary,

@@ -12,6 +12,7 @@
 #include "tests/tasks/recommend/feature_folder.h"
 #include "tests/train/small_run.h"
 #include "trireme/base/error.h"
+#include "trireme/checkpoint/checkpoint.h"
 #include "trireme/dataset/recommend/feature_source.h"
 #include "trireme/parallel/embedding/embedding_tables.h"
 #include "trireme/tasks/recommend/network.h"
@@ -178,6 +179,41 @@ TEST_P(RecommendFamilies, HasTheSameBitsWithTablesOnADisk) {
     run(config(name, family, ranks == 1 ? disk : keys), ranks);
     expect_same(name, "memory", 0);
   }
+}
+
+// A table of which a step touches a few rows: a run continues from its patches at any layout.
+TEST_F(RecommendTest, ContinuesFromCheckpointsOfChangedRows) {
+  harness::write_label_folder(folder_ / "many", 2, /*user_rows=*/40'000);
+  const auto patches = [&](const std::string& run) {
+    int64_t most = 0;
+    const auto newest = checkpoint::latest(folder_ / run / "checkpoints");
+    EXPECT_THAT(checkpoint::verify(*newest).problems, testing::IsEmpty());
+    for (const auto& tensor : checkpoint::inspect(*newest).tensors)
+      most = std::max(most, tensor.num_patches);
+    return most;
+  };
+  std::vector<Override> keys = {
+      {"model.width", "16"}, {"train.steps", "6"}, {"checkpoint.interval", "1"}};
+  run(config("one", "dlrm", keys, "many"), 2);
+  EXPECT_EQ(patches("one"), 5);
+  for (const char* const placement : {"rows", "whole"}) {
+    const RunConfig first = config(placement, "dlrm", keys, "many");
+    EXPECT_EQ(run(first, 2, /*stop_after=*/4), train::Outcome::kStopped);
+    EXPECT_EQ(patches(placement), 2);
+    std::vector<Override> other = keys;
+    other.push_back({"tables.placement", placement});
+    run(config(placement, "dlrm", other, "many"), placement == std::string("rows") ? 1 : 2);
+    expect_same(placement, "one", 0);
+    EXPECT_LE(patches(placement), 2) << "the first save of a process is whole";
+  }
+  std::vector<Override> disk = keys;
+  disk.push_back({"tables.memory", "100000"});
+  run(config("disk", "dlrm", disk, "many"), 2);
+  expect_same("disk", "one", 0);
+  EXPECT_EQ(patches("disk"), 5);
+  keys.push_back({"checkpoint.incremental", "false"});
+  run(config("whole-saves", "dlrm", keys, "many"), 2);
+  EXPECT_EQ(patches("whole-saves"), 0);
 }
 
 // The whole run written plainly: embedding_bag, dense gradients of whole tables, SGD.

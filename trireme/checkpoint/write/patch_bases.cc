@@ -46,8 +46,8 @@ std::optional<std::vector<int64_t>> rows_to_patch(const OwnPiece& piece, const R
   const size_t width = c10::elementSize(piece.dtype);
   const uint64_t row_bytes = row_bytes_of(piece.box, width);
   const uint64_t num_bytes = static_cast<uint64_t>(piece.box.numel()) * width;
-  if (!changes.source || piece.offloaded || row_bytes == 0 || row_bytes > kChunkBytes ||
-      num_bytes < kLeastPatchedBytes || footings.empty())
+  if (!changes.source || (piece.offloaded && !piece.read_rows) || row_bytes == 0 ||
+      row_bytes > kChunkBytes || num_bytes < kLeastPatchedBytes || footings.empty())
     return std::nullopt;
   int64_t oldest = std::numeric_limits<int64_t>::max(), patched = 0;
   for (const Footing& footing : footings) {

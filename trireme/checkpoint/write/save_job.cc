@@ -40,6 +40,7 @@ OwnPiece piece_of(const Entry& entry, const mesh::Box& box) {
           .chunk_bytes = cut_into_chunks(box, c10::elementSize(dtype)),
           .local = entry.local,
           .offloaded = entry.offloaded,
+          .read_rows = entry.changes.read,
           .tells_changes = entry.changes.source != nullptr};
 }
 

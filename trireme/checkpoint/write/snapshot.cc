@@ -86,6 +86,7 @@ void OwnPiece::take_rows(std::vector<int64_t> changed) {
 HostBytes OwnPiece::bytes() const {
   if (copy) return *copy;
   if (!rows) return host_bytes(offloaded ? offloaded->read() : local);
+  if (offloaded) return host_bytes(read_rows(*rows));
   at::Tensor index = at::empty({std::ssize(*rows)}, at::TensorOptions().dtype(at::kLong));
   std::ranges::copy(*rows, index.mutable_data_ptr<int64_t>());
   return host_bytes(local.detach().index_select(0, index.to(local.device())));

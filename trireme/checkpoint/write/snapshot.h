@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -38,6 +39,8 @@ struct OwnPiece {
   // If set, only these rows of the box are stored, ascending indices of its first dimension. Then
   // the bytes, chunks and digests are those of these rows.
   std::optional<std::vector<int64_t>> rows{};
+  // Reads rows of an offloaded tensor; see RowChanges.
+  std::function<at::Tensor(std::span<const int64_t> rows)> read_rows{};
   // Whether the rows that change can be told, so that later saves may store only those.
   bool tells_changes = false;
 

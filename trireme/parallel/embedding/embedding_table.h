@@ -18,7 +18,7 @@ namespace trireme::parallel {
 inline namespace internal {
 class DiskRows;
 class TouchedRows;
-}
+}  // namespace internal
 
 // One of a table's tensors whose rows are on a disk.
 class StoredRows {
