@@ -110,7 +110,7 @@ void TableLookUp::fetch_rows() {
       fetched.slots = table.fetch(fetched.rows, fetched.memory);
       if (!table.optimizer().catches_up()) continue;
       table.optimizer().catch_up(fetched.slots);
-      table.mark_changed(fetched.slots);
+      table.mark_changed(fetched.rows, fetched.slots);
     }
   }
 }
