@@ -100,6 +100,7 @@ TEST_F(ServedRunTest, AnAsynchronousRunStopsWhenAskedAndGoesOn) {
   EXPECT_EQ(run(served("run", 1, parallel::kAsynchronous), 3, /*stop_after=*/3), Outcome::kStopped);
   EXPECT_EQ(run(served("run", 1, parallel::kAsynchronous), 3), Outcome::kFinished);
   EXPECT_EQ(metrics("run").size(), 6U);
+  EXPECT_EQ(run(served("run", 1, parallel::kAsynchronous), 3), Outcome::kFinished) << "again";
 }
 
 TEST_F(ServedRunTest, RefusesWhatDoesNotGoWithServersInOneLine) {

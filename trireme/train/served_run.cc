@@ -291,6 +291,7 @@ void ServedRun::report(StepMetrics metrics, const std::vector<double>& sums, dou
 
 // Rank 0's: brings what the servers have into the model, and writes it.
 void ServedRun::save(const Meeting& meeting, parallel::ServerClient& client) {
+  if (meeting.least_step == first_step_) return;  // the checkpoint that it started from
   pull_into(client, state_.model().shards(), state_.optimizer());
   const int64_t steps = meeting.sum_of_steps - num_workers_ * first_step_;
   state_.optimizer().set_num_steps(first_update_ +
