@@ -101,12 +101,18 @@ TEST(RunState, EntriesHoldEveryParameterAndItsOptimizerStateWithLayouts) {
 // Steps of one table, each with a save of the rows that it has changed and one of all.
 class TableSteps {
  public:
+  // memory_bytes: 0: all rows are in memory
   TableSteps(comm::Communicator& world, const mesh::Placement& placement, parallel::RowRule rule,
-             const std::filesystem::path& root)
+             const std::filesystem::path& root, int64_t memory_bytes = 0)
       : world_(world),
         root_(root),
-        tables_({{.name = "t", .rows = kRows, .width = 32, .placement = placement}}, &world,
-                {.optimizer = {.rule = rule}}),
+        tables_({{.name = "t",
+                  .rows = kRows,
+                  .width = 32,
+                  .placement = placement,
+                  .memory_bytes = memory_bytes,
+                  .folder = root.string()}},
+                &world, {.optimizer = {.rule = rule}}),
         saver_(world) {}
 
   void run(int64_t step) {
@@ -175,6 +181,21 @@ TEST(TableEntries, TellWhichRowsStepsHaveChanged) {
       }
     }
   }
+}
+
+// Slots in memory are not the rows' numbers, and a save reads only the changed rows from the disk.
+TEST(TableEntries, TellWhichRowsOnADiskHaveChanged) {
+  const harness::TemporaryFolder root;
+  harness::run_ranks(2, [&](comm::Communicator& world) {
+    TableSteps steps(world, mesh::Placement::sharded(0), parallel::RowRule::kRowWiseAdaGrad,
+                     root.path(), /*memory_bytes=*/100'000);
+    for (int64_t step = 1; step <= 4; ++step) {
+      steps.run(step);
+      if (world.rank() != 0) continue;
+      steps.expect_same(step);
+      EXPECT_EQ(steps.num_patches(step), step - 1);
+    }
+  });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <limits>
 #include <set>
 
+#include <ATen/ops/cat.h>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/bounded_json.h"
