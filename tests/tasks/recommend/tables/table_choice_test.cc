@@ -92,12 +92,11 @@ TEST(TableChoice, ComparesWhatRanksMeasuredWithThePrediction) {
   const std::vector<RankLookUps> measured{look_ups_of(counts),
                                           {.look_ups = 18, .sent_bytes = 4000}};
   EXPECT_EQ(compare_look_ups(measured, some_choice().predicted),
-            "tables  the busiest rank has 1.20 x the mean look-ups (predicted 1.17) and sends 1.33 "
-            "x the mean bytes (predicted 1.33); mean of a step 15 look-ups (predicted 12), 3 kB "
-            "(predicted 2)");
+            "tables  busiest rank / mean: look-ups 1.20 (predicted 1.17), bytes 1.33 (predicted "
+            "1.33); mean of a step: 15 look-ups (predicted 12), 3 kB (predicted 2)");
   EXPECT_EQ(compare_look_ups(measured, {}),
-            "tables  the busiest rank has 1.20 x the mean look-ups and sends 1.33 x the mean "
-            "bytes; mean of a step 15 look-ups, 3 kB");
+            "tables  busiest rank / mean: look-ups 1.20, bytes 1.33; mean of a step: 15 look-ups, "
+            "3 kB");
   EXPECT_EQ(compare_look_ups(std::vector<RankLookUps>(1), {}), "");
   EXPECT_EQ(compare_look_ups(std::vector<RankLookUps>(2), {}), "");
 }

@@ -66,7 +66,7 @@ template <typename Value>
 double mean(std::span<const RankLookUps> ranks, const Value& value) {
   double sum = 0;
   for (const RankLookUps& rank : ranks) sum += value(rank);
-  return sum / static_cast<double>(ranks.size());
+  return ranks.empty() ? 0 : sum / static_cast<double>(ranks.size());
 }
 
 double look_ups(const RankLookUps& rank) { return rank.look_ups; }
@@ -142,19 +142,19 @@ std::string compare_look_ups(std::span<const RankLookUps> measured,
   if (measured.size() < 2 || mean(measured, look_ups) == 0) return "";
   std::ostringstream line;
   line << std::fixed << std::setprecision(2);
-  const auto add = [&](const char* what, double found, double expected, const char* unit) {
-    line << what << found << unit;
+  const auto add = [&](double found, double expected, const char* unit) {
+    line << found << unit;
     if (!predicted.empty()) line << " (predicted " << expected << ")";
   };
-  add("tables  the busiest rank has ", spread(measured, look_ups), spread(predicted, look_ups),
-      " x the mean look-ups");
-  add(" and sends ", spread(measured, sent), spread(predicted, sent), " x the mean bytes");
-  line << std::setprecision(0);
-  add("; mean of a step ", mean(measured, look_ups),
-      predicted.empty() ? 0 : mean(predicted, look_ups), " look-ups");
+  line << "tables  busiest rank / mean: look-ups ";
+  add(spread(measured, look_ups), spread(predicted, look_ups), "");
+  line << ", bytes ";
+  add(spread(measured, sent), spread(predicted, sent), "");
+  line << "; mean of a step: " << std::setprecision(0);
+  add(mean(measured, look_ups), mean(predicted, look_ups), " look-ups");
+  line << ", ";
   constexpr double kKilo = 1e3;
-  add(", ", mean(measured, sent) / kKilo, predicted.empty() ? 0 : mean(predicted, sent) / kKilo,
-      " kB");
+  add(mean(measured, sent) / kKilo, mean(predicted, sent) / kKilo, " kB");
   return line.str();
 }
 
