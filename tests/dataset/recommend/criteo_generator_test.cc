@@ -103,7 +103,8 @@ TEST_F(CriteoGenerator, RefusesOptionsOutOfRange) {
             "num_samples is 0; expected at least 1");
   EXPECT_EQ(harness::message_of<ConfigError>([&] { generate(1, 0); }),
             "scale is 0; expected above 0 and at most 100");
-  EXPECT_NE(harness::message_of<Error>([&] { generate(1, 1, 1, "none/day_0"); }), "");
+  generate(1, 1, 1, "new/day_0");
+  EXPECT_NE(harness::message_of<Error>([&] { generate(1, 1, 1, "new/day_0/in_a_file"); }), "");
 }
 
 }  // namespace

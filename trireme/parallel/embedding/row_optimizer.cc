@@ -240,8 +240,9 @@ void RowOptimizer::catch_up(std::span<const int64_t> rows) {
 }
 
 std::pair<int64_t, int64_t> RowOptimizer::place_in_image(size_t state) const {
-  const auto bytes_of = [](const at::Tensor& values) {
-    return static_cast<int64_t>(values[0].nbytes());
+  const auto bytes_of = [](const at::Tensor& values) {  // of a row, also where there is none
+    return static_cast<int64_t>(values.element_size()) *
+           c10::multiply_integers(values.sizes().slice(1));
   };
   int64_t begin = bytes_of(weights_);
   for (size_t i = 0; i < state; ++i) begin += bytes_of(states_[i].values);
