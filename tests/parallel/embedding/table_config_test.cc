@@ -72,5 +72,30 @@ TEST(TableConfig, ErrorsNameTheTable) {
             "embedding table \"a\" has the initial scale nan; expected 0 or more");
 }
 
+TEST(TableConfig, OpenTablesHaveNoNumberOfRows) {
+  TableConfig good{.name = "a", .rows = kOpenRows, .width = 3};
+  good.is_open = true;
+  EXPECT_EQ(refusal_of_tables({good}), "");
+  TableConfig bad = good;
+  bad.rows = 7;
+  EXPECT_EQ(refusal_of_tables({bad}),
+            "embedding table \"a\" is open and has 7 rows; expected 4294967296 (kOpenRows)");
+  bad = good;
+  bad.placement = mesh::Placement::sharded(1);
+  EXPECT_EQ(refusal_of_tables({bad}),
+            "embedding table \"a\" is open and split by columns; split it by rows or replicate it");
+  bad = good;
+  bad.memory_bytes = 1;
+  bad.folder = "/tmp";
+  EXPECT_NE(refusal_of_tables({bad}).find("is open and has a memory limit"), std::string::npos);
+  bad = good;
+  bad.open_min_uses = 0;
+  EXPECT_NE(refusal_of_tables({bad}).find("0 uses; expected"), std::string::npos);
+  bad = good;
+  bad.is_open = false;
+  bad.open_expire_steps = 3;
+  EXPECT_NE(refusal_of_tables({bad}).find("but is not open; set is_open"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace trireme::parallel

@@ -12,6 +12,9 @@
 #include "trireme/base/random/random_words.h"
 #include "trireme/base/shown.h"
 #include "trireme/parallel/embedding/disk/disk_rows.h"
+#include "trireme/parallel/embedding/open/open_key.h"
+#include "trireme/parallel/embedding/open/open_rows.h"
+#include "trireme/parallel/embedding/open/open_values.h"
 #include "trireme/parallel/embedding/row_memory.h"
 #include "trireme/parallel/embedding/touched_rows.h"
 
@@ -20,6 +23,8 @@ namespace {
 
 constexpr int64_t kElementsPerTask = 1 << 14;
 constexpr int64_t kNumbersAtOnce = 256;
+constexpr int64_t kFirstSlots = 16;  // of an open vocabulary
+constexpr double kOpenInitialScale = 0.01;
 
 // random_uniform() of consecutive indices, in a third of the time.
 template <typename Take>
@@ -82,6 +87,20 @@ at::Tensor make_weights(const mesh::Box& box, int64_t num_slots, at::ScalarType 
     });
   });
   return weights;
+}
+
+std::vector<int64_t> numbers_of(const at::Tensor& numbers) {
+  const auto* const begin = numbers.const_data_ptr<int64_t>();
+  return {begin, begin + numbers.numel()};
+}
+std::vector<int64_t> keys_of(const at::Tensor& ids) {
+  std::vector<int64_t> keys = numbers_of(ids);
+  std::ranges::transform(keys, keys.begin(), open_key);
+  return keys;
+}
+at::Tensor ids_of(std::vector<int64_t> keys) {
+  std::ranges::transform(keys, keys.begin(), id_of_open_key);
+  return at::tensor(keys, at::kLong);
 }
 
 // How many rows fit into the table's memory.
@@ -158,6 +177,21 @@ class ImagePart : public StoredRows {
 
 }  // namespace
 
+struct EmbeddingTable::Open {
+  OpenRows rows;
+  OpenValues values;
+  std::vector<std::byte> image{};  // of a new row, but for its weights
+  int64_t num_lent = 0;            // slots after the rows', until release()
+
+  Open(const TableConfig& config, uint64_t seed)
+      : rows({.table = config.name,
+              .max_rows = config.open_max_rows,
+              .expire_steps = config.open_expire_steps,
+              .min_uses = config.open_min_uses}),
+        values(seed, config.name,
+               config.initial_scale > 0 ? config.initial_scale : kOpenInitialScale) {}
+};
+
 EmbeddingTable::EmbeddingTable(const TableConfig& config, const mesh::Axis& axis, int rank,
                                c10::ScalarType dtype, uint64_t seed,
                                const RowOptimizerConfig& optimizer)
@@ -170,6 +204,14 @@ EmbeddingTable::EmbeddingTable(const TableConfig& config, const mesh::Axis& axis
       shown(config.name),
       "\" is split by columns, but rowwise-adagrad needs a row's whole gradient; split it "
       "by rows or choose adagrad");
+  if (config.is_open) {
+    open_ = std::make_unique<Open>(config, seed);
+    weights_ = empty_rows({kFirstSlots, config.width}, dtype);
+    optimizer_ = std::make_unique<RowOptimizer>(optimizer, weights_);
+    open_->image.resize(static_cast<size_t>(optimizer_->image_bytes()));
+    optimizer_->begin_image(open_->image.data());
+    return;
+  }
   const mesh::Box box = layout_.local_box(rank);
   const InitialValues initial(config, box, seed);
   const int64_t num_slots = slots_of(config, box, dtype, optimizer);
@@ -190,13 +232,55 @@ EmbeddingTable& EmbeddingTable::operator=(EmbeddingTable&&) noexcept = default;
 
 std::span<const int64_t> EmbeddingTable::fetch(std::span<const int64_t> rows,
                                                std::vector<int64_t>& memory) {
+  if (open_) return fetch_open(rows, memory);
   if (!disk_) return rows;
   memory.clear();
   disk_->fetch(rows, memory);
   return memory;
 }
 
+void EmbeddingTable::begin_row(int64_t key, int64_t slot) {
+  if (slot >= weights_.size(0)) optimizer_->resize(std::max(slot + 1, 2 * weights_.size(0)));
+  AT_DISPATCH_FLOATING_TYPES(weights_.scalar_type(), "begin_row", [&] {
+    auto* const row = reinterpret_cast<scalar_t*>(open_->image.data());
+    open_->values.write(key, std::span(row, static_cast<size_t>(config_.width)));
+  });
+  optimizer_->load_row(slot, open_->image.data());
+}
+
+std::span<const int64_t> EmbeddingTable::fetch_open(std::span<const int64_t> keys,
+                                                    std::vector<int64_t>& slots) {
+  slots.clear();
+  for (const int64_t key : keys) {
+    int64_t slot = open_->rows.find(key, optimizer_->num_steps());
+    if (slot == OpenRows::kNone) {
+      slot = open_->rows.num_slots() + open_->num_lent++;
+      begin_row(key, slot);
+    }
+    slots.push_back(slot);
+  }
+  return slots;
+}
+
+std::span<const int64_t> EmbeddingTable::fetch_used(std::span<const int64_t> rows,
+                                                    std::vector<int64_t>& memory) {
+  if (!open_) return fetch(rows, memory);
+  memory.clear();
+  for (const int64_t key : rows) {
+    const auto [slot, is_new] = open_->rows.use(key, optimizer_->num_steps());
+    if (is_new) begin_row(key, slot);
+    memory.push_back(slot);
+  }
+  for (size_t i = 0; i < memory.size(); ++i) {
+    if (memory[i] != OpenRows::kNone) continue;
+    memory[i] = open_->rows.num_slots() + open_->num_lent++;
+    begin_row(rows[i], memory[i]);
+  }
+  return memory;
+}
+
 void EmbeddingTable::release() {
+  if (open_) open_->num_lent = 0;
   if (disk_) disk_->release();
 }
 
@@ -239,7 +323,44 @@ void EmbeddingTable::catch_up_all() {
   optimizer_->forget_steps();
 }
 
+OpenTensors EmbeddingTable::open_tensors() {
+  catch_up_all();
+  const OpenKeys rows = open_->rows.rows(optimizer_->num_steps());
+  const OpenKeys waiting = open_->rows.waiting(optimizer_->num_steps());
+  const std::string& table = config_.name;
+  const at::Tensor slots = at::tensor(rows.numbers, at::kLong);
+  OpenTensors tensors{
+      .rows = {{table + ".ids", ids_of(rows.keys)},
+               {table + ".last_uses", at::tensor(rows.last_uses, at::kLong)},
+               {table + ".weight", weights_.index_select(0, slots)}},
+      .waiting = {{table + ".waiting_ids", ids_of(waiting.keys)},
+                  {table + ".waiting_last_uses", at::tensor(waiting.last_uses, at::kLong)},
+                  {table + ".waiting_uses", at::tensor(waiting.numbers, at::kLong)}}};
+  for (const RowState& state : optimizer_->states()) {
+    tensors.rows.emplace_back(state.name + "." + table + ".weight",
+                              state.values.index_select(0, slots));
+  }
+  return tensors;
+}
+
+void EmbeddingTable::load_open_tensors(const OpenTensors& tensors) {
+  const OpenKeys rows{.keys = keys_of(tensors.rows.at(0).second),
+                      .last_uses = numbers_of(tensors.rows.at(1).second)};
+  const OpenKeys waiting{.keys = keys_of(tensors.waiting.at(0).second),
+                         .last_uses = numbers_of(tensors.waiting.at(1).second),
+                         .numbers = numbers_of(tensors.waiting.at(2).second)};
+  open_->rows.load(rows, waiting);
+  open_->num_lent = 0;
+  const auto count = std::ssize(rows.keys);
+  if (count > weights_.size(0)) optimizer_->resize(count);
+  weights_.narrow(0, 0, count).copy_(tensors.rows.at(2).second);
+  for (size_t i = 0; i < optimizer_->states().size(); ++i) {
+    optimizer_->states()[i].values.narrow(0, 0, count).copy_(tensors.rows.at(3 + i).second);
+  }
+}
+
 std::vector<TableTensor> EmbeddingTable::state() {
+  if (open_) return {};
   catch_up_all();
   const std::string name = config_.name + ".weight";
   std::vector<TableTensor> tensors{

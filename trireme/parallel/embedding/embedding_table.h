@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -44,6 +45,14 @@ struct TableTensor {
   std::shared_ptr<TouchedRows> touched{};
 };
 
+// A tensor for each of the rows that an open vocabulary has, and for each of the ids that wait.
+struct OpenTensors {
+  // "<table>.ids", "<table>.last_uses", then as TableTensor has them
+  std::vector<std::pair<std::string, at::Tensor>> rows{};
+  // "<table>.waiting_ids", "<table>.waiting_last_uses", "<table>.waiting_uses"
+  std::vector<std::pair<std::string, at::Tensor>> waiting{};
+};
+
 class EmbeddingTable {
  public:
   // The initial value of an element depends only on the seed, the table's name and the element's
@@ -59,16 +68,22 @@ class EmbeddingTable {
 
   const TableConfig& config() const { return config_; }
   const mesh::Layout& layout() const { return layout_; }
-  // [slots, width]. A row's slot is its number in this rank's box, unless rows are on a disk.
+  // [slots, width]. A row's slot is its number in this rank's box, unless rows are on a disk or the
+  // vocabulary is open.
   const at::Tensor& weights() const { return weights_; }
   // Of the slots.
   RowOptimizer& optimizer() { return *optimizer_; }
 
-  // The slots of `rows`, which are ascending, distinct numbers in this rank's box. They stay there
-  // until release(). memory: where the slots are put if they are not the rows themselves
+  // The slots of `rows`, which are ascending, distinct numbers in this rank's box, or keys of an
+  // open vocabulary, of which those without a row get a slot with their first values. They stay
+  // there until release(). memory: where the slots are put if they are not the rows themselves
   // Throws: ConfigError when too many rows are wanted at once; Error when the disk fails. The table
   //         is of no use afterwards.
   std::span<const int64_t> fetch(std::span<const int64_t> rows, std::vector<int64_t>& memory);
+  // The same for rows whose gradients have come: in an open vocabulary they come to be in this
+  // step. The slots of those that do not yet are given back by release().
+  // Throws: ConfigError when there would be more rows than config.open_max_rows
+  std::span<const int64_t> fetch_used(std::span<const int64_t> rows, std::vector<int64_t>& memory);
   void release();
   // A step has changed these rows, which are in these slots. Any thread.
   void mark_changed(std::span<const int64_t> rows, std::span<const int64_t> slots);
@@ -82,11 +97,22 @@ class EmbeddingTable {
   double hit_rate() const;
 
   // The weights and the optimizer's states, which share memory with the table. Rows are caught up
-  // first.
+  // first. None of an open vocabulary, which has open_tensors().
   std::vector<TableTensor> state();
   void set_num_steps(int64_t num_steps);
 
+  // This rank's rows of an open vocabulary, and the ids that wait for one, by rising key. Copies.
+  OpenTensors open_tensors();
+  // tensors: like open_tensors() of any rank, with keys of this rank's part. set_num_steps() must
+  // follow.
+  // Throws: CheckpointError when they do not fit; ConfigError for more rows than may be
+  void load_open_tensors(const OpenTensors& tensors);
+
  private:
+  struct Open;
+  std::span<const int64_t> fetch_open(std::span<const int64_t> keys, std::vector<int64_t>& slots);
+  // Slot `slot` becomes the new row of a key.
+  void begin_row(int64_t key, int64_t slot);
   void catch_up_all();
   void mark_slots(std::span<const int64_t> slots);
 
@@ -98,6 +124,7 @@ class EmbeddingTable {
   std::shared_ptr<DiskRows> disk_;  // null: all rows are in memory
   // Null with kAdam, where every row may change at a save.
   std::shared_ptr<TouchedRows> touched_;
+  std::unique_ptr<Open> open_;  // null: rows have numbers
 };
 
 }  // namespace trireme::parallel

@@ -2,13 +2,18 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <limits>
 
 #include <ATen/ATen.h>
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/shown.h"
 #include "trireme/parallel/embedding/id_groups.h"
+#include "trireme/parallel/embedding/open/open_key.h"
+#include "trireme/parallel/embedding/open/saved_ids.h"
 #include "trireme/parallel/embedding/table_look_up.h"
 
 namespace trireme::parallel {
@@ -47,7 +52,7 @@ class UpdateRows : public GradientSink {
   explicit UpdateRows(TableGroup& group) : group_(group) {}
   void begin(size_t table, std::span<const int64_t> rows) override {
     group_.tables[table].release();
-    slots_ = group_.tables[table].fetch(rows, memory_);
+    slots_ = group_.tables[table].fetch_used(rows, memory_);
   }
   void take(size_t table, int64_t first, std::span<const int64_t> rows, const void* sums) override {
     const auto slots = slots_.subspan(static_cast<size_t>(first), rows.size());
@@ -70,7 +75,7 @@ class StoreSums : public GradientSink {
     RowGradients& stored = stored_[table];
     stored.rows = at::empty({count}, at::kLong);
     std::ranges::copy(rows, stored.rows.mutable_data_ptr<int64_t>());
-    stored.rows += group_.parts[table].rows[group_.rank()].offset;
+    stored.rows += group_.parts[table].first_row(group_.rank());
     stored.sums = at::empty({count, weights.size(1)}, weights.options());
   }
   void take(size_t table, int64_t first, std::span<const int64_t> rows, const void* sums) override {
@@ -85,10 +90,13 @@ class StoreSums : public GradientSink {
 };
 
 // The rows of both; where both have a row, a + b.
-RowGradients sum_of(const RowGradients& a, const RowGradients& b) {
+RowGradients sum_of(const RowGradients& a, const RowGradients& b, bool is_open) {
   const at::Tensor rows = at::cat({a.rows, b.rows}), sums = at::cat({a.sums, b.sums});
   const std::span values(rows.const_data_ptr<int64_t>(), static_cast<size_t>(rows.numel()));
-  const IdGroups groups = group_ids(values, rows.numel() == 0 ? 0 : rows.max().item<int64_t>() + 1);
+  const int64_t limit = is_open             ? std::numeric_limits<int64_t>::max()
+                        : rows.numel() == 0 ? 0
+                                            : rows.max().item<int64_t>() + 1;
+  const IdGroups groups = group_ids(values, limit);
   const at::Tensor places = at::empty({groups.size()}, at::kLong), others = at::empty_like(places);
   auto* const place = places.mutable_data_ptr<int64_t>();
   auto* const other = others.mutable_data_ptr<int64_t>();
@@ -105,6 +113,19 @@ RowGradients sum_of(const RowGradients& a, const RowGradients& b) {
   result.index_add_(0, both.narrow(0, 0, num_both),
                     sums.index_select(0, others.narrow(0, 0, num_both)));
   return {rows.index_select(0, places), result};
+}
+
+// The ids, those of open tables as keys.
+at::Tensor with_keys(const JaggedIds& ids, const std::vector<TableConfig>& tables) {
+  if (std::ranges::none_of(tables, &TableConfig::is_open)) return ids.values;
+  at::Tensor values = ids.values.clone();
+  auto* const out = values.mutable_data_ptr<int64_t>();
+  for (size_t t = 0; t < tables.size(); ++t) {
+    if (!tables[t].is_open) continue;
+    const TableIds list = view_table(ids, static_cast<int64_t>(t));
+    std::ranges::transform(list.values, out + list.offsets[0], open_key);
+  }
+  return values;
 }
 
 struct LookUpHolder : torch::CustomClassHolder {
@@ -141,7 +162,7 @@ std::shared_ptr<TableGroup> make_group(const std::vector<TableConfig>& tables,
   for (const TableConfig& table : tables) {
     result->tables.emplace_back(table, axis, group == nullptr ? 0 : group->rank(), options.dtype,
                                 options.seed, options.optimizer);
-    result->parts.emplace_back(result->tables.back().layout());
+    result->parts.emplace_back(result->tables.back().layout(), table.is_open);
     const bool is_apart = table.pooling == Pooling::kNone;
     result->outputs.push_back(is_apart ? ++num_apart : 0);
     result->columns.push_back(is_apart ? 0 : result->num_columns);
@@ -166,7 +187,9 @@ void EmbeddingTables::State::backward(TableLookUp& look_up,
   look_up.backward(gradients_of_outputs, sink);
   look_up.count(counts);
   std::vector<RowGradients> stored = sink.stored();
-  for (size_t t = 0; t < gradients.size(); ++t) stored[t] = sum_of(gradients[t], stored[t]);
+  for (size_t t = 0; t < gradients.size(); ++t) {
+    stored[t] = sum_of(gradients[t], stored[t], group->configs[t].is_open);
+  }
   gradients = std::move(stored);
 }
 
@@ -188,6 +211,7 @@ EmbeddingTables& EmbeddingTables::operator=(EmbeddingTables&&) noexcept = defaul
 StartedLookUp EmbeddingTables::start(JaggedIds ids) {
   const TableGroup& group = *state_->group;
   check_ids(ids, group.configs);
+  ids.values = with_keys(ids, group.configs);
   if (ids.weights.defined()) ids.weights = ids.weights.to(group.dtype);
   auto look_up =
       std::make_shared<TableLookUp>(state_->group, std::move(ids), at::GradMode::is_enabled());
@@ -228,13 +252,13 @@ void EmbeddingTables::step(double factor) {
   for (size_t t = 0; t < state_->gradients.size(); ++t) {
     const RowGradients& gradients = state_->gradients[t];
     const TableGroup& group = *state_->group;
-    const at::Tensor rows = gradients.rows - group.parts[t].rows[group.rank()].offset;
+    const at::Tensor rows = gradients.rows - group.parts[t].first_row(group.rank());
     const at::Tensor sums = factor == 1 ? gradients.sums : gradients.sums * factor;
     EmbeddingTable& table = state_->group->tables[t];
     std::vector<int64_t> memory;
     table.release();
     const std::span changed(rows.const_data_ptr<int64_t>(), static_cast<size_t>(rows.numel()));
-    const std::span<const int64_t> slots = table.fetch(changed, memory);
+    const std::span<const int64_t> slots = table.fetch_used(changed, memory);
     table.optimizer().update(slots, sums.const_data_ptr());
     table.mark_changed(changed, slots);
   }
@@ -249,6 +273,104 @@ std::vector<TableTensor> EmbeddingTables::state() {
     for (TableTensor& tensor : table.state()) tensors.push_back(std::move(tensor));
   }
   return tensors;
+}
+
+std::vector<TableTensor> EmbeddingTables::open_state() {
+  TableGroup& group = *state_->group;
+  std::vector<TableTensor> result;
+  for (size_t t = 0; t < group.tables.size(); ++t) {
+    if (!group.configs[t].is_open) continue;
+    const OpenTensors own = group.tables[t].open_tensors();
+    const mesh::Axis& axis = group.tables[t].layout().axes()[0];
+    const at::Tensor counts =
+        at::tensor({own.rows[0].second.size(0), own.waiting[0].second.size(0)}, at::kLong);
+    at::Tensor all = counts.unsqueeze(0);
+    if (group.group != nullptr) {
+      all = at::empty({axis.size, 2}, at::kLong);
+      group.group->all_gather(all.unbind(0), counts)->wait();
+    }
+    for (const auto& [tensors, column] : {std::pair{&own.rows, 0}, {&own.waiting, 1}}) {
+      std::vector<int64_t> cuts{0};
+      for (int64_t r = 0; r < all.size(0); ++r) {
+        const int64_t count = all[r][column].item<int64_t>();
+        // Replicas have the same rows.
+        cuts.push_back(group.parts[t].is_replicated ? count : cuts.back() + count);
+      }
+      for (const auto& [name, values] : *tensors) {
+        result.push_back(
+            {.name = name,
+             .local = values,
+             .layout = layout_of_saved(values.sizes(), axis, group.configs[t].placement, cuts),
+             .rank = static_cast<int>(group.rank())});
+      }
+    }
+  }
+  return result;
+}
+
+std::vector<TableTensor> EmbeddingTables::open_state_to_load(
+    const std::function<at::Tensor(const std::string& name)>& read) const {
+  TableGroup& group = *state_->group;
+  std::vector<TableTensor> result;
+  for (size_t t = 0; t < group.tables.size(); ++t) {
+    if (!group.configs[t].is_open) continue;
+    const mesh::Axis& axis = group.tables[t].layout().axes()[0];
+    const OpenTensors names = group.tables[t].open_tensors();
+    for (const auto* tensors : {&names.rows, &names.waiting}) {
+      const std::vector<int64_t> cuts =
+          cuts_of_saved(read(tensors->at(0).first), group.configs[t].name, group.parts[t].rows);
+      for (const auto& [name, values] : *tensors) {
+        const mesh::Layout layout =
+            layout_of_saved(values.sizes(), axis, group.configs[t].placement, cuts);
+        const auto rank = static_cast<int>(group.rank());
+        result.push_back({.name = name,
+                          .local = at::empty(layout.local_box(rank).size, values.options()),
+                          .layout = layout,
+                          .rank = rank});
+      }
+    }
+  }
+  return result;
+}
+
+void EmbeddingTables::load_open_state(const std::vector<TableTensor>& tensors) {
+  TableGroup& group = *state_->group;
+  for (size_t t = 0; t < group.tables.size(); ++t) {
+    if (!group.configs[t].is_open) continue;
+    OpenTensors own = group.tables[t].open_tensors();
+    for (auto* const wanted : {&own.rows, &own.waiting}) {
+      int64_t count = -1;
+      for (auto& [name, values] : *wanted) {
+        const auto found = std::ranges::find(tensors, name, &TableTensor::name);
+        if (found == tensors.end()) {
+          throw CheckpointError(concat("embedding table \"", shown(group.configs[t].name),
+                                       "\": there is no saved tensor \"", shown(name), "\""));
+        }
+        std::vector<int64_t> expected = values.sizes().vec();
+        if (count < 0 && found->local.dim() == 1) count = found->local.size(0);
+        expected[0] = count;
+        if (found->local.sizes() != expected ||
+            found->local.scalar_type() != values.scalar_type()) {
+          throw CheckpointError(concat("the saved tensor \"", shown(name), "\" has shape ",
+                                       found->local.sizes(), " and dtype ",
+                                       found->local.scalar_type(), "; expected ",
+                                       at::IntArrayRef(expected), " and ", values.scalar_type()));
+        }
+        values = found->local.contiguous();
+      }
+      const std::vector<int64_t> cuts =
+          cuts_of_saved(wanted->at(0).second, group.configs[t].name, group.parts[t].rows);
+      const size_t rank = group.rank();
+      const bool is_own = group.parts[t].is_replicated ||
+                          (cuts[rank] == 0 && cuts[rank + 1] == wanted->at(0).second.numel());
+      if (!is_own) {
+        throw CheckpointError(concat("embedding table \"", shown(group.configs[t].name),
+                                     "\": the saved ids are not all of rank ", rank,
+                                     "'s part; load those that open_state_to_load() asks for"));
+      }
+    }
+    group.tables[t].load_open_tensors(own);
+  }
 }
 
 int64_t EmbeddingTables::memory_bytes() const {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -62,7 +63,7 @@ struct Embeddings {
 
 // The summed gradient of the rows of one table's part that a batch has used.
 struct RowGradients {
-  at::Tensor rows;  // [n] int64, in the whole table, distinct, ascending
+  at::Tensor rows;  // [n] int64, in the whole table, distinct, ascending; keys if it is open
   at::Tensor sums;  // [n, width of the part]
 };
 
@@ -90,7 +91,7 @@ class EmbeddingTables {
   // rows are read by finish(), so it does not matter how early the ids are sent. Gradients can come
   // back if at::GradMode is enabled, which must be the same on every rank.
   // Comm:       8 (tables + 1) bytes to each other rank. For each distinct id of a table and each
-  //             other rank with a part of its row 4 bytes (8 if the table has more than 2^31 rows),
+  //             other rank with a part of its row 4 bytes (8 if the table has more than 2^31 rows or is open),
   //             and ceil(k / 8) more if this rank's samples lie in k > 1 subtrees (sample_tree.h).
   //             For replicated tables only if gradients can come back. Without them no k.
   // Collective: every rank; returns when all have called it
@@ -125,6 +126,21 @@ class EmbeddingTables {
   // Weights and states, for checkpoints. They share memory with the tables, or are on a disk;
   // loading fills them in place. Not collective.
   std::vector<TableTensor> state();
+  // The same for the tables with open vocabularies, which state() leaves out: copies of the rows
+  // that are there now (OpenTensors), in the order of keys and so of ranks.
+  // Comm:       16 bytes for each such table to each other rank
+  // Collective: every rank
+  std::vector<TableTensor> open_state();
+  // Empty tensors for this rank's part of a saved open_state(), whatever ranks saved it. A load
+  // fills them, then load_open_state() takes them, then set_num_steps() must follow.
+  // read: gives the whole saved tensor of a name, of which only lists of ids are asked
+  // Throws: CheckpointError when a list of ids is not in the order of keys
+  std::vector<TableTensor> open_state_to_load(
+      const std::function<at::Tensor(const std::string& name)>& read) const;
+  // Throws: CheckpointError when ids are not of this rank's part or not in order; ConfigError when
+  //         they are more than open_max_rows
+  void load_open_state(const std::vector<TableTensor>& tensors);
+
   // Of this rank's rows and states in memory.
   int64_t memory_bytes() const;
   // The share of rows that were in memory when a look-up or an update needed them; 1 for a table

@@ -8,6 +8,7 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
+#include "trireme/parallel/embedding/open/open_key.h"
 #include "trireme/parallel/embedding/sample_tree.h"
 
 namespace trireme::parallel::inline internal {
@@ -49,13 +50,25 @@ void read_sets(const std::byte* in, int64_t bytes, std::span<uint64_t> sets) {
   }
 }
 
+// Which of some rising ids lie in `rows`.
+mesh::Range groups_in(const std::vector<int64_t>& ids, mesh::Range rows, bool is_open) {
+  const auto first_from = [&](int64_t row) {
+    return (is_open ? std::ranges::lower_bound(ids, row, {}, place_of_open_key)
+                    : std::ranges::lower_bound(ids, row)) -
+           ids.begin();
+  };
+  static_assert(kOpenRows == int64_t{1} << kOpenPlaceBits);
+  const int64_t first = first_from(rows.offset);
+  return {first, first_from(rows.offset + rows.size) - first};
+}
+
 std::byte* bytes_in(const at::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.mutable_data_ptr());
 }
 
 }  // namespace
 
-TableParts::TableParts(const mesh::Layout& layout) {
+TableParts::TableParts(const mesh::Layout& layout, bool is_open) : is_open(is_open) {
   const mesh::Placement& placement = layout.placements()[0];
   is_replicated = placement.kind == mesh::Placement::Kind::kReplicated;
   is_by_columns = !is_replicated && placement.dim == 1;
@@ -85,7 +98,8 @@ void IdExchange::group_own(std::span<const TableConfig> tables, std::span<const 
                            const JaggedIds& ids) {
   for (size_t t = 0; t < tables.size(); ++t) {
     const TableIds list = view_table(ids, static_cast<int64_t>(t));
-    OwnIds own{.groups = group_ids(list.values, tables[t].rows)};
+    const int64_t limit = parts[t].is_open ? std::numeric_limits<int64_t>::max() : tables[t].rows;
+    OwnIds own{.groups = group_ids(list.values, limit)};
     own.sample_of_place.resize(list.values.size());
     for (int64_t s = 0; s < ids.num_samples; ++s) {
       const auto at = static_cast<size_t>(s);
@@ -95,11 +109,8 @@ void IdExchange::group_own(std::span<const TableConfig> tables, std::span<const 
     }
     for (size_t r = 0; r < static_cast<size_t>(size_); ++r) {
       const mesh::Range rows = parts[t].has_part(r) ? parts[t].rows[r] : mesh::Range{};
-      const auto& sorted = own.groups.ids;
-      const auto begin = std::ranges::lower_bound(sorted, rows.offset);
-      const auto end = std::ranges::lower_bound(sorted, rows.offset + rows.size);
-      own.asked.push_back({begin - sorted.begin(), end - begin});
-      first_row_.push_back(rows.offset);
+      own.asked.push_back(groups_in(own.groups.ids, rows, parts[t].is_open));
+      first_row_.push_back(parts[t].is_open ? 0 : rows.offset);
     }
     own_.push_back(std::move(own));
     is_replicated_.push_back(parts[t].is_replicated);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -21,8 +22,16 @@ struct TableParts {
   std::vector<mesh::Range> rows;     // [p]
   std::vector<mesh::Range> columns;  // [p]
 
-  explicit TableParts(const mesh::Layout& layout);
+  bool is_open = false;  // rows are then keys, and `rows` has their places
+
+  TableParts(const mesh::Layout& layout, bool is_open);
   bool has_part(size_t rank) const { return rows[rank].size > 0 && columns[rank].size > 0; }
+  // What a rank takes off the number of a row of its part.
+  int64_t first_row(size_t rank) const { return is_open ? 0 : rows[rank].offset; }
+  // Numbers of rows on a rank are below it.
+  int64_t row_limit(size_t rank) const {
+    return is_open ? std::numeric_limits<int64_t>::max() : rows[rank].size;
+  }
 };
 
 // This rank's ids of one table.
@@ -47,7 +56,7 @@ class IdExchange {
   // needs_gradient: gradients will travel; the same on every rank
   // Comm:       8 (tables + 1) bytes to each other rank. Then for each distinct id of a table and
   //             each other rank with a part of its row 4 bytes, or 8 if the table has more than
-  //             2^31 rows. With needs_gradient ceil(k / 8) more if this rank's samples lie in k > 1
+  //             2^31 rows or is open. With needs_gradient ceil(k / 8) more if this rank's samples lie in k > 1
   //             subtrees. Ids of replicated tables travel only with needs_gradient.
   // Collective: every rank of the group
   IdExchange(std::span<const TableConfig> tables, std::span<const TableParts> parts,

@@ -18,7 +18,7 @@ struct IdGroups {
   std::vector<int32_t> group_of_place() const;
 };
 
-// values: [m] in [0, limit), fewer than 2^31 of them
+// values: [m] in [0, limit), or any numbers if the limit is above 2^32; fewer than 2^31 of them
 IdGroups group_ids(std::span<const int64_t> values, int64_t limit);
 
 }  // namespace trireme::parallel::inline internal

@@ -8,14 +8,18 @@
 namespace trireme::parallel::inline internal {
 
 at::Tensor empty_rows(at::IntArrayRef sizes, c10::ScalarType dtype) {
+  at::Tensor rows = at::empty(sizes, at::TensorOptions(dtype));
+  use_large_pages(rows);
+  return rows;
+}
+
+void use_large_pages(const at::Tensor& rows) {
   constexpr uintptr_t kLargePage = uintptr_t{2} << 20;
-  const at::Tensor rows = at::empty(sizes, at::TensorOptions(dtype));
   const auto begin = reinterpret_cast<uintptr_t>(rows.mutable_data_ptr());
   const uintptr_t first = round_up(begin, kLargePage);
   const uintptr_t end = (begin + rows.nbytes()) / kLargePage * kLargePage;
   // Only advice: where it fails, rows are as right and a little slower.
   if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
-  return rows;
 }
 
 }  // namespace trireme::parallel::inline internal

@@ -11,6 +11,8 @@ namespace trireme::parallel::inline internal {
 // Uninitialised, in large pages where the system has them: every row that is read would otherwise
 // cost the search for its page.
 at::Tensor empty_rows(at::IntArrayRef sizes, c10::ScalarType dtype);
+// The same for the memory of rows that has been allocated again.
+void use_large_pages(const at::Tensor& rows);
 
 // Asks for row `row` of rows of `row_bytes` bytes, to have it when it is read a little later.
 inline void fetch_row(const void* rows, int64_t row, int64_t row_bytes) {

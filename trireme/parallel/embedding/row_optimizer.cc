@@ -145,6 +145,18 @@ RowOptimizer::RowOptimizer(const RowOptimizerConfig& config, at::Tensor weights)
   last_steps_.assign(static_cast<size_t>(weights_.size(0)), kUnused);
 }
 
+void RowOptimizer::resize(int64_t num_rows) {
+  const auto resize_rows = [&](const at::Tensor& values) {
+    std::vector<int64_t> sizes = values.sizes().vec();
+    sizes[0] = num_rows;
+    values.resize_(sizes);
+    use_large_pages(values);
+  };
+  resize_rows(weights_);
+  for (const RowState& state : states_) resize_rows(state.values);
+  if (catches_up()) last_steps_.resize(static_cast<size_t>(num_rows), kUnused);
+}
+
 void RowOptimizer::begin_step(double learning_rate) {
   // Only kAdam looks further back than one step.
   if (!catches_up() && !factors_.empty()) {

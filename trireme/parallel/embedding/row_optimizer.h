@@ -87,6 +87,10 @@ class RowOptimizer {
   // Where states()[i] begins in an image, and its bytes.
   std::pair<int64_t, int64_t> place_in_image(size_t state) const;
 
+  // Makes room for more rows, in weights and states alike, whose memory then moves. What they hold
+  // is not set; load_row() does it.
+  void resize(int64_t num_rows);
+
   const std::vector<RowState>& states() const { return states_; }
   int64_t num_steps() const { return first_step_ + std::ssize(factors_); }
   // After states were loaded. Every row is taken to be up to that step.

@@ -30,6 +30,30 @@ mesh::Layout layout_of(const TableConfig& table, const mesh::Axis& axis) {
   return mesh::Layout({table.rows, table.width}, {axis}, {table.placement});
 }
 
+namespace {
+
+void check_open(const TableConfig& table, const std::string& name) {
+  if (!table.is_open) {
+    TRIREME_CHECK(
+        table.open_max_rows == 0 && table.open_expire_steps == 0 && table.open_min_uses == 1, name,
+        " limits an open vocabulary but is not open; set is_open or leave the limits out");
+    return;
+  }
+  TRIREME_CHECK(table.rows == kOpenRows, name, " is open and has ", table.rows, " rows; expected ",
+                kOpenRows, " (kOpenRows)");
+  TRIREME_CHECK(table.placement.kind != mesh::Placement::Kind::kSharded || table.placement.dim == 0,
+                name, " is open and split by columns; split it by rows or replicate it");
+  TRIREME_CHECK(table.memory_bytes == 0, name,
+                " is open and has a memory limit, which only tables with a fixed number of rows "
+                "can have; leave it out or limit the rows");
+  TRIREME_CHECK(
+      table.open_max_rows >= 0 && table.open_expire_steps >= 0 && table.open_min_uses >= 1, name,
+      " is open with at most ", table.open_max_rows, " rows, ", table.open_expire_steps,
+      " steps and ", table.open_min_uses, " uses; expected 0 or more, 0 or more, and 1 or more");
+}
+
+}  // namespace
+
 void check_tables(std::span<const TableConfig> tables) {
   TRIREME_CHECK(!tables.empty(), "there is no embedding table; give at least one");
   std::set<std::string> names;
@@ -53,6 +77,7 @@ void check_tables(std::span<const TableConfig> tables) {
                   " has a memory limit and no folder for its other rows; give one");
     TRIREME_CHECK(std::isfinite(table.initial_scale) && table.initial_scale >= 0, name,
                   " has the initial scale ", table.initial_scale, "; expected 0 or more");
+    check_open(table, name);
   }
 }
 

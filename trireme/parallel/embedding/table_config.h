@@ -16,6 +16,9 @@ enum class Pooling { kSum, kMean, kNone };
 inline constexpr Choice<Pooling> kPoolings[] = {
     {"sum", Pooling::kSum}, {"mean", Pooling::kMean}, {"none", Pooling::kNone}};
 
+// `rows` of every table with an open vocabulary: the parts into which placements can split it.
+inline constexpr int64_t kOpenRows = int64_t{1} << 32;
+
 struct TableConfig {
   std::string name;
   int64_t rows = 0;   // ids are 0 to rows - 1
@@ -32,8 +35,16 @@ struct TableConfig {
   // most. The others are in a file in `folder`. 0: all are in memory.
   int64_t memory_bytes = 0;
   std::string folder{};
-  // Initial values are uniform in [-scale, scale). 0: 1 / sqrt(rows).
+  // Initial values are uniform in [-scale, scale). 0: 1 / sqrt(rows), of an open table 0.01.
   double initial_scale = 0;
+
+  // An open vocabulary: ids are any 64-bit numbers, and each has a row of its own from the first
+  // step on that uses it. Before that it reads its initial value. `rows` is kOpenRows; which part
+  // an id is in depends only on the id. Not by columns, and without memory_bytes.
+  bool is_open = false;
+  int64_t open_max_rows = 0;      // on each rank; 0: no limit
+  int64_t open_expire_steps = 0;  // drops rows that as many steps have not used; 0: never
+  int64_t open_min_uses = 1;      // an id gets its row in the step that uses it for this time
 };
 
 // The placement of a table of `rows` rows that lies whole on `rank` of `num_ranks`.
@@ -50,7 +61,8 @@ mesh::Layout layout_of(const TableConfig& table, const mesh::Axis& axis);
 
 // Throws: ConfigError when there is no table, when a name is missing or repeated, when a size is
 //         below 1, for weights without kSum, for partial sums, for a
-//         memory limit below 0 or without a folder, and for an initial scale below 0
+//         memory limit below 0 or without a folder, for an initial scale below 0, and for an open
+//         table that TableConfig does not allow
 void check_tables(std::span<const TableConfig> tables);
 
 }  // namespace trireme::parallel

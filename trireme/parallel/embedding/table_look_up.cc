@@ -88,7 +88,7 @@ std::vector<int64_t> TableLookUp::wanted_rows(size_t rank, size_t table) const {
                                                : ids_exchange_.arrived(rank, table).rows;
   }
   const OwnIds& own = ids_exchange_.own(table);
-  return rows_of(own, own.asked[rank], tables_->parts[table].rows[rank].offset);
+  return rows_of(own, own.asked[rank], tables_->parts[table].first_row(rank));
 }
 
 void TableLookUp::prefetch() {
@@ -324,13 +324,13 @@ void TableLookUp::sum_table(size_t table, const RowTerms<scalar>& own,
   TermMerger<scalar> merger;
   for (size_t r = 0; r < num_ranks(); ++r) {
     if (r == self()) {
-      merger.add_own(ids, ids.asked[r], parts.rows[r].offset, parts.columns[r].offset, own);
+      merger.add_own(ids, ids.asked[r], parts.first_row(r), parts.columns[r].offset, own);
     } else {
       merger.add_arrived(ids_exchange_.arrived(r, table), ids_exchange_.subtrees(r), arrived[r],
                          width);
     }
   }
-  const auto merged = merger.merge(parts.rows[self()].size);
+  const auto merged = merger.merge(parts.row_limit(self()));
   sum_all(merged.rows, merged.terms);
 }
 

@@ -1,0 +1,27 @@
+// The ids of an open vocabulary in a checkpoint, in the order of their keys: which rank has which.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "trireme/mesh/layout.h"
+
+namespace trireme::parallel::inline internal {
+
+// [p + 1] where each rank's ids begin, and their end. All begin at 0 if each rank has all places.
+// places: [p] those of each rank
+// Throws: CheckpointError unless the ids are int64 numbers [n] in the order of keys, each once
+std::vector<int64_t> cuts_of_saved(const at::Tensor& ids, const std::string& table,
+                                   std::span<const mesh::Range> places);
+
+// The layout of tensors of shape [n, ...] of which each rank has the rows between two cuts; with a
+// replicated placement all.
+// sizes: of any rank's tensor
+mesh::Layout layout_of_saved(at::IntArrayRef sizes, const mesh::Axis& axis,
+                             const mesh::Placement& placement, const std::vector<int64_t>& cuts);
+
+}  // namespace trireme::parallel::inline internal
