@@ -7,6 +7,7 @@
 //   by rows    on two ranks, every table split by rows
 //   whole      on two ranks, the tables in turn on one of them
 //   replicated on two ranks, every table on each
+//   open       on two ranks, every table with an open vocabulary, split by rows
 // Ids are drawn by Zipf's law with exponent 1.05 and scattered over the rows. Every round runs each
 // way once. Prints medians of the slowest rank's wall time.
 #include <algorithm>
@@ -224,6 +225,13 @@ void run(const Sizes& sizes, const std::string& job, int rank) {
         std::make_unique<EmbeddingTables>(make_tables(sizes, place), &counting, options));
     ways.push_back({name, sharded_steps(*tables.back(), own, own_gradient)});
   }
+  std::vector<TableConfig> open = make_tables(sizes, placements[0].second);
+  for (TableConfig& table : open) {
+    table.rows = kOpenRows;
+    table.is_open = true;
+  }
+  tables.push_back(std::make_unique<EmbeddingTables>(open, &counting, options));
+  ways.push_back({"open", sharded_steps(*tables.back(), own, own_gradient)});
   for (int64_t round = -1; round < sizes.rounds; ++round) {
     for (Way& way : ways) {
       const int64_t before = counting.sent_by_all_to_all();

@@ -431,6 +431,39 @@ TEST(EmbeddingOpen, SavedIdsOutOfOrderAreRefused) {
   EXPECT_EQ(tables.open_state()[0].local.numel(), 3);
 }
 
+// Two backwards of one step are one use, and their gradients are added.
+TEST(EmbeddingOpen, AStepOfSeveralBackwardsIsOneUse) {
+  TableConfig table = open_tables()[0];
+  table.open_min_uses = 2;
+  EmbeddingOptions options{.optimizer = {.rule = RowRule::kAdaGrad}, .update = UpdateTime::kOnStep};
+  std::vector<State> states;
+  for (const int world : {1, 2, 3}) {
+    const OneThread one_thread;
+    std::vector<State> of_ranks(static_cast<size_t>(world));
+    run_ranks(world, [&](comm::Communicator& group) {
+      EmbeddingTables tables({table}, &group, options);
+      const auto back = [&](const std::vector<int64_t>& ids) {
+        const bool is_first = group.rank() == 0;
+        const at::Tensor out =
+            tables.look_up(one_sample(is_first ? ids : std::vector<int64_t>())).pooled_BW;
+        (out * (is_first ? 1.0 : 0.0)).sum().backward();
+      };
+      for (int step = 0; step < 3; ++step) {
+        back({-3, 4});
+        back({4, 5 + step, -3});
+        tables.step(0.5);
+        const int64_t count = tables.open_state()[0].local.numel();
+        EXPECT_EQ(count, step == 0 ? 0 : 2);  // replicated: on each rank
+      }
+      back({4});
+      tables.discard_gradients();
+      of_ranks[static_cast<size_t>(group.rank())] = whole_state(tables);
+    });
+    states.insert(states.end(), of_ranks.begin(), of_ranks.end());
+  }
+  for (const State& state : states) assert_same_bits(state, states[0]);
+}
+
 TEST(EmbeddingOpen, TheLimitOfRowsIsAnErrorOfOneLine) {
   TableConfig table = open_tables()[0];
   table.open_max_rows = 2;

@@ -91,9 +91,10 @@ class EmbeddingTables {
   // rows are read by finish(), so it does not matter how early the ids are sent. Gradients can come
   // back if at::GradMode is enabled, which must be the same on every rank.
   // Comm:       8 (tables + 1) bytes to each other rank. For each distinct id of a table and each
-  //             other rank with a part of its row 4 bytes (8 if the table has more than 2^31 rows or is open),
-  //             and ceil(k / 8) more if this rank's samples lie in k > 1 subtrees (sample_tree.h).
-  //             For replicated tables only if gradients can come back. Without them no k.
+  //             other rank with a part of its row 4 bytes (8 if the table has more than 2^31 rows
+  //             or is open), and ceil(k / 8) more if this rank's samples lie in k > 1 subtrees
+  //             (sample_tree.h). For replicated tables only if gradients can come back. Without
+  //             them no k.
   // Collective: every rank; returns when all have called it
   // Throws:     ConfigError, see check_ids(), before anything is sent
   [[nodiscard]] StartedLookUp start(JaggedIds ids);

@@ -56,8 +56,9 @@ class IdExchange {
   // needs_gradient: gradients will travel; the same on every rank
   // Comm:       8 (tables + 1) bytes to each other rank. Then for each distinct id of a table and
   //             each other rank with a part of its row 4 bytes, or 8 if the table has more than
-  //             2^31 rows or is open. With needs_gradient ceil(k / 8) more if this rank's samples lie in k > 1
-  //             subtrees. Ids of replicated tables travel only with needs_gradient.
+  //             2^31 rows or is open. With needs_gradient ceil(k / 8) more if this rank's
+  //             samples lie in k > 1 subtrees. Ids of replicated tables travel only with
+  //             needs_gradient.
   // Collective: every rank of the group
   IdExchange(std::span<const TableConfig> tables, std::span<const TableParts> parts,
              comm::Communicator* group, const JaggedIds& ids, bool needs_gradient);
