@@ -304,6 +304,17 @@ TEST_P(OpenRules, HaveTheSameBitsForEveryPlacementAndNumberOfRanks) {
   }
 }
 
+TEST(EmbeddingOpen, HasTheBitsOfOneRankOnProcessesToo) {
+  Draw draw(4);
+  const EmbeddingOptions options{.seed = 3, .optimizer = {.rule = RowRule::kAdam}};
+  const OneRun run = run_open(draw, open_tables(), options, 11, 6);
+  const auto tables = place(draw, open_tables(), 3, /*may_columns=*/false);
+  const std::vector<int64_t> cuts = draw_cuts(draw, 11, 3);
+  const auto status = fork_ranks(
+      3, [&](comm::Communicator& group) { check_open_rank(run, tables, options, cuts, group); });
+  EXPECT_EQ(status, std::vector<ExitStatus>(3, 0));
+}
+
 std::vector<checkpoint::Entry> open_entries_of(const std::vector<TableTensor>& tensors) {
   std::vector<checkpoint::Entry> entries;
   for (const TableTensor& tensor : tensors) {

@@ -1,5 +1,6 @@
 #include "trireme/parallel/embedding/row_optimizer.h"
 
+#include <cstring>
 #include <limits>
 
 #include <ATen/ATen.h>
@@ -129,6 +130,40 @@ TEST(RowOptimizer, RefusesNumbersOutsideTheirRange) {
   EXPECT_THROW(check_optimizer({.beta2 = nan}), ConfigError);
   EXPECT_THROW(check_optimizer({.epsilon = 0}), ConfigError);
   EXPECT_THROW(check_optimizer({.initial_accumulator = -1}), ConfigError);
+}
+
+// Rows that come later have the bits of rows that were there from the start.
+TEST(RowOptimizer, MakesRoomForRowsThatComeLater) {
+  for (const RowRule rule : {RowRule::kSgd, RowRule::kAdaGrad, RowRule::kRowWiseAdaGrad,
+                             RowRule::kLazyAdam, RowRule::kAdam}) {
+    const RowOptimizerConfig config{.rule = rule, .initial_accumulator = 0.5};
+    const at::Tensor initial = at::arange(kRows * kWidth, at::kFloat).view({kRows, kWidth});
+    const at::Tensor whole = initial.clone(), growing = initial.narrow(0, 0, 2).clone();
+    RowOptimizer expected(config, whole), actual(config, growing);
+    const at::Tensor gradients = initial.sin();
+    for (int step = 0; step < 4; ++step) {
+      if (step == 2) {
+        actual.resize(kRows);
+        std::vector<std::byte> image(static_cast<size_t>(actual.image_bytes()));
+        for (int64_t row = 2; row < kRows; ++row) {
+          std::memcpy(image.data(), initial[row].const_data_ptr(), kWidth * sizeof(float));
+          actual.begin_image(image.data());
+          actual.load_row(row, image.data());
+        }
+      }
+      for (RowOptimizer* const each : {&expected, &actual}) {
+        each->begin_step(0.1);
+        const Rows rows = step < 2 ? Rows{1} : Rows{0, 5, 8};
+        each->update(rows, gradients.const_data_ptr());
+      }
+    }
+    expected.catch_up_all();
+    actual.catch_up_all();
+    assert_same_bits(growing, whole, "weights");
+    for (size_t i = 0; i < expected.states().size(); ++i) {
+      assert_same_bits(actual.states()[i].values, expected.states()[i].values, "state");
+    }
+  }
 }
 
 }  // namespace
