@@ -75,7 +75,7 @@ class RecommendData(ProgramTest):
         self.fail_with(USER, ["--min-count", "--dictionary"], *prepare, "criteo", "--input", "day",
                        "--dictionary", "x", "--min-count", 2)
         self.fail_with(USER, ["--format", "words"], *prepare, "words", "--input", "day")
-        self.fail_with(USER, ["none/day"], "data", "generate", "--samples", 1, "--output", "none/day")
+        self.fail_with(USER, ["/dev/null/day"], "data", "generate", "--samples", 1, "--output", "/dev/null/day")
         self.assertEqual(sorted(os.listdir(self.folder)), ["day", "tmp"])
 
 
