@@ -12,9 +12,9 @@
 
 namespace trireme::inline internal {
 
-std::unique_ptr<AsyncIo> make_async_io(const IoFile& file, bool use_uring) {
+std::unique_ptr<AsyncIo> make_async_io(const IoFile& file, bool use_uring, unsigned num_requests) {
   if (use_uring && file.is_direct) {
-    if (auto io = make_uring_io(file)) return io;
+    if (auto io = make_uring_io(file, num_requests)) return io;
   }
   return std::make_unique<ThreadIo>(file);
 }

@@ -53,9 +53,13 @@ struct IoFile {
 // the flag and then refuse the requests.
 bool make_direct(int descriptor, uint64_t num_bytes);
 
+inline constexpr unsigned kUsualRequests = 16;
+
 // Uses io_uring if the kernel, the container and the build support it and the file is direct; for
 // other files io_uring would only use threads of its own. Otherwise, or on request, uses threads.
-std::unique_ptr<AsyncIo> make_async_io(const IoFile& file, bool use_uring = true);
+// num_requests: how many will be in flight at once, at most
+std::unique_ptr<AsyncIo> make_async_io(const IoFile& file, bool use_uring = true,
+                                       unsigned num_requests = kUsualRequests);
 
 // Throws the Error of a request that failed with `code` at `offset`.
 [[noreturn]] void throw_io_error(const IoFile& file, IoKind kind, uint64_t offset, int code);

@@ -12,7 +12,6 @@
 namespace trireme::inline internal {
 namespace {
 
-constexpr unsigned kQueueLength = 16;
 constexpr size_t kMaxBytesAtOnce = 1 << 30;  // the kernel moves at most 2 GiB - 4 KiB per request
 
 bool has_read_and_write(io_uring& ring) {
@@ -119,9 +118,9 @@ class UringIo : public AsyncIo {
 
 }  // namespace
 
-std::unique_ptr<AsyncIo> make_uring_io(const IoFile& file) {
+std::unique_ptr<AsyncIo> make_uring_io(const IoFile& file, unsigned num_requests) {
   io_uring ring{};
-  if (io_uring_queue_init(kQueueLength, &ring, 0) != 0) return nullptr;
+  if (io_uring_queue_init(num_requests, &ring, 0) != 0) return nullptr;
   if (!has_read_and_write(ring)) {
     io_uring_queue_exit(&ring);
     return nullptr;
@@ -135,7 +134,7 @@ std::unique_ptr<AsyncIo> make_uring_io(const IoFile& file) {
 
 namespace trireme::inline internal {
 
-std::unique_ptr<AsyncIo> make_uring_io(const IoFile&) { return nullptr; }
+std::unique_ptr<AsyncIo> make_uring_io(const IoFile&, unsigned) { return nullptr; }
 
 }  // namespace trireme::inline internal
 
