@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
@@ -124,55 +125,40 @@ RowImage image_of(RowOptimizer& optimizer, const InitialValues& initial, at::Sca
                   initial.write(row, row + 1, reinterpret_cast<scalar_t*>(image));
                 });
                 optimizer.begin_image(image);
-              }};
+              },
+          .loaded = [&optimizer](std::byte* image) { optimizer.mark_loaded(image); }};
 }
 
 // One tensor of a table on a disk: some bytes of every row's image.
 class ImagePart : public StoredRows {
  public:
-  // sizes: of one row
-  ImagePart(std::shared_ptr<DiskRows> rows, const RowOptimizer& optimizer, int64_t begin,
-            std::vector<int64_t> sizes, at::ScalarType dtype)
+  // row: of one row
+  ImagePart(std::shared_ptr<DiskRows> rows, int64_t begin, at::Tensor row)
       : rows_(std::move(rows)),
-        optimizer_(optimizer),
-        begin_(begin),
-        sizes_(std::move(sizes)),
-        dtype_(dtype),
-        image_(static_cast<size_t>(optimizer.image_bytes())) {}
+        part_{begin, static_cast<int64_t>(row.nbytes())},
+        row_(std::move(row)) {}
 
   at::Tensor read(int64_t begin, int64_t end) override {
-    const at::Tensor values = empty(end - begin);
-    auto* out = static_cast<std::byte*>(values.mutable_data_ptr());
-    for (int64_t row = begin; row < end; ++row) {
-      rows_->read(row, image_.data());
-      out = std::copy_n(image_.data() + begin_, bytes_per_row(), out);
-    }
+    std::vector<int64_t> rows(static_cast<size_t>(end - begin));
+    std::iota(rows.begin(), rows.end(), begin);
+    return read(rows);
+  }
+  at::Tensor read(std::span<const int64_t> rows) override {
+    std::vector<int64_t> sizes{std::ssize(rows)};
+    sizes.insert(sizes.end(), row_.sizes().begin(), row_.sizes().end());
+    const at::Tensor values = at::empty(sizes, row_.options());
+    rows_->read(rows, part_, static_cast<std::byte*>(values.mutable_data_ptr()));
     return values;
   }
   void write(int64_t begin, const at::Tensor& values) override {
-    const auto* from = static_cast<const std::byte*>(values.const_data_ptr());
-    for (int64_t row = begin; row < begin + values.size(0); ++row, from += bytes_per_row()) {
-      rows_->read(row, image_.data());
-      std::copy_n(from, bytes_per_row(), image_.data() + begin_);
-      optimizer_.mark_loaded(image_.data());
-      rows_->write(row, image_.data());
-    }
+    rows_->write(begin, part_,
+                 {static_cast<const std::byte*>(values.const_data_ptr()), values.nbytes()});
   }
 
  private:
-  at::Tensor empty(int64_t count) const {
-    std::vector<int64_t> sizes{count};
-    sizes.insert(sizes.end(), sizes_.begin(), sizes_.end());
-    return at::empty(sizes, dtype_);
-  }
-  int64_t bytes_per_row() const { return static_cast<int64_t>(empty(1).nbytes()); }
-
   std::shared_ptr<DiskRows> rows_;
-  const RowOptimizer& optimizer_;
-  int64_t begin_;
-  std::vector<int64_t> sizes_;
-  at::ScalarType dtype_;
-  std::vector<std::byte> image_;
+  DiskRows::Part part_;
+  at::Tensor row_;
 };
 
 }  // namespace
@@ -378,8 +364,7 @@ std::vector<TableTensor> EmbeddingTable::state() {
   for (size_t i = 0; i < tensors.size() && disk_; ++i) {
     const at::Tensor slots = tensors[i].local;
     const int64_t begin = i == 0 ? 0 : optimizer_->place_in_image(i - 1).first;
-    tensors[i].stored = std::make_shared<ImagePart>(
-        disk_, *optimizer_, begin, slots.sizes().slice(1).vec(), slots.scalar_type());
+    tensors[i].stored = std::make_shared<ImagePart>(disk_, begin, at::empty_like(slots[0]));
     tensors[i].local =
         at::empty(tensors[i].layout.local_box(rank_).size, slots.options().device(at::kMeta));
   }

@@ -28,6 +28,8 @@ class StoredRows {
   // Shapes: -> rows [begin, end) of this rank's box
   // Throws: Error when the disk fails; so does write()
   virtual at::Tensor read(int64_t begin, int64_t end) = 0;
+  // Shapes: -> these rows, which ascend
+  virtual at::Tensor read(std::span<const int64_t> rows) = 0;
   // values: the rows from `begin` on, of the table's dtype, contiguous
   virtual void write(int64_t begin, const at::Tensor& values) = 0;
 };

@@ -137,15 +137,11 @@ class StoredTable : public checkpoint::OffloadedTensor {
       : rows_(std::move(rows)), num_rows_(num_rows) {}
   at::Tensor read() const override { return rows_->read(0, num_rows_); }
   void write(const at::Tensor& values) override { rows_->write(0, values); }
-  // rows: ascending
-  static at::Tensor read_rows(parallel::StoredRows& from, std::span<const int64_t> rows) {
-    std::vector<at::Tensor> runs;
-    for (size_t first = 0, end = 0; first < rows.size(); first = end) {
-      for (end = first + 1; end < rows.size() && rows[end] == rows[end - 1] + 1;) ++end;
-      runs.push_back(from.read(rows[first], rows[end - 1] + 1));
-    }
-    return runs.empty() ? from.read(0, 0) : at::cat(runs);
+  bool goes_by_rows() const override { return true; }
+  at::Tensor read_rows(int64_t begin, int64_t end) const override {
+    return rows_->read(begin, end);
   }
+  void write_rows(int64_t begin, const at::Tensor& values) override { rows_->write(begin, values); }
 
  private:
   std::shared_ptr<parallel::StoredRows> rows_;
@@ -170,9 +166,7 @@ std::vector<checkpoint::Entry> table_entries(parallel::EmbeddingTables& tables) 
                        .mark = [touched] { return touched->mark(); },
                        .since = [touched](int64_t mark) { return touched->since(mark); }};
       if (const auto stored = tensor.stored) {
-        entry.changes.read = [stored](std::span<const int64_t> rows) {
-          return StoredTable::read_rows(*stored, rows);
-        };
+        entry.changes.read = [stored](std::span<const int64_t> rows) { return stored->read(rows); };
       }
     }
     entries.push_back(std::move(entry));

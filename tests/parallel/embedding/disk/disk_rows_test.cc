@@ -1,6 +1,8 @@
 #include "trireme/parallel/embedding/disk/disk_rows.h"
 
+#include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -63,11 +65,16 @@ TEST(DiskRows, HasTheValuesOfMemoryThroughAnyUses) {
         rows.mark_changed(slots[i]);
       }
       const auto other = static_cast<int64_t>(engine() % kRows);
-      int64_t value = 0;
-      rows.read(other, reinterpret_cast<std::byte*>(&value));
-      ASSERT_EQ(value, expected[static_cast<size_t>(other)]);
-      value = expected[static_cast<size_t>(other)] = batch;
-      rows.write(other, reinterpret_cast<const std::byte*>(&value));
+      const int64_t end = std::min(other + 5, kRows);
+      std::vector<int64_t> values(static_cast<size_t>(end - other)), read(values.size());
+      std::iota(read.begin(), read.end(), other);
+      constexpr DiskRows::Part kWhole{0, sizeof(int64_t)};
+      rows.read(read, kWhole, reinterpret_cast<std::byte*>(values.data()));
+      const auto first = expected.begin() + other;
+      ASSERT_EQ(values, std::vector<int64_t>(first, first + (end - other)));
+      for (int64_t& value : values) value += batch;
+      std::ranges::copy(values, first);
+      rows.write(other, kWhole, std::as_bytes(std::span(values)));
     }
     EXPECT_GT(rows.num_found(), 0);
     EXPECT_GT(rows.num_missed(), 0);
@@ -89,10 +96,11 @@ TEST(DiskRows, SaysWhatDoesNotFitOnTheDisk) {
   const harness::TemporaryFolder folder;
   Numbers numbers(2);
   const DiskRowsOptions options{
-      .table = "t", .num_rows = int64_t{1} << 46, .num_slots = 2, .folder = folder.path()};
-  EXPECT_THAT(
-      harness::message_of<ConfigError>([&] { DiskRows(options, numbers.image()); }),
-      AllOf(HasSubstr("tables.folder"), HasSubstr("562949953421312 bytes"), HasSubstr("\"t\"")));
+      .table = "t", .num_rows = int64_t{1} << 30, .num_slots = 2, .folder = folder.path()};
+  RowImage image = numbers.image();
+  image.num_bytes = int64_t{1} << 20;
+  EXPECT_THAT(harness::message_of<ConfigError>([&] { DiskRows(options, image); }),
+              AllOf(HasSubstr("tables.folder"), HasSubstr("no room for"), HasSubstr("\"t\"")));
 }
 
 TEST(DiskRows, KnowsWhichRowsWereChanged) {

@@ -1,11 +1,8 @@
 #include "trireme/parallel/embedding/disk/disk_rows.h"
 
 #include <algorithm>
-#include <cerrno>
+#include <numeric>
 #include <utility>
-
-#include <fcntl.h>
-#include <unistd.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/shown.h"
@@ -13,61 +10,30 @@
 namespace trireme::parallel::inline internal {
 namespace {
 
-constexpr int64_t kRowsAtOnce = 64;  // of a read of rows that lie together
-constexpr int64_t kGap = 4;          // rows between them that are read too
-
-// Calls use(begin, end) for runs of the places in `rows` whose rows lie together.
-template <typename Use>
-void for_each_run(std::span<const int64_t> rows, const Use& use) {
-  size_t begin = 0;
-  for (size_t i = 1; i <= rows.size(); ++i) {
-    const bool goes_on =
-        i < rows.size() && rows[i] - rows[i - 1] <= kGap && rows[i] - rows[begin] < kRowsAtOnce;
-    if (goes_on) continue;
-    use(begin, i);
-    begin = i;
-  }
-}
+constexpr int64_t kMostBufferBytes = int64_t{16} << 20;
+constexpr size_t kImagesAtOnce = 1024;  // of write()
+constexpr int64_t kBufferShare = 8;     // of the slots' bytes
 
 }  // namespace
 
 DiskRows::DiskRows(const DiskRowsOptions& options, RowImage image)
     : options_(options),
       image_(std::move(image)),
-      file_(options.folder, static_cast<uint64_t>(options.num_rows * image_.num_bytes),
-            {.key = "tables.folder",
-             .content = concat("the rows of embedding table \"", shown(options.table), "\""),
-             .direct = false}),
+      log_({.table = options.table,
+            .folder = options.folder,
+            .num_rows = options.num_rows,
+            .image_bytes = image_.num_bytes,
+            .buffer_bytes =
+                std::min(kMostBufferBytes, options.num_slots * image_.num_bytes / kBufferShare)}),
       cache_(options.num_slots),
       changed_(static_cast<size_t>(options.num_slots)),
-      is_written_(static_cast<size_t>(options.num_rows)),
-      buffer_(static_cast<size_t>(kRowsAtOnce * image_.num_bytes)) {}
-
-uint64_t DiskRows::offset_of(int64_t row) const {
-  return static_cast<uint64_t>(row * image_.num_bytes);
-}
-
-void DiskRows::transfer(IoKind kind, int64_t first_row, int64_t num_rows, std::byte* data) {
-  const int fd = file_.io().descriptor;
-  uint64_t offset = offset_of(first_row);
-  const uint64_t end = offset_of(first_row + num_rows);
-  while (offset < end) {
-    const auto at = static_cast<off_t>(offset);
-    const ssize_t moved = kind == IoKind::kRead ? ::pread(fd, data, end - offset, at)
-                                                : ::pwrite(fd, data, end - offset, at);
-    if (moved < 0 && errno == EINTR) continue;
-    if (moved <= 0) throw_io_error(file_.io(), kind, offset, moved < 0 ? errno : EIO);
-    data += moved;
-    offset += static_cast<uint64_t>(moved);
-  }
-}
+      buffer_(image_bytes()) {}
 
 void DiskRows::evict(int64_t row, int64_t slot) {
   uint8_t& changed = changed_[static_cast<size_t>(slot)];
   if (std::exchange(changed, 0) == 0) return;
   image_.save(slot, buffer_.data());
-  transfer(IoKind::kWrite, row, 1, buffer_.data());
-  is_written_[static_cast<size_t>(row)] = true;
+  log_.append(row, buffer_);
 }
 
 void DiskRows::fetch(std::span<const int64_t> rows, std::vector<int64_t>& slots) {
@@ -96,56 +62,88 @@ void DiskRows::fetch(std::span<const int64_t> rows, std::vector<int64_t>& slots)
 }
 
 void DiskRows::load_missing(std::span<const int64_t> rows, std::span<const int64_t> slots) {
-  for_each_run(rows, [&](size_t begin, size_t end) {
-    const int64_t first = rows[begin], count = rows[end - 1] - first + 1;
-    const bool any_written = std::any_of(rows.begin() + static_cast<ptrdiff_t>(begin),
-                                         rows.begin() + static_cast<ptrdiff_t>(end),
-                                         [&](int64_t row) { return is_written_[row]; });
-    if (any_written) transfer(IoKind::kRead, first, count, buffer_.data());
-    for (size_t i = begin; i < end; ++i) {
-      std::byte* const image = buffer_.data() + (rows[i] - first) * image_.num_bytes;
-      if (!is_written_[static_cast<size_t>(rows[i])]) image_.initial(rows[i], image);
-      image_.load(slots[i], image);
+  std::vector<int64_t> stored_rows, stored_slots;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (log_.has(rows[i])) {
+      stored_rows.push_back(rows[i]);
+      stored_slots.push_back(slots[i]);
+    } else {
+      image_.initial(rows[i], buffer_.data());
+      image_.load(slots[i], buffer_.data());
     }
-  });
+  }
+  if (stored_rows.empty()) return;
+  log_.read(stored_rows,
+            [&](size_t i, const std::byte* image) { image_.load(stored_slots[i], image); });
 }
 
 void DiskRows::prefetch(std::span<const int64_t> rows) {
   std::vector<int64_t> wanted;
   for (const int64_t row : rows) {
-    const bool is_here = cache_.slot_of(row) != RowCache::kNone;
-    if (!is_here && is_written_[static_cast<size_t>(row)]) wanted.push_back(row);
+    if (cache_.slot_of(row) == RowCache::kNone && log_.has(row)) wanted.push_back(row);
   }
-  for_each_run(wanted, [&](size_t begin, size_t end) {
-    const int64_t count = wanted[end - 1] - wanted[begin] + 1;
-    // A hint: whether it works changes nothing but time.
-    ::posix_fadvise(file_.io().descriptor, static_cast<off_t>(offset_of(wanted[begin])),
-                    static_cast<off_t>(count * image_.num_bytes), POSIX_FADV_WILLNEED);
-  });
+  if (!wanted.empty()) log_.prefetch(wanted);
 }
 
 bool DiskRows::was_changed(int64_t row) const {
   const int32_t slot = cache_.slot_of(row);
-  return is_written_[static_cast<size_t>(row)] ||
-         (slot != RowCache::kNone && changed_[static_cast<size_t>(slot)] != 0);
+  return log_.has(row) || (slot != RowCache::kNone && changed_[static_cast<size_t>(slot)] != 0);
 }
 
-void DiskRows::read(int64_t row, std::byte* image) {
-  const int32_t slot = cache_.slot_of(row);
-  if (slot != RowCache::kNone) return image_.save(slot, image);
-  if (!is_written_[static_cast<size_t>(row)]) return image_.initial(row, image);
-  transfer(IoKind::kRead, row, 1, image);
-}
-
-void DiskRows::write(int64_t row, const std::byte* image) {
-  const int32_t slot = cache_.slot_of(row);
-  if (slot != RowCache::kNone) {
-    image_.load(slot, image);
-    return mark_changed(slot);
+void DiskRows::for_each(std::span<const int64_t> rows, const RowLog::Use& use) {
+  std::vector<int64_t> stored;
+  std::vector<size_t> places;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const int32_t slot = cache_.slot_of(rows[i]);
+    if (slot == RowCache::kNone && log_.has(rows[i])) {
+      stored.push_back(rows[i]);
+      places.push_back(i);
+      continue;
+    }
+    if (slot != RowCache::kNone) {
+      image_.save(slot, buffer_.data());
+    } else {
+      image_.initial(rows[i], buffer_.data());
+    }
+    use(i, buffer_.data());
   }
-  std::copy_n(image, image_.num_bytes, buffer_.data());
-  transfer(IoKind::kWrite, row, 1, buffer_.data());
-  is_written_[static_cast<size_t>(row)] = true;
+  if (stored.empty()) return;
+  log_.read(stored, [&](size_t i, const std::byte* image) { use(places[i], image); });
+}
+
+void DiskRows::read(std::span<const int64_t> rows, Part part, std::byte* out) {
+  for_each(rows, [&](size_t i, const std::byte* image) {
+    std::copy_n(image + part.begin, part.num_bytes, out + static_cast<int64_t>(i) * part.num_bytes);
+  });
+}
+
+void DiskRows::write(int64_t begin, Part part, std::span<const std::byte> values) {
+  const auto part_bytes = static_cast<size_t>(part.num_bytes);
+  std::vector<std::byte> images;
+  std::vector<int64_t> rows;
+  while (!values.empty()) {
+    rows.resize(std::min(kImagesAtOnce, values.size() / part_bytes));
+    std::iota(rows.begin(), rows.end(), begin);
+    images.resize(rows.size() * image_bytes());
+    for_each(rows, [&](size_t i, const std::byte* image) {
+      std::byte* const changed = images.data() + i * image_bytes();
+      std::copy_n(image, image_bytes(), changed);
+      std::copy_n(values.data() + i * part_bytes, part_bytes, changed + part.begin);
+      if (image_.loaded) image_.loaded(changed);
+    });
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const std::span image(images.data() + i * image_bytes(), image_bytes());
+      const int32_t slot = cache_.slot_of(rows[i]);
+      if (slot == RowCache::kNone) {
+        log_.append(rows[i], image);
+      } else {
+        image_.load(slot, image.data());
+        mark_changed(slot);
+      }
+    }
+    begin += std::ssize(rows);
+    values = values.subspan(rows.size() * part_bytes);
+  }
 }
 
 }  // namespace trireme::parallel::inline internal

@@ -1,6 +1,5 @@
-// Rows of a table in a file, of which those that are used most are in slots in memory. The file has
-// no name and is gone with the process. A row that was never changed takes no reading: it has its
-// initial value.
+// Rows of a table on a disk, of which those that are used most are in slots in memory. A row that
+// was never changed takes no reading: it has its initial value.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "trireme/base/io/scratch_file.h"
 #include "trireme/parallel/embedding/disk/row_cache.h"
+#include "trireme/parallel/embedding/disk/row_log.h"
 
 namespace trireme::parallel::inline internal {
 
@@ -23,6 +22,8 @@ struct RowImage {
   std::function<void(int64_t slot, const std::byte* image)> load;
   // Of a row that was never changed.
   std::function<void(int64_t row, std::byte* image)> initial;
+  // Says in an image that it has been written from outside. May be missing.
+  std::function<void(std::byte* image)> loaded{};
 };
 
 struct DiskRowsOptions {
@@ -35,7 +36,8 @@ struct DiskRowsOptions {
 // Not thread safe, but for mark_changed() of different slots.
 class DiskRows {
  public:
-  // Memory: num_slots times what is in a slot and some 60 bytes; a bit per row
+  // Memory: num_slots times what is in a slot and some 60 bytes; that of RowLog, with buffers of an
+  //         eighth of the slots, at most 16 MiB each
   // Throws: ConfigError when the folder cannot be written or has too little room for all rows
   DiskRows(const DiskRowsOptions& options, RowImage image);
 
@@ -46,12 +48,18 @@ class DiskRows {
   void release() { cache_.unpin(); }
   // What is in the slot has changed. Any thread.
   void mark_changed(int64_t slot) { changed_[static_cast<size_t>(slot)] = 1; }
-  // Tells the system which rows fetch() will want, so that it reads them meanwhile.
+  // Begins to read rows that fetch() will want.
   void prefetch(std::span<const int64_t> rows);
 
-  // One row, wherever it is, without a use.
-  void read(int64_t row, std::byte* image);
-  void write(int64_t row, const std::byte* image);
+  // Some bytes of every image. Neither of these functions counts as a use.
+  struct Part {
+    int64_t begin = 0, num_bytes = 0;
+  };
+  // out: those of each row, one after the other
+  void read(std::span<const int64_t> rows, Part part, std::byte* out);
+  // values: those of the rows from `begin` on, one after the other. The rest of an image stays, but
+  // for what RowImage::loaded does.
+  void write(int64_t begin, Part part, std::span<const std::byte> values);
 
   // Whether the row may have other values than its first ones.
   bool was_changed(int64_t row) const;
@@ -61,18 +69,18 @@ class DiskRows {
   int64_t num_missed() const { return num_missed_; }
 
  private:
-  uint64_t offset_of(int64_t row) const;
   void evict(int64_t row, int64_t slot);
   void load_missing(std::span<const int64_t> rows, std::span<const int64_t> slots);
-  void transfer(IoKind kind, int64_t first_row, int64_t num_rows, std::byte* data);
+  // Calls use(i, image) for each rows[i], wherever it is, in any order.
+  void for_each(std::span<const int64_t> rows, const RowLog::Use& use);
+  size_t image_bytes() const { return static_cast<size_t>(image_.num_bytes); }
 
   DiskRowsOptions options_;
   RowImage image_;
-  ScratchFile file_;
+  RowLog log_;
   RowCache cache_;
   std::vector<uint8_t> changed_;   // [slots]
-  std::vector<bool> is_written_;   // [rows] whether the file has the row
-  std::vector<std::byte> buffer_;  // of a few rows
+  std::vector<std::byte> buffer_;  // of a row
   int64_t num_found_ = 0, num_missed_ = 0;
 };
 
