@@ -1,4 +1,6 @@
 // Checkpoints of tensors that are not in memory.
+#include <limits>
+
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -87,6 +89,80 @@ TEST(Checkpoint, TensorsElsewhereAreFilledOnce) {
       harness::assert_same_bits(hidden[i]->read(), expected[i].local, entries[i].name);
     }
   });
+}
+
+// A tensor that is never whole in memory.
+class ByRows : public OffloadedTensor {
+ public:
+  explicit ByRows(at::Tensor tensor) : tensor_(std::move(tensor)) {}
+  at::Tensor read() const override { throw InternalError("all rows at once"); }
+  void write(const at::Tensor&) override { throw InternalError("all rows at once"); }
+  bool goes_by_rows() const override { return true; }
+  at::Tensor read_rows(int64_t begin, int64_t end) const override {
+    EXPECT_LE(end - begin, most_rows);
+    return tensor_.slice(0, begin, end).clone();
+  }
+  void write_rows(int64_t begin, const at::Tensor& values) override {
+    num_written += values.size(0);
+    tensor_.narrow(0, begin, values.size(0)).copy_(values);
+  }
+  const at::Tensor& tensor() const { return tensor_; }
+  int64_t most_rows = std::numeric_limits<int64_t>::max();
+  int64_t num_written = 0;
+
+ private:
+  at::Tensor tensor_;
+};
+
+std::shared_ptr<ByRows> offload_by_rows(Entry& entry) {
+  auto rows = std::make_shared<ByRows>(entry.local.clone());
+  entry.local = entry.local.to(at::kMeta);
+  entry.offloaded = rows;
+  return rows;
+}
+
+// Rows of 64 KiB: 16 in a chunk of 1 MiB, and some hundred on each rank.
+Global long_global(const mesh::Placement& placement, int num_ranks) {
+  const std::vector<int64_t> shape{700, 1 << 14};
+  return {"rows", at::arange(shape[0] * shape[1], at::kFloat).view(shape),
+          mesh::Layout(shape, {{"shard", num_ranks}}, {placement})};
+}
+
+TEST(Checkpoint, TensorsThatGoByRowsGiveTheFilesOfTensorsInMemory) {
+  const TemporaryFolder folder;
+  const std::vector<Global> globals{
+      long_global(mesh::Placement::sharded(0, {0, 611, 650, 700}), 3)};
+  save_all(folder / "memory", 1, globals, 3);
+  harness::run_ranks(3, [&](comm::Communicator& world) {
+    auto entries = parts(globals, world.rank());
+    for (Entry& entry : entries) offload_by_rows(entry)->most_rows = 16;
+    save(folder / "elsewhere", 1, entries, R"({"seed":1})", world, kFast);
+  });
+  for (const auto& item : fs::directory_iterator(folder / "memory" / "step-000001")) {
+    EXPECT_EQ(read_file(folder / "elsewhere" / "step-000001" / item.path().filename()),
+              read_file(item.path()))
+        << item.path();
+  }
+}
+
+TEST(Checkpoint, TensorsThatGoByRowsAreFilledAtAnyLayout) {
+  const TemporaryFolder folder;
+  const std::vector<Global> saved{long_global(mesh::Placement::sharded(0), 3)};
+  save_all(folder.path(), 1, saved, 3);
+  for (const mesh::Placement& placement :
+       {mesh::Placement::sharded(0, {0, 513, 700}), mesh::Placement::sharded(1),
+        mesh::Placement::sharded(0, {0, 700, 700}), mesh::Placement::replicated()}) {
+    const std::vector<Global> wanted{long_global(placement, 2)};
+    harness::run_ranks(2, [&](comm::Communicator& world) {
+      const auto expected = parts(wanted, world.rank());
+      auto entries = expected;
+      entries[0].local = at::zeros_like(entries[0].local);
+      const auto rows = offload_by_rows(entries[0]);
+      load(folder / "step-000001", entries, world);
+      EXPECT_EQ(rows->num_written, expected[0].local.size(0));
+      harness::assert_same_bits(rows->tensor(), expected[0].local, "rows");
+    });
+  }
 }
 
 TEST(Checkpoint, ATensorElsewhereThatCannotBeFilledFailsTheLoadOnAllRanks) {

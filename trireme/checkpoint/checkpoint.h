@@ -32,6 +32,20 @@ class OffloadedTensor {
   virtual at::Tensor read() const = 0;
   // values: contiguous, on the CPU, with the same shape and dtype
   virtual void write(const at::Tensor& values) = 0;
+
+  // Whether the functions below bring only some rows of the first dimension into memory. Then
+  // save() and load() use them.
+  virtual bool goes_by_rows() const { return false; }
+  // Rows [begin, end).
+  virtual at::Tensor read_rows(int64_t begin, int64_t end) const {
+    return read().narrow(0, begin, end - begin);
+  }
+  // values: of the rows from `begin` on
+  virtual void write_rows(int64_t begin, const at::Tensor& values) {
+    const at::Tensor all = read();
+    all.narrow(0, begin, values.size(0)).copy_(values);
+    write(all);
+  }
 };
 
 // Tells which rows of a tensor, indices of its first dimension, have changed since a moment. Then a
@@ -61,7 +75,7 @@ struct Entry {
   static constexpr int kInnermost = -1;
   int rank = kInnermost;
   // If set, `local` is a meta tensor that only has shape and dtype. save() and load() bring such
-  // tensors into memory one at a time.
+  // tensors into memory one at a time, or some rows at a time.
   std::shared_ptr<OffloadedTensor> offloaded{};
   RowChanges changes{};
 

@@ -3,13 +3,14 @@
 #include <set>
 #include <utility>
 
-#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty.h>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
 #include "trireme/base/listed.h"
 #include "trireme/checkpoint/agreement.h"
 #include "trireme/checkpoint/checkpoint.h"
+#include "trireme/checkpoint/chunk/patch.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/checkpoint/read/host_reads.h"
 #include "trireme/checkpoint/safetensors.h"
@@ -90,17 +91,36 @@ void require_same_model(const fs::path& folder, const Manifest& manifest,
                           : ""));
 }
 
+// Reads an offloaded tensor, some rows at a time if it can be written so.
+void read_offloaded(const Entry& entry, const mesh::Box& box, const TensorRecord& record,
+                    Shards& shards) {
+  const auto read = [&](const mesh::Box& part) {
+    const at::Tensor values = at::empty(part.size, at::TensorOptions(entry.local.scalar_type()));
+    shards.read_box(entry.name, record, part, values);
+    return values;
+  };
+  const uint64_t row_bytes = row_bytes_of(box, c10::elementSize(record.dtype));
+  if (!entry.offloaded->goes_by_rows() || row_bytes == 0) return entry.offloaded->write(read(box));
+  // Cut where chunks of any layout by rows are (cut_into_chunks()), so that none is read twice.
+  constexpr int64_t kChunksAtOnce = 32;
+  const int64_t most =
+      kChunksAtOnce * std::max<int64_t>(1, static_cast<int64_t>(kChunkBytes / row_bytes));
+  mesh::Box part = box;
+  const int64_t end = box.offset[0] + box.size[0];
+  while (part.offset[0] < end) {
+    part.size[0] = std::min(most - part.offset[0] % most, end - part.offset[0]);
+    entry.offloaded->write_rows(part.offset[0] - box.offset[0], read(part));
+    part.offset[0] += part.size[0];
+  }
+}
+
 // Reads what no other rank of the host reads for this one.
 void read_entry(const Entry& entry, const mesh::Box& box, const TensorRecord& record,
                 const HostReads& host, Shards& shards) {
-  const at::Tensor target = entry.offloaded
-                                ? at::empty_like(entry.local, at::TensorOptions().device(at::kCPU))
-                                : entry.local;
-  shards.read_chunks(entry.name, record, box, target,
+  if (entry.offloaded) return read_offloaded(entry, box, record, shards);
+  // Patches come after the chunks of other ranks.
+  shards.read_chunks(entry.name, record, box, entry.local,
                      [&](const Chunk& chunk) { return host.has(entry, chunk); });
-  if (!entry.offloaded) return;  // patches come after the chunks of other ranks
-  shards.read_patches(entry.name, record, box, target);
-  entry.offloaded->write(target);
 }
 
 // Reads the patches of tensors in memory, when all their chunks are there.

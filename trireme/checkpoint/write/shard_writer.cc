@@ -70,15 +70,15 @@ class ShardWriter {
   }
 
   void write(const OwnPiece& piece) {
-    const HostBytes host = piece.bytes();
     const uint64_t begin = file_ ? end_ : 0;
     Piece stored{.box = piece.box};
     if (piece.rows) {
       stored = bases_.at(piece.name);
-      if (!piece.rows->empty()) stored.patches.push_back(place_rows(piece, host.bytes));
+      if (!piece.rows->empty()) stored.patches.push_back(place_rows(piece));
     } else {
-      for (size_t i = 0, at = 0; i < piece.chunk_bytes.size(); at += piece.chunk_bytes[i++])
-        stored.chunks.push_back(place(piece, i, host.bytes.subspan(at, piece.chunk_bytes[i])));
+      piece.read_chunks([&](size_t i, std::span<const std::byte> bytes) {
+        stored.chunks.push_back(place(piece, i, bytes));
+      });
     }
     for_all_chunks(stored, [&](const Chunk& chunk) { digests_.push_back(chunk.digest); });
     if (file_ && end_ > begin) add_entry(piece, stored.chunks, begin);
@@ -149,19 +149,19 @@ class ShardWriter {
                  i < piece.digests.size() ? piece.digests[i] : digest_of(bytes));
   }
 
-  // The rows of the piece, whose values are `bytes`.
-  Patch place_rows(const OwnPiece& piece, std::span<const std::byte> bytes) {
+  // The rows of the piece.
+  Patch place_rows(const OwnPiece& piece) {
     const uint64_t row_bytes = row_bytes_of(piece.box, c10::elementSize(piece.dtype));
     std::vector<int64_t> numbers = *piece.rows;
     for (int64_t& number : numbers) number += piece.box.offset[0];
     std::span<const int64_t> left = numbers;
     Patch patch;
-    for (size_t i = 0, at = 0; i < piece.chunk_bytes.size(); at += piece.chunk_bytes[i++]) {
+    piece.read_chunks([&](size_t i, std::span<const std::byte> bytes) {
       const auto rows = std::as_bytes(left.first(piece.chunk_bytes[i] / row_bytes));
       left = left.subspan(piece.chunk_bytes[i] / row_bytes);
       patch.rows.push_back(place(rows, kRowNumberBytes, digest_of(rows)));
-      patch.values.push_back(place(piece, i, bytes.subspan(at, piece.chunk_bytes[i])));
-    }
+      patch.values.push_back(place(piece, i, bytes));
+    });
     return patch;
   }
 

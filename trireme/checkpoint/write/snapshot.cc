@@ -92,6 +92,26 @@ HostBytes OwnPiece::bytes() const {
   return host_bytes(local.detach().index_select(0, index.to(local.device())));
 }
 
+void OwnPiece::read_chunks(
+    const std::function<void(size_t i, std::span<const std::byte> bytes)>& use) const {
+  const uint64_t row_bytes = row_bytes_of(box, c10::elementSize(dtype));
+  const bool is_cut_at_rows = row_bytes > 0 && row_bytes <= kChunkBytes;
+  if (copy || !offloaded || !offloaded->goes_by_rows() || !is_cut_at_rows) {
+    const HostBytes host = bytes();
+    return for_each_chunk(*this, host.bytes, /*in_parallel=*/false, use);
+  }
+  int64_t first = 0;
+  for (size_t i = 0; i < chunk_bytes.size(); ++i) {
+    const auto count = static_cast<int64_t>(chunk_bytes[i] / row_bytes);
+    const HostBytes host =
+        host_bytes(rows ? read_rows(std::span(*rows).subspan(static_cast<size_t>(first),
+                                                             static_cast<size_t>(count)))
+                        : offloaded->read_rows(first, first + count));
+    use(i, host.bytes);
+    first += count;
+  }
+}
+
 std::span<std::byte> SnapshotMemory::take(uint64_t num_bytes, bool pinned) {
   const uint64_t with_alignment = num_bytes + kIoAlignment;
   if (!memory_.defined() || memory_.nbytes() < with_alignment || memory_.is_pinned() != pinned) {

@@ -48,6 +48,10 @@ struct OwnPiece {
   void take_rows(std::vector<int64_t> changed);
   // Its bytes, row-major. Reads an offloaded tensor, and copies one of a device.
   HostBytes bytes() const;
+  // Calls use(i, bytes) for each chunk in turn. Brings no more than a chunk at a time into memory
+  // if the tensor goes by rows.
+  void read_chunks(
+      const std::function<void(size_t i, std::span<const std::byte> bytes)>& use) const;
 };
 
 // Memory for the copies of a save. It is kept for the next one, which needs the same.
