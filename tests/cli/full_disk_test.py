@@ -11,6 +11,29 @@ from program import ProgramTest
 SEED = int(os.environ.get("TRIREME_TEST_SEED", time.time_ns() % 1_000_000))
 DISKS = int(os.environ.get("TRIREME_TEST_DISKS", 4))
 DONE, USER = 0, 2
+TABLES = """
+[task]
+name = "recommend"
+[model]
+family = "dlrm"
+width = 64
+bottom = "8"
+top = "8"
+[data]
+path = "data/clicks"
+[tables]
+placement = "rows"
+memory = 400000
+folder = "disk"
+[train]
+steps = 4
+global_batch = 64
+micro_batch = 32
+[checkpoint]
+interval = 2
+[output]
+folder = "clicks"
+"""
 
 
 class FullDisk(ProgramTest):
@@ -55,6 +78,21 @@ class FullDisk(ProgramTest):
         self.succeed(*run, "--train.steps=2")
         subprocess.run(["mount", "-o", "remount,ro", self.disk], check=True)
         self.fail_with(USER, ["disk/run", "cannot be written"], *run, "--train.steps=4")
+
+    def test_tables_that_do_not_fit_on_a_disk_say_what_they_need_before_the_first_step(self):
+        self.mount("size=256k")
+        self.succeed("data", "generate", "--format", "criteo", "--samples", 3000, "--scale", 0.0005, "--output", "a.tsv")
+        self.succeed("data", "prepare", "--format", "criteo", "--input", "a.tsv", "--output", "data/clicks")
+        train = ["train", "clicks.toml", "--ranks", 2]
+        (self.folder / "clicks.toml").write_text(TABLES)
+        line = self.fail_with(USER, ["tables.folder disk has no room", "free space"], *train)
+        # The second is what the later of two ranks finds.
+        self.assertRegex(line, r"for \d+ bytes, the rows of embedding table \"[\w.]+\": "
+                               r"(\d+ bytes are free|No space left on device);")
+        self.assertEqual(list(self.disk.iterdir()), [])
+        subprocess.run(["mount", "-o", "remount,size=64m", self.disk], check=True)
+        self.succeed(*train)
+        self.assertEqual(list(self.disk.iterdir()), [])  # its files have no names
 
     def test_a_disk_of_any_size_fills_and_the_run_goes_on_with_more_room(self):
         print(f"TRIREME_TEST_SEED={SEED}", flush=True)

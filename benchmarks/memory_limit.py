@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""Runs a command in a control group of its own with a memory limit, page cache included.
+
+    benchmarks/memory_limit.py MEBIBYTES COMMAND [ARGUMENT ...]
+
+Needs the right to make control groups, v1 or v2. Prints the most memory that the group has held.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+
+
+def make_group(limit_bytes: int) -> tuple[pathlib.Path, pathlib.Path]:
+    """The group's folder, and the file in it that tells the peak."""
+    name = f"trireme-bench-{os.getpid()}"
+    root = pathlib.Path("/sys/fs/cgroup")
+    if (root / "memory").is_dir():  # v1
+        group = root / "memory" / name
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(limit_bytes))
+        return group, group / "memory.max_usage_in_bytes"
+    group = root / name
+    group.mkdir()
+    (group / "memory.max").write_text(str(limit_bytes))
+    return group, group / "memory.peak"
+
+
+def main() -> int:
+    limit_bytes = int(sys.argv[1]) << 20
+    group, peak = make_group(limit_bytes)
+
+    def join() -> None:
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+
+    try:
+        status = subprocess.run(sys.argv[2:], preexec_fn=join, check=False).returncode
+        print(f"limit {limit_bytes >> 20} MiB, most memory held {int(peak.read_text()) >> 20} MiB")
+        return status
+    finally:
+        group.rmdir()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
