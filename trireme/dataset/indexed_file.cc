@@ -16,8 +16,7 @@ constexpr size_t kHeaderBytes = 34;
 constexpr const char* kRemake = "; make the files again with `trireme data prepare`";
 
 InputFile open(const std::filesystem::path& path) {
-  std::error_code failure;
-  TRIREME_CHECK(std::filesystem::is_regular_file(path, failure), "token file ", path.string(),
+  TRIREME_CHECK(is_file(path), "token file ", path.string(),
                 " does not exist: expected PREFIX.bin and PREFIX.idx",
                 "; make them with `trireme data prepare --output PREFIX`");
   return as_config_error([&] { return InputFile(path); }, kRemake);

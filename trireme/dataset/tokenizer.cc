@@ -47,8 +47,7 @@ constexpr size_t kMaxModelBytes = size_t{256} << 20;
 constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();
 
 std::string read_or_explain(const std::filesystem::path& path, size_t max_bytes) {
-  std::error_code ignored;
-  TRIREME_CHECK(std::filesystem::is_regular_file(path, ignored), "tokenizer file ", path.string(),
+  TRIREME_CHECK(is_file(path), "tokenizer file ", path.string(),
                 " does not exist: `trireme data prepare` writes it beside the token files");
   return as_config_error([&] { return read_file(path, max_bytes); });
 }

@@ -131,6 +131,16 @@ TEST(ReadFile, RefusesWhatIsNoRegularFile) {
   EXPECT_THROW(OutputFile{"/dev/null"}, Error);
 }
 
+TEST(IsFile, OnlyOfARegularFile) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder.path() / "file", "");
+  EXPECT_TRUE(is_file(folder.path() / "file"));
+  EXPECT_FALSE(is_file(folder.path()));
+  EXPECT_FALSE(is_file(folder.path() / "none"));
+  EXPECT_FALSE(is_file(folder.path() / "file" / "below"));
+  EXPECT_FALSE(is_file(std::string(5'000, 'a')));
+}
+
 TEST(ReadFile, ReportsAFailedReadWhereTheSizeSaysNothing) {
   // A file of /proc has no size: its content is whatever a read gives, and an error is an error.
   EXPECT_NE(read_file("/proc/self/status").find("Pid:"), std::string::npos);

@@ -92,6 +92,11 @@ void OutputFile::close() {
   if (file_.close() != 0) fail("cannot close", path_);
 }
 
+bool is_file(const std::filesystem::path& path) {
+  std::error_code unknown;
+  return std::filesystem::is_regular_file(path, unknown);
+}
+
 Descriptor open_regular_file(const std::filesystem::path& path) {
   // Do not wait for the writer of a pipe or the carrier of a line.
   Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));

@@ -30,6 +30,10 @@ class OutputFile {
   Descriptor file_;
 };
 
+// Whether `path` is a regular file. False too if that cannot be found out: the name is too long, or
+// a folder of it may not be read.
+bool is_file(const std::filesystem::path& path);
+
 // Opens a regular file for reading. Anything else under that name (a folder, FIFO, socket, device)
 // fails at once instead of waiting for its other end.
 // Throws: Error with path and reason

@@ -100,8 +100,7 @@ std::string program_of(const std::vector<std::string>& command) {
     const std::string& word = command[i];
     text += concat("word ", i + 1, " of the command = ", shown(word, 500), "\n");
     std::error_code ignored;
-    const bool is_config = std::filesystem::path(word).extension() == ".toml" &&
-                           std::filesystem::is_regular_file(word, ignored) &&
+    const bool is_config = std::filesystem::path(word).extension() == ".toml" && is_file(word) &&
                            std::filesystem::file_size(word, ignored) < (1 << 20);
     if (is_config) text += launch::config_lines(read_file(word));
   }

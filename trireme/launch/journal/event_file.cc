@@ -28,8 +28,7 @@ void EventWriter::write(Event event) {
 }
 
 bool has_events(const std::filesystem::path& run_folder) {
-  std::error_code ignored;
-  return std::filesystem::is_regular_file(run_folder / kEventFileName, ignored);
+  return is_file(run_folder / kEventFileName);
 }
 
 EventLog read_events(const std::filesystem::path& run_folder) {

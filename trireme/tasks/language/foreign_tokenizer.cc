@@ -34,7 +34,7 @@ std::unique_ptr<dataset::Tokenizer> read_foreign_tokenizer(const fs::path& folde
   for (const auto& [name, kind_name] : kFiles) {
     const fs::path path = folder / name;
     const auto* const kind = find_choice(dataset::kTokenizerKinds, kind_name);
-    if (kind == nullptr || !fs::is_regular_file(path)) continue;
+    if (kind == nullptr || !is_file(path)) continue;
     try {
       auto tokenizer = dataset::make_tokenizer(kind->value, read_file(path, kMaxTokenizerBytes));
       TRIREME_CHECK(tokenizer->vocab_size() <= vocab_size, "it has ", tokenizer->vocab_size(),

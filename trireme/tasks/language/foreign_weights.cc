@@ -258,15 +258,13 @@ std::string differing_key(const model::HuggingFaceModel& model, const ModelConfi
 
 }  // namespace
 
-bool is_hugging_face_folder(const fs::path& folder) {
-  return fs::is_regular_file(folder / kConfigName);
-}
+bool is_hugging_face_folder(const fs::path& folder) { return is_file(folder / kConfigName); }
 
 DescribedModel read_foreign_model(const fs::path& source, fs::path config) {
   if (config.empty() && is_hugging_face_folder(source)) config = source / kConfigName;
   if (config.empty()) return {{}, "the keys of the model"};
-  TRIREME_CHECK(fs::is_regular_file(config), "config ", config.string(),
-                " does not exist; expected the config.json of the weights");
+  TRIREME_CHECK(is_file(config), "config ", config.string(),
+                " does not exist or cannot be read; expected the config.json of the weights");
   const std::string text = read_file(config, kMaxConfigBytes);
   return {model::parse_hugging_face_config(text, config.string()), config.string()};
 }
