@@ -106,7 +106,11 @@ class ByRows : public OffloadedTensor {
     num_written += values.size(0);
     tensor_.narrow(0, begin, values.size(0)).copy_(values);
   }
+  std::vector<mesh::Range> wanted_rows(int64_t num_rows) const override {
+    return wanted ? *wanted : OffloadedTensor::wanted_rows(num_rows);
+  }
   const at::Tensor& tensor() const { return tensor_; }
+  std::optional<std::vector<mesh::Range>> wanted;
   int64_t most_rows = std::numeric_limits<int64_t>::max();
   int64_t num_written = 0;
 
@@ -163,6 +167,27 @@ TEST(Checkpoint, TensorsThatGoByRowsAreFilledAtAnyLayout) {
       harness::assert_same_bits(rows->tensor(), expected[0].local, "rows");
     });
   }
+}
+
+TEST(Checkpoint, OnlyTheRowsThatAreWantedAreRead) {
+  const TemporaryFolder folder;
+  const std::vector<Global> saved{long_global(mesh::Placement::sharded(0), 3)};
+  save_all(folder.path(), 1, saved, 3);
+  const std::vector<Global> wanted{long_global(mesh::Placement::sharded(0), 2)};
+  harness::run_ranks(2, [&](comm::Communicator& world) {
+    auto entries = parts(wanted, world.rank());
+    const at::Tensor all = entries[0].local;
+    entries[0].local = at::zeros_like(all);
+    const auto rows = offload_by_rows(entries[0]);
+    rows->wanted = {{5, 40}, {45, 1}, {300, 50}};
+    load(folder / "step-000001", entries, world);
+    EXPECT_EQ(rows->num_written, 91);
+    at::Tensor expected = at::zeros_like(all);
+    for (const mesh::Range& range : *rows->wanted) {
+      expected.narrow(0, range.offset, range.size).copy_(all.narrow(0, range.offset, range.size));
+    }
+    harness::assert_same_bits(rows->tensor(), expected, "rows");
+  });
 }
 
 TEST(Checkpoint, ATensorElsewhereThatCannotBeFilledFailsTheLoadOnAllRanks) {

@@ -46,6 +46,9 @@ class OffloadedTensor {
     all.narrow(0, begin, values.size(0)).copy_(values);
     write(all);
   }
+  // Which of the tensor's `num_rows` rows a load brings here, ascending; the others are somebody
+  // else's. Only if it goes by rows.
+  virtual std::vector<mesh::Range> wanted_rows(int64_t num_rows) const { return {{0, num_rows}}; }
 };
 
 // Tells which rows of a tensor, indices of its first dimension, have changed since a moment. Then a

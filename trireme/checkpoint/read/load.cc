@@ -106,11 +106,14 @@ void read_offloaded(const Entry& entry, const mesh::Box& box, const TensorRecord
   const int64_t most =
       kChunksAtOnce * std::max<int64_t>(1, static_cast<int64_t>(kChunkBytes / row_bytes));
   mesh::Box part = box;
-  const int64_t end = box.offset[0] + box.size[0];
-  while (part.offset[0] < end) {
-    part.size[0] = std::min(most - part.offset[0] % most, end - part.offset[0]);
-    entry.offloaded->write_rows(part.offset[0] - box.offset[0], read(part));
-    part.offset[0] += part.size[0];
+  for (const mesh::Range& wanted : entry.offloaded->wanted_rows(box.size[0])) {
+    part.offset[0] = box.offset[0] + wanted.offset;
+    const int64_t end = part.offset[0] + wanted.size;
+    while (part.offset[0] < end) {
+      part.size[0] = std::min(most - part.offset[0] % most, end - part.offset[0]);
+      entry.offloaded->write_rows(part.offset[0] - box.offset[0], read(part));
+      part.offset[0] += part.size[0];
+    }
   }
 }
 
