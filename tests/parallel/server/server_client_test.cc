@@ -61,6 +61,9 @@ TEST(ServerClient, PullsStatesOfTheOptimizer) {
     for (size_t i = 0; i < weights.size(); ++i) {
       const auto index = static_cast<int64_t>(i);
       harness::assert_same_bits(client.pull_state(index, 0), weights[i], "momentum");
+      const int64_t half = (weights[i].size(0) + 1) / 2;
+      harness::assert_same_bits(client.pull_state(index, 0, half - 1, half),
+                                weights[i].slice(0, half - 1, half).contiguous(), "a row");
       EXPECT_FALSE(client.pull_state(index, 1).defined());
     }
   });

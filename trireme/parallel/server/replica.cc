@@ -247,6 +247,7 @@ void Replica::answer(PeerId peer, const Frame& pull) {
   }
   Frame weights;
   weights.header = {.kind = FrameKind::kWeights,
+                    .part = header.part,
                     .shard = header.shard,
                     .worker = header.worker,
                     .piece = header.piece,
@@ -261,16 +262,17 @@ void Replica::answer(PeerId peer, const Frame& pull) {
 void Replica::on_pull_state(PeerId peer, const Frame& frame) {
   if (!is_tail() || !is_whole_) return;
   const FrameHeader& header = frame.header;
-  const auto state = state_->state(header.piece, header.num_rows);
+  const auto state = state_->state(frame);
   Frame answer;
   answer.header = {.kind = FrameKind::kState,
+                   .part = header.part,
                    .shard = header.shard,
                    .worker = header.worker,
                    .piece = header.piece,
                    .num_rows = header.num_rows,
                    .step = state ? 1 : 0,
                    .sequence = state_->version(header.piece)};
-  if (state) answer.payload = bytes_of(state->values);
+  if (state) answer.payload = bytes_of(*state);
   port_.send(peer, std::move(answer), 0);
 }
 

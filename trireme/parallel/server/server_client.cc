@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -69,10 +70,11 @@ class ServerClient::Impl {
 
   void pull(int64_t step, const std::vector<at::Tensor>& destinations) {
     wait_all_pulled();
-    TRIREME_ASSERT(std::ssize(destinations) == num_parameters_, "a tensor for each parameter");
+    TRIREME_ASSERT(std::ssize(destinations) <= num_parameters_, "more tensors than parameters");
     std::vector<Outstanding> requests;
     for (size_t i = 0; i < run_.pieces.size(); ++i) {
       const Piece& piece = run_.pieces[i];
+      if (piece.parameter >= std::ssize(destinations)) continue;
       const at::Tensor& whole = destinations[static_cast<size_t>(piece.parameter)];
       if (!whole.defined()) continue;
       TRIREME_ASSERT(whole.is_contiguous() && whole.scalar_type() == piece.dtype,
@@ -89,6 +91,7 @@ class ServerClient::Impl {
     TRIREME_ASSERT(destination.is_contiguous() && destination.size(0) == std::ssize(rows),
                    "a row for each");
     std::vector<Outstanding> requests;
+    ++num_pulls_;
     for (size_t i = 0; i < run_.pieces.size(); ++i) {
       const Piece& piece = run_.pieces[i];
       if (piece.parameter != parameter) continue;
@@ -97,6 +100,7 @@ class ServerClient::Impl {
       if (begin == end) continue;
       requests.push_back(request_of(piece, i, FrameKind::kPull, step));
       Frame& frame = requests.back().frame;
+      frame.header.part = num_pulls_;
       frame.header.num_rows = static_cast<uint32_t>(end - begin);
       frame.payload = at::empty({(end - begin) * int64_t{sizeof(int64_t)}}, at::kByte);
       write_rows(piece, {begin, end}, frame.payload);
@@ -153,16 +157,20 @@ class ServerClient::Impl {
     link_.wait("push", [&] { return unpushed_ == 0; });
   }
 
-  at::Tensor pull_state(int64_t parameter, int64_t state) {
-    at::Tensor whole;
+  at::Tensor pull_state(int64_t parameter, int64_t state, int64_t begin, int64_t end) {
+    std::vector<at::Tensor> parts;
     for (size_t i = 0; i < run_.pieces.size(); ++i) {
       const Piece& piece = run_.pieces[i];
-      if (piece.parameter != parameter) continue;
-      at::Tensor part = pull_piece_state(piece, i, state);
-      if (!part.defined()) return part;
-      whole = whole.defined() ? at::cat({whole, part}) : part;
+      const int64_t first = std::max(begin, piece.first_row);
+      const int64_t last = std::min(end, piece.first_row + piece.rows);
+      if (piece.parameter != parameter || first >= last) continue;
+      parts.push_back(pull_piece_state(i, state, first - piece.first_row, last - first));
+      if (!parts.back().defined()) return {};
     }
-    return whole;
+    return parts.empty() ? at::Tensor() : at::cat(parts);
+  }
+  at::Tensor pull_state(int64_t parameter, int64_t state) {
+    return pull_state(parameter, state, 0, std::numeric_limits<int64_t>::max());
   }
 
   void leave() {
@@ -237,9 +245,13 @@ class ServerClient::Impl {
     link_.ask(std::move(requests));
   }
 
-  at::Tensor pull_piece_state(const Piece& piece, size_t index, int64_t state) {
+  at::Tensor pull_piece_state(size_t index, int64_t state, int64_t first_row, int64_t num_rows) {
+    const Piece& piece = run_.pieces[index];
     auto request = request_of(piece, index, FrameKind::kPullState, 0);
     request.frame.header.num_rows = static_cast<uint32_t>(state);
+    const int64_t range[] = {first_row, num_rows};
+    request.frame.payload = at::empty({sizeof(range)}, at::kByte);
+    std::memcpy(request.frame.payload.data_ptr(), range, sizeof(range));
     at::Tensor values;
     bool is_done = false;
     request.on_answer = [&](const Frame& answer) {
@@ -247,12 +259,13 @@ class ServerClient::Impl {
       if (answer.header.step == 0) return;
       const at::Tensor bytes =
           answer.payload.defined() ? answer.payload : at::empty({0}, at::kByte);
-      const bool has_rows = bytes.numel() == piece.num_bytes();
-      TRIREME_CHECK(has_rows || bytes.numel() * piece.width == piece.num_bytes(), "a server sent ",
-                    bytes.numel(), " bytes of an optimizer's tensor; expected ", piece.num_bytes(),
+      const int64_t expected = num_rows * piece.row_bytes();
+      const bool has_rows = bytes.numel() == expected;
+      TRIREME_CHECK(has_rows || bytes.numel() * piece.width == expected, "a server sent ",
+                    bytes.numel(), " bytes of an optimizer's tensor; expected ", expected,
                     " or one number per row");
       values = bytes.view(piece.dtype);
-      if (has_rows) values = values.view({piece.rows, piece.width});
+      if (has_rows) values = values.view({num_rows, piece.width});
     };
     std::vector<Outstanding> requests;
     requests.push_back(std::move(request));
@@ -265,6 +278,7 @@ class ServerClient::Impl {
   int64_t num_parameters_ = 0;
   int64_t first_step_ = 1;
   int64_t step_ = 0;                        // of the last pull
+  uint16_t num_pulls_ = 0;                  // of rows; tells those of the same piece and step apart
   std::vector<int64_t> pulled_parameters_;  // of the requests that are being made
   // Under the link's mutex.
   std::vector<int64_t> unpulled_;  // pieces of each parameter
@@ -294,6 +308,9 @@ void ServerClient::push_rows(int64_t step, int64_t parameter, std::span<const in
   impl_->push_rows(step, parameter, rows, gradients, learning_rate);
 }
 void ServerClient::wait_pushed() { impl_->wait_pushed(); }
+at::Tensor ServerClient::pull_state(int64_t parameter, int64_t state, int64_t begin, int64_t end) {
+  return impl_->pull_state(parameter, state, begin, end);
+}
 at::Tensor ServerClient::pull_state(int64_t parameter, int64_t state) {
   return impl_->pull_state(parameter, state);
 }

@@ -49,9 +49,10 @@ class ServerClient {
 
   // Asks for every piece before `step`. Step 0: whatever the servers have, and nobody waits.
   // destinations[i]: contiguous, of parameter i; complete after wait_pulled(i). Nobody else may use
-  // them until then. Undefined: not asked for.
+  // them until then. Undefined or missing: not asked for.
   void pull(int64_t step, const std::vector<at::Tensor>& destinations);
-  // Asks for some rows of parameter i, after a pull() of the same step that leaves it out.
+  // Asks for some rows of parameter i, besides pull(), which leaves it out. Several such pulls of a
+  // parameter may be under way. Step 0 as in pull().
   // rows: ascending; destination: [rows, width], contiguous
   void pull_rows(int64_t step, int64_t parameter, std::span<const int64_t> rows,
                  const at::Tensor& destination);
@@ -70,8 +71,10 @@ class ServerClient {
   // Waits until every push is at all copies of its shard.
   void wait_pushed();
 
-  // The optimizer's tensors `state` of parameter i, pieced together as the parameter is; undefined
-  // when its rule has no more than `state`. Not while pushes are under way.
+  // Rows [begin, end) of the optimizer's tensor `state` of parameter i, pieced together as the
+  // parameter is; undefined when its rule has no more than `state`. Not while pushes are under way.
+  at::Tensor pull_state(int64_t parameter, int64_t state, int64_t begin, int64_t end);
+  // The same of all rows.
   at::Tensor pull_state(int64_t parameter, int64_t state);
 
   // Waits for the pushes and leaves the run. Nobody waits for this worker any more.

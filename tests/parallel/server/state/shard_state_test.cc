@@ -45,6 +45,13 @@ Frame push_row(uint32_t worker, int64_t step, int64_t row) {
   return frame;
 }
 
+Frame pull_state(uint32_t piece, uint32_t index, std::vector<int64_t> range = {}) {
+  Frame frame;
+  frame.header = {.kind = FrameKind::kPullState, .piece = piece, .num_rows = index};
+  if (!range.empty()) frame.payload = bytes_of(at::tensor(range));
+  return frame;
+}
+
 void apply_new(ShardState& state, const Frame& frame) {
   ASSERT_EQ(state.judge(frame), Verdict::kNew);
   state.apply(frame);
@@ -168,10 +175,25 @@ TEST(ShardState, ASnapshotGoesOnWithTheSameBits) {
     for (const uint32_t piece : {0U, 1U}) {
       EXPECT_EQ(copy.version(piece), state.version(piece));
       harness::assert_same_bits(copy.weights(piece), state.weights(piece), "weights");
-      harness::assert_same_bits(copy.state(piece, 0)->values, state.state(piece, 0)->values,
-                                "momentum");
-      EXPECT_FALSE(state.state(piece, 1));
+      harness::assert_same_bits(*copy.state(pull_state(piece, 0)),
+                                *state.state(pull_state(piece, 0)), "momentum");
+      EXPECT_FALSE(state.state(pull_state(piece, 1)));
     }
+  }
+}
+
+TEST(ShardState, GivesSomeRowsOfAnOptimizersTensor) {
+  ShardState state = make(0);
+  apply_new(state, event(EventKind::kAdvance, 0, 0));
+  apply_new(state, push_row(0, 1, 2));
+  const at::Tensor all = *state.state(pull_state(1, 0));
+  harness::assert_same_bits(*state.state(pull_state(1, 0, {1, 2})),
+                            all.view({-1, 2}).narrow(0, 1, 2).contiguous(), "rows");
+  EXPECT_EQ(state.state(pull_state(1, 0, {all.size(0), 0}))->numel(), 0);
+  constexpr int64_t kFar = std::numeric_limits<int64_t>::max();
+  for (const std::vector<int64_t>& range :
+       {std::vector<int64_t>{-1, 1}, {0, all.size(0) + 1}, {1, kFar}, {kFar, 1}, {0}, {0, 1, 2}}) {
+    EXPECT_THROW((void)state.state(pull_state(1, 0, range)), ConfigError);
   }
 }
 

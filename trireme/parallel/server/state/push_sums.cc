@@ -72,6 +72,16 @@ void check_rows(std::span<const int64_t> rows, int64_t num_rows) {
   }
 }
 
+std::vector<int64_t> numbers_of(const Frame& frame, int64_t group) {
+  const int64_t bytes = frame.payload.defined() ? frame.payload.numel() : 0;
+  const auto group_bytes = group * int64_t{sizeof(int64_t)};
+  TRIREME_CHECK(bytes % group_bytes == 0, "a frame of kind ", name_of(frame.header.kind), " has ",
+                bytes, " bytes of numbers; expected a multiple of ", group_bytes);
+  std::vector<int64_t> values(static_cast<size_t>(bytes) / sizeof(int64_t));
+  if (bytes > 0) std::memcpy(values.data(), frame.payload.const_data_ptr(), values.size() * 8);
+  return values;
+}
+
 PushSum sum_pushes(const Piece& piece, std::span<const Frame* const> pushes) {
   if (piece.is_sparse) return sum_sparse(piece, pushes);
   PushSum sum;

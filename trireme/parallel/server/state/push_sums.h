@@ -18,6 +18,10 @@ std::span<const int64_t> rows_in(const Frame& frame);
 // Throws: ConfigError unless `rows` ascend within [0, num_rows)
 void check_rows(std::span<const int64_t> rows, int64_t num_rows);
 
+// A payload of 64-bit numbers.
+// Throws: ConfigError unless they come in groups of `group`
+std::vector<int64_t> numbers_of(const Frame& frame, int64_t group);
+
 struct PushSum {
   std::vector<int64_t> rows;  // of a sparse piece: all that were pushed, ascending
   at::Tensor values;          // [rows, width]

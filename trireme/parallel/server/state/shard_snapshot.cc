@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
+#include "trireme/parallel/server/state/push_sums.h"
 #include "trireme/parallel/server/state/shard_state.h"
 
 namespace trireme::parallel::inline internal {
@@ -27,17 +28,6 @@ at::Tensor numbers(const std::vector<int64_t>& values) {
     std::memcpy(bytes.data_ptr(), values.data(), values.size() * sizeof(int64_t));
   }
   return bytes;
-}
-
-// Throws: ConfigError unless they come in groups of `group`
-std::vector<int64_t> numbers_of(const Frame& part, int64_t group) {
-  const int64_t bytes = part.payload.defined() ? part.payload.numel() : 0;
-  const auto group_bytes = group * int64_t{sizeof(int64_t)};
-  TRIREME_CHECK(bytes % group_bytes == 0, "a part of a snapshot has ", bytes,
-                " bytes; expected a multiple of ", group_bytes);
-  std::vector<int64_t> values(static_cast<size_t>(bytes) / sizeof(int64_t));
-  if (bytes > 0) std::memcpy(values.data(), part.payload.const_data_ptr(), values.size() * 8);
-  return values;
 }
 
 void fill(at::Tensor& tensor, const Frame& part, const char* what) {

@@ -206,10 +206,18 @@ at::Tensor ShardState::rows(uint32_t piece, std::span<const int64_t> rows) const
   return bytes;
 }
 
-std::optional<PieceState> ShardState::state(uint32_t piece, uint32_t index) const {
-  std::vector<PieceState> states = find(piece).update->states();
-  if (index >= states.size()) return std::nullopt;
-  return PieceState{std::move(states[index].name), states[index].values.clone()};
+std::optional<at::Tensor> ShardState::state(const Frame& pull) const {
+  const Held& held = find(pull.header.piece);
+  const std::vector<PieceState> states = held.update->states();
+  if (pull.header.num_rows >= states.size()) return std::nullopt;
+  const at::Tensor& values = states[pull.header.num_rows].values;
+  const std::vector<int64_t> range = numbers_of(pull, 2);  // first row, number of rows
+  if (range.empty()) return values.clone();
+  const bool fits = range.size() == 2 && range[0] >= 0 && range[1] >= 0 &&
+                    range[0] <= held.piece.rows && range[1] <= held.piece.rows - range[0];
+  TRIREME_CHECK(fits, "a worker asks for an optimizer's rows beyond the ", held.piece.rows,
+                " of piece ", pull.header.piece);
+  return values.reshape({held.piece.rows, -1}).narrow(0, range[0], range[1]).clone();
 }
 
 }  // namespace trireme::parallel::inline internal

@@ -67,8 +67,9 @@ class ShardState {
   // Throws: ConfigError unless they ascend within the piece
   at::Tensor rows(uint32_t piece, std::span<const int64_t> rows) const;
   int64_t version(uint32_t piece) const { return find(piece).version; }  // updates so far
-  // The optimizer's tensor `index`, named; empty: there are fewer.
-  std::optional<PieceState> state(uint32_t piece, uint32_t index) const;
+  // A copy of the rows that a kPullState frame asks for; empty: the optimizer has fewer tensors.
+  // Throws: ConfigError when this shard has no such piece, or the piece no such rows
+  std::optional<at::Tensor> state(const Frame& pull) const;
 
   // kSnapshot frames that make load() the same state. Each shares no memory with this.
   std::vector<Frame> snapshot() const;
