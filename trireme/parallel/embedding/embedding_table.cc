@@ -9,85 +9,26 @@
 #include <ATen/Parallel.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/random/random.h"
-#include "trireme/base/random/random_words.h"
 #include "trireme/base/shown.h"
 #include "trireme/parallel/embedding/disk/disk_rows.h"
 #include "trireme/parallel/embedding/open/open_key.h"
 #include "trireme/parallel/embedding/open/open_rows.h"
 #include "trireme/parallel/embedding/open/open_values.h"
-#include "trireme/parallel/embedding/row_memory.h"
-#include "trireme/parallel/embedding/touched_rows.h"
+#include "trireme/parallel/embedding/remote_table.h"
+#include "trireme/parallel/embedding/rows/initial_rows.h"
+#include "trireme/parallel/embedding/rows/row_memory.h"
+#include "trireme/parallel/embedding/rows/touched_rows.h"
 
 namespace trireme::parallel {
 namespace {
 
-constexpr int64_t kElementsPerTask = 1 << 14;
-constexpr int64_t kNumbersAtOnce = 256;
-constexpr int64_t kFirstSlots = 16;  // of an open vocabulary
+constexpr int64_t kFirstSlots = 16;  // of open vocabularies and remote rows
 constexpr double kOpenInitialScale = 0.01;
 
-// random_uniform() of consecutive indices, in a third of the time.
-template <typename Take>
-void for_each_uniform(RandomKey key, int64_t first, int64_t count, const Take& take) {
-  uint32_t words[4 * kNumbersAtOnce];
-  for (int64_t done = 0; done < count; done += kNumbersAtOnce) {
-    const int64_t now = std::min(kNumbersAtOnce, count - done);
-    fill_random_words(key, static_cast<uint64_t>(first + done),
-                      {words, static_cast<size_t>(4 * now)});
-    for (int64_t i = 0; i < now; ++i) {
-      const uint64_t bits = (uint64_t{words[4 * i]} << 32) | words[4 * i + 1];
-      take(done + i, static_cast<double>(bits >> 11) * 0x1.0p-53);
-    }
-  }
-}
-
-// Writes the first values of rows of a box.
-class InitialValues {
- public:
-  InitialValues(const TableConfig& config, const mesh::Box& box, uint64_t seed)
-      : box_(box),
-        width_(config.width),
-        scale_(config.initial_scale > 0 ? config.initial_scale
-                                        : 1 / std::sqrt(static_cast<double>(config.rows))),
-        key_(random_key(seed, config.name + ".weight")) {}
-
-  // Rows [begin, end) of the box.
-  template <typename scalar>
-  void write(int64_t begin, int64_t end, scalar* out) const {
-    const int64_t width = box_.size[1];
-    // Whole rows are one run of numbers.
-    const int64_t run = width == width_ ? end - begin : 1;
-    for (int64_t row = begin; row < end; row += run) {
-      const int64_t first = (box_.offset[0] + row) * width_ + box_.offset[1];
-      for_each_uniform(key_, first, run * width, [&](int64_t i, double uniform) {
-        out[i] = static_cast<scalar>(scale_ * (2 * uniform - 1));
-      });
-      out += run * width;
-    }
-  }
-
- private:
-  mesh::Box box_;
-  int64_t width_;
-  double scale_;
-  RandomKey key_;
-};
-
-// num_slots: fewer than the box has rows: they are left uninitialised
-at::Tensor make_weights(const mesh::Box& box, int64_t num_slots, at::ScalarType dtype,
-                        const InitialValues& initial) {
-  const at::Tensor weights = empty_rows({num_slots, box.size[1]}, dtype);
-  if (num_slots < box.size[0]) return weights;
-  AT_DISPATCH_FLOATING_TYPES(dtype, "make_weights", [&] {
-    auto* const out = weights.mutable_data_ptr<scalar_t>();
-    const int64_t rows_per_task =
-        std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(1, box.size[1]));
-    at::parallel_for(0, num_slots, rows_per_task, [&](int64_t begin, int64_t end) {
-      initial.write(begin, end, out + begin * box.size[1]);
-    });
-  });
-  return weights;
+InitialRows initial_of(const TableConfig& config, uint64_t seed) {
+  const double scale = config.initial_scale > 0 ? config.initial_scale
+                                                : 1 / std::sqrt(static_cast<double>(config.rows));
+  return {config.name, config.width, scale, seed};
 }
 
 std::vector<int64_t> numbers_of(const at::Tensor& numbers) {
@@ -114,15 +55,16 @@ int64_t slots_of(const TableConfig& config, const mesh::Box& box, at::ScalarType
   return std::clamp<int64_t>(config.memory_bytes / one.image_bytes(), 1, box.size[0]);
 }
 
-RowImage image_of(RowOptimizer& optimizer, const InitialValues& initial, at::ScalarType dtype) {
+RowImage image_of(RowOptimizer& optimizer, const InitialRows& initial, const mesh::Box& box,
+                  at::ScalarType dtype) {
   return {.num_bytes = optimizer.image_bytes(),
           .save = [&optimizer](int64_t slot, std::byte* image) { optimizer.save_row(slot, image); },
           .load = [&optimizer](int64_t slot,
                                const std::byte* image) { optimizer.load_row(slot, image); },
           .initial =
-              [&optimizer, initial, dtype](int64_t row, std::byte* image) {
+              [&optimizer, initial, box, dtype](int64_t row, std::byte* image) {
                 AT_DISPATCH_FLOATING_TYPES(dtype, "initial", [&] {
-                  initial.write(row, row + 1, reinterpret_cast<scalar_t*>(image));
+                  initial.write(box, row, row + 1, reinterpret_cast<scalar_t*>(image));
                 });
                 optimizer.begin_image(image);
               },
@@ -163,6 +105,11 @@ class ImagePart : public StoredRows {
 
 }  // namespace
 
+at::Tensor initial_rows(const TableConfig& config, c10::ScalarType dtype, uint64_t seed,
+                        int64_t begin, int64_t end) {
+  return initial_of(config, seed).make({{begin, 0}, {end - begin, config.width}}, dtype);
+}
+
 struct EmbeddingTable::Open {
   OpenRows rows;
   OpenValues values;
@@ -199,9 +146,10 @@ EmbeddingTable::EmbeddingTable(const TableConfig& config, const mesh::Axis& axis
     return;
   }
   const mesh::Box box = layout_.local_box(rank);
-  const InitialValues initial(config, box, seed);
+  const InitialRows initial = initial_of(config, seed);
   const int64_t num_slots = slots_of(config, box, dtype, optimizer);
-  weights_ = make_weights(box, num_slots, dtype, initial);
+  weights_ = num_slots == box.size[0] ? initial.make(box, dtype)
+                                      : empty_rows({num_slots, box.size[1]}, dtype);
   optimizer_ = std::make_unique<RowOptimizer>(optimizer, weights_);
   if (!optimizer_->catches_up()) touched_ = std::make_shared<TouchedRows>(box.size[0]);
   if (num_slots == box.size[0]) return;
@@ -209,7 +157,21 @@ EmbeddingTable::EmbeddingTable(const TableConfig& config, const mesh::Axis& axis
                                                      .num_rows = box.size[0],
                                                      .num_slots = num_slots,
                                                      .folder = config.folder},
-                                     image_of(*optimizer_, initial, dtype));
+                                     image_of(*optimizer_, initial, box, dtype));
+}
+
+EmbeddingTable::EmbeddingTable(const TableConfig& config, c10::ScalarType dtype,
+                               const RowOptimizerConfig& optimizer,
+                               std::shared_ptr<RemoteRows> rows, size_t number)
+    : config_(config),
+      layout_({config.rows, config.width}, {{"data", 1}}),
+      rank_(0),
+      weights_(empty_rows({kFirstSlots, config.width}, dtype)),
+      optimizer_(std::make_unique<RowOptimizer>(optimizer, weights_)),
+      remote_(std::make_unique<RemoteTable>(std::move(rows), number, config)) {
+  TRIREME_CHECK(!optimizer_->catches_up(), "embedding table \"", shown(config.name),
+                "\" is on parameter servers, which update only the rows that are pushed; the rule "
+                "adam updates all: choose lazy-adam");
 }
 
 EmbeddingTable::~EmbeddingTable() = default;
@@ -219,6 +181,10 @@ EmbeddingTable& EmbeddingTable::operator=(EmbeddingTable&&) noexcept = default;
 std::span<const int64_t> EmbeddingTable::fetch(std::span<const int64_t> rows,
                                                std::vector<int64_t>& memory) {
   if (open_) return fetch_open(rows, memory);
+  if (remote_) {
+    remote_->fetch(rows, weights_, *optimizer_, memory);
+    return memory;
+  }
   if (!disk_) return rows;
   memory.clear();
   disk_->fetch(rows, memory);
@@ -268,6 +234,7 @@ std::span<const int64_t> EmbeddingTable::fetch_used(std::span<const int64_t> row
 void EmbeddingTable::release() {
   if (open_) open_->num_lent = 0;
   if (disk_) disk_->release();
+  if (remote_) remote_->release();
 }
 
 void EmbeddingTable::mark_changed(std::span<const int64_t> rows, std::span<const int64_t> slots) {
@@ -282,6 +249,7 @@ void EmbeddingTable::mark_slots(std::span<const int64_t> slots) {
 
 void EmbeddingTable::prefetch(std::span<const int64_t> rows) {
   if (disk_) disk_->prefetch(rows);
+  if (remote_) remote_->prefetch(rows);
 }
 
 double EmbeddingTable::hit_rate() const {
@@ -347,6 +315,7 @@ void EmbeddingTable::load_open_tensors(const OpenTensors& tensors) {
 
 std::vector<TableTensor> EmbeddingTable::state() {
   if (open_) return {};
+  if (remote_) return remote_->state(config_, weights_, *optimizer_);
   catch_up_all();
   const std::string name = config_.name + ".weight";
   std::vector<TableTensor> tensors{

@@ -12,27 +12,18 @@
 #include <c10/core/ScalarType.h>
 
 #include "trireme/parallel/embedding/row_optimizer.h"
+#include "trireme/parallel/embedding/rows/stored_rows.h"
 #include "trireme/parallel/embedding/table_config.h"
 
 namespace trireme::parallel {
 
+class RemoteRows;
+
 inline namespace internal {
 class DiskRows;
+class RemoteTable;
 class TouchedRows;
 }  // namespace internal
-
-// One of a table's tensors whose rows are on a disk.
-class StoredRows {
- public:
-  virtual ~StoredRows() = default;
-  // Shapes: -> rows [begin, end) of this rank's box
-  // Throws: Error when the disk fails; so does write()
-  virtual at::Tensor read(int64_t begin, int64_t end) = 0;
-  // Shapes: -> these rows, which ascend
-  virtual at::Tensor read(std::span<const int64_t> rows) = 0;
-  // values: the rows from `begin` on, of the table's dtype, contiguous
-  virtual void write(int64_t begin, const at::Tensor& values) = 0;
-};
 
 // A tensor of a table as a checkpoint keeps it.
 struct TableTensor {
@@ -41,11 +32,18 @@ struct TableTensor {
   at::Tensor local;
   mesh::Layout layout;  // [rows, width], or [rows] for one number per row
   int rank = 0;         // this rank's index in the layout
+  // Set if the rows are on a disk or on parameter servers.
   std::shared_ptr<StoredRows> stored{};
   // Tells which rows steps have changed; null: any may have. After other changes, such as a load,
   // set_num_steps() makes it forget.
   std::shared_ptr<TouchedRows> touched{};
 };
+
+// The first values of rows [begin, end) of a table whose vocabulary is not open: [end - begin,
+// width]. See InitialRows.
+// dtype: fp32 or fp64
+at::Tensor initial_rows(const TableConfig& config, c10::ScalarType dtype, uint64_t seed,
+                        int64_t begin, int64_t end);
 
 // A tensor for each of the rows that an open vocabulary has, and for each of the ids that wait.
 struct OpenTensors {
@@ -57,21 +55,27 @@ struct OpenTensors {
 
 class EmbeddingTable {
  public:
-  // The initial value of an element depends only on the seed, the table's name and the element's
-  // index in the whole table.
+  // Initial values are those of initial_rows().
   // dtype: fp32 or fp64, of the rows and of what is summed from them
   // Throws: ConfigError for kRowWiseAdaGrad on a table that is split by columns: no rank would have
   //         a whole row's gradient; when config.folder cannot be written or has too little room
   EmbeddingTable(const TableConfig& config, const mesh::Axis& axis, int rank, c10::ScalarType dtype,
                  uint64_t seed, const RowOptimizerConfig& optimizer);
+  // The table over remote rows whose number is `number`. It has memory for the rows of one look-up,
+  // and no layout.
+  // optimizer: the one that their owner applies
+  // Throws: ConfigError for a memory limit, an open vocabulary and kAdam
+  EmbeddingTable(const TableConfig& config, c10::ScalarType dtype,
+                 const RowOptimizerConfig& optimizer, std::shared_ptr<RemoteRows> rows,
+                 size_t number);
   ~EmbeddingTable();
   EmbeddingTable(EmbeddingTable&&) noexcept;
   EmbeddingTable& operator=(EmbeddingTable&&) noexcept;
 
   const TableConfig& config() const { return config_; }
   const mesh::Layout& layout() const { return layout_; }
-  // [slots, width]. A row's slot is its number in this rank's box, unless rows are on a disk or the
-  // vocabulary is open.
+  // [slots, width]. A row's slot is its number in this rank's box, unless rows are on a disk or
+  // remote, or the vocabulary is open.
   const at::Tensor& weights() const { return weights_; }
   // Of the slots.
   RowOptimizer& optimizer() { return *optimizer_; }
@@ -79,6 +83,7 @@ class EmbeddingTable {
   // The slots of `rows`, which are ascending, distinct numbers in this rank's box, or keys of an
   // open vocabulary, of which those without a row get a slot with their first values. They stay
   // there until release(). memory: where the slots are put if they are not the rows themselves
+  // Remote rows are in their slots only after RemoteRows::wait_pulled().
   // Throws: ConfigError when too many rows are wanted at once; Error when the disk fails. The table
   //         is of no use afterwards.
   std::span<const int64_t> fetch(std::span<const int64_t> rows, std::vector<int64_t>& memory);
@@ -89,7 +94,8 @@ class EmbeddingTable {
   void release();
   // A step has changed these rows, which are in these slots. Any thread.
   void mark_changed(std::span<const int64_t> rows, std::span<const int64_t> slots);
-  bool is_on_disk() const { return disk_ != nullptr; }
+  // Whether prefetch() does something.
+  bool reads_ahead() const { return disk_ != nullptr || remote_ != nullptr; }
   // Says that fetch() comes later for these rows.
   void prefetch(std::span<const int64_t> rows);
 
@@ -126,7 +132,8 @@ class EmbeddingTable {
   std::shared_ptr<DiskRows> disk_;  // null: all rows are in memory
   // Null with kAdam, where every row may change at a save.
   std::shared_ptr<TouchedRows> touched_;
-  std::unique_ptr<Open> open_;  // null: rows have numbers
+  std::unique_ptr<Open> open_;           // null: rows have numbers
+  std::unique_ptr<RemoteTable> remote_;  // null: the rows are here
 };
 
 }  // namespace trireme::parallel

@@ -1,9 +1,7 @@
 #include "trireme/parallel/embedding/embedding_tables.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
-#include <limits>
 
 #include <ATen/ATen.h>
 #include <ATen/core/ivalue.h>
@@ -11,7 +9,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/shown.h"
-#include "trireme/parallel/embedding/id_groups.h"
+#include "trireme/parallel/embedding/gradient_sinks.h"
 #include "trireme/parallel/embedding/open/open_key.h"
 #include "trireme/parallel/embedding/open/saved_ids.h"
 #include "trireme/parallel/embedding/table_look_up.h"
@@ -29,13 +27,14 @@ struct EmbeddingTables::State {
   TableCounts counts{};
   // Makes backward run: the rows themselves are in no graph.
   at::Tensor anchor{};
-  bool is_on_disk = false;                          // any table
-  std::vector<std::weak_ptr<TableLookUp>> begun{};  // whose rows a disk may read ahead
+  bool reads_ahead = false;                         // any table
+  std::vector<std::weak_ptr<TableLookUp>> begun{};  // whose rows may be read ahead
 
   void begin_step() {
     for (EmbeddingTable& table : group->tables) table.optimizer().begin_step(learning_rate);
   }
   void backward(TableLookUp& look_up, std::span<const at::Tensor> gradients_of_outputs);
+  void push(double factor);  // to the owner of remote rows
   // Once for each look-up that has begun and is not finished.
   void prefetch(const TableLookUp* finished = nullptr) {
     for (const std::weak_ptr<TableLookUp>& each : std::exchange(begun, {})) {
@@ -46,74 +45,6 @@ struct EmbeddingTables::State {
 };
 
 namespace {
-
-class UpdateRows : public GradientSink {
- public:
-  explicit UpdateRows(TableGroup& group) : group_(group) {}
-  void begin(size_t table, std::span<const int64_t> rows) override {
-    group_.tables[table].release();
-    slots_ = group_.tables[table].fetch_used(rows, memory_);
-  }
-  void take(size_t table, int64_t first, std::span<const int64_t> rows, const void* sums) override {
-    const auto slots = slots_.subspan(static_cast<size_t>(first), rows.size());
-    group_.tables[table].optimizer().update(slots, sums);
-    group_.tables[table].mark_changed(rows, slots);
-  }
-
- private:
-  TableGroup& group_;
-  std::vector<int64_t> memory_;
-  std::span<const int64_t> slots_;  // of the rows in begin()
-};
-
-class StoreSums : public GradientSink {
- public:
-  explicit StoreSums(const TableGroup& group) : group_(group), stored_(group.tables.size()) {}
-  void begin(size_t table, std::span<const int64_t> rows) override {
-    const at::Tensor& weights = group_.tables[table].weights();
-    const auto count = std::ssize(rows);
-    RowGradients& stored = stored_[table];
-    stored.rows = at::empty({count}, at::kLong);
-    std::ranges::copy(rows, stored.rows.mutable_data_ptr<int64_t>());
-    stored.rows += group_.parts[table].first_row(group_.rank());
-    stored.sums = at::empty({count, weights.size(1)}, weights.options());
-  }
-  void take(size_t table, int64_t first, std::span<const int64_t> rows, const void* sums) override {
-    const at::Tensor part = stored_[table].sums.narrow(0, first, std::ssize(rows));
-    std::memcpy(part.mutable_data_ptr(), sums, part.nbytes());
-  }
-  std::vector<RowGradients> stored() { return std::move(stored_); }
-
- private:
-  const TableGroup& group_;
-  std::vector<RowGradients> stored_;
-};
-
-// The rows of both; where both have a row, a + b.
-RowGradients sum_of(const RowGradients& a, const RowGradients& b, bool is_open) {
-  const at::Tensor rows = at::cat({a.rows, b.rows}), sums = at::cat({a.sums, b.sums});
-  const std::span values(rows.const_data_ptr<int64_t>(), static_cast<size_t>(rows.numel()));
-  const int64_t limit = is_open             ? std::numeric_limits<int64_t>::max()
-                        : rows.numel() == 0 ? 0
-                                            : rows.max().item<int64_t>() + 1;
-  const IdGroups groups = group_ids(values, limit);
-  const at::Tensor places = at::empty({groups.size()}, at::kLong), others = at::empty_like(places);
-  auto* const place = places.mutable_data_ptr<int64_t>();
-  auto* const other = others.mutable_data_ptr<int64_t>();
-  int64_t num_both = 0;
-  const at::Tensor both = at::empty({groups.size()}, at::kLong);
-  for (size_t i = 0; i < groups.ids.size(); ++i) {
-    const auto first = static_cast<size_t>(groups.first[i]);
-    place[i] = groups.places[first];
-    if (groups.first[i + 1] - groups.first[i] < 2) continue;
-    both.mutable_data_ptr<int64_t>()[num_both] = static_cast<int64_t>(i);
-    other[num_both++] = groups.places[first + 1];
-  }
-  at::Tensor result = sums.index_select(0, places);
-  result.index_add_(0, both.narrow(0, 0, num_both),
-                    sums.index_select(0, others.narrow(0, 0, num_both)));
-  return {rows.index_select(0, places), result};
-}
 
 // The ids, those of open tables as keys.
 at::Tensor with_keys(const JaggedIds& ids, const std::vector<TableConfig>& tables) {
@@ -152,16 +83,25 @@ std::shared_ptr<TableGroup> make_group(const std::vector<TableConfig>& tables,
                                        comm::Communicator* group, const EmbeddingOptions& options) {
   check_tables(tables);
   check_optimizer(options.optimizer);
+  TRIREME_CHECK(!options.remote || (group == nullptr && options.update == UpdateTime::kOnStep),
+                "embedding tables over remote rows with a group of ranks or with updates in "
+                "backward; pass no group, and UpdateTime::kOnStep");
   auto result = std::make_shared<TableGroup>();
   result->configs = tables;
   result->group = group;
   result->dtype = options.dtype;
   result->symmetric = options.symmetric;
+  result->remote = options.remote;
   const mesh::Axis axis{options.axis, group == nullptr ? 1 : group->size()};
   size_t num_apart = 0;
   for (const TableConfig& table : tables) {
-    result->tables.emplace_back(table, axis, group == nullptr ? 0 : group->rank(), options.dtype,
-                                options.seed, options.optimizer);
+    if (options.remote) {
+      result->tables.emplace_back(table, options.dtype, options.optimizer, options.remote,
+                                  result->tables.size());
+    } else {
+      result->tables.emplace_back(table, axis, group == nullptr ? 0 : group->rank(), options.dtype,
+                                  options.seed, options.optimizer);
+    }
     result->parts.emplace_back(result->tables.back().layout(), table.is_open);
     const bool is_apart = table.pooling == Pooling::kNone;
     result->outputs.push_back(is_apart ? ++num_apart : 0);
@@ -201,7 +141,7 @@ EmbeddingTables::EmbeddingTables(const std::vector<TableConfig>& tables, comm::C
                 .learning_rate = options.optimizer.learning_rate,
                 .anchor = at::zeros({0}, options.dtype).requires_grad_()})) {
   for (const EmbeddingTable& table : state_->group->tables) {
-    state_->is_on_disk |= table.is_on_disk();
+    state_->reads_ahead |= table.reads_ahead();
   }
 }
 EmbeddingTables::~EmbeddingTables() = default;
@@ -215,7 +155,7 @@ StartedLookUp EmbeddingTables::start(JaggedIds ids) {
   if (ids.weights.defined()) ids.weights = ids.weights.to(group.dtype);
   auto look_up =
       std::make_shared<TableLookUp>(state_->group, std::move(ids), at::GradMode::is_enabled());
-  if (state_->is_on_disk) state_->begun.push_back(look_up);
+  if (state_->reads_ahead) state_->begun.push_back(look_up);
   return StartedLookUp(std::move(look_up));
 }
 
@@ -235,6 +175,8 @@ Embeddings EmbeddingTables::look_up(JaggedIds ids) { return finish(start(std::mo
 
 const std::vector<TableConfig>& EmbeddingTables::configs() const { return state_->group->configs; }
 
+const EmbeddingOptions& EmbeddingTables::options() const { return state_->options; }
+
 const TableCounts& EmbeddingTables::counts() const { return state_->counts; }
 
 void EmbeddingTables::set_learning_rate(double learning_rate) {
@@ -248,6 +190,7 @@ const std::vector<RowGradients>& EmbeddingTables::gradients() const { return sta
 
 void EmbeddingTables::step(double factor) {
   TRIREME_ASSERT(state_->options.update == UpdateTime::kOnStep, "rows were updated in backward");
+  if (state_->group->remote) return state_->push(factor);
   state_->begin_step();
   for (size_t t = 0; t < state_->gradients.size(); ++t) {
     const RowGradients& gradients = state_->gradients[t];
@@ -265,7 +208,26 @@ void EmbeddingTables::step(double factor) {
   state_->gradients.clear();
 }
 
+void EmbeddingTables::State::push(double factor) {
+  std::vector<RowGradients> scaled;
+  for (size_t t = 0; t < group->tables.size(); ++t) {
+    if (t < gradients.size()) {
+      const RowGradients& own = gradients[t];
+      scaled.push_back({own.rows, factor == 1 ? own.sums : own.sums * factor});
+    } else {  // without a look-up
+      scaled.push_back({at::empty({0}, at::kLong),
+                        at::empty({0, group->configs[t].width}, at::TensorOptions(group->dtype))});
+    }
+  }
+  gradients.clear();
+  group->remote->push(scaled, learning_rate);
+}
+
 void EmbeddingTables::discard_gradients() { state_->gradients.clear(); }
+
+void EmbeddingTables::settle() {
+  if (state_->group->remote) state_->group->remote->settle();
+}
 
 std::vector<TableTensor> EmbeddingTables::state() {
   std::vector<TableTensor> tensors;

@@ -28,6 +28,8 @@
 
 namespace trireme::parallel {
 
+class RemoteRows;
+
 inline namespace internal {
 class TableLookUp;
 }
@@ -52,6 +54,9 @@ struct EmbeddingOptions {
   // Vectors in transit lie in the group's symmetric memory. Set to false on a host with too little
   // shared memory.
   bool symmetric = true;
+  // Who has the rows, instead of this process. Then there is no group, placements do not count, and
+  // updates are kOnStep. Each process sums the gradients of its own samples. See remote_rows.h.
+  std::shared_ptr<RemoteRows> remote{};
 };
 
 struct Embeddings {
@@ -80,7 +85,8 @@ struct TableCounts {
 class EmbeddingTables {
  public:
   // group: null for one rank; must outlive the tables
-  // Throws: ConfigError, see check_tables(), layout_of(), check_optimizer() and EmbeddingTable
+  // Throws: ConfigError, see check_tables(), layout_of(), check_optimizer() and EmbeddingTable; for
+  //         remote rows with a group or with kInBackward
   EmbeddingTables(const std::vector<TableConfig>& tables, comm::Communicator* group,
                   const EmbeddingOptions& options = {});
   ~EmbeddingTables();
@@ -110,6 +116,7 @@ class EmbeddingTables {
   Embeddings look_up(JaggedIds ids);
 
   const std::vector<TableConfig>& configs() const;
+  const EmbeddingOptions& options() const;
   // Since the tables were made.
   const TableCounts& counts() const;
 
@@ -120,9 +127,14 @@ class EmbeddingTables {
   // are added in their order.
   const std::vector<RowGradients>& gradients() const;
   // With kOnStep: updates the rows from their gradients times `factor`, and forgets the gradients.
+  // Pushes them if rows are remote.
   void step(double factor = 1);
   // With kOnStep: forgets the gradients, so that the rows stay as they are.
   void discard_gradients();
+
+  // Before remote rows are evaluated or saved: waits for everybody's pushes. Else does nothing.
+  // Collective: every process that pushes
+  void settle();
 
   // Weights and states, for checkpoints. They share memory with the tables, or are on a disk;
   // loading fills them in place. Not collective.

@@ -5,7 +5,7 @@
 #include <ATen/Parallel.h>
 
 #include "trireme/base/machine/multiversion.h"
-#include "trireme/parallel/embedding/row_memory.h"
+#include "trireme/parallel/embedding/rows/row_memory.h"
 
 namespace trireme::parallel::inline internal {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/machine/simd.h"
-#include "trireme/parallel/embedding/row_memory.h"
+#include "trireme/parallel/embedding/rows/row_memory.h"
 
 namespace trireme::parallel {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/machine/multiversion.h"
-#include "trireme/parallel/embedding/row_memory.h"
+#include "trireme/parallel/embedding/rows/row_memory.h"
 
 namespace trireme::parallel::inline internal {
 namespace {

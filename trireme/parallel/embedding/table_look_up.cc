@@ -94,7 +94,7 @@ std::vector<int64_t> TableLookUp::wanted_rows(size_t rank, size_t table) const {
 void TableLookUp::prefetch() {
   ids_exchange_.finish();
   for (size_t t = 0; t < num_tables(); ++t) {
-    if (!tables_->tables[t].is_on_disk()) continue;
+    if (!tables_->tables[t].reads_ahead()) continue;
     for (size_t r = 0; r < num_ranks(); ++r) tables_->tables[t].prefetch(wanted_rows(r, t));
   }
 }
@@ -113,6 +113,7 @@ void TableLookUp::fetch_rows() {
       table.mark_changed(fetched.rows, fetched.slots);
     }
   }
+  if (tables_->remote) tables_->remote->wait_pulled();
 }
 
 template <typename scalar>

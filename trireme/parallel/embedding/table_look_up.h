@@ -14,6 +14,7 @@
 #include "trireme/parallel/embedding/embedding_tables.h"
 #include "trireme/parallel/embedding/id_exchange.h"
 #include "trireme/parallel/embedding/row_gradients.h"
+#include "trireme/parallel/embedding/rows/remote_rows.h"
 
 namespace trireme::parallel::inline internal {
 
@@ -25,7 +26,8 @@ struct TableGroup {
   comm::Communicator* group = nullptr;
   at::ScalarType dtype = at::kFloat;
   bool symmetric = true;
-  int64_t num_columns = 0;  // W
+  std::shared_ptr<RemoteRows> remote{};  // null: the rows are here
+  int64_t num_columns = 0;               // W
   // Where each table's vectors are: in which of finish()'s tensors, and from which column on.
   std::vector<size_t> outputs;
   std::vector<int64_t> columns;
@@ -50,7 +52,8 @@ class TableLookUp {
   // Sends the ids; see IdExchange.
   TableLookUp(std::shared_ptr<TableGroup> tables, JaggedIds ids, bool needs_gradient);
 
-  // Waits for the ids, and lets tables on a disk read the rows that finish() will want.
+  // Waits for the ids, and lets tables on a disk or on servers read the rows that finish() will
+  // want.
   void prefetch();
   // The pooled tables' vectors side by side, [B, W], then [n_t, width] of each table with kNone.
   std::vector<at::Tensor> finish();

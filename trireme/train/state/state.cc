@@ -8,7 +8,7 @@
 
 #include "trireme/base/bounded_json.h"
 #include "trireme/base/error.h"
-#include "trireme/parallel/embedding/touched_rows.h"
+#include "trireme/parallel/embedding/rows/touched_rows.h"
 
 namespace trireme::train::inline internal {
 
@@ -130,7 +130,7 @@ std::vector<checkpoint::Entry> checkpoint_entries(const std::vector<parallel::Sh
 
 namespace {
 
-// Rows on a disk, as a checkpoint reads and writes them.
+// Rows on a disk or on servers, as a checkpoint reads and writes them.
 class StoredTable : public checkpoint::OffloadedTensor {
  public:
   StoredTable(std::shared_ptr<parallel::StoredRows> rows, int64_t num_rows)
@@ -142,6 +142,9 @@ class StoredTable : public checkpoint::OffloadedTensor {
     return rows_->read(begin, end);
   }
   void write_rows(int64_t begin, const at::Tensor& values) override { rows_->write(begin, values); }
+  std::vector<mesh::Range> wanted_rows(int64_t num_rows) const override {
+    return rows_->wanted_rows(num_rows);
+  }
 
  private:
   std::shared_ptr<parallel::StoredRows> rows_;

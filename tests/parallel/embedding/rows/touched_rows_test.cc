@@ -1,4 +1,4 @@
-#include "trireme/parallel/embedding/touched_rows.h"
+#include "trireme/parallel/embedding/rows/touched_rows.h"
 
 #include <set>
 

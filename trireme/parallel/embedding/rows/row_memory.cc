@@ -1,4 +1,4 @@
-#include "trireme/parallel/embedding/row_memory.h"
+#include "trireme/parallel/embedding/rows/row_memory.h"
 
 #include <ATen/ATen.h>
 #include <sys/mman.h>
