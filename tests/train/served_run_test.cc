@@ -115,6 +115,7 @@ TEST_F(ServedRunTest, RefusesWhatDoesNotGoWithServersInOneLine) {
       {{"train.compression", "topk"}, "train.compression"},
       {{"train.evaluate_interval", "2"}, "train.evaluate_interval"},
       {{"train.skip_bad_steps", "2"}, "train.skip_bad_steps"},
+      {{"train.uneven_batches", "true"}, "train.uneven_batches"},
       {{"optimizer.name", "muon"}, "optimizer.name"},
       {{"parallel.server_copies", "3"}, "parallel.server_copies is 3 with 2 servers"},
       {{"parallel.servers", "4"}, "leaves no worker"}};

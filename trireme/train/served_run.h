@@ -12,12 +12,13 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/dataset/batch_reader.h"
 #include "trireme/mesh/device_mesh.h"
-#include "trireme/parallel/server/director.h"
-#include "trireme/parallel/server/parameter_server.h"
+#include "trireme/parallel/server/host_sums.h"
 #include "trireme/parallel/server/server_client.h"
 #include "trireme/train/callbacks/callbacks.h"
 #include "trireme/train/run/run_folder.h"
 #include "trireme/train/server/meeting.h"
+#include "trireme/train/server/served_tables.h"
+#include "trireme/train/server/server_ranks.h"
 #include "trireme/train/state/places.h"
 #include "trireme/train/state/resumption.h"
 #include "trireme/train/state/saves.h"
@@ -43,28 +44,31 @@ class ServedRun {
   Outcome run(const std::function<bool()>& stop);
 
  private:
+  Outcome finish(Outcome outcome);
   bool is_root() const { return world_.rank() == 0; }
-  bool is_server() const { return world_.rank() >= num_workers_; }
   bool is_synchronous() const { return config_.parallel.staleness == 0; }
+  void use_tables();
+  std::vector<parallel::ServedParameter> tables();
   void start_output();
-  void start_servers();
-  std::filesystem::path log_path(int64_t server) const;
-  Outcome serve();
+  parallel::MakePiece pieces();
+  void pull_from(parallel::ServerClient& client);
   Outcome work(const std::function<bool()>& stop);
+  // Whether this worker has a client of the servers.
+  bool talks() const { return !host_ || host_->rank() == 0; }
+  Meeting meet_all(Leave why);
+  void pull(const std::vector<at::Tensor>& weights);
   Leave train_step(const std::function<bool()>& stop);
   void push(double learning_rate, StepMetrics& metrics);
   void report(StepMetrics metrics, const std::vector<double>& sums, double count);
   Leave leave(const std::function<bool()>& stop) const;
   void save(const Meeting& meeting, parallel::ServerClient& client);
-  Outcome end_together(Outcome outcome, const parallel::StalenessCounts& staleness);
 
   RunConfig config_;
-  RunConfig alone_;  // the same for one rank: each has the whole model
   comm::Communicator& world_;
   TrainObserver& observer_;
-  int num_workers_;
+  ServerRanks servers_;
   std::unique_ptr<comm::Communicator> self_;  // a group of this rank
-  std::unique_ptr<comm::Communicator> role_;  // all workers, or all servers
+  RunConfig alone_;                           // for one rank: each has the whole model
   mesh::DeviceMesh mesh_;                     // of this rank
   std::optional<mesh::DeviceMesh> workers_;   // on workers
   Callbacks callbacks_;                       // none
@@ -75,15 +79,16 @@ class ServedRun {
   std::optional<Resumption> resumption_;
   std::optional<dataset::BatchReader> batches_;
   StepReports reports_;
-  parallel::ServerRun servers_;
-  std::unique_ptr<parallel::Director> director_;  // rank 0
-  std::string address_;                           // the director's
-  std::unique_ptr<parallel::ParameterServer> server_;
+  std::unique_ptr<comm::Communicator> host_;  // with host_sums, the workers of this host
   std::unique_ptr<parallel::ServerClient> client_;
-  int64_t first_step_ = 0;        // finished before this start
-  int64_t step_ = 0;              // finished
-  int64_t first_update_ = 0;      // of the optimizer, before this start
-  std::vector<at::Tensor> held_;  // gradients that are being pushed
+  std::optional<parallel::HostSums> host_sums_;
+  std::shared_ptr<PulledRows> pulled_;  // on workers, of tables
+  std::shared_ptr<OwnedRows> owned_;    // on servers
+  int64_t num_dense_ = 0;               // parameters; those of tables come after them
+  int64_t first_step_ = 0;              // finished before this start
+  int64_t step_ = 0;                    // finished
+  int64_t first_update_ = 0;            // of the optimizer, before this start
+  std::vector<at::Tensor> held_;        // gradients that are being pushed
 };
 
 }  // namespace trireme::train::inline internal

@@ -14,6 +14,7 @@
 #include "trireme/checkpoint/agreement.h"
 #include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/comm/objects.h"
+#include "trireme/train/mixed_run.h"
 #include "trireme/train/parallel/layout.h"
 #include "trireme/train/parallel/replica_check.h"
 #include "trireme/train/run/batches.h"
@@ -295,6 +296,13 @@ Outcome TrainerImpl::end(Outcome outcome) {
   return outcome;
 }
 
+RunStart TrainerImpl::start() const {
+  return {.step = step_,
+          .optimizer_steps = state_.optimizer().num_steps(),
+          .checkpoint = resumption_->checkpoint(),
+          .initial_weights = state_.initial_weights()};
+}
+
 Outcome TrainerImpl::run(const std::function<bool()>& stop) {
   stop_ = &stop;
   if (step_ < config_.train.steps && ask_again(Leave::kNo) == Leave::kAsked) {
@@ -346,6 +354,10 @@ Trainer::Trainer(RunConfig config, comm::Communicator& world, TrainObserver& obs
     open_inputs_together(config, world, tell(observer));
     use_device(config);
     config.peak_flops = peak_flops(config, world);
+    if (config.parallel.servers > 0 && config.parallel.served == Served::kTables) {
+      mixed_ = std::make_unique<MixedRun>(std::move(config), world, observer, profile);
+      return;
+    }
     if (config.parallel.servers > 0) {
       TRIREME_CHECK(profile.num_steps == 0,
                     "a profile with parallel.servers, whose workers share no step; set it to 0");
@@ -362,6 +374,7 @@ Trainer::~Trainer() = default;
 
 Outcome Trainer::run(const std::function<bool()>& stop) {
   try {
+    if (mixed_) return mixed_->run(stop);
     return servers_ ? servers_->run(stop) : impl_->run(stop);
   } catch (...) {
     rethrow_with_memory_advice();

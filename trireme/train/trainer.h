@@ -19,6 +19,7 @@
 namespace trireme::train {
 
 inline namespace internal {
+class MixedRun;
 class ServedRun;
 class TrainerImpl;
 }  // namespace internal
@@ -94,7 +95,9 @@ class Trainer {
 
  private:
   std::unique_ptr<internal::TrainerImpl> impl_;
-  std::unique_ptr<internal::ServedRun> servers_;  // in its place with parallel.servers
+  // In its place with parallel.servers: of all parameters, or only of tables.
+  std::unique_ptr<internal::ServedRun> servers_;
+  std::unique_ptr<internal::MixedRun> mixed_;
 };
 
 }  // namespace trireme::train

@@ -38,12 +38,22 @@ inline checkpoint::OnWait tell(TrainObserver& observer) {
   };
 }
 
+// Where a run, or its continuation, begins.
+struct RunStart {
+  int64_t step = 0;  // finished
+  int64_t optimizer_steps = 0;
+  std::filesystem::path checkpoint{};       // that it goes on from; empty: a new run
+  std::filesystem::path initial_weights{};  // of a new run; empty: drawn
+};
+
 // Not thread safe. Functions that are not const are collective.
 class TrainerImpl {
  public:
   // `config` is resolved and its data is open.
   TrainerImpl(RunConfig config, comm::Communicator& world, TrainObserver& observer,
               const ProfileOptions& profile);
+  RunStart start() const;
+  const ModelTables& tables() const { return state_.model().tables(); }
   Outcome run(const std::function<bool()>& stop);
 
  private:

@@ -84,6 +84,7 @@ RankGroup::RankGroup(train::RunConfig& config, const comm::WorldInfo& info,
   world_ =
       with_gpus(rendezvous_->connect(transport, options), config, options,
                 [&](const comm::GroupOptions& gpus) { return rendezvous_->connect("nccl", gpus); });
+  config.host_address = rendezvous_->address();
 }
 
 }  // namespace trireme::cli::inline internal

@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/comm/c10d/network_interface.h"
 #include "trireme/comm/hierarchical/hierarchical_communicator.h"
 #include "trireme/comm/message/message_communicator.h"
 #include "trireme/comm/message/mpi_group.h"
@@ -51,6 +52,11 @@ class Rendezvous::State {
       });
     }
     return job_;
+  }
+
+  std::string address() const {
+    if (!info_.interface.empty()) return find_interface(info_.interface).address;
+    return joined_ && !joined_->host.empty() ? find_interface_to(joined_->host).address : "";
   }
 
   std::unique_ptr<Communicator> connect(Transport transport, const GroupOptions& options) {
@@ -107,6 +113,7 @@ Rendezvous::~Rendezvous() = default;
 Rendezvous::Rendezvous(Rendezvous&&) noexcept = default;
 
 c10::intrusive_ptr<c10d::Store> Rendezvous::store() { return state_->joined().store; }
+std::string Rendezvous::address() const { return state_->address(); }
 
 std::string Rendezvous::job(const std::string& transport) {
   return state_->job(transport_named(transport));

@@ -48,6 +48,11 @@ class Rendezvous {
   // Throws:     as store()
   std::string job(const std::string& transport);
 
+  // The address by which ranks on other hosts reach this one: of the interface that the launcher
+  // names, or the one towards rank 0. Empty when the ranks have met without a network.
+  // Throws: ConfigError, see network_interface.h
+  std::string address() const;
+
   // The world's group over `transport`, as connect_world makes it. Make the next one only after the
   // last is complete.
   std::unique_ptr<Communicator> connect(const std::string& transport,

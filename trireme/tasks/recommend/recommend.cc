@@ -32,6 +32,18 @@ void check_tables_key(const TablesConfig& tables) {
                 "rows");
 }
 
+// Parameter servers share out the rows by themselves, and keep them in memory.
+void check_served(const TablesConfig& tables) {
+  TRIREME_CHECK(tables.placement == TablePlacement::kRows, "tables.placement is \"",
+                name_of(kTablePlacements, tables.placement),
+                "\" with parallel.servers, which have the rows; leave it out");
+  TRIREME_CHECK(tables.memory == 0, "tables.memory is ", tables.memory,
+                " with parallel.servers, which keep all rows in memory; set it to 0");
+  TRIREME_CHECK(tables.optimizer != parallel::RowRule::kAdam,
+                "tables.optimizer is \"adam\", which updates every row in each step, with "
+                "parallel.servers, which update rows that are pushed; set it to lazy-adam");
+}
+
 class RecommendTask : public train::Task {
  public:
   RecommendTask() = default;
@@ -53,6 +65,7 @@ class RecommendTask : public train::Task {
     parse_widths(model.bottom, "model.bottom");
     parse_widths(model.top, "model.top");
     check_tables_key(problem_.config.tables);
+    if (config.parallel.servers > 0) check_served(problem_.config.tables);
     TRIREME_CHECK(problem_.config.tables.learning_rate == 0 || config.optimizer.learning_rate > 0,
                   "tables.learning_rate follows optimizer.learning_rate, which is 0; set it above "
                   "0");

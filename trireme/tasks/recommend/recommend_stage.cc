@@ -15,8 +15,13 @@
 namespace trireme::tasks::inline internal {
 namespace {
 
+// The ranks that share out the tables; null: one, or none of them.
+comm::Communicator* table_group(const train::StageRequest& request) {
+  return request.config.remote_rows ? nullptr : request.axes.batch.group;
+}
+
 int size_of(const train::StageRequest& request) {
-  const comm::Communicator* const group = request.axes.batch.group;
+  const comm::Communicator* const group = table_group(request);
   return group == nullptr ? 1 : group->size();
 }
 
@@ -31,7 +36,8 @@ parallel::EmbeddingOptions table_options(const RecommendProblem& problem,
                         .epsilon = tables.epsilon,
                         .initial_accumulator = tables.initial_accumulator},
           .update = parallel::UpdateTime::kOnStep,
-          .symmetric = config.train.symmetric_memory};
+          .symmetric = config.train.symmetric_memory,
+          .remote = config.remote_rows};
 }
 
 TableList limited_tables(const RecommendProblem& problem, const train::StageRequest& request) {
@@ -59,7 +65,7 @@ RecommendStage::RecommendStage(const RecommendProblem& problem, const train::Sta
       choice_(problem.choice),
       list_(limited_tables(problem, request)),
       network_(make_network(problem, request.config.train.seed)),
-      tables_(list_.tables, request.axes.batch.group, table_options(problem, request.config)),
+      tables_(list_.tables, table_group(request), table_options(problem, request.config)),
       rate_factor_(rate_factor(problem.config.tables, request.config.optimizer)) {
   network_->to(dtype_);
   network_->recomputes = request.config.train.recompute == model::Recompute::kFull;
@@ -106,7 +112,7 @@ std::vector<at::Tensor> RecommendStage::forward(const train::StageInput& in) {
 }
 
 std::vector<std::string> RecommendStage::report(train::RunPoint when) const {
-  if (group_ == nullptr) return {};
+  if (group_ == nullptr || tables_.options().remote) return {};
   if (when == train::RunPoint::kStart) {
     if (choice_.places.empty()) return {};
     return {concat("tables  the planner's choice of ", describe(choice_.places))};

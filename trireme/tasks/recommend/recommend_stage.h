@@ -36,7 +36,10 @@ class RecommendStage : public train::StageModel {
     return {&tables_, rate_factor_, [this](train::RunPoint when) { return report(when); }};
   }
 
-  void begin_evaluation() override { scores_->clear(); }
+  void begin_evaluation() override {
+    tables_.settle();
+    scores_->clear();
+  }
   std::vector<double> finish_evaluation() override { return scores_->finish(); }
 
  private:

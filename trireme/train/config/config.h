@@ -29,6 +29,10 @@
 #include "trireme/train/task/copy_box.h"
 #include "trireme/train/task/task.h"
 
+namespace trireme::parallel {
+class RemoteRows;
+}
+
 namespace trireme::train {
 
 struct TaskChoice {
@@ -163,6 +167,10 @@ struct RunConfig {
 
   // Where this rank computes: what rank_device() (run/device.h) makes of train.device.
   at::Device device = at::kCPU;
+  // By which ranks on other hosts reach this one; empty: unknown.
+  std::string host_address{};
+  // Who has the rows of the task's embedding tables, instead of the ranks; null: the ranks.
+  std::shared_ptr<parallel::RemoteRows> remote_rows{};
   // The number of hosts changes during the run. With fewer of them there are fewer replicas.
   bool is_elastic = false;
   double peak_flops = 0;  // of a rank's device, per second; 0: unknown

@@ -16,6 +16,10 @@ enum class AsyncTensor { kAuto, kOn, kOff };
 inline constexpr Choice<AsyncTensor> kAsyncTensors[] = {
     {"auto", AsyncTensor::kAuto}, {"on", AsyncTensor::kOn}, {"off", AsyncTensor::kOff}};
 
+// Which parameters the servers have.
+enum class Served { kAll, kTables };
+inline constexpr Choice<Served> kServed[] = {{"all", Served::kAll}, {"tables", Served::kTables}};
+
 // The transports of comm/rendezvous that a training run may use.
 std::vector<std::string> train_transports();
 
@@ -78,12 +82,19 @@ struct ParallelConfig {
   TRIREME_KEY(int64_t, servers, 0, kMayChange,
               "ranks, the last ones, that are parameter servers for the others; 0 = none",
               Range{0, kMaxRanks})
+  TRIREME_KEY(Served, served, Served::kAll, kMayChange,
+              "servers: all = they have every parameter; tables = only embedding tables, and the "
+              "workers train the rest in step",
+              kServed)
   TRIREME_KEY(int64_t, staleness, 0, kMayChange,
               "servers: steps that a worker may be ahead of the slowest; 0 = synchronous, -1 = any "
               "number",
               Range{-1, 1e6})
   TRIREME_KEY(int64_t, server_copies, 1, kMayChange,
               "servers that have each parameter, so that some may die", Range{1, kMaxRanks})
+  TRIREME_KEY(bool, host_sums, false, kMayChange,
+              "servers: the ranks of a host sum their gradients, and one of them talks to the "
+              "servers for all")
   TRIREME_KEY(
       std::string, replay, "", kMayChange,
       "servers: folder server-log of a run whose order of updates is repeated; empty = none")

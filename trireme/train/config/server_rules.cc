@@ -27,17 +27,21 @@ std::vector<ServerRule> axis_rules(const ParallelConfig& parallel) {
       {concat("parallel.context = ", parallel.context), parallel.context > 1, whole, "set it to 1"},
       {concat("parallel.expert = ", parallel.expert), parallel.expert > 1, whole, "set it to 1"},
       {concat("parallel.zero = ", parallel.zero), parallel.zero > 0,
-       "the servers have the optimizer's states", "set it to 0"},
-      {"parallel.auto", parallel.automatic, "layouts with servers are not searched",
-       "set it to false"}};
+       "the servers have the optimizer's states", "set it to 0"}};
+}
+
+// Whatever the servers have.
+std::vector<ServerRule> common_rules(const RunConfig& config) {
+  return {{"parallel.auto", config.parallel.automatic, "layouts with servers are not searched",
+           "set it to false"},
+          {"train.reproducible", config.train.reproducible,
+           "pushes are summed in the order of workers", "set it to false"}};
 }
 
 std::vector<ServerRule> train_rules(const TrainConfig& train, const ParallelConfig& parallel) {
   const bool is_synchronous = parallel.staleness == 0;
   const std::string apart = "workers are not in the same step";
   return {
-      {"train.reproducible", train.reproducible, "pushes are summed in the order of workers",
-       "set it to false"},
       {concat("train.gradient_clip = ", train.gradient_clip),
        is_synchronous && train.gradient_clip > 0,
        "no server has the norm of all gradients, and parallel.staleness is 0",
@@ -47,6 +51,8 @@ std::vector<ServerRule> train_rules(const TrainConfig& train, const ParallelConf
        "servers have no master weights", "set it to fp32 or fp64"},
       {"train.compression", train.compression != parallel::Compression::kNone,
        "pushes are not compressed", "set it to none"},
+      {"train.uneven_batches", train.uneven_batches, "a worker may get no sample of a step",
+       "set it to false"},
       {"train.skip_bad_steps", train.skip_bad_steps > 0, apart, "set it to 0"},
       {"train.spike_factor", train.spike_factor > 0, apart, "set it to 0"},
       {"train.measure_noise", train.measure_noise, apart, "set it to false"},
@@ -75,8 +81,6 @@ std::vector<ServerRule> other_rules(const RunConfig& config) {
   }
   if (!config.task) return rules;
   const std::string task = "the task " + config.task_choice.name;
-  rules.push_back({task, config.task->has_tables(), "its tables have servers of their own kind",
-                   "share them out with parallel.data"});
   rules.push_back({task, config.task->has_batch_norm(), "its batch norms share statistics",
                    "choose a model without them"});
   rules.push_back({task, config.task->num_counts() > 0, "its layers count over all ranks",
@@ -96,8 +100,11 @@ void check(const std::vector<ServerRule>& rules) {
 void check_servers(const RunConfig& config, int num_ranks) {
   const ParallelConfig& parallel = config.parallel;
   if (parallel.servers == 0) {
-    TRIREME_CHECK(parallel.staleness == 0 && parallel.server_copies == 1 && parallel.replay.empty(),
-                  "parallel.staleness is ", parallel.staleness, ", parallel.server_copies ",
+    TRIREME_CHECK(parallel.served == Served::kAll && !parallel.host_sums &&
+                      parallel.staleness == 0 && parallel.server_copies == 1 &&
+                      parallel.replay.empty(),
+                  "parallel.served is \"", name_of(kServed, parallel.served),
+                  "\", parallel.staleness ", parallel.staleness, ", parallel.server_copies ",
                   parallel.server_copies, " and parallel.replay \"", shown(parallel.replay),
                   "\" without parallel.servers; set it too, such as 2");
     return;
@@ -110,6 +117,16 @@ void check_servers(const RunConfig& config, int num_ranks) {
                 parallel.servers);
   TRIREME_CHECK(parallel.replay.empty() || parallel.server_copies == 1, "parallel.replay with ",
                 parallel.server_copies, " copies; set parallel.server_copies to 1");
+  check(common_rules(config));
+  TRIREME_CHECK(!parallel.host_sums || !config.task || !config.task->has_tables(),
+                "parallel.host_sums with the task ", config.task_choice.name,
+                ", whose rows each rank pushes by itself; set it to false");
+  if (parallel.served == Served::kTables) {
+    TRIREME_CHECK(!config.task || config.task->has_tables(),
+                  "parallel.served is \"tables\", and the task ", config.task_choice.name,
+                  " has none; set it to all");
+    return;
+  }
   check(axis_rules(parallel));
   check(train_rules(config.train, parallel));
   check(other_rules(config));

@@ -167,7 +167,8 @@ std::string describe_layout(const RunConfig& config) {
     const std::string apart = parallel.staleness < 0    ? "asynchronous"
                               : parallel.staleness == 0 ? "synchronous"
                                                         : concat("staleness ", parallel.staleness);
-    text += concat(" + servers ", parallel.servers, " (", apart, ")");
+    const char* const what = parallel.served == Served::kTables ? "of tables " : "";
+    text += concat(" + servers ", what, parallel.servers, " (", apart, ")");
   }
   if (parallel.tensor > 1) {
     text += concat(" x tensor ", parallel.tensor,

@@ -17,9 +17,14 @@ std::vector<parallel::EmbeddingTables*> ModelTables::all() const {
   return all;
 }
 
+void ModelTables::settle() {
+  for (const StageTables& stage : stages_) stage.tables->settle();
+}
+
 std::vector<std::string> ModelTables::names() const {
   std::vector<std::string> names;
   for (const StageTables& stage : stages_) {
+    if (stage.tables->options().remote) continue;
     for (const parallel::TableConfig& table : stage.tables->configs()) {
       names.push_back(table.name + ".weight");
     }
@@ -38,6 +43,7 @@ std::vector<std::string> ModelTables::report(RunPoint when) const {
 std::vector<double> ModelTables::gradient_squares(comm::Communicator& world) const {
   std::vector<double> squares;
   for (const StageTables& stage : stages_) {
+    if (stage.tables->options().remote) continue;
     std::ranges::copy(table_squares(*stage.tables, world), std::back_inserter(squares));
   }
   return squares;

@@ -18,8 +18,11 @@ class ModelTables {
   // Of every stage that has some.
   std::vector<parallel::EmbeddingTables*> all() const;
 
+  // Before an evaluation or a save, see EmbeddingTables::settle().
+  void settle();
+
   // The names of the tables' weights, and the sum of squares of each one's gradient; see
-  // table_squares().
+  // table_squares(). Without tables on parameter servers, of whose gradients nobody has the sums.
   std::vector<std::string> names() const;
   // Comm, Collective: as table_squares(); nothing without tables
   std::vector<double> gradient_squares(comm::Communicator& world) const;

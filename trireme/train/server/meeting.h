@@ -11,11 +11,13 @@ namespace trireme::train::inline internal {
 struct Meeting {
   int64_t least_step = 0;  // of the workers
   int64_t sum_of_steps = 0;
-  int leave = 0;  // the largest of their reasons
+  int64_t num_counted = 0;  // workers in that sum
+  int leave = 0;            // the largest of their reasons
 };
 
-// Comm:       16 bytes from each worker to all
+// Comm:       24 bytes from each worker to all
 // Collective: every worker; a worker that leaves comes at once, the others to their next meeting
-Meeting meet(comm::Communicator& workers, int64_t step, int leave);
+// counts: whether this worker's steps count in the sum
+Meeting meet(comm::Communicator& workers, int64_t step, int leave, bool counts = true);
 
 }  // namespace trireme::train::inline internal

@@ -31,6 +31,8 @@ class Resumption {
   // Throws: CheckpointError when none is whole; as TrainingState::load()
   RunState load(TrainingState& state);
 
+  // The one that was loaded; empty: none.
+  const std::filesystem::path& checkpoint() const { return checkpoint_; }
   // Whether the checkpoint is in the run's folder, and not in a faster place alone.
   bool is_in_folder() const { return place_ == nullptr; }
   std::string place() const { return place_ != nullptr ? place_->name : "output.folder"; }

@@ -13,7 +13,8 @@ namespace {
 // States on a disk are there because memory has no room for them, nor for a copy.
 bool saves_in_background(const RunConfig& config) {
   return config.checkpoint.mode == CheckpointMode::kAsync &&
-         config.offload.optimizer != OffloadPlace::kDisk && !config.task->has_tables_on_disk();
+         config.offload.optimizer != OffloadPlace::kDisk && !config.task->has_tables_on_disk() &&
+         !config.remote_rows;
 }
 
 }  // namespace

@@ -182,12 +182,14 @@ checkpoint::SaveOptions TrainingState::save_options() const {
 
 void TrainingState::save(const fs::path& root, RunState position) {
   fill_in(position);
+  model_->tables().settle();
   checkpoint::save(root, position.step, entries(), to_json(position), world_, save_options());
 }
 
 void TrainingState::start_save(checkpoint::Saver& saver, const Places& places, RunState position,
                                bool only_memory) {
   fill_in(position);
+  model_->tables().settle();
   saver.start(places.targets(save_options(), only_memory), position.step, entries(),
               to_json(position));
 }

@@ -1,0 +1,105 @@
+// Embedding tables on parameter servers: each table is a sparse parameter, whose rows workers pull
+// and whose rows' gradients they push.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "trireme/comm/communicator.h"
+#include "trireme/parallel/embedding/embedding_tables.h"
+#include "trireme/parallel/embedding/rows/remote_rows.h"
+#include "trireme/parallel/server/server_client.h"
+#include "trireme/parallel/server/state/key_ranges.h"
+#include "trireme/parallel/server/state/piece_update.h"
+
+namespace trireme::train::inline internal {
+
+// The tables of a model, in their order.
+std::vector<parallel::ServedParameter> served_tables(const parallel::EmbeddingTables& tables);
+
+// A worker's side. Not thread safe.
+class PulledRows final : public parallel::RemoteRows {
+ public:
+  // workers: those who push, on whom checkpoints are shared out; must outlive it
+  // reads_ahead: brings the next step's rows before this step's pushes
+  PulledRows(comm::Communicator& workers, bool reads_ahead)
+      : workers_(workers), reads_ahead_(reads_ahead) {}
+
+  // From now on rows come from there.
+  // tables: see served_tables(); the first one is parameter number `first_parameter` of the run
+  void use(parallel::ServerClient& client, std::vector<parallel::ServedParameter> tables,
+           int64_t first_parameter);
+
+  void pull(size_t table, std::span<const int64_t> rows, const at::Tensor& out) override;
+  void wait_pulled() override;
+  void prefetch(size_t table, std::span<const int64_t> rows) override;
+  void push(std::span<const parallel::RowGradients> gradients, double learning_rate) override;
+  void settle() override;
+  Share saved_share() const override { return {workers_.rank(), workers_.size()}; }
+  at::Tensor read(size_t table, size_t tensor, int64_t begin, int64_t end) override;
+  void write(size_t table, size_t tensor, int64_t begin, const at::Tensor& values) override;
+
+ private:
+  int64_t parameter_of(size_t table) const {
+    return first_parameter_ + static_cast<int64_t>(table);
+  }
+  int64_t next_step() const { return num_pushed_ + 1; }
+
+  struct Early {  // rows that were asked for ahead of their step
+    std::vector<int64_t> rows;
+    at::Tensor values;
+  };
+
+  comm::Communicator& workers_;
+  bool reads_ahead_;
+  parallel::ServerClient* client_ = nullptr;
+  std::vector<parallel::ServedParameter> tables_;
+  int64_t first_parameter_ = 0;
+  int64_t num_pushed_ = 0;  // steps
+  std::map<size_t, Early> early_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // (to, from), once all is pulled
+};
+
+// A server's side, before it starts: takes its pieces' rows from a checkpoint.
+class OwnedRows final : public parallel::RemoteRows {
+ public:
+  // The tables' pieces that this server has at the start. Pieces of other parameters are ignored.
+  void own(std::span<const parallel::Piece> pieces, int64_t first_parameter);
+  // The rows of a piece that a load has brought; nothing without a load.
+  std::optional<at::Tensor> find(const parallel::Piece& piece, size_t tensor) const;
+
+  std::vector<mesh::Range> wanted_rows(size_t table) const override;
+  void write(size_t table, size_t tensor, int64_t begin, const at::Tensor& values) override;
+
+  // A server looks nothing up.
+  void pull(size_t table, std::span<const int64_t> rows, const at::Tensor& out) override;
+  void wait_pulled() override {}
+  void prefetch(size_t /*table*/, std::span<const int64_t> /*rows*/) override {}
+  void push(std::span<const parallel::RowGradients> gradients, double learning_rate) override;
+  void settle() override {}
+  at::Tensor read(size_t table, size_t tensor, int64_t begin, int64_t end) override;
+
+ private:
+  struct Owned {
+    parallel::Piece piece;
+    std::map<size_t, at::Tensor> tensors;  // of all its rows
+  };
+  std::map<std::pair<int64_t, int64_t>, Owned> owned_;  // by parameter and first row
+  int64_t first_parameter_ = 0;
+};
+
+// Makes pieces of tables: rows and states from `rows`, or first values. RowOptimizer updates them.
+// num_steps: of the optimizer, before this start
+parallel::MakePiece make_table_pieces(const parallel::EmbeddingTables& tables,
+                                      std::shared_ptr<const OwnedRows> rows,
+                                      int64_t first_parameter, int64_t num_steps);
+
+}  // namespace trireme::train::inline internal

@@ -1,0 +1,155 @@
+#include "trireme/train/server/server_ranks.h"
+
+#include <algorithm>
+#include <chrono>
+#include <span>
+#include <sstream>
+#include <utility>
+
+#include "trireme/base/error.h"
+#include "trireme/base/file/file.h"
+#include "trireme/base/random/entropy.h"
+#include "trireme/checkpoint/agreement.h"
+#include "trireme/comm/hierarchical/host_identity.h"
+#include "trireme/comm/objects.h"
+
+namespace trireme::train::inline internal {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The client of rank 0 that reads what the servers have when all workers have left.
+constexpr uint32_t kReader = 65'535;
+
+// What a replayed run must have in common with the first.
+std::string identity_text(RunConfig config) {
+  config.output = {};
+  config.checkpoint = {};
+  config.resume = {};
+  config.parallel.replay.clear();
+  config.parallel.timeout_seconds = 1;
+  return to_toml(config);
+}
+
+}  // namespace
+
+ServerRanks::ServerRanks(const RunConfig& config, comm::Communicator& world)
+    : config_(config),
+      world_(world),
+      num_workers_(world.size() - static_cast<int>(config.parallel.servers)),
+      role_(world.split(is_server() ? 1 : 0, 0, is_server() ? "servers" : "workers")) {
+  const std::vector<std::string> identities =
+      comm::all_gather_strings(world_, comm::host_identity());
+  const std::span<const std::string> of_workers =
+      std::span(identities).first(static_cast<size_t>(num_workers_));
+  std::vector<std::string> hosts;
+  for (const std::string& host : of_workers) {
+    if (std::ranges::count(hosts, host) == 0) hosts.push_back(host);
+  }
+  num_worker_hosts_ = static_cast<int>(hosts.size());
+  host_ = static_cast<int>(std::ranges::find(hosts, comm::host_identity()) - hosts.begin());
+  if (std::ranges::count(identities, identities.front()) == world_.size()) return;
+  const std::vector<std::string> addresses = comm::all_gather_strings(world_, config.host_address);
+  for (size_t rank = 0; rank < addresses.size(); ++rank) {
+    TRIREME_CHECK(!addresses[rank].empty(),
+                  "parallel.servers with ranks on several hosts, and "
+                  "rank ",
+                  rank,
+                  " knows no address by which the others reach it: they have met "
+                  "without a network; set MASTER_ADDR, or GLOO_SOCKET_IFNAME");
+  }
+  listens_on_ = config.host_address;
+}
+
+fs::path ServerRanks::log_path(int64_t server) const {
+  return fs::path(config_.output.folder) / "server-log" /
+         concat("from-", first_step_, "-server-", server);
+}
+
+void ServerRanks::begin(const std::vector<parallel::ServedParameter>& parameters) {
+  const ParallelConfig& parallel = config_.parallel;
+  const std::vector<double> shares(static_cast<size_t>(parallel.servers), 1.0);
+  run_ = {.pieces = parallel::key_ranges(parameters, shares),
+          .shards = parallel.servers,
+          .copies = parallel.server_copies,
+          .consistency = {parallel.staleness},
+          .secret = comm::broadcast_string(world_, unique_name() + unique_name(), 0),
+          .config = identity_text(config_),
+          .timeout = std::chrono::seconds(parallel.timeout_seconds)};
+  if (is_root()) {
+    director_ = std::make_unique<parallel::Director>(
+        run_, parallel::DirectorOptions{
+                  .workers = config_.parallel.host_sums ? num_worker_hosts_ : num_workers_,
+                  .host = listens_on_});
+    address_ = director_->address();
+  }
+  address_ = comm::broadcast_string(world_, address_, 0);
+}
+
+// Server i heads the chain of shard i, and the next servers follow it.
+std::vector<parallel::Piece> ServerRanks::own_pieces() const {
+  std::vector<parallel::Piece> own;
+  for (const parallel::Piece& piece : run_.pieces) {
+    const int64_t behind = world_.rank() - num_workers_ - piece.shard;
+    if ((behind + run_.shards) % run_.shards < run_.copies) own.push_back(piece);
+  }
+  return own;
+}
+
+void ServerRanks::start(int64_t first_step, const parallel::MakePiece& make) {
+  first_step_ = first_step;
+  checkpoint::run_or_throw(world_, [&](const checkpoint::Peers&) {
+    if (!is_root() || is_synchronous()) return;
+    fs::create_directories(log_path(0).parent_path());
+    for (int64_t i = 0; i < config_.parallel.servers; ++i) fs::remove(log_path(i));
+  });
+  checkpoint::run_or_throw(world_, [&](const checkpoint::Peers&) {
+    if (!is_server()) return;
+    const int64_t number = role_->rank();
+    const std::string& replay = config_.parallel.replay;
+    server_ = std::make_unique<parallel::ParameterServer>(
+        run_, make,
+        parallel::ParameterServerOptions{
+            .director = address_,
+            .number = static_cast<uint32_t>(number),
+            .host = listens_on_,
+            .log = is_synchronous() || !replay.empty() ? fs::path() : log_path(number),
+            .replay =
+                replay.empty() ? fs::path() : fs::path(replay) / log_path(number).filename()});
+  });
+}
+
+std::unique_ptr<parallel::ServerClient> ServerRanks::connect() const {
+  const int number = config_.parallel.host_sums ? host_ : world_.rank();
+  return std::make_unique<parallel::ServerClient>(
+      run_,
+      parallel::ServerClientOptions{.director = address_, .number = static_cast<uint32_t>(number)});
+}
+
+std::unique_ptr<parallel::ServerClient> ServerRanks::connect_reader() const {
+  return std::make_unique<parallel::ServerClient>(
+      run_, parallel::ServerClientOptions{.director = address_, .number = kReader});
+}
+
+int ServerRanks::finish(int outcome, const std::function<void(const std::string& line)>& tell) {
+  std::string mine;
+  const parallel::StalenessCounts own =
+      server_ ? server_->counts().staleness : parallel::StalenessCounts();
+  for (const auto& [steps, count] : own) mine += concat(steps, ' ', count, ' ');
+  parallel::StalenessCounts all;
+  for (const std::string& text : comm::gather_strings(world_, mine, 0)) {
+    std::istringstream words(text);
+    for (int64_t steps = 0, count = 0; words >> steps >> count;) all[steps] += count;
+  }
+  outcome = static_cast<int>(comm::all_gather_numbers(world_, outcome).front());
+  if (is_root() && !is_synchronous()) {
+    const std::string text = parallel::to_json(all);
+    OutputFile file(fs::path(config_.output.folder) / "server-log" / "staleness.json");
+    file.write(text + "\n");
+    file.close();
+    tell("pulls by steps ahead of the slowest worker: " + text);
+  }
+  return outcome;
+}
+
+}  // namespace trireme::train::inline internal
