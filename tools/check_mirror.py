@@ -47,7 +47,6 @@ EXEMPT = {
     "trireme/parallel/embedding/term_merger.h": "embedding_tables_test sums over 1 to 8 ranks, with the bits of one",
     "trireme/parallel/server/link/connection.h": "hub_test introduces, refuses, cuts and queues over it",
     "trireme/parallel/server/replay_order.h": "parameter_server_test replays runs in their order, to the end of their log and beyond",
-    "trireme/parallel/server/replica.h": "chain_test kills its neighbours, parameter_server_test runs chains of 1 to 3",
     "trireme/parallel/server/run_identity.h": "parameter_server_test refuses a server of another config",
     "trireme/parallel/server/server_options.h": "one struct; the tests of servers and clients use each field",
     "trireme/parallel/server/state/piece_update.h": "pure interface; shard_state_test updates pieces through it",

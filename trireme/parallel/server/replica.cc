@@ -183,6 +183,9 @@ void Replica::on_have(PeerId peer, const Frame& frame) {
   const int64_t first = window_.empty() ? state_->sequence() + 1 : window_.front().header.sequence;
   if (frame.header.sequence < first - 1) {
     for (Frame& part : state_->snapshot()) port_.send(peer, std::move(part), 0);
+    // It acknowledges events that come as such, and these come within the snapshot. Workers send
+    // again only what they had sent to an earlier chain.
+    confirms_.insert(confirms_.end(), window_.begin(), window_.end());
   } else {
     for (const Frame& event : window_) {
       if (event.header.sequence > frame.header.sequence) port_.send(peer, event, 0);
