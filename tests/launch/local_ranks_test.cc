@@ -198,6 +198,33 @@ TEST_F(LocalRanks, LetsTheOthersEndByThemselvesWithinTheGrace) {
   EXPECT_TRUE(fs::exists(folder_ / "ended"));
 }
 
+TEST_F(LocalRanks, GoOnWithoutRanksThatAreExpendable) {
+  LocalRanksOptions options = script(4, R"(
+    [ $RANK = 3 ] && kill -9 $$
+    [ $RANK = 2 ] && { echo 'no disk' >&$TRIREME_ERROR_FD; exit 2; }
+    while [ ! -e $DIR/told ]; do sleep 0.01; done)");
+  options.num_expendable = 2;
+  std::vector<std::string> told;
+  options.on_expended = [&](const RankExit& exit) {
+    told.push_back(describe(exit));
+    if (told.size() == 2) std::ofstream(folder_ / "told") << "both";
+  };
+  EXPECT_EQ(run_local_ranks(options).rank, -1);
+  std::ranges::sort(told);
+  ASSERT_EQ(told.size(), 2U);
+  EXPECT_EQ(told[0], "no disk");
+  EXPECT_EQ(told[1].substr(0, 32), "rank 3 was killed by signal 9 (K");
+}
+
+TEST_F(LocalRanks, EndWhenOneFailsThatIsNotExpendable) {
+  LocalRanksOptions options = script(3, "[ $RANK = 1 ] && exit 4; sleep 60", 100ms);
+  options.num_expendable = 1;
+  options.on_expended = [](const RankExit& exit) { ADD_FAILURE() << "told of " << exit.rank; };
+  const RankExit exit = run_local_ranks(options);
+  EXPECT_EQ(exit.rank, 1);
+  EXPECT_EQ(exit.code, 4);
+}
+
 TEST_F(LocalRanks, PassesTerminationOnToTheRanks) {
   for (const auto& [signal, name] : {std::pair{SIGTERM, "TERM"}, std::pair{SIGINT, "INT"}}) {
     const std::string trap = concat("trap 'touch $DIR/", name, ".$RANK; exit 0' ", name, "\n");

@@ -84,8 +84,8 @@ class Ranks {
     signal_all(signal);
   }
   bool stopped_before_start() const { return stopped_before_start_; }
-  // Collects ranks that have ended. Remembers the first failure.
-  void reap(RankExit& failure) {
+  // Collects ranks that have ended. Remembers the first failure of a rank that is not expendable.
+  void reap(RankExit& failure, const LocalRanksOptions& options) {
     std::erase_if(running_, [&](Rank& rank) {
       const std::optional<ExitStatus> status = rank.process.reap();
       if (!status) return false;
@@ -94,6 +94,11 @@ class Ranks {
           failure.rank < 0 || (failure.code == kPeerLost && code != kPeerLost && !killing_);
       if (signal != 0 && signal == requested_signal_) {
         stopped_before_start_ = true;
+      } else if (code != 0 && rank.rank >= options.num_ranks - options.num_expendable) {
+        const bool is_stopping = killing_ || failure.rank >= 0 || requested_signal_ != 0;
+        if (options.on_expended && !is_stopping) {
+          options.on_expended({rank.rank, code, signal, read_message(rank)});
+        }
       } else if (code != 0 && is_cause) {
         failure = {rank.rank, code, signal, read_message(rank)};
       }
@@ -132,7 +137,7 @@ RankExit run_local_ranks(const LocalRanksOptions& options) {
     while (const std::optional<int> signal = signals.next()) {
       if (*signal != SIGCHLD) ranks.request_stop(*signal == SIGHUP ? SIGTERM : *signal);
     }
-    ranks.reap(first_failure);
+    ranks.reap(first_failure, options);
     // The others notice by themselves (CommError) and report it. Those that do not are killed.
     const bool is_ending = first_failure.rank >= 0 || ranks.stopped_before_start();
     if (is_ending && !deadline) deadline = Clock::now() + options.grace;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -10,13 +11,6 @@
 
 namespace trireme::launch {
 
-struct LocalRanksOptions {
-  int num_ranks = 1;
-  std::vector<std::string> command;  // program and arguments, the same for every rank
-  // How long the other ranks may take to stop after one has failed, before SIGKILL.
-  std::chrono::milliseconds grace{3000};
-};
-
 // The rank that failed first. A rank that only lost its peers (exit code 3) does not count if
 // another one failed.
 struct RankExit {
@@ -24,6 +18,17 @@ struct RankExit {
   int code = 0;         // exit code; -1 when a signal killed it
   int signal = 0;       // that signal
   std::string message;  // what the rank wrote to the descriptor TRIREME_ERROR_FD
+};
+
+struct LocalRanksOptions {
+  int num_ranks = 1;
+  std::vector<std::string> command;  // program and arguments, the same for every rank
+  // How long the other ranks may take to stop after one has failed, before SIGKILL.
+  std::chrono::milliseconds grace{3000};
+  // The last so many ranks may fail, and the others go on: they have copies of what those had.
+  int num_expendable = 0;
+  // Called when one of these has failed, unless the ranks are stopping. Null: nobody is told.
+  std::function<void(const RankExit& exit)> on_expended = nullptr;
 };
 
 // Runs the command num_ranks times with these environment variables: torchrun's (RANK, WORLD_SIZE,

@@ -50,6 +50,13 @@ struct TrainArguments {
 int launch_ranks(const TrainArguments& arguments, const train::RunConfig& config) {
   launch::LocalRanksOptions options{.num_ranks = arguments.num_ranks,
                                     .command = {own_program(), "train"}};
+  if (config.parallel.server_copies > 1) {
+    options.num_expendable = static_cast<int>(config.parallel.servers);
+    options.on_expended = [](const launch::RankExit& exit) {
+      std::fprintf(stderr, "trireme: %s; other servers have copies of its parameters\n",
+                   printable(launch::describe(exit)).c_str());
+    };
+  }
   if (!arguments.config.empty()) options.command.push_back(arguments.config);
   if (arguments.num_threads > 0) {
     options.command.push_back("--threads=" + std::to_string(arguments.num_threads));

@@ -131,25 +131,31 @@ std::unique_ptr<parallel::ServerClient> ServerRanks::connect_reader() const {
       run_, parallel::ServerClientOptions{.director = address_, .number = kReader});
 }
 
-int ServerRanks::finish(int outcome, const std::function<void(const std::string& line)>& tell) {
-  std::string mine;
+void ServerRanks::finish(const std::function<void(const std::string& line)>& tell) {
+  if (is_synchronous()) return;
   const parallel::StalenessCounts own =
       server_ ? server_->counts().staleness : parallel::StalenessCounts();
+  if (config_.parallel.server_copies > 1) {
+    if (server_) write_histogram(concat("staleness-server-", role_->rank(), ".json"), own);
+    return;
+  }
+  std::string mine;
   for (const auto& [steps, count] : own) mine += concat(steps, ' ', count, ' ');
   parallel::StalenessCounts all;
   for (const std::string& text : comm::gather_strings(world_, mine, 0)) {
     std::istringstream words(text);
     for (int64_t steps = 0, count = 0; words >> steps >> count;) all[steps] += count;
   }
-  outcome = static_cast<int>(comm::all_gather_numbers(world_, outcome).front());
-  if (is_root() && !is_synchronous()) {
-    const std::string text = parallel::to_json(all);
-    OutputFile file(fs::path(config_.output.folder) / "server-log" / "staleness.json");
-    file.write(text + "\n");
-    file.close();
-    tell("pulls by steps ahead of the slowest worker: " + text);
-  }
-  return outcome;
+  if (!is_root()) return;
+  write_histogram("staleness.json", all);
+  tell("pulls by steps ahead of the slowest worker: " + parallel::to_json(all));
+}
+
+void ServerRanks::write_histogram(const std::string& name,
+                                  const parallel::StalenessCounts& counts) const {
+  OutputFile file(log_path(0).parent_path() / name);
+  file.write(parallel::to_json(counts) + "\n");
+  file.close();
 }
 
 }  // namespace trireme::train::inline internal

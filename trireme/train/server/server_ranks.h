@@ -48,13 +48,15 @@ class ServerRanks {
   void serve() { server_->wait(); }
   // Rank 0 ends the run of all servers.
   void end() { director_->end(); }
-  // Returns rank 0's outcome. Rank 0 writes the histogram of staleness, and tells it.
-  int finish(int outcome, const std::function<void(const std::string& line)>& tell);
+  // Writes the histogram of staleness: rank 0 that of all servers, which it tells; where servers
+  // may have died (parallel.server_copies), each its own.
+  void finish(const std::function<void(const std::string& line)>& tell);
 
  private:
   bool is_root() const { return world_.rank() == 0; }
   bool is_synchronous() const { return config_.parallel.staleness == 0; }
   std::filesystem::path log_path(int64_t server) const;
+  void write_histogram(const std::string& name, const parallel::StalenessCounts& counts) const;
 
   const RunConfig& config_;
   comm::Communicator& world_;

@@ -1,0 +1,67 @@
+"""Parameter servers that are killed while their workers train on."""
+import os
+import signal
+import time
+import unittest
+
+from program import TIMEOUT, ProgramTest, children, end
+
+PLAIN = ["--train.precision=fp64", "--train.gradient_clip=0", "--train.steps=60", "--checkpoint.interval=20"]
+
+
+class ServerKills(ProgramTest):
+    def rank(self, process, rank):
+        """The process id of a rank that the launcher has started."""
+        for pid in children(process.pid):
+            with open(f"/proc/{pid}/environ", "rb") as environment:
+                if f"RANK={rank}".encode() in environment.read().split(b"\0"):
+                    return pid
+        self.fail(f"no rank {rank}")
+
+    def wait_for_step(self, run, step):
+        deadline = time.monotonic() + TIMEOUT
+        metrics = self.folder / run / "metrics.jsonl"
+        while not metrics.exists() or metrics.read_text().count("\n") < step:
+            self.assertLess(time.monotonic(), deadline, f"step {step} never came")
+            time.sleep(0.005)
+
+    def train_and_kill(self, run, steps, *options):
+        """Kills server 4, then 3, of ranks 0 to 4, after these steps."""
+        process = self.start("train", "tiny.toml", "--ranks", 5, f"--output.folder={run}", "--parallel.servers=3",
+                             "--parallel.server_copies=2", *PLAIN, *options)
+        self.addCleanup(end, process)
+        for server, step in zip((4, 3), steps):
+            self.wait_for_step(run, step)
+            os.kill(self.rank(process, server), signal.SIGKILL)
+        _, errors = process.communicate(timeout=TIMEOUT)
+        self.assertEqual(process.returncode, 0, errors)
+        for server in (4, 3)[:len(steps)]:
+            self.assertIn(f"rank {server} was killed by signal 9 (Killed, by someone or for lack of memory); other servers "
+                          "have copies of its parameters", errors)
+
+    def test_the_bits_are_those_of_a_run_without_servers(self):
+        self.succeed("train", "tiny.toml", "--ranks", 2, "--output.folder=plain", *PLAIN)
+        self.train_and_kill("killed", (5, 30))
+        losses = [line["loss"] for line in self.metrics("plain")]
+        self.assertEqual([line["loss"] for line in self.metrics("killed")], losses)
+        self.succeed("checkpoint", "verify", "killed")
+
+    def test_an_asynchronous_run_goes_on(self):
+        self.train_and_kill("run", (4, 25), "--parallel.staleness=-1")
+        losses = [line["loss"] for line in self.metrics("run")]
+        self.assertEqual(len(losses), 60)
+        self.assertLess(losses[-1], losses[0])
+        self.assertTrue((self.folder / "run/server-log/staleness-server-0.json").exists())
+
+    def test_without_copies_the_job_ends_with_a_line(self):
+        process = self.start("train", "tiny.toml", "--ranks", 3, "--parallel.servers=1", *PLAIN)
+        self.addCleanup(end, process)
+        self.wait_for_step("run", 5)
+        os.kill(self.rank(process, 2), signal.SIGKILL)
+        _, errors = process.communicate(timeout=TIMEOUT)
+        self.assertEqual(process.returncode, 3, errors)
+        self.assertIn("rank 2 was killed by signal 9", errors)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
