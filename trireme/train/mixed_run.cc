@@ -128,6 +128,8 @@ Outcome MixedRun::run(const std::function<bool()>& stop) {
   const std::unique_ptr<parallel::ServerClient> client = servers_.connect();
   pulled_->use(*client, tables_, /*first_parameter=*/0);
   const Outcome outcome = trainer_->run(stop);
+  const std::string line = describe(pulled_->counts(), config_.parallel.servers);
+  if (world_.rank() == 0 && !line.empty()) observer_.on_finding(line);
   client->leave();
   servers_.role().barrier()->wait();
   if (world_.rank() == 0) servers_.end();

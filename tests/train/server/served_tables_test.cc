@@ -57,6 +57,18 @@ TEST(ServedTables, PiecesBeginAsTheTablesAndAreUpdatedAsThey) {
   }
 }
 
+TEST(ServedTables, DescribesAMeanStep) {
+  EXPECT_EQ(describe({}, 2), "");
+  EXPECT_EQ(describe({.num_steps = 10,
+                      .rows_pulled = 52,
+                      .rows_pushed = 30,
+                      .sent_bytes = 123'456,
+                      .received_bytes = 9'990'000},
+                     1),
+            "tables  on 1 server; mean of a step of worker 0: 5 rows pulled, 3 pushed, 12 kB sent, "
+            "999 kB received");
+}
+
 TEST(ServedTables, AServerTakesItsPiecesRowsFromALoadInAnyParts) {
   const auto owned = std::make_shared<OwnedRows>();
   const parallel::EmbeddingTables described = make_tables(owned);

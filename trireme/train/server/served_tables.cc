@@ -69,6 +69,7 @@ void PulledRows::pull(size_t table, std::span<const int64_t> rows, const at::Ten
     early_.erase(early);
     return;
   }
+  rows_pulled_ += std::ssize(rows);
   client_->pull_rows(next_step(), parameter_of(table), rows, out);
 }
 
@@ -84,12 +85,14 @@ void PulledRows::prefetch(size_t table, std::span<const int64_t> rows) {
   Early& early = early_[table];
   early.rows.assign(rows.begin(), rows.end());
   early.values = at::empty({std::ssize(rows), parameter.width}, parameter.dtype);
+  rows_pulled_ += std::ssize(rows);
   client_->pull_rows(next_step(), parameter_of(table), rows, early.values);
 }
 
 void PulledRows::push(std::span<const parallel::RowGradients> gradients, double learning_rate) {
   for (size_t table = 0; table < gradients.size(); ++table) {
     const at::Tensor& rows = gradients[table].rows;
+    rows_pushed_ += rows.numel();
     client_->push_rows(next_step(), parameter_of(table),
                        {rows.const_data_ptr<int64_t>(), static_cast<size_t>(rows.numel())},
                        gradients[table].sums.contiguous(), learning_rate);
@@ -103,17 +106,41 @@ void PulledRows::settle() {
 }
 
 at::Tensor PulledRows::read(size_t table, size_t tensor, int64_t begin, int64_t end) {
+  const parallel::ClientCounts before = client_->counts();
   const int64_t parameter = parameter_of(table);
+  at::Tensor values;
   if (tensor > 0) {
-    return client_->pull_state(parameter, static_cast<int64_t>(tensor) - 1, begin, end);
+    values = client_->pull_state(parameter, static_cast<int64_t>(tensor) - 1, begin, end);
+  } else {
+    std::vector<int64_t> rows(static_cast<size_t>(end - begin));
+    std::iota(rows.begin(), rows.end(), begin);
+    const parallel::ServedParameter& served = tables_.at(table);
+    values = at::empty({end - begin, served.width}, served.dtype);
+    client_->pull_rows(/*step=*/0, parameter, rows, values);
+    client_->wait_pulled(parameter);
   }
-  std::vector<int64_t> rows(static_cast<size_t>(end - begin));
-  std::iota(rows.begin(), rows.end(), begin);
-  const parallel::ServedParameter& served = tables_.at(table);
-  const at::Tensor values = at::empty({end - begin, served.width}, served.dtype);
-  client_->pull_rows(/*step=*/0, parameter, rows, values);
-  client_->wait_pulled(parameter);
+  const parallel::ClientCounts after = client_->counts();
+  of_checkpoints_.sent_bytes += after.sent_bytes - before.sent_bytes;
+  of_checkpoints_.received_bytes += after.received_bytes - before.received_bytes;
   return values;
+}
+
+PulledCounts PulledRows::counts() const {
+  const parallel::ClientCounts all = client_->counts();
+  return {.num_steps = num_pushed_,
+          .rows_pulled = rows_pulled_,
+          .rows_pushed = rows_pushed_,
+          .sent_bytes = all.sent_bytes - of_checkpoints_.sent_bytes,
+          .received_bytes = all.received_bytes - of_checkpoints_.received_bytes};
+}
+
+std::string describe(const PulledCounts& counts, int64_t num_servers) {
+  if (counts.num_steps == 0) return "";
+  const auto mean = [&](int64_t sum) { return sum / counts.num_steps; };
+  return concat("tables  on ", num_servers, num_servers == 1 ? " server" : " servers",
+                "; mean of a step of worker 0: ", mean(counts.rows_pulled), " rows pulled, ",
+                mean(counts.rows_pushed), " pushed, ", mean(counts.sent_bytes) / 1000, " kB sent, ",
+                mean(counts.received_bytes) / 1000, " kB received");
 }
 
 void PulledRows::write(size_t, size_t, int64_t, const at::Tensor&) {

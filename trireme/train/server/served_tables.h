@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,18 @@ namespace trireme::train::inline internal {
 
 // The tables of a model, in their order.
 std::vector<parallel::ServedParameter> served_tables(const parallel::EmbeddingTables& tables);
+
+// Of one worker, of steps and evaluations, without checkpoints.
+struct PulledCounts {
+  int64_t num_steps = 0;
+  int64_t rows_pulled = 0;
+  int64_t rows_pushed = 0;
+  int64_t sent_bytes = 0;
+  int64_t received_bytes = 0;
+};
+// "tables  on 2 servers; mean of a step of worker 0: 3217 rows pulled, 3120 pushed, 412 kB sent, 360
+// kB received"; empty without a step.
+std::string describe(const PulledCounts& counts, int64_t num_servers);
 
 // A worker's side. Not thread safe.
 class PulledRows final : public parallel::RemoteRows {
@@ -47,6 +60,8 @@ class PulledRows final : public parallel::RemoteRows {
   at::Tensor read(size_t table, size_t tensor, int64_t begin, int64_t end) override;
   void write(size_t table, size_t tensor, int64_t begin, const at::Tensor& values) override;
 
+  PulledCounts counts() const;
+
  private:
   int64_t parameter_of(size_t table) const {
     return first_parameter_ + static_cast<int64_t>(table);
@@ -64,6 +79,8 @@ class PulledRows final : public parallel::RemoteRows {
   std::vector<parallel::ServedParameter> tables_;
   int64_t first_parameter_ = 0;
   int64_t num_pushed_ = 0;  // steps
+  int64_t rows_pulled_ = 0, rows_pushed_ = 0;
+  parallel::ClientCounts of_checkpoints_;  // bytes of read()
   std::map<size_t, Early> early_;
   std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // (to, from), once all is pulled
 };
