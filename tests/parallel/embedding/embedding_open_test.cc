@@ -1,7 +1,6 @@
 // Tables with open vocabularies: against rows in a plain map, and with the same bits for every
 // placement and number of ranks.
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <map>
 #include <string>
@@ -11,13 +10,14 @@
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
+#include "tests/harness/messages.h"
 #include "tests/harness/one_thread.h"
 #include "tests/harness/ranks.h"
 #include "tests/harness/temporary_folder.h"
 #include "tests/harness/tensors.h"
 #include "tests/parallel/embedding/embedding_runs.h"
+#include "tests/parallel/embedding/open_oracle.h"
 #include "trireme/base/error.h"
-#include "trireme/base/random/random.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/parallel/embedding/open/open_key.h"
 
@@ -29,16 +29,18 @@ using State = std::map<std::string, at::Tensor>;
 
 std::vector<TableConfig> open_tables() {
   const auto open = [](std::string name, int64_t width, Pooling pooling, int64_t expire_steps,
-                       int64_t min_uses) {
+                       int64_t min_uses, int64_t max_rows = 0) {
     TableConfig table{.name = std::move(name), .rows = kOpenRows, .width = width};
     table.pooling = pooling;
     table.is_open = true;
     table.open_expire_steps = expire_steps;
     table.open_min_uses = min_uses;
+    table.open_max_rows = max_rows;
     return table;
   };
   return {open("user", 5, Pooling::kSum, 0, 1),
           open("item", 4, Pooling::kMean, 2, 1),
+          open("page", 2, Pooling::kSum, 4, 1, 3),
           open("word", 3, Pooling::kNone, 3, 2),
           {.name = "fixed", .rows = 7, .width = 2}};
 }
@@ -96,100 +98,6 @@ void expect_open_state(EmbeddingTables& tables, const State& expected) {
   }
 }
 
-// One table, written plainly: a row for each id.
-class OpenOracle {
- public:
-  struct Row {
-    std::vector<double> w, first, second;
-    int64_t last_use = 0;
-    int64_t uses = 0;
-    bool is_row = false;
-  };
-  OpenOracle(const TableConfig& table, const EmbeddingOptions& options)
-      : table_(table), options_(options) {}
-
-  std::vector<double> read(int64_t id, int64_t num_steps) {
-    drop(num_steps);
-    const auto found = rows_.find(id);
-    return found != rows_.end() && found->second.is_row ? found->second.w : initial(id);
-  }
-
-  void step(const std::map<int64_t, std::vector<double>>& gradients, int64_t step) {
-    drop(step - 1);
-    for (const auto& [id, gradient] : gradients) {
-      Row& row = rows_[id];
-      row.last_use = step;
-      ++row.uses;
-      if (row.is_row || row.uses < table_.open_min_uses) continue;
-      const double sum = options_.optimizer.initial_accumulator;
-      const bool is_adam = options_.optimizer.rule == RowRule::kAdam ||
-                           options_.optimizer.rule == RowRule::kLazyAdam;
-      row = {.w = initial(id),
-             .first = std::vector<double>(gradient.size(), is_adam ? 0 : sum),
-             .second = std::vector<double>(gradient.size(), 0),
-             .last_use = step,
-             .uses = row.uses,
-             .is_row = true};
-    }
-    for (auto& [id, row] : rows_) {
-      if (!row.is_row) continue;
-      const auto used = gradients.find(id);
-      const bool is_used = used != gradients.end();
-      if (!is_used && options_.optimizer.rule != RowRule::kAdam) continue;
-      update(row, is_used ? used->second : std::vector<double>(row.w.size(), 0), step);
-    }
-    drop(step);
-  }
-
-  const std::map<int64_t, Row>& rows() const { return rows_; }
-
- private:
-  std::vector<double> initial(int64_t id) const {
-    const RandomKey key{random_key(options_.seed, table_.name + ".weight").value ^
-                        static_cast<uint64_t>(open_key(id))};
-    std::vector<double> row;
-    for (uint64_t i = 0; i < static_cast<uint64_t>(table_.width); ++i) {
-      row.push_back(0.01 * (2 * random_uniform(key, i) - 1));
-    }
-    return row;
-  }
-  void drop(int64_t num_steps) {
-    std::erase_if(rows_, [&](const auto& each) {
-      return table_.open_expire_steps > 0 &&
-             each.second.last_use <= num_steps - table_.open_expire_steps;
-    });
-  }
-  void update(Row& row, const std::vector<double>& g, int64_t step) const {
-    const RowOptimizerConfig& o = options_.optimizer;
-    const auto k = static_cast<double>(step);
-    double mean = 0;
-    for (const double each : g) mean += each * each / static_cast<double>(g.size());
-    for (size_t i = 0; i < g.size(); ++i) {
-      double& w = row.w[i];
-      double& a = row.first[i];
-      double& v = row.second[i];
-      switch (o.rule) {
-        case RowRule::kSgd: w -= o.learning_rate * g[i]; break;
-        case RowRule::kAdaGrad:
-        case RowRule::kRowWiseAdaGrad:
-          a += o.rule == RowRule::kAdaGrad ? g[i] * g[i] : mean;
-          w -= o.learning_rate * g[i] / (std::sqrt(a) + o.epsilon);
-          break;
-        case RowRule::kLazyAdam:
-        case RowRule::kAdam:
-          a = o.beta1 * a + (1 - o.beta1) * g[i];
-          v = o.beta2 * v + (1 - o.beta2) * g[i] * g[i];
-          w -= o.learning_rate * a / (1 - std::pow(o.beta1, k)) /
-               (std::sqrt(v / (1 - std::pow(o.beta2, k))) + o.epsilon);
-      }
-    }
-  }
-
-  TableConfig table_;
-  EmbeddingOptions options_;
-  std::map<int64_t, Row> rows_;
-};
-
 std::vector<int64_t> numbers(const at::Tensor& tensor) {
   const auto* const begin = tensor.const_data_ptr<int64_t>();
   return {begin, begin + tensor.numel()};
@@ -205,8 +113,8 @@ TEST_P(OpenRules, AreThoseOfAPlainMap) {
   const std::vector<TableConfig> tables = open_tables();
   Draw draw(1);
   const OneRun run = run_open(draw, tables, options, 4, 9);
-  std::vector<int64_t> columns{0, 5};
-  for (size_t t = 0; t < 3; ++t) {
+  std::vector<int64_t> columns{0, 5, 9};
+  for (size_t t = 0; t < 4; ++t) {
     const bool is_apart = tables[t].pooling == Pooling::kNone;
     OpenOracle oracle(tables[t], options);
     for (size_t step = 0; step < run.batches.size(); ++step) {
@@ -252,6 +160,7 @@ TEST_P(OpenRules, AreThoseOfAPlainMap) {
     // The limits did something.
     EXPECT_EQ(waiting_ids.empty(), tables[t].open_min_uses == 1);
     EXPECT_EQ(ids.size() + waiting_ids.size() < 10, tables[t].open_expire_steps > 0);
+    if (tables[t].open_max_rows > 0) EXPECT_EQ(std::ssize(ids), tables[t].open_max_rows);
     EXPECT_EQ(numbers(run.state.at(name + ".ids")), ids);
     EXPECT_EQ(numbers(run.state.at(name + ".last_uses")), last_uses);
     EXPECT_EQ(numbers(run.state.at(name + ".waiting_ids")), waiting_ids);
@@ -334,7 +243,7 @@ void check_checkpoint(Draw& draw, const EmbeddingOptions& options, int from, int
     const int64_t last = own.offset + own.size;
     for (size_t step = first; step < end; ++step) {
       const JaggedIds& ids = all.batches[step];
-      const Embeddings outputs = tables.look_up(samples_of(ids, 4, own.offset, last));
+      const Embeddings outputs = tables.look_up(samples_of(ids, 5, own.offset, last));
       run_backward(outputs, samples_of(all.gradients[step], ids, open_tables(), own.offset, last));
     }
   };
@@ -475,13 +384,63 @@ TEST(EmbeddingOpen, AStepOfSeveralBackwardsIsOneUse) {
   for (const State& state : states) assert_same_bits(state, states[0]);
 }
 
-TEST(EmbeddingOpen, TheLimitOfRowsIsAnErrorOfOneLine) {
+// The message on each of two ranks after steps with some ids.
+void expect_refusal(const TableConfig& table, const std::vector<std::vector<int64_t>>& steps,
+                    const std::string& message) {
+  const OneThread one_thread;
+  run_ranks(2, [&](comm::Communicator& group) {
+    TableConfig placed = table;
+    placed.placement = mesh::Placement::sharded(0);
+    EmbeddingTables tables({placed}, &group, {.optimizer = {.rule = RowRule::kSgd}});
+    EXPECT_EQ(message_of<ConfigError>([&] {
+                for (const std::vector<int64_t>& ids : steps) {
+                  tables.look_up(one_sample(ids)).pooled_BW.sum().backward();
+                }
+              }),
+              message);
+  });
+}
+
+TEST(EmbeddingOpen, TooManyRowsAreAnErrorOnEveryRankIfTheyMayNotBeEvicted) {
   TableConfig table = open_tables()[0];
   table.open_max_rows = 2;
-  EmbeddingTables tables({table}, nullptr, {.optimizer = {.rule = RowRule::kSgd}});
-  tables.look_up(one_sample({1, 2})).pooled_BW.sum().backward();
-  const at::Tensor loss = tables.look_up(one_sample({3})).pooled_BW.sum();
-  EXPECT_THROW(loss.backward(), ConfigError);
+  table.open_when_full = FullTable::kRefuse;
+  expect_refusal(table, {{1, 2}, {2}}, "");
+  const std::string message =
+      "embedding table \"user\" has 3 rows; expected at most 2 (open_max_rows); allow more, evict "
+      "old ones, drop rows after fewer steps or require more uses of an id";
+  expect_refusal(table, {{1, 2}, {2}, {3}}, message);
+  table.open_expire_steps = 1;
+  expect_refusal(table, {{1, 2}, {2}, {3}}, "");
+  expect_refusal(table, {{1, 2, 3}}, message);
+}
+
+TEST(EmbeddingOpen, ACheckpointWithMoreRowsThanMayBeIsRefusedOrEvicted) {
+  TableConfig table = open_tables()[0];
+  const EmbeddingOptions options{.optimizer = {.rule = RowRule::kSgd}};
+  EmbeddingTables before({table}, nullptr, options);
+  for (const int64_t id : {7, 8, 9}) {
+    before.look_up(one_sample({id})).pooled_BW.sum().backward();
+  }
+  const std::vector<TableTensor> saved = before.open_state();
+  const auto read = [&](const std::string& name) {
+    return std::ranges::find(saved, name, &TableTensor::name)->local;
+  };
+  table.open_max_rows = 2;
+  EmbeddingTables evicts({table}, nullptr, options);
+  evicts.open_state_to_load(read);
+  evicts.load_open_state(saved);
+  evicts.set_num_steps(3);
+  evicts.look_up(one_sample({7})).pooled_BW.sum().backward();
+  std::vector<int64_t> left = numbers(evicts.open_state()[0].local);
+  std::ranges::sort(left);
+  EXPECT_EQ(left, (std::vector<int64_t>{7, 9})) << "8 is the oldest now";
+  EXPECT_EQ(evicts.open_counts().evicted, 1);
+  table.open_when_full = FullTable::kRefuse;
+  const EmbeddingTables refuses({table}, nullptr, options);
+  EXPECT_EQ(message_of<ConfigError>([&] { refuses.open_state_to_load(read); }),
+            "embedding table \"user\": the checkpoint has 3 rows; expected at most 2 "
+            "(open_max_rows); allow more or evict old ones");
 }
 
 }  // namespace

@@ -118,9 +118,9 @@ struct EmbeddingTable::Open {
 
   Open(const TableConfig& config, uint64_t seed)
       : rows({.table = config.name,
-              .max_rows = config.open_max_rows,
               .expire_steps = config.open_expire_steps,
-              .min_uses = config.open_min_uses}),
+              .min_uses = config.open_min_uses,
+              .may_evict = config.open_max_rows > 0}),
         values(seed, config.name,
                config.initial_scale > 0 ? config.initial_scale : kOpenInitialScale) {}
 };
@@ -231,6 +231,12 @@ std::span<const int64_t> EmbeddingTable::fetch_used(std::span<const int64_t> row
   return memory;
 }
 
+void EmbeddingTable::expire_rows() {
+  if (open_) open_->rows.expire(optimizer_->num_steps());
+}
+
+OpenRows* EmbeddingTable::open_rows() { return open_ ? &open_->rows : nullptr; }
+
 void EmbeddingTable::release() {
   if (open_) open_->num_lent = 0;
   if (disk_) disk_->release();
@@ -307,9 +313,12 @@ void EmbeddingTable::load_open_tensors(const OpenTensors& tensors) {
   open_->num_lent = 0;
   const auto count = std::ssize(rows.keys);
   if (count > weights_.size(0)) optimizer_->resize(count);
+  // For the states that the checkpoint does not have.
+  for (int64_t slot = 0; slot < count; ++slot) optimizer_->load_row(slot, open_->image.data());
   weights_.narrow(0, 0, count).copy_(tensors.rows.at(2).second);
   for (size_t i = 0; i < optimizer_->states().size(); ++i) {
-    optimizer_->states()[i].values.narrow(0, 0, count).copy_(tensors.rows.at(3 + i).second);
+    const at::Tensor& values = tensors.rows.at(3 + i).second;
+    if (values.defined()) optimizer_->states()[i].values.narrow(0, 0, count).copy_(values);
   }
 }
 

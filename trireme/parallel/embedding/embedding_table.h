@@ -21,6 +21,7 @@ class RemoteRows;
 
 inline namespace internal {
 class DiskRows;
+class OpenRows;
 class RemoteTable;
 class TouchedRows;
 }  // namespace internal
@@ -89,7 +90,6 @@ class EmbeddingTable {
   std::span<const int64_t> fetch(std::span<const int64_t> rows, std::vector<int64_t>& memory);
   // The same for rows whose gradients have come: in an open vocabulary they come to be in this
   // step. The slots of those that do not yet are given back by release().
-  // Throws: ConfigError when there would be more rows than config.open_max_rows
   std::span<const int64_t> fetch_used(std::span<const int64_t> rows, std::vector<int64_t>& memory);
   void release();
   // A step has changed these rows, which are in these slots. Any thread.
@@ -111,10 +111,13 @@ class EmbeddingTable {
 
   // This rank's rows of an open vocabulary, and the ids that wait for one, by rising key. Copies.
   OpenTensors open_tensors();
-  // tensors: like open_tensors() of any rank, with keys of this rank's part. set_num_steps() must
-  // follow.
-  // Throws: CheckpointError when they do not fit; ConfigError for more rows than may be
+  // tensors: like open_tensors() of any rank, with keys of this rank's part; states that are
+  // undefined begin anew. set_num_steps() must follow.
   void load_open_tensors(const OpenTensors& tensors);
+  // Drops the rows that have expired after the last step.
+  void expire_rows();
+  // Which keys have rows; null unless the vocabulary is open.
+  OpenRows* open_rows();
 
  private:
   struct Open;

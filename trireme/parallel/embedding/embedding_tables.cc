@@ -10,7 +10,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/shown.h"
 #include "trireme/parallel/embedding/gradient_sinks.h"
-#include "trireme/parallel/embedding/open/open_key.h"
+#include "trireme/parallel/embedding/open/open_rows.h"
+#include "trireme/parallel/embedding/open/row_limits.h"
 #include "trireme/parallel/embedding/open/saved_ids.h"
 #include "trireme/parallel/embedding/table_look_up.h"
 
@@ -33,6 +34,8 @@ struct EmbeddingTables::State {
   void begin_step() {
     for (EmbeddingTable& table : group->tables) table.optimizer().begin_step(learning_rate);
   }
+  // Of open vocabularies: lets rows go.
+  void end_step();
   void backward(TableLookUp& look_up, std::span<const at::Tensor> gradients_of_outputs);
   void push(double factor);  // to the owner of remote rows
   // Once for each look-up that has begun and is not finished.
@@ -45,19 +48,6 @@ struct EmbeddingTables::State {
 };
 
 namespace {
-
-// The ids, those of open tables as keys.
-at::Tensor with_keys(const JaggedIds& ids, const std::vector<TableConfig>& tables) {
-  if (std::ranges::none_of(tables, &TableConfig::is_open)) return ids.values;
-  at::Tensor values = ids.values.clone();
-  auto* const out = values.mutable_data_ptr<int64_t>();
-  for (size_t t = 0; t < tables.size(); ++t) {
-    if (!tables[t].is_open) continue;
-    const TableIds list = view_table(ids, static_cast<int64_t>(t));
-    std::ranges::transform(list.values, out + list.offsets[0], open_key);
-  }
-  return values;
-}
 
 struct LookUpHolder : torch::CustomClassHolder {
   std::shared_ptr<TableLookUp> look_up;
@@ -86,6 +76,9 @@ std::shared_ptr<TableGroup> make_group(const std::vector<TableConfig>& tables,
   TRIREME_CHECK(!options.remote || (group == nullptr && options.update == UpdateTime::kOnStep),
                 "embedding tables over remote rows with a group of ranks or with updates in "
                 "backward; pass no group, and UpdateTime::kOnStep");
+  TRIREME_CHECK(!options.remote || std::ranges::none_of(tables, &TableConfig::is_open),
+                "embedding tables over remote rows with an open vocabulary; give each a number of "
+                "rows");
   auto result = std::make_shared<TableGroup>();
   result->configs = tables;
   result->group = group;
@@ -113,6 +106,22 @@ std::shared_ptr<TableGroup> make_group(const std::vector<TableConfig>& tables,
 
 }  // namespace
 
+void EmbeddingTables::State::end_step() {
+  std::vector<LimitedRows> limited;
+  for (size_t t = 0; t < group->tables.size(); ++t) {
+    const TableConfig& config = group->configs[t];
+    if (!config.is_open) continue;
+    group->tables[t].expire_rows();
+    if (config.open_max_rows == 0) continue;
+    limited.push_back({.rows = *group->tables[t].open_rows(),
+                       .table = config.name,
+                       .max_rows = config.open_max_rows,
+                       .evicts = config.open_when_full == FullTable::kEvict,
+                       .is_replicated = group->parts[t].is_replicated});
+  }
+  keep_limits(limited, group->group);
+}
+
 void EmbeddingTables::State::backward(TableLookUp& look_up,
                                       std::span<const at::Tensor> gradients_of_outputs) {
   prefetch();
@@ -121,6 +130,7 @@ void EmbeddingTables::State::backward(TableLookUp& look_up,
     UpdateRows sink(*group);
     look_up.backward(gradients_of_outputs, sink);
     look_up.count(counts);
+    end_step();
     return;
   }
   StoreSums sink(*group);
@@ -151,7 +161,6 @@ EmbeddingTables& EmbeddingTables::operator=(EmbeddingTables&&) noexcept = defaul
 StartedLookUp EmbeddingTables::start(JaggedIds ids) {
   const TableGroup& group = *state_->group;
   check_ids(ids, group.configs);
-  ids.values = with_keys(ids, group.configs);
   if (ids.weights.defined()) ids.weights = ids.weights.to(group.dtype);
   auto look_up =
       std::make_shared<TableLookUp>(state_->group, std::move(ids), at::GradMode::is_enabled());
@@ -178,6 +187,20 @@ const std::vector<TableConfig>& EmbeddingTables::configs() const { return state_
 const EmbeddingOptions& EmbeddingTables::options() const { return state_->options; }
 
 const TableCounts& EmbeddingTables::counts() const { return state_->counts; }
+
+OpenRowCounts EmbeddingTables::open_counts() const {
+  OpenRowCounts sum;
+  const TableGroup& group = *state_->group;
+  for (size_t t = 0; t < group.tables.size(); ++t) {
+    if (!group.configs[t].is_open || (group.parts[t].is_replicated && group.rank() != 0)) continue;
+    const OpenCounts& own = state_->group->tables[t].open_rows()->counts();
+    sum.rows += own.rows;
+    sum.begun += own.begun;
+    sum.expired += own.expired;
+    sum.evicted += own.evicted;
+  }
+  return sum;
+}
 
 void EmbeddingTables::set_learning_rate(double learning_rate) {
   RowOptimizerConfig config = state_->options.optimizer;
@@ -206,6 +229,7 @@ void EmbeddingTables::step(double factor) {
     table.mark_changed(changed, slots);
   }
   state_->gradients.clear();
+  state_->end_step();
 }
 
 void EmbeddingTables::State::push(double factor) {
@@ -281,6 +305,10 @@ std::vector<TableTensor> EmbeddingTables::open_state_to_load(
     for (const auto* tensors : {&names.rows, &names.waiting}) {
       const std::vector<int64_t> cuts =
           cuts_of_saved(read(tensors->at(0).first), group.configs[t].name, group.parts[t].rows);
+      const TableConfig& config = group.configs[t];
+      if (tensors == &names.rows && config.open_when_full == FullTable::kRefuse) {
+        check_saved_rows(config.name, cuts.back(), config.open_max_rows);
+      }
       for (const auto& [name, values] : *tensors) {
         const mesh::Layout layout =
             layout_of_saved(values.sizes(), axis, group.configs[t].placement, cuts);
@@ -307,6 +335,10 @@ void EmbeddingTables::load_open_state(const std::vector<TableTensor>& tensors) {
         if (found == tensors.end()) {
           throw CheckpointError(concat("embedding table \"", shown(group.configs[t].name),
                                        "\": there is no saved tensor \"", shown(name), "\""));
+        }
+        if (!found->local.defined()) {
+          values = at::Tensor();
+          continue;
         }
         std::vector<int64_t> expected = values.sizes().vec();
         if (count < 0 && found->local.dim() == 1) count = found->local.size(0);

@@ -81,12 +81,21 @@ struct TableCounts {
   int64_t received_bytes = 0;   // from them
 };
 
+// The rows of this rank's parts of the tables with open vocabularies. Of replicated tables rank 0
+// counts.
+struct OpenRowCounts {
+  int64_t rows = 0;     // that are there now
+  int64_t begun = 0;    // new rows since the tables were made; so the others
+  int64_t expired = 0;  // dropped after open_expire_steps
+  int64_t evicted = 0;  // dropped because of open_max_rows
+};
+
 // Thread safety: none. Every rank of the group calls the functions below in the same order.
 class EmbeddingTables {
  public:
   // group: null for one rank; must outlive the tables
   // Throws: ConfigError, see check_tables(), layout_of(), check_optimizer() and EmbeddingTable; for
-  //         remote rows with a group or with kInBackward
+  //         remote rows with a group, with kInBackward or with an open vocabulary
   EmbeddingTables(const std::vector<TableConfig>& tables, comm::Communicator* group,
                   const EmbeddingOptions& options = {});
   ~EmbeddingTables();
@@ -105,7 +114,7 @@ class EmbeddingTables {
   // Throws:     ConfigError, see check_ids(), before anything is sent
   [[nodiscard]] StartedLookUp start(JaggedIds ids);
   // Returns the vectors. Their backward sends the gradients and sums them by row. With kInBackward
-  // it also updates the rows, and is one step of the optimizer.
+  // it also updates the rows, and is one step of the optimizer, which may throw as step() does.
   // Comm:       n d itemsize bytes from each other rank that has d columns of n rows for distinct
   //             ids of this one; none for replicated tables. Backward d itemsize bytes to it for
   //             each of these ids and each subtree of this rank's samples that has the id; for
@@ -119,6 +128,7 @@ class EmbeddingTables {
   const EmbeddingOptions& options() const;
   // Since the tables were made.
   const TableCounts& counts() const;
+  OpenRowCounts open_counts() const;
 
   // Used by the steps that begin from now on.
   // Throws: ConfigError below 0
@@ -128,6 +138,11 @@ class EmbeddingTables {
   const std::vector<RowGradients>& gradients() const;
   // With kOnStep: updates the rows from their gradients times `factor`, and forgets the gradients.
   // Pushes them if rows are remote.
+  // Comm:       with open_max_rows 8 bytes for each such table to each other rank, and 16 for each
+  //             row that must go (open/row_limits.h); otherwise nothing
+  // Collective: every rank
+  // Throws:     ConfigError on every rank when a table has more rows than it may, with kRefuse. The
+  //             tables are of no use afterwards.
   void step(double factor = 1);
   // With kOnStep: forgets the gradients, so that the rows stay as they are.
   void discard_gradients();
@@ -147,11 +162,12 @@ class EmbeddingTables {
   // Empty tensors for this rank's part of a saved open_state(), whatever ranks saved it. A load
   // fills them, then load_open_state() takes them, then set_num_steps() must follow.
   // read: gives the whole saved tensor of a name, of which only lists of ids are asked
-  // Throws: CheckpointError when a list of ids is not in the order of keys
+  // Throws: CheckpointError when a list of ids is not in the order of keys; ConfigError when they
+  //         are more than open_max_rows, with kRefuse
   std::vector<TableTensor> open_state_to_load(
       const std::function<at::Tensor(const std::string& name)>& read) const;
-  // Throws: CheckpointError when ids are not of this rank's part or not in order; ConfigError when
-  //         they are more than open_max_rows
+  // Optimizer states whose `local` is undefined begin anew.
+  // Throws: CheckpointError when ids are not of this rank's part or not in order
   void load_open_state(const std::vector<TableTensor>& tensors);
 
   // Of this rank's rows and states in memory.

@@ -35,8 +35,9 @@ namespace {
 void check_open(const TableConfig& table, const std::string& name) {
   if (!table.is_open) {
     TRIREME_CHECK(
-        table.open_max_rows == 0 && table.open_expire_steps == 0 && table.open_min_uses == 1, name,
-        " limits an open vocabulary but is not open; set is_open or leave the limits out");
+        table.open_max_rows == 0 && table.open_expire_steps == 0 && table.open_min_uses == 1 &&
+            table.open_when_full == FullTable::kEvict,
+        name, " limits an open vocabulary but is not open; set is_open or leave the limits out");
     return;
   }
   TRIREME_CHECK(table.rows == kOpenRows, name, " is open and has ", table.rows, " rows; expected ",

@@ -16,6 +16,14 @@ enum class Pooling { kSum, kMean, kNone };
 inline constexpr Choice<Pooling> kPoolings[] = {
     {"sum", Pooling::kSum}, {"mean", Pooling::kMean}, {"none", Pooling::kNone}};
 
+// What happens when an open vocabulary has more rows than it may have.
+enum class FullTable {
+  kEvict,   // those whose last use is longest ago lose their rows
+  kRefuse,  // the step fails
+};
+inline constexpr Choice<FullTable> kFullTables[] = {{"evict", FullTable::kEvict},
+                                                    {"refuse", FullTable::kRefuse}};
+
 // `rows` of every table with an open vocabulary: the parts into which placements can split it.
 inline constexpr int64_t kOpenRows = int64_t{1} << 32;
 
@@ -42,7 +50,8 @@ struct TableConfig {
   // step on that uses it. Before that it reads its initial value. `rows` is kOpenRows; which part
   // an id is in depends only on the id. Not by columns, and without memory_bytes.
   bool is_open = false;
-  int64_t open_max_rows = 0;      // on each rank; 0: no limit
+  int64_t open_max_rows = 0;  // after a step, on all ranks together; 0: no limit
+  FullTable open_when_full = FullTable::kEvict;
   int64_t open_expire_steps = 0;  // drops rows that as many steps have not used; 0: never
   int64_t open_min_uses = 1;      // an id gets its row in the step that uses it for this time
 };

@@ -8,6 +8,7 @@
 #include <ATen/Parallel.h>
 
 #include "trireme/base/error.h"
+#include "trireme/parallel/embedding/open/open_key.h"
 #include "trireme/parallel/embedding/pooling.h"
 #include "trireme/parallel/embedding/term_merger.h"
 
@@ -50,11 +51,25 @@ std::vector<int64_t> rows_of(const OwnIds& own, mesh::Range asked, int64_t first
   return rows;
 }
 
+// The ids of open tables as keys.
+JaggedIds with_keys(JaggedIds ids, const std::vector<TableConfig>& tables) {
+  if (std::ranges::none_of(tables, &TableConfig::is_open)) return ids;
+  const at::Tensor values = ids.values.clone();
+  auto* const out = values.mutable_data_ptr<int64_t>();
+  for (size_t t = 0; t < tables.size(); ++t) {
+    if (!tables[t].is_open) continue;
+    const TableIds list = view_table(ids, static_cast<int64_t>(t));
+    std::ranges::transform(list.values, out + list.offsets[0], open_key);
+  }
+  ids.values = values;
+  return ids;
+}
+
 }  // namespace
 
 TableLookUp::TableLookUp(std::shared_ptr<TableGroup> tables, JaggedIds ids, bool needs_gradient)
     : tables_(std::move(tables)),
-      ids_(std::move(ids)),
+      ids_(with_keys(std::move(ids), tables_->configs)),
       ids_exchange_(tables_->configs, tables_->parts, tables_->group, ids_, needs_gradient) {}
 
 template <typename scalar, typename Fill>

@@ -106,7 +106,7 @@ class TableLookUp {
   };
 
   std::shared_ptr<TableGroup> tables_;
-  JaggedIds ids_;
+  JaggedIds ids_;  // those of open tables are keys
   IdExchange ids_exchange_;
   std::vector<FetchedRows> slots_;  // [p * tables], while finish() runs
 };

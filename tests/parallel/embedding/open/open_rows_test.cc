@@ -1,12 +1,11 @@
 #include "trireme/parallel/embedding/open/open_rows.h"
 
+#include <algorithm>
 #include <map>
 #include <random>
 #include <set>
 
 #include <gtest/gtest.h>
-
-#include "trireme/base/error.h"
 
 namespace trireme::parallel::inline internal {
 namespace {
@@ -47,6 +46,7 @@ TEST(OpenRows, AgreeWithAPlainMap) {
           ASSERT_EQ(is_new, entry.has_row && !had_row);
           ASSERT_EQ(rows.find(key, step), slot);
         }
+        if (step % 2 == 0) rows.expire(step);  // otherwise what has expired is passed over
         if (step % 100 != 0) continue;
         OpenKeys plain_rows, plain_waiting;
         for (const auto& [key, entry] : expected) {
@@ -69,21 +69,39 @@ TEST(OpenRows, AgreeWithAPlainMap) {
   }
 }
 
-TEST(OpenRows, DropWhatHasExpiredBeforeTheyRefuse) {
-  OpenRows rows({.table = "t", .max_rows = 3, .expire_steps = 2});
+TEST(OpenRows, UseSlotsOfExpiredRowsAgain) {
+  OpenRows rows({.table = "t", .expire_steps = 2});
   for (int64_t step = 1; step <= 9; ++step) {
     EXPECT_TRUE(rows.use(step, step).is_new);
+    rows.expire(step);
+    EXPECT_EQ(rows.counts().rows, std::min<int64_t>(step, 2));
   }
   EXPECT_LE(rows.num_slots(), 3);
-  try {
-    rows.use(21, 9);
-    FAIL() << "a row too many";
-  } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(),
-                 "embedding table \"t\" has 3 rows on this rank, as many as it may; allow more, "
-                 "drop rows after fewer steps, require more uses of an id or use more ranks");
-  }
-  EXPECT_THROW(rows.load({{1, 2, 3, 4}, {1, 1, 1, 1}, {}}, {}), ConfigError);
+  EXPECT_EQ(rows.counts().begun, 9);
+  EXPECT_EQ(rows.counts().expired, 7);
+}
+
+TEST(OpenRows, EvictThoseThatWereUsedLongestAgo) {
+  OpenRows rows({});
+  for (const int64_t key : {-4, 1, 5}) rows.use(key, 1);
+  rows.use(1, 2);
+  rows.use(3, 2);
+  EXPECT_EQ(rows.oldest(3), (std::vector<RowAge>{{1, -4}, {1, 5}, {2, 1}}));
+  EXPECT_EQ(rows.oldest(9).size(), 4U);
+  rows.evict_oldest(2);
+  EXPECT_EQ(rows.rows(2).keys, (std::vector<int64_t>{1, 3}));
+  EXPECT_TRUE(rows.use(5, 3).is_new) << "it starts anew";
+  EXPECT_EQ(rows.num_slots(), 4);
+  EXPECT_EQ(rows.counts().evicted, 2);
+
+  OpenRows loaded({});
+  loaded.load({{-7, 2, 6}, {5, 4, 4}, {}}, {{9}, {3}, {1}});
+  EXPECT_EQ(loaded.oldest(9), (std::vector<RowAge>{{4, 2}, {4, 6}, {5, -7}}));
+  EXPECT_EQ(loaded.use(6, 6).slot, 2);
+  loaded.evict_oldest(9);
+  EXPECT_EQ(loaded.counts().rows, 0);
+  EXPECT_TRUE(loaded.oldest(1).empty());
+  EXPECT_EQ(loaded.waiting(6).keys, std::vector<int64_t>{9});
 }
 
 }  // namespace

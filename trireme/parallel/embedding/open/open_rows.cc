@@ -8,6 +8,19 @@
 #include "trireme/base/shown.h"
 
 namespace trireme::parallel::inline internal {
+namespace {
+
+int32_t bounded(int64_t value) {
+  return static_cast<int32_t>(
+      std::clamp<int64_t>(value, 0, std::numeric_limits<int32_t>::max() - 1));
+}
+
+}  // namespace
+
+OpenRows::OpenRows(OpenRowsOptions options)
+    : options_(std::move(options)),
+      keeps_order_(options_.may_evict || options_.expire_steps > 0),
+      links_(1) {}
 
 int64_t OpenRows::find(int64_t key, int64_t num_steps) const {
   const auto found = entries_.find(key);
@@ -16,52 +29,98 @@ int64_t OpenRows::find(int64_t key, int64_t num_steps) const {
 }
 
 OpenRows::Use OpenRows::use(int64_t key, int64_t step) {
-  const int64_t before = step - 1;
   if (options_.expire_steps > 0 && entries_.size() >= sweep_at_) {
-    sweep(before);
+    sweep(step - 1);
     sweep_at_ = std::max<size_t>(1024, 2 * entries_.size());
   }
   Entry entry;
   if (const auto found = entries_.find(key); found != entries_.end()) {
-    if (!is_expired(found->second, before)) {
+    if (!is_expired(found->second, step - 1)) {
       entry = found->second;
-    } else {
-      if (found->second.slot != kNone) free_.push_back(found->second.slot);
-      entries_.erase(found);
+    } else if (found->second.slot != kNone) {
+      drop_row(found);
+      ++counts_.expired;
     }
   }
-  entry.last_use = static_cast<int32_t>(step);
+  entry.last_use = bounded(step);
   bool is_new = false;
-  if (entry.slot == kNone) {
+  if (entry.slot != kNone) {
+    unlink(entry.slot);
+    append(entry.slot, key);
+  } else {
     entry.uses = std::min(entry.uses, std::numeric_limits<int32_t>::max() - 1) + 1;
     is_new = entry.uses >= options_.min_uses;
-    if (is_new) entry.slot = take_slot(before);
+    if (is_new) {
+      entry.slot = take_slot();
+      append(entry.slot, key);
+      ++counts_.rows;
+      ++counts_.begun;
+    }
   }
   entries_[key] = entry;
   return {entry.slot, is_new};
 }
 
-int64_t OpenRows::take_slot(int64_t num_steps) {
-  if (is_full()) sweep(num_steps);
-  TRIREME_CHECK(!is_full(), "embedding table \"", shown(options_.table), "\" has ",
-                options_.max_rows,
-                " rows on this rank, as many as it may; allow more, drop rows after fewer steps, "
-                "require more uses of an id or use more ranks");
-  if (free_.empty()) return num_slots_++;
-  const int64_t slot = free_.back();
-  free_.pop_back();
-  return slot;
+int64_t OpenRows::take_slot() {
+  if (!free_.empty()) {
+    const int64_t slot = free_.back();
+    free_.pop_back();
+    return slot;
+  }
+  TRIREME_CHECK(links_.size() < std::numeric_limits<Slot>::max(), "embedding table \"",
+                shown(options_.table), "\" has ", num_slots(),
+                " rows on this rank, as many as one can have; use more ranks");
+  links_.emplace_back();
+  return num_slots() - 1;
+}
+
+void OpenRows::append(int64_t slot, int64_t key) {
+  if (!keeps_order_) return;
+  const auto at = static_cast<Slot>(slot + 1);
+  links_[at] = {.key = key, .before = links_[0].before, .after = 0};
+  links_[links_[0].before].after = at;
+  links_[0].before = at;
+}
+
+void OpenRows::unlink(int64_t slot) {
+  if (!keeps_order_) return;
+  const Link& link = links_[static_cast<size_t>(slot + 1)];
+  links_[link.before].after = link.after;
+  links_[link.after].before = link.before;
+}
+
+void OpenRows::drop_row(Place place) {
+  unlink(place->second.slot);
+  free_.push_back(place->second.slot);
+  entries_.erase(place);
+  --counts_.rows;
+}
+
+void OpenRows::expire(int64_t num_steps) {
+  if (options_.expire_steps == 0) return;
+  for (; counts_.rows > 0; ++counts_.expired) {
+    const Place place = oldest();
+    if (!is_expired(place->second, num_steps)) return;
+    drop_row(place);
+  }
+}
+
+std::vector<RowAge> OpenRows::oldest(int64_t count) const {
+  std::vector<RowAge> ages;
+  for (Slot at = links_[0].after; at != 0 && std::ssize(ages) < count; at = links_[at].after) {
+    ages.push_back({entries_.find(links_[at].key)->second.last_use, links_[at].key});
+  }
+  return ages;
+}
+
+void OpenRows::evict_oldest(int64_t count) {
+  for (; count > 0 && counts_.rows > 0; --count, ++counts_.evicted) drop_row(oldest());
 }
 
 void OpenRows::sweep(int64_t num_steps) {
-  if (options_.expire_steps == 0) return;
   for (auto each = entries_.begin(); each != entries_.end();) {
-    if (is_expired(each->second, num_steps)) {
-      if (each->second.slot != kNone) free_.push_back(each->second.slot);
-      each = entries_.erase(each);
-    } else {
-      ++each;
-    }
+    const bool is_over = each->second.slot == kNone && is_expired(each->second, num_steps);
+    each = is_over ? entries_.erase(each) : std::next(each);
   }
 }
 
@@ -83,24 +142,22 @@ OpenKeys OpenRows::list(int64_t num_steps, bool has_row) const {
 }
 
 void OpenRows::load(const OpenKeys& rows, const OpenKeys& waiting) {
-  const auto count = std::ssize(rows.keys);
-  TRIREME_CHECK(options_.max_rows == 0 || count <= options_.max_rows, "embedding table \"",
-                shown(options_.table), "\": the checkpoint has ", count,
-                " rows for this rank, which may have ", options_.max_rows,
-                "; allow more or use more ranks");
   entries_.clear();
   free_.clear();
-  num_slots_ = count;
-  const auto number = [](int64_t value) {
-    return static_cast<int32_t>(
-        std::clamp<int64_t>(value, 0, std::numeric_limits<int32_t>::max() - 1));
-  };
+  links_.assign(1 + rows.keys.size(), {});
+  links_[0] = {};
+  std::vector<std::pair<RowAge, int64_t>> by_age;  // with slots
   for (size_t i = 0; i < rows.keys.size(); ++i) {
-    entries_[rows.keys[i]] = {static_cast<int64_t>(i), number(rows.last_uses[i]), 0};
+    const int32_t last_use = bounded(rows.last_uses[i]);
+    entries_[rows.keys[i]] = {static_cast<int64_t>(i), last_use, 0};
+    by_age.push_back({{last_use, rows.keys[i]}, static_cast<int64_t>(i)});
   }
+  std::ranges::sort(by_age);
+  for (const auto& [age, slot] : by_age) append(slot, age.key);
   for (size_t i = 0; i < waiting.keys.size(); ++i) {
-    entries_[waiting.keys[i]] = {kNone, number(waiting.last_uses[i]), number(waiting.numbers[i])};
+    entries_[waiting.keys[i]] = {kNone, bounded(waiting.last_uses[i]), bounded(waiting.numbers[i])};
   }
+  counts_.rows = std::ssize(rows.keys);
   sweep_at_ = std::max<size_t>(1024, 2 * entries_.size());
 }
 

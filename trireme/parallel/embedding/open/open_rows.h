@@ -4,6 +4,7 @@
 //         table", arXiv:2209.07663, section 2.2 (filtering by uses and expiry)
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -15,9 +16,9 @@ namespace trireme::parallel::inline internal {
 
 struct OpenRowsOptions {
   std::string table{};       // for messages
-  int64_t max_rows = 0;      // 0: as many as there are
   int64_t expire_steps = 0;  // 0: never
   int64_t min_uses = 1;
+  bool may_evict = true;  // false saves the time for the order of rows, unless they expire
 };
 
 // Keys with their numbers, by rising key.
@@ -27,11 +28,26 @@ struct OpenKeys {
   std::vector<int64_t> numbers{};    // rows: their slots; keys that wait: their uses so far
 };
 
+// In the order in which rows are evicted.
+struct RowAge {
+  int64_t last_use = 0;
+  int64_t key = 0;
+  auto operator<=>(const RowAge&) const = default;
+};
+
+// Of rows of this rank, since the vocabulary was made.
+struct OpenCounts {
+  int64_t rows = 0;     // that are there now
+  int64_t begun = 0;    // new rows
+  int64_t expired = 0;  // dropped after open_expire_steps
+  int64_t evicted = 0;  // dropped to make room
+};
+
 class OpenRows {
  public:
   static constexpr int64_t kNone = -1;
 
-  explicit OpenRows(OpenRowsOptions options) : options_(std::move(options)) {}
+  explicit OpenRows(OpenRowsOptions options);
 
   // The slot of a key's row after `num_steps` steps; kNone: it has none.
   int64_t find(int64_t key, int64_t num_steps) const;
@@ -40,38 +56,56 @@ class OpenRows {
     int64_t slot;  // kNone: the key has too few uses for a row
     bool is_new;   // the row begins with this step
   };
-  // A use in step `step`, which is the last one that has begun. Once for each key and step.
-  // Throws: ConfigError when there would be more than max_rows rows
+  // A use in step `step`, which is the last one that has begun. Once for each key and step, those
+  // of a step by rising key.
   Use use(int64_t key, int64_t step);
+  // Drops the rows that have expired after `num_steps` steps.
+  void expire(int64_t num_steps);
+  // The first of the rows that would be evicted, at most `count`. Only if may_evict.
+  std::vector<RowAge> oldest(int64_t count) const;
+  // Drops the first of them.
+  void evict_oldest(int64_t count);
 
   // Slots are below it.
-  int64_t num_slots() const { return num_slots_; }
+  int64_t num_slots() const { return std::ssize(links_) - 1; }
+  const OpenCounts& counts() const { return counts_; }
   OpenKeys rows(int64_t num_steps) const { return list(num_steps, /*has_row=*/true); }
   OpenKeys waiting(int64_t num_steps) const { return list(num_steps, /*has_row=*/false); }
   // Forgets all. Row i of `rows`, of which `numbers` is not read, gets slot i.
-  // Throws: ConfigError when there are more than max_rows rows
   void load(const OpenKeys& rows, const OpenKeys& waiting);
 
  private:
+  using Slot = uint32_t;  // of a ring: 0 is its end, slot s is number s + 1
   struct Entry {
     int64_t slot = kNone;
     int32_t last_use = 0;
     int32_t uses = 0;
   };
+  // The rows in a ring, if keeps_order_: in the order of their last uses, in one step by key.
+  struct Link {
+    int64_t key = 0;
+    Slot before = 0, after = 0;
+  };
   bool is_expired(const Entry& entry, int64_t num_steps) const {
     return options_.expire_steps > 0 && num_steps - entry.last_use >= options_.expire_steps;
   }
   OpenKeys list(int64_t num_steps, bool has_row) const;
-  int64_t num_rows() const { return num_slots_ - static_cast<int64_t>(free_.size()); }
-  bool is_full() const { return options_.max_rows > 0 && num_rows() >= options_.max_rows; }
-  int64_t take_slot(int64_t step);
-  // Removes what has expired.
+  int64_t take_slot();
+  void append(int64_t slot, int64_t key);
+  void unlink(int64_t slot);
+  using Place = ska::flat_hash_map<int64_t, Entry>::iterator;
+  void drop_row(Place place);
+  // Of the row whose last use is longest ago.
+  Place oldest() { return entries_.find(links_[links_[0].after].key); }
+  // Removes keys that have expired while they waited.
   void sweep(int64_t num_steps);
 
   OpenRowsOptions options_;
+  bool keeps_order_;
   ska::flat_hash_map<int64_t, Entry> entries_;
-  std::vector<int64_t> free_;  // slots below num_slots_
-  int64_t num_slots_ = 0;
+  std::vector<Link> links_;    // [1 + slots]
+  std::vector<int64_t> free_;  // slots
+  OpenCounts counts_;
   size_t sweep_at_ = 1024;  // entries
 };
 
