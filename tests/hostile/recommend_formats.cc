@@ -56,8 +56,8 @@ void use(const fs::path& folder) {
     for (int64_t t = 0; t < num_tables; ++t) {
       for (int64_t i = 0; i < lengths.const_data_ptr<int64_t>()[t]; ++i, ++id) {
         require(id < ids.const_data_ptr<int64_t>() + ids.numel(), "more ids than there are");
-        require(*id >= 0 && *id < data.schema.tables[first + static_cast<size_t>(t)].rows,
-                "an id beyond its table");
+        const dataset::FeatureTable& table = data.schema.tables[first + static_cast<size_t>(t)];
+        require(table.is_hashed || (*id >= 0 && *id < table.rows), "an id beyond its table");
       }
     }
   };
@@ -77,12 +77,18 @@ class Features : public Format {
  public:
   explicit Features(const fs::path& folder) : folder_(folder / "features") {
     fs::create_directories(folder_);
-    for (const RawFormat format :
-         {RawFormat::kPairs, RawFormat::kCriteo, RawFormat::kDebianSection}) {
+    using dataset::CategoryIds;
+    for (const auto& [format, ids] : {std::pair{RawFormat::kPairs, CategoryIds::kRows},
+                                      {RawFormat::kPairs, CategoryIds::kHash},
+                                      {RawFormat::kCriteo, CategoryIds::kRows},
+                                      {RawFormat::kDebianSection, CategoryIds::kHash},
+                                      {RawFormat::kDebianSection, CategoryIds::kRows}}) {
       put_file(folder_ / "raw", raw_text(format));
       const fs::path output = folder_ / concat("valid", valid_.size());
-      dataset::prepare_features(
-          {.format = format, .inputs = {(folder_ / "raw").string()}, .output = output.string()});
+      dataset::prepare_features({.format = format,
+                                 .inputs = {(folder_ / "raw").string()},
+                                 .output = output.string(),
+                                 .ids = ids});
       auto& [known, files] = valid_.emplace_back();
       known = format;
       for (const auto& file : fs::directory_iterator(output)) {

@@ -54,8 +54,8 @@ TEST(FeatureSchema, RefusesWhatIsNotOneInOneLine) {
   const FeatureSchema clicks = click_schema();
   EXPECT_EQ(error_with(clicks, "trireme-features", "x"),
             ": format is \"x\"; expected \"trireme-features\"");
-  EXPECT_EQ(error_with(clicks, "\"version\": 1", "\"version\": 2"),
-            ": version is 2; expected a whole number from 1 to 1");
+  EXPECT_EQ(error_with(clicks, "\"version\": 1", "\"version\": 3"),
+            ": version is 3; expected a whole number from 1 to 2");
   EXPECT_EQ(error_with(clicks, "\"rows\": 5", "\"rows\": 0"),
             ": tables[0].rows is 0; expected a whole number from 1 to 4294967296");
   EXPECT_EQ(error_with(clicks, "\"max_ids\": 3", "\"max_ids\": 65536"),
@@ -78,6 +78,25 @@ TEST(FeatureSchema, RefusesWhatIsNotOneInOneLine) {
   std::swap(mixed.tables[0], mixed.tables[2]);
   EXPECT_EQ(harness::message_of<ConfigError>([&] { check_schema(mixed, "it"); }),
             "it has a table of queries after one of items; expected those of items last");
+}
+
+TEST(FeatureSchema, OfHashesHasAnotherVersion) {
+  FeatureSchema clicks = click_schema();
+  clicks.tables[1].is_hashed = true;
+  EXPECT_NE(harness::message_of<ConfigError>([&] {
+              check_schema(clicks, "it");
+            }).find("rows is 100; expected 0 to 0"),
+            std::string::npos);
+  clicks.tables[1].rows = 0;
+  const harness::TemporaryFolder folder;
+  write_file_atomically(folder / kSchemaFile, to_json(clicks));
+  EXPECT_EQ(read_schema(folder.path()), clicks);
+  EXPECT_TRUE(clicks.has_hashes());
+  EXPECT_FALSE(click_schema().has_hashes());
+  EXPECT_EQ(error_with(clicks, "\"ids\": \"hash\"", "\"ids\": \"hush\""),
+            ": tables[1].ids is \"hush\"; expected rows or hash");
+  EXPECT_NE(error_with(clicks, "\"version\": 2", "\"version\": 1"), "") << "no rows";
+  EXPECT_NE(error_with(click_schema(), "\"version\": 1", "\"version\": 2"), "") << "no ids";
 }
 
 TEST(FeatureSchema, HasNamesThatCanBeWritten) {

@@ -14,6 +14,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/dataset/recommend/criteo_generator.h"
+#include "trireme/dataset/recommend/dictionary.h"
 #include "trireme/dataset/recommend/feature_source.h"
 
 namespace trireme::dataset {
@@ -139,6 +140,41 @@ TEST_F(PrepareFeatures, ADictionaryGivesNewDataTheRowsOfTheOld) {
       << "one value is a list of one";
 }
 
+TEST_F(PrepareFeatures, HashesNeedNoDictionary) {
+  put("query*\titem\titem.kind\na|b\tx\tk\n\tx\tk\nb\ty\t\n");
+  auto hashed = options(RawFormat::kPairs, "old");
+  hashed.ids = CategoryIds::kHash;
+  const PrepareFeaturesReport report = prepare_features(hashed);
+  EXPECT_EQ(report.num_rare_ids, 0);
+  const FeatureData data = open("old");
+  EXPECT_EQ(data.schema, report.schema);
+  EXPECT_EQ(data.schema.min_count, 0);
+  for (const FeatureTable& table : data.schema.tables) {
+    EXPECT_TRUE(table.is_hashed);
+    EXPECT_EQ(table.rows, 0);
+  }
+  EXPECT_EQ(read_file(folder_ / "old/dictionary.txt"), "");
+  const NamedTensors first = data.training->get(0);
+  // XXH3 of "a" and so on.
+  const std::vector<int64_t> ids = {hash_of("a"), hash_of("b"), hash_of("x"), hash_of("k")};
+  EXPECT_EQ(hash_of("a"), static_cast<int64_t>(0xe6c632b61e964e1f));
+  EXPECT_EQ(numbers(find_tensor(first, "ids")), ids);
+  EXPECT_EQ(numbers(find_tensor(data.training->get(1), "lengths")),
+            (std::vector<int64_t>{0, 1, 1}));
+
+  // New data has the same hashes, and new items come after the old ones.
+  put("query*\titem\titem.kind\nnew\tz\tk\na\tx\tk\n");
+  auto more = options(RawFormat::kPairs, "new");
+  more.dictionary = (folder_ / "old").string();
+  prepare_features(more);
+  const FeatureData added = open("new");
+  EXPECT_EQ(added.schema.tables, data.schema.tables);
+  EXPECT_EQ(added.items->size(), 3);
+  EXPECT_EQ(numbers(find_tensor(added.training->get(0), "ids")),
+            (std::vector<int64_t>{hash_of("new"), hash_of("z"), hash_of("k"), 0}));
+  EXPECT_EQ(numbers(find_tensor(added.training->get(1), "item")), std::vector<int64_t>{0});
+}
+
 TEST_F(PrepareFeatures, RefusesADictionaryOfOtherFeatures) {
   put("query\titem\na\tx\n");
   prepare_features(options(RawFormat::kPairs, "old"));
@@ -224,6 +260,12 @@ TEST_F(PrepareFeatures, RefusesOptionsOutOfRange) {
   zero.min_count = 0;
   EXPECT_EQ(harness::message_of<ConfigError>([&] { prepare_features(zero); }),
             "min_count is 0; expected at least 1");
+  auto hashed = options(RawFormat::kPairs);
+  hashed.ids = CategoryIds::kHash;
+  hashed.min_count = 2;
+  EXPECT_EQ(harness::message_of<ConfigError>([&] { prepare_features(hashed); }),
+            "min_count is 2 and ids are hashes, which are not counted; leave it out and train with "
+            "tables.open_min_uses");
 }
 
 }  // namespace

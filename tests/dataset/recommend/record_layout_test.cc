@@ -44,10 +44,12 @@ TEST(RecordLayout, UnpacksWhatItHasPacked) {
       schema.tables.push_back({.name = concat(t),
                                .rows = 1 + draw.below(kMaxTableRows),
                                .min_ids = min_ids,
-                               .max_ids = max_ids});
+                               .max_ids = max_ids,
+                               .is_hashed = draw.below(3) == 0});
       ids.emplace_back(min_ids + draw.below(max_ids - min_ids + 1));
       for (int64_t& id : ids.back()) {
         id = draw.below(schema.tables.back().rows);
+        if (schema.tables.back().is_hashed) id = (id - (int64_t{1} << 31)) << 32 | draw.below(9);
         packed.push_back(id);
       }
       lengths.push_back(std::ssize(ids.back()));

@@ -20,6 +20,7 @@ struct Arguments {
   std::string tokenizer{};
   dataset::PrepareOptions tokens{};
   dataset::PrepareFeaturesOptions features{};
+  std::string ids = name_of(dataset::kCategoryIds, dataset::CategoryIds::kRows);
   std::vector<CLI::Option*> only_tokens{};
   std::vector<CLI::Option*> only_features{};
 };
@@ -67,6 +68,12 @@ void add_feature_options(CLI::App& command, Arguments& arguments) {
       ->capture_default_str();
   add(command.add_option("--dictionary", options.dictionary,
                          "a prepared folder whose categories, classes and items to use"));
+  const auto kinds = names_of(dataset::kCategoryIds);
+  add(command.add_option("--ids", arguments.ids,
+                         "what categories become: numbers of rows, or hashes for tables with open "
+                         "vocabularies\n(tables.open), which need no dictionary"))
+      ->check(CLI::IsMember(kinds))
+      ->capture_default_str();
 }
 
 int run_prepare(Arguments& arguments) {
@@ -86,8 +93,12 @@ int run_prepare(Arguments& arguments) {
   options.output = arguments.tokens.output;
   options.validation_fraction = arguments.tokens.validation_fraction;
   options.seed = arguments.tokens.seed;
-  TRIREME_CHECK(options.dictionary.empty() || arguments.only_features[0]->count() == 0,
-                "--min-count is that of --dictionary; leave it out");
+  options.ids = choose(dataset::kCategoryIds, "--ids", arguments.ids);
+  for (const CLI::Option* option : arguments.only_features) {
+    const std::string name = option->get_name();
+    TRIREME_CHECK(options.dictionary.empty() || name == "--dictionary" || option->count() == 0,
+                  name, " is that of --dictionary; leave it out");
+  }
   return run_prepare_features(options);
 }
 

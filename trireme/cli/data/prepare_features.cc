@@ -20,6 +20,12 @@ void print_report(const dataset::PrepareFeaturesReport& report) {
               count_of(schema.num_validation).c_str());
   if (schema.num_items > 0) std::printf(", %s items", count_of(schema.num_items).c_str());
   if (!schema.classes.empty()) std::printf(", %zu classes", schema.classes.size());
+  if (schema.has_hashes()) {
+    std::printf("\ntables  %lld with hashed ids, %lld numbers per sample\n",
+                static_cast<long long>(schema.num_tables()),
+                static_cast<long long>(schema.num_dense()));
+    return;
+  }
   int64_t rows = 0;
   for (const dataset::FeatureTable& table : schema.tables) rows += table.rows;
   std::printf("\ntables  %lld with %s rows, %lld numbers per sample\n",

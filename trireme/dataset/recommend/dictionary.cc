@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "trireme/base/error.h"
+#include "trireme/base/random/random.h"
 #include "trireme/base/shown.h"
 
 namespace trireme::dataset::inline internal {
@@ -15,6 +16,10 @@ constexpr size_t kBlockBytes = size_t{1} << 20;
 constexpr int kLengthBits = 13;  // kMaxTextBytes and less
 
 }  // namespace
+
+int64_t hash_of(std::string_view category) {
+  return static_cast<int64_t>(random_key(/*seed=*/0, category).value);
+}
 
 std::string_view TextNumbers::operator[](int64_t number) const {
   const uint64_t place = places_[static_cast<size_t>(number)];

@@ -11,6 +11,9 @@
 
 namespace trireme::dataset::inline internal {
 
+// The id of a category without a dictionary: XXH3's 64 bits of its bytes.
+int64_t hash_of(std::string_view category);
+
 // Different texts, numbered in the order of their first use.
 // Memory: the texts, and about 16 bytes each
 class TextNumbers {

@@ -1,5 +1,6 @@
 #include "trireme/dataset/recommend/dictionary_files.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -78,7 +79,7 @@ void write_dictionaries(const std::filesystem::path& path,
 std::vector<Dictionary> read_dictionaries(const std::filesystem::path& path,
                                           const FeatureSchema& schema) {
   int64_t num_lines = 0;
-  for (const FeatureTable& table : schema.tables) num_lines += table.rows - 1;
+  for (const FeatureTable& table : schema.tables) num_lines += std::max<int64_t>(table.rows, 1) - 1;
   LineReader lines(path, num_lines);
   std::vector<Dictionary> dictionaries;
   for (const FeatureTable& table : schema.tables) {

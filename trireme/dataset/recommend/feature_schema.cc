@@ -16,6 +16,9 @@ namespace {
 
 constexpr const char* kFormat = "trireme-features";
 constexpr int64_t kVersion = 1;
+constexpr int64_t kHashVersion = 2;  // with tables of hashes
+enum class IdKind { kRows, kHash };
+constexpr Choice<IdKind> kIdKinds[] = {{"rows", IdKind::kRows}, {"hash", IdKind::kHash}};
 constexpr JsonLimits kLimits = {.max_bytes = 32 << 20, .max_values = 1 << 20, .max_depth = 4};
 
 template <typename Table>
@@ -31,21 +34,24 @@ std::vector<std::string> words_at(const JsonView& value) {
   return words;
 }
 
-FeatureTable parse_table(const JsonView& value) {
+FeatureTable parse_table(const JsonView& value, int64_t version) {
+  const bool is_hashed =
+      version == kHashVersion && choice_at(value.at("ids"), kIdKinds) == IdKind::kHash;
   return {.name = value.at("name").word(),
-          .rows = value.at("rows").integer(1, kMaxTableRows),
+          .rows = is_hashed ? 0 : value.at("rows").integer(1, kMaxTableRows),
           .min_ids = value.at("min_ids").integer(0, kMaxIdsPerTable),
           .max_ids = value.at("max_ids").integer(1, kMaxIdsPerTable),
-          .side = choice_at(value.at("side"), kTableSides)};
+          .side = choice_at(value.at("side"), kTableSides),
+          .is_hashed = is_hashed};
 }
 
 FeatureSchema parse_schema(const JsonView& root) {
   if (root.at("format").word() != kFormat) root.at("format").fail(concat("\"", kFormat, "\""));
-  root.at("version").integer(kVersion, kVersion);
+  const int64_t version = root.at("version").integer(kVersion, kHashVersion);
   FeatureSchema schema;
   schema.dense = words_at(root.at("dense"));
   for (const JsonView& table : root.at("tables").elements()) {
-    schema.tables.push_back(parse_table(table));
+    schema.tables.push_back(parse_table(table, version));
   }
   schema.label = choice_at(root.at("label"), kLabelKinds);
   schema.classes = words_at(root.at("classes"));
@@ -73,7 +79,8 @@ void check_names(const std::string& what, const std::vector<std::string>& names)
 
 void check_table(const FeatureTable& table, const std::string& source) {
   const std::string what = concat(source, ": table \"", shown(table.name), "\": ");
-  check_range(what + "rows", table.rows, 1, kMaxTableRows);
+  check_range(what + "rows", table.rows, table.is_hashed ? 0 : 1,
+              table.is_hashed ? 0 : kMaxTableRows);
   check_range(what + "max_ids", table.max_ids, 1, kMaxIdsPerTable);
   check_range(what + "min_ids", table.min_ids, 0, table.max_ids);
 }
@@ -88,6 +95,10 @@ int64_t FeatureSchema::num_ids(TableSide side) const {
   int64_t sum = 0;
   for (const FeatureTable& table : tables) sum += table.side == side ? table.max_ids : 0;
   return sum;
+}
+
+bool FeatureSchema::has_hashes() const {
+  return std::ranges::any_of(tables, &FeatureTable::is_hashed);
 }
 
 void check_schema(const FeatureSchema& schema, const std::string& source) {
@@ -128,15 +139,20 @@ FeatureSchema read_schema(const std::filesystem::path& folder) {
 
 std::string to_json(const FeatureSchema& schema) {
   nlohmann::ordered_json tables = nlohmann::ordered_json::array();
+  const bool has_hashes = schema.has_hashes();
   for (const FeatureTable& table : schema.tables) {
-    tables.push_back({{"name", table.name},
-                      {"rows", table.rows},
-                      {"min_ids", table.min_ids},
-                      {"max_ids", table.max_ids},
-                      {"side", name_of(kTableSides, table.side)}});
+    nlohmann::ordered_json& saved = tables.emplace_back();
+    saved["name"] = table.name;
+    if (has_hashes) {
+      saved["ids"] = name_of(kIdKinds, table.is_hashed ? IdKind::kHash : IdKind::kRows);
+    }
+    if (!table.is_hashed) saved["rows"] = table.rows;
+    saved["min_ids"] = table.min_ids;
+    saved["max_ids"] = table.max_ids;
+    saved["side"] = name_of(kTableSides, table.side);
   }
   const nlohmann::ordered_json root = {{"format", kFormat},
-                                       {"version", kVersion},
+                                       {"version", has_hashes ? kHashVersion : kVersion},
                                        {"dense", schema.dense},
                                        {"tables", tables},
                                        {"label", name_of(kLabelKinds, schema.label)},

@@ -39,11 +39,12 @@ inline constexpr Choice<LabelKind> kLabelKinds[] = {
 
 struct FeatureTable {
   std::string name{};
-  int64_t rows = 0;  // ids are 0 to rows - 1
+  int64_t rows = 0;  // ids are 0 to rows - 1; 0 if they are hashes
   // How many ids a sample has. When the two are equal, records need not say how many.
   int64_t min_ids = 1;
   int64_t max_ids = 1;
   TableSide side = TableSide::kQuery;
+  bool is_hashed = false;  // ids are any 64-bit numbers
   bool operator==(const FeatureTable&) const = default;
 };
 
@@ -65,6 +66,7 @@ struct FeatureSchema {
   int64_t num_tables(TableSide side) const;
   int64_t num_ids(TableSide side) const;
   int64_t num_ids() const { return num_ids(TableSide::kQuery) + num_ids(TableSide::kItem); }
+  bool has_hashes() const;  // any table
 };
 
 // Throws: ConfigError that begins with `source` when a value is out of its range, a name occurs

@@ -39,6 +39,10 @@ void check_options(const PrepareFeaturesOptions& options) {
   TRIREME_CHECK(!options.inputs.empty(), "no input: name files with --input");
   TRIREME_CHECK(options.min_count >= 1, "min_count is ", options.min_count,
                 "; expected at least 1");
+  TRIREME_CHECK(options.min_count == 1 || options.ids == CategoryIds::kRows, "min_count is ",
+                options.min_count,
+                " and ids are hashes, which are not counted; leave it out and train with "
+                "tables.open_min_uses");
   TRIREME_CHECK(options.validation_fraction >= 0 && options.validation_fraction < 1,
                 "validation_fraction is ", options.validation_fraction,
                 "; expected at least 0 and below 1");
@@ -71,9 +75,9 @@ class Encoder : public RawPass {
           std::min(sample.categories[t].size(), static_cast<size_t>(schema_.tables[t].max_ids));
       ids_[t].resize(count);
       for (size_t i = 0; i < count; ++i) {
-        ids_[t][i] = vocabulary_.dictionaries()[t].row(sample.categories[t][i]);
+        ids_[t][i] = vocabulary_.id_of(t, sample.categories[t][i]);
         ++num_ids;
-        num_rare_ids += ids_[t][i] == 0 ? 1 : 0;
+        num_rare_ids += ids_[t][i] == 0 && !schema_.tables[t].is_hashed ? 1 : 0;
       }
     }
     layout_.ids.pack(ids_, record);

@@ -21,17 +21,26 @@ inline constexpr Choice<RawFormat> kRawFormats[] = {
     {"debian-section", RawFormat::kDebianSection},
 };
 
+// What the categories of samples become.
+enum class CategoryIds {
+  kRows,  // numbers of rows, by a dictionary
+  kHash,  // 64-bit hashes, for tables with open vocabularies
+};
+inline constexpr Choice<CategoryIds> kCategoryIds[] = {{"rows", CategoryIds::kRows},
+                                                       {"hash", CategoryIds::kHash}};
+
 struct PrepareFeaturesOptions {
   RawFormat format = RawFormat::kCriteo;
   std::vector<std::string> inputs = {};  // files
   std::string output = {};               // a folder that is new or empty
-  // Categories that occur more rarely in the training samples share row 0.
+  CategoryIds ids = CategoryIds::kRows;
+  // Categories that occur more rarely in the training samples share row 0. 1 with kHash.
   int64_t min_count = 1;
   double validation_fraction = 0.0;  // of the samples
   uint64_t seed = 1;                 // chooses the samples for validation
   // A prepared folder whose tables, classes and items are used, for new data of the same kind.
-  // Items that it lacks are added. Of longer lists of ids the first are taken. min_count is that
-  // folder's.
+  // Items that it lacks are added. Of longer lists of ids the first are taken. ids and min_count
+  // are that folder's.
   std::string dictionary = {};
 };
 
@@ -49,7 +58,8 @@ inline constexpr const char* kItemNamesFile = "items.txt";
 // Writes features.json, train.bin, validation.bin if there are such samples, dictionary.txt, and
 // items.bin and items.txt if there are items. The same input, options and seed give the same bytes.
 // The folder appears when it is complete.
-// Memory: each distinct category and its text once, about 40 bytes for Criteo's; the items' ids;
+// Memory: each distinct category and its text once, about 40 bytes for Criteo's, but with kHash
+//         nothing; the items' ids;
 //         for Debian's formats the input. Not the samples.
 // progress: called with (bytes done, total bytes); the input counts twice
 // Throws: ConfigError with file, line and column for input that is wrong, and for options; Error

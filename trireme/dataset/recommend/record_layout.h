@@ -51,6 +51,8 @@ class IdLayout {
     FeatureTable table;
     size_t ids_at = 0;
     size_t length_at = 0;  // 0: the length is fixed
+
+    size_t place_of(size_t i) const;  // of an id
   };
   std::vector<Table> tables_;
   int64_t num_ids_ = 0;

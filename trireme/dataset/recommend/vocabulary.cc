@@ -30,7 +30,9 @@ Vocabulary::Vocabulary(const FeatureSchema& schema, const PrepareFeaturesOptions
       num_queries_(static_cast<size_t>(schema.num_tables(TableSide::kQuery))),
       dictionaries_(schema.tables.size()),
       most_(schema.tables.size(), 1) {
-  schema_.min_count = options.min_count;
+  const bool is_hashed = options.ids == CategoryIds::kHash;
+  schema_.min_count = is_hashed ? 0 : options.min_count;
+  for (FeatureTable& table : schema_.tables) table.is_hashed = is_hashed;
   if (!options.dictionary.empty()) load(options.dictionary);
 }
 
@@ -44,9 +46,7 @@ void Vocabulary::on_item(std::string_view key, const Categories& categories) {
     most_[t] = std::max(most_[t], left);
     for (const std::string_view category : categories[i]) {
       if (left-- == 0) break;
-      const int64_t value =
-          is_given_ ? dictionaries_[t].row(category) : dictionaries_[t].add(category);
-      items_.values.push_back(static_cast<uint32_t>(value));
+      items_.values.push_back(has_ids(t) ? id_of(t, category) : dictionaries_[t].add(category));
     }
     items_.ends.push_back(items_.values.size());
   }
@@ -58,14 +58,15 @@ void Vocabulary::on_sample(const RawSample& sample) {
   const bool is_training = !is_for_validation(sample);
   for (size_t t = 0; t < num_queries_; ++t) {
     most_[t] = std::max(most_[t], sample.categories[t].size());
-    if (!is_training) continue;
+    if (!is_training || has_ids(t)) continue;
     for (const std::string_view category : sample.categories[t]) {
       dictionaries_[t].count(dictionaries_[t].add(category));
     }
   }
   if (!is_training) return;
   for (size_t t = num_queries_; t < schema_.tables.size(); ++t) {
-    for (const uint32_t value : values_of(item(sample.item), t)) dictionaries_[t].count(value);
+    if (has_ids(t)) continue;
+    for (const int64_t value : values_of(item(sample.item), t)) dictionaries_[t].count(value);
   }
 }
 
@@ -76,8 +77,10 @@ void Vocabulary::close() {
   std::ranges::sort(schema_.classes);
   for (size_t t = 0; t < schema_.tables.size(); ++t) {
     FeatureTable& table = schema_.tables[t];
-    dictionaries_[t].close(schema_.min_count);
-    table.rows = dictionaries_[t].num_rows();
+    if (!table.is_hashed) {
+      dictionaries_[t].close(schema_.min_count);
+      table.rows = dictionaries_[t].num_rows();
+    }
     if (table.max_ids > 1) table.max_ids = static_cast<int64_t>(most_[t]);
   }
 }
@@ -90,7 +93,7 @@ int64_t Vocabulary::class_of(std::string_view name) const {
   return found - schema_.classes.begin();
 }
 
-std::span<const uint32_t> Vocabulary::values_of(int64_t item, size_t table) const {
+std::span<const int64_t> Vocabulary::values_of(int64_t item, size_t table) const {
   const size_t num_tables = schema_.tables.size() - num_queries_;
   const size_t place = static_cast<size_t>(item) * num_tables + table - num_queries_;
   const size_t begin = place == 0 ? 0 : items_.ends[place - 1];
@@ -107,7 +110,7 @@ void Vocabulary::write_items(const std::filesystem::path& folder) const {
       const size_t t = num_queries_ + i;
       ids[i].clear();
       for (const int64_t value : values_of(item, t)) {
-        ids[i].push_back(is_given_ ? value : dictionaries_[t].row(value));
+        ids[i].push_back(has_ids(t) ? value : dictionaries_[t].row(value));
       }
     }
     layout.pack(ids, writer.next());

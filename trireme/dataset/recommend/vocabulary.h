@@ -53,6 +53,9 @@ class Vocabulary : public RawPass {
 
   FeatureSchema& schema() { return schema_; }
   const std::vector<Dictionary>& dictionaries() const { return dictionaries_; }  // of each table
+  int64_t id_of(size_t table, std::string_view category) const {
+    return schema_.tables[table].is_hashed ? hash_of(category) : dictionaries_[table].row(category);
+  }
   int64_t item(std::string_view key) const { return items_.names.find(key); }
   // Throws: ConfigError for a class that options.dictionary lacks
   int64_t class_of(std::string_view name) const;
@@ -61,15 +64,17 @@ class Vocabulary : public RawPass {
   void write_items(const std::filesystem::path& folder) const;
 
  private:
-  // In the order of their first use, with their categories by number; by row if is_given_.
+  // In the order of their first use, with their categories by number; by id if has_ids().
   struct Items {
     TextNumbers names;
-    std::vector<uint32_t> values;
+    std::vector<int64_t> values;
     std::vector<uint64_t> ends;  // in values, for each item and each table of items
   };
 
   void load(const std::filesystem::path& folder);
-  std::span<const uint32_t> values_of(int64_t item, size_t table) const;
+  std::span<const int64_t> values_of(int64_t item, size_t table) const;
+  // Whether the ids of categories are known in the first pass.
+  bool has_ids(size_t table) const { return is_given_ || schema_.tables[table].is_hashed; }
 
   FeatureSchema schema_;
   size_t num_queries_;     // tables of queries
