@@ -9,6 +9,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/shown.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/checkpoint/exact_cover.h"
 #include "trireme/checkpoint/offline/lazy_entry.h"
@@ -28,6 +29,7 @@ namespace fs = std::filesystem;
 using checkpoint::SavedTensors;
 using checkpoint::SourceTensor;
 
+constexpr const char* kOpenIds = ".ids";
 const std::string kMasterPrefix = concat(kOptimizerPrefix, kMasterState, ".");
 
 bool is_averaged(const std::string& name, const SourceTensor& tensor) {
@@ -44,6 +46,18 @@ struct Source {
 
 std::string form_of(const SourceTensor& tensor) {
   return concat(checkpoint::dtype_name(tensor.dtype), " ", checkpoint::shown_shape(tensor.shape));
+}
+
+// Row i of two checkpoints is not the row of one id.
+void require_no_open_tables(const Source& source) {
+  for (const auto& [name, tensor] : source.tensors->tensors()) {
+    if (!name.ends_with(kOpenIds) || c10::isFloatingType(tensor.dtype)) continue;
+    const std::string table = name.substr(0, name.size() - std::string_view(kOpenIds).size());
+    if (!source.tensors->tensors().contains(table + ".weight")) continue;
+    throw CheckpointError(concat(source.folder.string(), ": the table \"", shown(table),
+                                 "\" has an open vocabulary, whose rows differ from checkpoint to "
+                                 "checkpoint; only models without such tables can be averaged"));
+  }
 }
 
 // Compares what is averaged.
@@ -161,7 +175,10 @@ std::vector<Source> open(std::span<const fs::path> paths, CheckpointAverage& res
     sources.push_back({folder, std::make_unique<SavedTensors>(folder)});
     result.checkpoints.push_back(folder);
   }
-  for (const Source& source : sources) require_same_model(sources.back(), source);
+  for (const Source& source : sources) {
+    require_no_open_tables(source);
+    require_same_model(sources.back(), source);
+  }
   return sources;
 }
 

@@ -16,6 +16,12 @@ TEST(NamePattern, MatchesTheWholeName) {
   EXPECT_FALSE(matches("h.?.w", "h.13.w"));
 }
 
+TEST(NamePattern, OneOfSeveralIsEnough) {
+  EXPECT_TRUE(matches_any("h.*, lm_head.*", "lm_head.weight"));
+  EXPECT_FALSE(matches_any("h.*, lm_head.*", "norm.weight"));
+  EXPECT_FALSE(matches_any("", ""));
+}
+
 TEST(NamePattern, ListsAreSplitAndTrimmed) {
   using List = std::vector<std::string>;
   EXPECT_EQ(split_list(" a b ,c,", ','), List({"a b", "c"}));

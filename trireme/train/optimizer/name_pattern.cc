@@ -24,4 +24,9 @@ std::vector<std::string> split_list(std::string_view text, char separator) {
   return parts;
 }
 
+bool matches_any(const std::string& patterns, const std::string& name) {
+  return std::ranges::any_of(split_list(patterns, ','),
+                             [&](const std::string& pattern) { return matches(pattern, name); });
+}
+
 }  // namespace trireme::train::inline internal

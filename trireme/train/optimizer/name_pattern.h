@@ -10,6 +10,9 @@ namespace trireme::train::inline internal {
 // The whole of `name` must match.
 bool matches(const std::string& pattern, const std::string& name);
 
+// Whether one of several patterns, separated by ',', is that of `name`.
+bool matches_any(const std::string& patterns, const std::string& name);
+
 // Splits "a, b" at ',' into {"a", "b"}. Drops surrounding blanks and empty parts.
 std::vector<std::string> split_list(std::string_view text, char separator);
 

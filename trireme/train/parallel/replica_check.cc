@@ -27,7 +27,9 @@ bool is_replicated(const mesh::Layout& layout) {
 std::vector<NamedTensor> replicated_tables(const ParallelModel& model) {
   std::vector<NamedTensor> tensors;
   for (parallel::EmbeddingTables* const tables : model.tables().all()) {
-    for (const parallel::TableTensor& tensor : tables->state()) {
+    std::vector<parallel::TableTensor> all = tables->state();
+    std::ranges::move(tables->open_state(), std::back_inserter(all));
+    for (const parallel::TableTensor& tensor : all) {
       if (is_replicated(tensor.layout) && !tensor.stored)
         tensors.emplace_back(tensor.name, tensor.local);
     }

@@ -27,11 +27,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using Tensors = std::map<std::string, checkpoint::SourceTensor>;
 
-bool matches_any(const std::string& patterns, const std::string& name) {
-  return std::ranges::any_of(split_list(patterns, ','),
-                             [&](const std::string& pattern) { return matches(pattern, name); });
-}
-
 // Whether a tensor of a checkpoint is what a run computes with, not what it keeps beside.
 bool is_weight(const std::string& name) {
   return !name.starts_with(kOptimizerPrefix) && !name.starts_with(kCompressionPrefix) &&

@@ -12,6 +12,7 @@
 #include "trireme/train/parallel/gradient_compression.h"
 #include "trireme/train/run/out_of_memory.h"
 #include "trireme/train/state/initial_weights.h"
+#include "trireme/train/state/open_tables.h"
 #include "trireme/train/state/resume.h"
 
 namespace trireme::train::inline internal {
@@ -91,6 +92,8 @@ RunState TrainingState::load(const fs::path& path, const FastPlace* place) {
   auto residuals = compression_entries();
   compression_restarted_ = !has_compression_state(saved.summary, residuals, world_);
   if (!compression_restarted_) std::ranges::move(residuals, std::back_inserter(entries));
+  OpenTablesLoad open(model_->tables().all(), path, saved.summary, place, world_, on_wait_);
+  std::ranges::move(open.entries(), std::back_inserter(entries));
   Callbacks::Wanted wanted = callbacks_.wanted(saved.callbacks);
   std::ranges::move(wanted.entries, std::back_inserter(entries));
   if (compression_restarted_) wanted.ignored.emplace_back(kCompressionPrefix);
@@ -105,6 +108,7 @@ RunState TrainingState::load(const fs::path& path, const FastPlace* place) {
   }
   if (compression_restarted_) restart_compression(hook_.get(), config_.train, state.step);
   model_->end_step();  // each rank has read its part of the weights
+  open.finish();
   optimizer_->set_num_steps(state.optimizer_steps);
   model_->tables().set_num_steps(state.optimizer_steps);
   if (state.loss_scale > 0) loss_scale_.restore(state.loss_scale, state.loss_scale_steps);
@@ -135,6 +139,9 @@ RunState TrainingState::begin() {
       if (!entry.name.starts_with(kOptimizerPrefix)) wanted.weights.push_back(std::move(entry));
     }
   }
+  InitialOpenRows open_rows(model_->tables().all(), initial_weights_, config_.init, world_,
+                            on_wait_);
+  std::ranges::move(open_rows.entries(), std::back_inserter(wanted.weights));
   const std::string prefix = concat(kMasterState, ".");
   for (checkpoint::Entry& entry : optimizer_->state()) {
     if (!entry.name.starts_with(prefix)) continue;
@@ -143,6 +150,7 @@ RunState TrainingState::begin() {
   }
   load_initial_weights(initial_weights_, config_.init, std::move(wanted), world_, on_wait_,
                        found.empty() ? open : OpenWeights());
+  open_rows.finish();
   model_->end_step();  // each rank has read its part of the weights
   return {};
 }
@@ -160,6 +168,9 @@ void TrainingState::fill_in(RunState& position) const {
 
 std::vector<checkpoint::Entry> TrainingState::entries() const {
   auto entries = weight_entries();
+  for (parallel::EmbeddingTables* const tables : model_->tables().all()) {
+    std::ranges::move(open_table_entries(*tables), std::back_inserter(entries));
+  }
   std::ranges::move(compression_entries(), std::back_inserter(entries));
   std::ranges::move(callbacks_.entries(), std::back_inserter(entries));
   return entries;

@@ -73,7 +73,7 @@ class TrainingState {
   const std::filesystem::path& initial_weights() const { return initial_weights_; }
 
  private:
-  // Weights, optimizer states and the modules' buffers.
+  // Weights, optimizer states and the modules' buffers, without open vocabularies.
   std::vector<checkpoint::Entry> weight_entries() const;
   std::vector<checkpoint::Entry> compression_entries() const;
   // All that is saved.

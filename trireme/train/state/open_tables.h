@@ -1,0 +1,70 @@
+// The rows of embedding tables with open vocabularies in checkpoints. How many there are, and which
+// rank has which, is known only when their ids are.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "trireme/checkpoint/checkpoint.h"
+#include "trireme/comm/communicator.h"
+#include "trireme/parallel/embedding/embedding_tables.h"
+#include "trireme/train/config/config.h"
+#include "trireme/train/state/places.h"
+
+namespace trireme::train::inline internal {
+
+// The tensors of EmbeddingTables::open_state(): "<table>.ids" and "<table>.weight" as they are,
+// the others behind kOptimizerPrefix. Copies of the rows that are there now.
+// Comm, Collective: as open_state()
+std::vector<checkpoint::Entry> open_table_entries(parallel::EmbeddingTables& tables);
+
+struct OpenTablesPart {
+  parallel::EmbeddingTables* tables = nullptr;
+  std::vector<parallel::TableTensor> tensors{};  // as open_state_to_load() makes them
+};
+
+// What a load of these does: first the ids, of which each rank reads all, then this rank's rows.
+class OpenTablesLoad {
+ public:
+  // Reads the ids. `all` must outlive it.
+  // saved: of the checkpoint `path`
+  // place: where it lies, if it is not in the run's folder
+  // Collective: every rank of `world`
+  // Throws:     on all ranks: CheckpointError when a list of ids is missing or wrong; as
+  //             checkpoint::load() and EmbeddingTables::open_state_to_load()
+  OpenTablesLoad(const std::vector<parallel::EmbeddingTables*>& all,
+                 const std::filesystem::path& path, const checkpoint::Summary& saved,
+                 const FastPlace* place, comm::Communicator& world,
+                 const checkpoint::OnWait& on_wait = {});
+
+  // This rank's tensors to fill.
+  std::vector<checkpoint::Entry> entries() const;
+  // Gives the tables what a load has filled in. EmbeddingTables::set_num_steps() must follow.
+  void finish();
+
+ private:
+  std::vector<OpenTablesPart> parts_;
+};
+
+// What a new run takes of them from a checkpoint of another one: ids and weights. States begin
+// anew, no id waits, and each row counts as used last before the first step.
+class InitialOpenRows {
+ public:
+  // Reads the ids of the tables that init.names does not leave out. `all` must outlive it.
+  // Collective: every rank of `world`
+  // Throws:     on all ranks: as OpenTablesLoad, and SavedTensors
+  InitialOpenRows(const std::vector<parallel::EmbeddingTables*>& all,
+                  const std::filesystem::path& path, const InitConfig& init,
+                  comm::Communicator& world, const checkpoint::OnWait& on_wait = {});
+
+  // This rank's tensors to fill. A table that the checkpoint should have and lacks is among them.
+  std::vector<checkpoint::Entry> entries() const { return entries_; }
+  void finish();
+
+ private:
+  std::vector<checkpoint::Entry> entries_;
+  std::vector<OpenTablesPart> parts_;
+};
+
+}  // namespace trireme::train::inline internal
