@@ -70,6 +70,18 @@ TEST(TableCost, SendsIdsToEachRankWithColumns) {
   EXPECT_EQ(costs[0].sent(), 6 * (4 + 3 * 4) + 6 * (4 + 2 * 4) + 2 * 6 * 3 * 4);
 }
 
+TEST(TableCost, HasTheMemoryOfTheRowsInUse) {
+  TableLoad load = table();
+  const double row_bytes = load.row_bytes(load.width);
+  load.rows = int64_t{1} << 32;
+  load.rows_in_use = 1200;
+  load.use = {RowUse::even(load.rows, {.distinct = 6, .sums = 6, .updated = 6})};
+  EXPECT_EQ(load.bytes(), 1200 * row_bytes);
+  const auto costs = costs_at(load, {.split = TableSplit::kRows}, kThree);
+  for (const RankCost& cost : costs) EXPECT_NEAR(cost.memory_bytes, 400 * row_bytes, 1e-3);
+  EXPECT_NEAR(costs[0].touched_bytes, costs[1].touched_bytes, 1e-3);
+}
+
 TEST(TableCost, SendsSetsOfSubtreesAndWideIds) {
   TableLoad load = table();
   load.use = {RowUse::even(12, {.distinct = 6, .sums = 9, .updated = 10}, 9)};

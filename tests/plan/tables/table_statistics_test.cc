@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -46,6 +47,38 @@ TEST(TableStatistics, CountsAStepThatTheSamplesFill) {
   EXPECT_EQ(found.use.all().sums, found.use.all().distinct);
   EXPECT_EQ(found.use.all().updated, (2 + 3) / 2.0);
   EXPECT_EQ(found.hot_share, 3 / 8.0);
+}
+
+// Rows far apart in a range of 2^32, as those of an open vocabulary.
+TEST(TableStatistics, OfAnOpenVocabularyAreThoseOfTheRowsInUse) {
+  const std::vector<int64_t> ids = draw_ids(1000, 1.1, 20'000);
+  const std::vector<int64_t> offsets = offsets_of(20'000, 1);
+  const TableStatistics dense = measure_table({1000, ids, offsets}, shape_of(2, 64));
+  std::vector<int64_t> places;
+  for (const int64_t id : ids) places.push_back(id * 4'294'967);
+  const TableStatistics open =
+      measure_table({int64_t{1} << 32, places, offsets, 1000}, shape_of(2, 64));
+  EXPECT_EQ(open.rows_in_use, 1000);
+  EXPECT_EQ(open.distinct, dense.distinct);
+  EXPECT_EQ(open.exponent, dense.exponent);
+  EXPECT_EQ(open.hot_share, dense.hot_share);
+  EXPECT_EQ(open.use.rows(), int64_t{1} << 32);
+  EXPECT_NEAR(open.use.all().distinct, dense.use.all().distinct, 1e-9);
+  EXPECT_NEAR(open.use.in(0, int64_t{1} << 31).updated, dense.use.in(0, 500).updated,
+              0.05 * dense.use.all().updated);
+}
+
+TEST(TableStatistics, ExpectMoreIdsByHeapsLaw) {
+  EXPECT_EQ(expected_ids({}, 100), 0);
+  const std::vector<int64_t> four{1, 2, 3, 4}, same{5, 5, 5, 5};
+  EXPECT_EQ(expected_ids(four, 4), 4);
+  EXPECT_DOUBLE_EQ(expected_ids(four, 40), 40) << "all ids are new";
+  EXPECT_EQ(expected_ids(same, 40), 1);
+  const std::vector<int64_t> ids = draw_ids(100'000, 1.05, 40'000);
+  std::vector<int64_t> sorted = ids;
+  std::ranges::sort(sorted);
+  const auto distinct = static_cast<double>(std::ranges::unique(sorted).begin() - sorted.begin());
+  EXPECT_NEAR(expected_ids(std::span(ids).first(5000), 40'000) / distinct, 1, 0.3);
 }
 
 TEST(TableStatistics, CountsSumsOfEachSubtree) {

@@ -90,7 +90,7 @@ void show_tables(std::ostringstream& out, const PlacedTables& placed) {
   double rows = 0, bytes = 0;
   size_t width = 5;
   for (const plan::TableLoad& load : loads) {
-    rows += static_cast<double>(load.rows);
+    rows += load.num_rows();
     bytes += load.bytes();
     width = std::min<size_t>(40, std::max(width, load.name.size()));
   }
@@ -104,9 +104,9 @@ void show_tables(std::ostringstream& out, const PlacedTables& placed) {
     const plan::TableStatistics& found = placed.tables.statistics[t];
     out << format("  %-*s %10s %10s %10.3g %5.2f %9.1f %% %12s  ", columns,
                   printable(loads[t].name).substr(0, width).c_str(),
-                  human_count(static_cast<double>(loads[t].rows)).c_str(),
-                  human_bytes(loads[t].bytes()).c_str(), found.ids_per_sample, found.exponent,
-                  100 * found.hot_share, human_count(found.use.all().distinct).c_str())
+                  human_count(loads[t].num_rows()).c_str(), human_bytes(loads[t].bytes()).c_str(),
+                  found.ids_per_sample, found.exponent, 100 * found.hot_share,
+                  human_count(found.use.all().distinct).c_str())
         << describe(placed.planned.places[t], loads[t].rows) << "\n";
   }
   if (shown.size() < loads.size()) {
@@ -181,7 +181,8 @@ nlohmann::json to_json(const PlacedTables& placed) {
     const plan::TableStatistics& found = placed.tables.statistics[t];
     const plan::TablePlace& place = placed.planned.places[t];
     nlohmann::json table{{"name", load.name},
-                         {"rows", load.rows},
+                         {"rows", std::llround(load.num_rows())},
+                         {"open", load.rows_in_use > 0},
                          {"width", load.width},
                          {"memory_bytes", load.bytes()},
                          {"ids_per_sample", found.ids_per_sample},

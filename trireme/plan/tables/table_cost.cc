@@ -61,7 +61,7 @@ class CostAdder {
     const TablePart& own = part(rank);
     if (own.num_rows == 0 || own.width == 0) return;
     RankCost& of_rank = cost(rank);
-    of_rank.memory_bytes += static_cast<double>(own.num_rows) * table_.row_bytes(own.width);
+    of_rank.memory_bytes += static_cast<double>(own.num_rows) * table_.part_bytes(own.width);
     of_rank.parts += 1;
     const double updated = counts(rank, rank).updated;
     of_rank.rows_updated += updated;

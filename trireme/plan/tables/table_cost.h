@@ -16,6 +16,8 @@ namespace trireme::plan {
 struct TableLoad {
   std::string name{};
   int64_t rows = 0;
+  // Of an open vocabulary: how many rows there are in its `rows` parts, evenly. 0: all.
+  double rows_in_use = 0;
   int64_t width = 0;
   double number_bytes = 4;       // of a number of a row, stored or in transit
   double states_per_number = 0;  // numbers that the optimizer keeps for each number
@@ -27,7 +29,12 @@ struct TableLoad {
   double row_bytes(int64_t part_width) const {
     return static_cast<double>(part_width) * number_bytes * (1 + states_per_number) + bytes_per_row;
   }
-  double bytes() const { return static_cast<double>(rows) * row_bytes(width); }
+  double num_rows() const { return rows_in_use > 0 ? rows_in_use : static_cast<double>(rows); }
+  // Of one of `rows`, with the rows that it has.
+  double part_bytes(int64_t part_width) const {
+    return row_bytes(part_width) * (num_rows() / static_cast<double>(rows));
+  }
+  double bytes() const { return num_rows() * row_bytes(width); }
   const RowUse& use_of(int rank) const {
     return use[use.size() == 1 ? 0 : static_cast<size_t>(rank)];
   }

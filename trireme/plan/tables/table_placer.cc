@@ -83,7 +83,7 @@ void TablePlacer::place_by_memory() {
   for (const size_t t : order) {
     const TableLoad& table = tables_[t];
     std::vector<int64_t> cuts =
-        cuts_by_memory(table.rows, table.row_bytes(table.width), free_bytes());
+        cuts_by_memory(table.rows, table.part_bytes(table.width), free_bytes());
     TRIREME_CHECK(!cuts.empty(), "embedding table \"", shown(table.name), "\" with ",
                   std::llround(table.bytes()),
                   " bytes does not fit what the others leave on the ranks, row by row; use more "
@@ -158,7 +158,7 @@ std::vector<TablePlace> TablePlacer::candidates(size_t t) const {
     add_rows(cuts_by_share(work_[t], table.rows, shares));
     if (count == 2) break;
   }
-  add_rows(cuts_by_memory(table.rows, table.row_bytes(table.width), room));
+  add_rows(cuts_by_memory(table.rows, table.part_bytes(table.width), room));
   return all;
 }
 

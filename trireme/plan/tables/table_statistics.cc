@@ -1,6 +1,7 @@
 #include "trireme/plan/tables/table_statistics.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <numeric>
 
@@ -24,10 +25,11 @@ class Measuring {
       : ids_(ids),
         shape_(shape),
         num_samples_(std::ssize(ids.offsets) - 1),
+        in_use_(ids.rows_in_use > 0 ? std::llround(ids.rows_in_use) : ids.rows),
         buckets_(static_cast<size_t>(RowUse::num_buckets(ids.rows))) {}
 
   TableStatistics measure() {
-    TableStatistics result;
+    TableStatistics result{.rows_in_use = ids_.rows_in_use};
     const auto num_ids = static_cast<double>(ids_.values.size());
     result.ids_per_sample = num_ids / static_cast<double>(num_samples_);
     count_frequencies(result);
@@ -59,7 +61,7 @@ class Measuring {
     }
     result.distinct = std::ssize(counts);
     if (counts.empty()) return;
-    const auto num_hot = static_cast<int64_t>(static_cast<double>(ids_.rows) * kHot) + 1;
+    const auto num_hot = static_cast<int64_t>(static_cast<double>(in_use_) * kHot) + 1;
     const auto hot = counts.begin() + std::min(num_hot, result.distinct);
     std::ranges::partial_sort(counts, hot, std::greater<>());
     result.hot_share = static_cast<double>(std::accumulate(counts.begin(), hot, int64_t{0})) /
@@ -71,7 +73,7 @@ class Measuring {
   void fit_exponent(TableStatistics& result) const {
     const auto num_ids = std::ssize(ids_.values);
     if (num_ids == 0) return;
-    const int64_t count = std::min(num_ids, ids_.rows), chunks = num_ids / count;
+    const int64_t count = std::min(num_ids, in_use_), chunks = num_ids / count;
     int64_t distinct = 0;
     for (int64_t c = 0; c < chunks; ++c) {
       const auto begin = ids_.values.begin() + c * count;
@@ -79,14 +81,14 @@ class Measuring {
       std::ranges::sort(drawn);
       distinct += std::ranges::unique(drawn).begin() - drawn.begin();
     }
-    result.exponent = fit_zipf(ids_.rows, static_cast<double>(count),
+    result.exponent = fit_zipf(in_use_, static_cast<double>(count),
                                static_cast<double>(distinct) / static_cast<double>(chunks));
   }
 
   // How many more rows a batch of `wanted` samples uses than one of `samples`.
   double growth(const TableStatistics& found, int64_t samples, int64_t wanted) const {
     const auto distinct = [&](int64_t count) {
-      return expected_distinct(ids_.rows, found.exponent,
+      return expected_distinct(in_use_, found.exponent,
                                found.ids_per_sample * static_cast<double>(count));
     };
     const double fewer = distinct(samples);
@@ -131,10 +133,24 @@ class Measuring {
   const SampledIds& ids_;
   const StepShape& shape_;
   int64_t num_samples_;
+  int64_t in_use_;  // rows
   std::vector<RowCounts> buckets_;
 };
 
 }  // namespace
+
+double expected_ids(std::span<const int64_t> values, double all) {
+  const auto distinct = [](std::span<const int64_t> ids) {
+    std::vector<int64_t> sorted(ids.begin(), ids.end());
+    std::ranges::sort(sorted);
+    return static_cast<double>(std::ranges::unique(sorted).begin() - sorted.begin());
+  };
+  const double found = distinct(values), read = static_cast<double>(values.size());
+  if (values.size() < 2 || all <= read) return found;
+  const double of_half = distinct(values.first(values.size() / 2));
+  const double exponent = std::clamp(std::log2(found / of_half), 0.0, 1.0);
+  return found * std::pow(all / read, exponent);
+}
 
 TableStatistics measure_table(const SampledIds& ids, const StepShape& shape) {
   TRIREME_ASSERT(ids.offsets.size() > 1, "no sample to measure");

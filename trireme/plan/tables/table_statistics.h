@@ -15,6 +15,7 @@ struct SampledIds {
   int64_t rows = 0;
   std::span<const int64_t> values{};   // [m] in [0, rows)
   std::span<const int64_t> offsets{};  // [samples + 1] sample s has values[offsets[s]] and on
+  double rows_in_use = 0;              // as in TableLoad
 };
 
 struct StepShape {
@@ -25,12 +26,18 @@ struct StepShape {
   int num_ranks() const { return static_cast<int>(subtrees.size()); }
 };
 
+// How many different ids are expected among `all` of which `values` are the first, by Heaps' law
+// through the first half of them and all of them.
+// Source: Heaps 1978, "Information retrieval: computational and theoretical aspects", section 7.5
+double expected_ids(std::span<const int64_t> values, double all);
+
 struct TableStatistics {
   double ids_per_sample = 0;
   int64_t distinct = 0;  // ids in all samples
   double exponent = 0;   // of the Zipf law that expects as many distinct ids
   double hot_share = 0;  // of all ids, those of the hottest 1 % of the rows
-  RowUse use{};          // of a rank in a step, the mean over the samples' steps
+  double rows_in_use = 0;
+  RowUse use{};  // of a rank in a step, the mean over the samples' steps
 };
 
 // With fewer samples than a step has, the law's exponent says how many more rows the step uses.
