@@ -75,6 +75,20 @@ TEST_F(AutomaticTables, AreMeasuredInTheOrderOfTheModel) {
   EXPECT_GT(dense_bytes(run), 0);
 }
 
+TEST_F(AutomaticTables, MayBeOpen) {
+  train::RunConfig some = config({{"tables.open", "words"}, {"tables.open_max_rows", "9"}});
+  const MeasuredTables measured = measure_tables(some, 2, nullptr);
+  EXPECT_EQ(measured.loads[0].num_rows(), 11);
+  EXPECT_EQ(measured.loads[1].num_rows(), 9) << "the limit";
+  EXPECT_EQ(measured.loads[1].rows, parallel::kOpenRows);
+  EXPECT_EQ(assume_tables(some, 2, 1.1).loads[1].num_rows(), 9);
+  harness::write_label_folder(folder_ / "clicks", 2, /*user_rows=*/11, /*is_hashed=*/true);
+  train::RunConfig all = config({{"tables.open", "all"}});
+  EXPECT_EQ(measure_tables(all, 2, nullptr).loads[0].num_rows(), 11);
+  EXPECT_THAT(harness::message_of<ConfigError>([&] { assume_tables(all, 2, 1.1); }),
+              HasSubstr("set tables.open_max_rows, or plan without --zipf"));
+}
+
 TEST_F(AutomaticTables, AreTheSameOnAllRanks) {
   train::RunConfig run = config();
   const RecommendProblem found = problem(run);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trireme/base/random/random.h"
+#include "trireme/dataset/recommend/dictionary.h"
 #include "trireme/dataset/recommend/feature_schema.h"
 #include "trireme/dataset/recommend/record_layout.h"
 
@@ -49,10 +50,24 @@ inline void write_text(const std::filesystem::path& path, const std::string& tex
   std::ofstream(path) << text;
 }
 
+// The schema with hashes in place of rows.
+inline dataset::FeatureSchema hashed(dataset::FeatureSchema schema) {
+  for (dataset::FeatureTable& table : schema.tables) {
+    table.is_hashed = true;
+    table.rows = 0;
+  }
+  return schema;
+}
+inline void hash_ids(std::vector<std::vector<int64_t>>& ids) {
+  for (std::vector<int64_t>& list : ids) {
+    for (int64_t& id : list) id = dataset::hash_of(std::to_string(id));
+  }
+}
+
 // Clicks, or classes if it has more than two: three numbers, one table with several ids. The label
 // depends on the ids of the first table and on a number.
 inline void write_label_folder(const std::filesystem::path& folder, int num_classes,
-                               int64_t user_rows = 11) {
+                               int64_t user_rows = 11, bool is_hashed = false) {
   using namespace dataset;
   FeatureSchema schema{.dense = {"x", "y", "z"},
                        .tables = {{.name = "user", .rows = user_rows},
@@ -65,14 +80,15 @@ inline void write_label_folder(const std::filesystem::path& folder, int num_clas
     schema.classes.push_back("class" + std::to_string(c));
   }
   std::filesystem::create_directories(folder);
-  write_text(folder / kSchemaFile, to_json(schema));
-  const SampleLayout layout(schema);
+  const FeatureSchema saved = is_hashed ? hashed(schema) : schema;
+  write_text(folder / kSchemaFile, to_json(saved));
+  const SampleLayout layout(saved);
   IdDraw draw(3);
   const auto write = [&](const char* name, int64_t count) {
     std::ofstream file(folder / name, std::ios::binary);
     for (int64_t i = 0; i < count; ++i) {
       std::vector<std::byte> record(layout.num_bytes());
-      const auto ids = draw.ids(schema, TableSide::kQuery);
+      auto ids = draw.ids(schema, TableSide::kQuery);
       const float x = static_cast<float>(draw.below(1000)) / 1000;
       for (size_t d = 0; d < 3; ++d) put(record, layout.dense_at + 4 * d, d == 0 ? x : 0.5F);
       const int64_t label = (ids[0][0] + (x > 0.9F ? 1 : 0)) % num_classes;
@@ -81,6 +97,7 @@ inline void write_label_folder(const std::filesystem::path& folder, int num_clas
       } else {
         put(record, layout.label_at, static_cast<float>(label));
       }
+      if (is_hashed) hash_ids(ids);
       layout.ids.pack(ids, record);
       file.write(reinterpret_cast<const char*>(record.data()), std::ssize(record));
     }

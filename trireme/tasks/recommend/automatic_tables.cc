@@ -8,6 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/base/machine/machine_memory.h"
+#include "trireme/base/shown.h"
 #include "trireme/checkpoint/agreement.h"
 #include "trireme/comm/hierarchical/host_identity.h"
 #include "trireme/comm/objects.h"
@@ -42,12 +43,23 @@ MeasuredTables tables_with(const RecommendProblem& problem, const train::RunConf
   const auto dtype = config.dtype() == at::kDouble ? at::kDouble : at::kFloat;
   MeasuredTables measured;
   for (size_t t = 0; t < list.tables.size(); ++t) {
-    const plan::TableStatistics& column = columns[static_cast<size_t>(list.columns[t])];
+    plan::TableStatistics column = columns[static_cast<size_t>(list.columns[t])];
+    if (const int64_t most = list.tables[t].open_max_rows; most > 0) {
+      column.rows_in_use = std::min(column.rows_in_use, static_cast<double>(most));
+    }
     measured.statistics.push_back(column);
     measured.loads.push_back(
         load_of(list.tables[t], problem.config.tables.optimizer, dtype, column));
   }
   return measured;
+}
+
+std::vector<bool> open_columns(const RecommendProblem& problem) {
+  std::vector<bool> is_open;
+  for (int64_t column = 0; column < problem.schema.num_tables(); ++column) {
+    is_open.push_back(problem.is_open(column));
+  }
+  return is_open;
 }
 
 RecommendProblem open_problem(train::RunConfig& config) {
@@ -74,10 +86,10 @@ std::string begun_choice(const train::RunConfig& config,
 MeasuredTables measure_tables(const RecommendProblem& problem, const dataset::Source& training,
                               const train::RunConfig& config, int num_ranks,
                               const std::function<void(int64_t, int64_t)>& on_progress) {
-  return tables_with(
-      problem, config,
-      measure_columns(training, problem.schema, config.data.seed,
-                      step_shape(config.train.global_batch, num_ranks), on_progress));
+  return tables_with(problem, config,
+                     measure_columns(training, problem.schema, config.data.seed,
+                                     step_shape(config.train.global_batch, num_ranks), on_progress,
+                                     {}, open_columns(problem)));
 }
 
 TableChoice choose_tables(const RecommendProblem& problem, const dataset::Source& training,
@@ -110,9 +122,18 @@ MeasuredTables assume_tables(train::RunConfig& config, int num_ranks, double exp
   const RecommendProblem problem = open_problem(config);
   const plan::StepShape shape = step_shape(config.train.global_batch, num_ranks);
   std::vector<plan::TableStatistics> columns;
-  for (const dataset::FeatureTable& table : problem.schema.tables) {
+  for (int64_t c = 0; c < problem.schema.num_tables(); ++c) {
+    const dataset::FeatureTable& table = problem.schema.tables[static_cast<size_t>(c)];
     const double ids = static_cast<double>(table.min_ids + table.max_ids) / 2;
-    columns.push_back(plan::assume_zipf(table.rows, exponent, ids, shape));
+    const int64_t most = problem.config.tables.open_max_rows;
+    const int64_t rows = table.is_hashed ? most : table.rows;
+    TRIREME_CHECK(rows > 0, "the data does not say how many different ids \"", shown(table.name),
+                  "\" has, which --zipf needs; set tables.open_max_rows, or plan without --zipf");
+    plan::TableStatistics& column =
+        columns.emplace_back(plan::assume_zipf(rows, exponent, ids, shape));
+    if (!problem.is_open(c)) continue;
+    column.rows_in_use = static_cast<double>(rows);
+    column.use = plan::RowUse::even(parallel::kOpenRows, column.use.all(), column.use.subtrees());
   }
   return tables_with(problem, config, columns);
 }

@@ -9,6 +9,7 @@
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
+#include "trireme/base/shown.h"
 #include "trireme/dataset/recommend/feature_source.h"
 #include "trireme/tasks/recommend/automatic_tables.h"
 #include "trireme/tasks/recommend/mlp.h"
@@ -30,6 +31,20 @@ void check_tables_key(const TablesConfig& tables) {
                 "tables.placement is \"columns\" with tables.optimizer \"rowwise-adagrad\", which "
                 "needs a row's whole gradient; set the optimizer to adagrad, or the placement to "
                 "rows");
+  const bool is_open = !tables.open.empty();
+  TRIREME_CHECK(tables.placement != TablePlacement::kColumns || !is_open,
+                "tables.placement is \"columns\", and tables.open is \"", shown(tables.open),
+                "\", of which each row must be whole; set the placement to rows");
+  const bool has_limits = tables.open_max_rows != 0 || tables.open_expire_steps != 0 ||
+                          tables.open_min_uses != 1 ||
+                          tables.open_when_full != parallel::FullTable::kEvict;
+  TRIREME_CHECK(is_open || !has_limits,
+                "tables.open_max_rows, _when_full, _expire_steps or _min_uses limits open tables, "
+                "and tables.open is empty; set it to ",
+                kAllFeatures, " or to names of features, or leave the limits out");
+  TRIREME_CHECK(tables.open_when_full == parallel::FullTable::kEvict || tables.open_max_rows > 0,
+                "tables.open_when_full is \"refuse\", and tables.open_max_rows is 0, which is no "
+                "limit; set one");
 }
 
 // Parameter servers share out the rows by themselves, and keep them in memory.
@@ -39,6 +54,8 @@ void check_served(const TablesConfig& tables) {
                 "\" with parallel.servers, which have the rows; leave it out");
   TRIREME_CHECK(tables.memory == 0, "tables.memory is ", tables.memory,
                 " with parallel.servers, which keep all rows in memory; set it to 0");
+  TRIREME_CHECK(tables.open.empty(), "tables.open is \"", shown(tables.open),
+                "\" with parallel.servers, whose tables have a fixed number of rows; leave it out");
   TRIREME_CHECK(tables.optimizer != parallel::RowRule::kAdam,
                 "tables.optimizer is \"adam\", which updates every row in each step, with "
                 "parallel.servers, which update rows that are pushed; set it to lazy-adam");
@@ -118,7 +135,7 @@ class RecommendTask : public train::Task {
     int64_t count = 0;
     for (const at::Tensor& parameter : outline().parameters()) count += parameter.numel();
     for (const parallel::TableConfig& table : tables_of(problem_, 1).tables) {
-      count += table.rows * table.width;
+      if (!table.is_open) count += table.rows * table.width;
     }
     return count;
   }
@@ -150,11 +167,20 @@ class RecommendTask : public train::Task {
   }
 
   std::string model_name() const override {
-    int64_t rows = 0;
-    for (const dataset::FeatureTable& table : problem_.schema.tables) rows += table.rows;
-    return concat(name_of(kRecommendFamilies, problem_.config.model.family), ", ",
-                  problem_.schema.tables.size(), " features with ", rows, " ids, width ",
-                  problem_.config.model.width);
+    int64_t rows = 0, num_open = 0;
+    for (int64_t column = 0; column < problem_.schema.num_tables(); ++column) {
+      const bool is_open = problem_.is_open(column);
+      num_open += is_open ? 1 : 0;
+      rows += is_open ? 0 : problem_.schema.tables[static_cast<size_t>(column)].rows;
+    }
+    const auto num_fixed = problem_.schema.num_tables() - num_open;
+    std::string features = concat(num_fixed, " features with ", rows, " ids");
+    if (num_open > 0) {
+      const std::string open = concat(num_open, " features with any ids");
+      features = num_fixed > 0 ? concat(features, ", ", open) : open;
+    }
+    return concat(name_of(kRecommendFamilies, problem_.config.model.family), ", ", features,
+                  ", width ", problem_.config.model.width);
   }
   std::string samples_name() const override {
     return concat("samples of ", problem_.schema.num_dense(), " numbers and ",
@@ -181,6 +207,7 @@ class RecommendTask : public train::Task {
     TRIREME_CHECK(!schema.tables.empty(), path,
                   " has no features of ids; a recommendation model "
                   "needs at least one");
+    check_open_tables(problem_, path);
     const bool has_items = !columns_of(schema, dataset::TableSide::kItem).empty();
     TRIREME_CHECK(!problem_.is_two_tower() || has_items, "model.family is \"two-tower\", and ",
                   path, " has no items; prepare pairs of queries and items, or choose dlrm");

@@ -59,6 +59,9 @@ inline constexpr Choice<TablePlacement> kTablePlacements[] = {
 inline constexpr Choice<parallel::Pooling> kSumOrMean[] = {{"sum", parallel::Pooling::kSum},
                                                            {"mean", parallel::Pooling::kMean}};
 
+inline constexpr int64_t kMaxOpenRows = int64_t{1} << 40;
+inline constexpr const char* kAllFeatures = "all";
+
 struct TablesConfig {
   TRIREME_KEYS_BEGIN(TablesConfig)
   TRIREME_KEY(TablePlacement, placement, TablePlacement::kRows, kMayChange,
@@ -77,7 +80,9 @@ struct TablesConfig {
   TRIREME_KEY(double, initial_accumulator, 0, kMustStay, "AdaGrad: sum of squares before step 1",
               Range{0, 1e30})
   TRIREME_KEY(double, initial_scale, 0, kMustStay,
-              "first values are uniform in [-scale, scale); 0 = 1 / sqrt(rows)", Range{0, 1e3})
+              "first values are uniform in [-scale, scale); 0 = 1 / sqrt(rows), of open tables "
+              "0.01",
+              Range{0, 1e3})
   TRIREME_KEY(int64_t, memory, 0, kMayChange,
               "bytes of rows and their optimizer states that stay in a rank's memory, the others "
               "on its disk; 0 = all stay",
@@ -86,6 +91,20 @@ struct TablesConfig {
               "folder for the rows on the disk; empty = tables in output.folder")
   TRIREME_KEY(parallel::Pooling, pooling, parallel::Pooling::kSum, kMustStay,
               "how the rows of a sample with several ids of a feature become one", kSumOrMean)
+  TRIREME_KEY(std::string, open, "", kMustStay,
+              "features of any 64-bit ids, whose tables get rows as ids are used: names separated "
+              "by commas, or all")
+  TRIREME_KEY(int64_t, open_max_rows, 0, kMustStay,
+              "open tables: most rows of each after a step, over all ranks; 0 = no limit",
+              Range{0, kMaxOpenRows})
+  TRIREME_KEY(parallel::FullTable, open_when_full, parallel::FullTable::kEvict, kMustStay,
+              "open tables with more rows: evict those that were used longest ago, or refuse",
+              parallel::kFullTables)
+  TRIREME_KEY(int64_t, open_expire_steps, 0, kMustStay,
+              "open tables: steps without a use after which a row is dropped; 0 = never",
+              Range{0, kMaxSteps})
+  TRIREME_KEY(int64_t, open_min_uses, 1, kMustStay,
+              "open tables: steps that use an id until it gets its row", Range{1, kMaxSteps})
   TRIREME_KEYS_END()
 };
 

@@ -4,8 +4,11 @@
 #include <string>
 #include <utility>
 
+#include "trireme/base/choice.h"
 #include "trireme/base/error.h"
+#include "trireme/base/shown.h"
 #include "trireme/tasks/recommend/tables/table_loads.h"
+#include "trireme/train/optimizer/name_pattern.h"
 
 namespace trireme::tasks::inline internal {
 namespace {
@@ -32,12 +35,22 @@ class ListMaker {
   void add(const std::string& prefix, int64_t column, int64_t width) {
     const dataset::FeatureTable& feature = problem_.schema.tables[static_cast<size_t>(column)];
     const TablesConfig& config = problem_.config.tables;
-    list_.tables.push_back({.name = concat(prefix, ".", feature.name),
-                            .rows = feature.rows,
-                            .width = width,
-                            .pooling = config.pooling,
-                            .placement = placement(feature.rows),
-                            .initial_scale = config.initial_scale});
+    const bool is_open = problem_.is_open(column);
+    const int64_t rows = is_open ? parallel::kOpenRows : feature.rows;
+    parallel::TableConfig table{.name = concat(prefix, ".", feature.name),
+                                .rows = rows,
+                                .width = width,
+                                .pooling = config.pooling,
+                                .placement = placement(rows),
+                                .initial_scale = config.initial_scale,
+                                .is_open = is_open};
+    if (is_open) {
+      table.open_max_rows = config.open_max_rows;
+      table.open_when_full = config.open_when_full;
+      table.open_expire_steps = config.open_expire_steps;
+      table.open_min_uses = config.open_min_uses;
+    }
+    list_.tables.push_back(std::move(table));
     list_.columns.push_back(column);
   }
   TableList take() { return std::move(list_); }
@@ -74,6 +87,39 @@ int64_t TableList::width() const {
   return sum;
 }
 
+bool RecommendProblem::is_open(int64_t column) const {
+  const std::string& open = config.tables.open;
+  if (open == kAllFeatures) return true;
+  const std::vector<std::string> names = train::split_list(open, ',');
+  return std::ranges::find(names, schema.tables[static_cast<size_t>(column)].name) != names.end();
+}
+
+void check_open_tables(const RecommendProblem& problem, const std::string& source) {
+  const TablesConfig& tables = problem.config.tables;
+  std::vector<std::string> known;
+  bool are_all_open = true;
+  for (size_t column = 0; column < problem.schema.tables.size(); ++column) {
+    const dataset::FeatureTable& feature = problem.schema.tables[column];
+    known.push_back(feature.name);
+    const bool is_open = problem.is_open(static_cast<int64_t>(column));
+    are_all_open &= is_open;
+    TRIREME_CHECK(is_open || !feature.is_hashed, source, " has hashes for the ids of \"",
+                  shown(feature.name),
+                  "\", and tables.open does not name it; set tables.open to \"", kAllFeatures,
+                  "\", or prepare the data with --ids rows");
+  }
+  if (tables.open != kAllFeatures) {
+    for (const std::string& name : train::split_list(tables.open, ',')) {
+      TRIREME_CHECK(std::ranges::find(known, name) != known.end(), "tables.open names \"",
+                    shown(name), "\", which ", source, " does not have; expected ", kAllFeatures,
+                    " or some of ", shown(in_words(known)));
+    }
+  }
+  TRIREME_CHECK(!are_all_open || tables.memory == 0, "tables.memory is ", tables.memory,
+                ", and all tables are open, which cannot be on a disk; leave it out, or limit "
+                "them with tables.open_max_rows");
+}
+
 std::vector<int64_t> columns_of(const dataset::FeatureSchema& schema, dataset::TableSide side) {
   std::vector<int64_t> columns;
   for (size_t i = 0; i < schema.tables.size(); ++i) {
@@ -89,6 +135,7 @@ void limit_memory(const RecommendProblem& problem, int num_ranks, int64_t bytes_
   std::vector<std::pair<int64_t, size_t>> parts;  // (bytes of a rank's part, table)
   for (size_t t = 0; t < list.tables.size(); ++t) {
     const parallel::TableConfig& table = list.tables[t];
+    if (table.is_open) continue;
     const int64_t states =
         parallel::numbers_of_states(problem.config.tables.optimizer, table.width);
     const int64_t rows = most_rows(table, num_ranks);

@@ -18,6 +18,8 @@ struct RecommendProblem {
   // The planner's, with tables.placement = "auto" on several ranks; without places until then.
   TableChoice choice{};
 
+  // Whether the table of a column has an open vocabulary.
+  bool is_open(int64_t column) const;
   bool is_two_tower() const { return config.model.family == RecommendFamily::kTwoTower; }
   // Numbers that the model gives for a sample: 1 for clicks.
   int64_t num_outputs() const {
@@ -36,9 +38,13 @@ struct TableList {
 TableList tables_of(const RecommendProblem& problem, int num_ranks);
 
 // Shares out tables.memory: a table whose part of a rank is small keeps all of it, the others have
-// the same limit. folder: for the other rows
+// the same limit. Open tables have none. folder: for the other rows
 void limit_memory(const RecommendProblem& problem, int num_ranks, int64_t bytes_per_number,
                   const std::string& folder, TableList& list);
+
+// Throws: ConfigError when tables.open names what the data lacks, when a column of hashes has no
+//         open table, and for keys that do not go with open tables. source: of the data
+void check_open_tables(const RecommendProblem& problem, const std::string& source);
 
 // The columns of the items, or of the queries.
 std::vector<int64_t> columns_of(const dataset::FeatureSchema& schema, dataset::TableSide side);

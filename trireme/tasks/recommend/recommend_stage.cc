@@ -1,5 +1,6 @@
 #include "trireme/tasks/recommend/recommend_stage.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -112,11 +113,20 @@ std::vector<at::Tensor> RecommendStage::forward(const train::StageInput& in) {
 }
 
 std::vector<std::string> RecommendStage::report(train::RunPoint when) const {
-  if (group_ == nullptr || tables_.options().remote) return {};
+  if (tables_.options().remote) return {};
   if (when == train::RunPoint::kStart) {
     if (choice_.places.empty()) return {};
     return {concat("tables  the planner's choice of ", describe(choice_.places))};
   }
+  std::vector<std::string> lines;
+  for (const std::string& line : {report_look_ups(), report_open_rows()}) {
+    if (!line.empty()) lines.push_back(line);
+  }
+  return lines;
+}
+
+std::string RecommendStage::report_look_ups() const {
+  if (group_ == nullptr) return "";
   const RankLookUps own = look_ups_of(tables_.counts());
   const at::Tensor mine = at::tensor({own.look_ups, own.sent_bytes}, at::kDouble);
   const at::Tensor all = at::empty({group_->size(), 2}, at::kDouble);
@@ -126,8 +136,18 @@ std::vector<std::string> RecommendStage::report(train::RunPoint when) const {
   for (int rank = 0; rank < group_->size(); ++rank, number += 2) {
     measured.push_back({.look_ups = number[0], .sent_bytes = number[1]});
   }
-  const std::string line = compare_look_ups(measured, choice_.predicted);
-  return line.empty() ? std::vector<std::string>{} : std::vector<std::string>{line};
+  return compare_look_ups(measured, choice_.predicted);
+}
+
+std::string RecommendStage::report_open_rows() const {
+  const auto num_open = std::ranges::count_if(list_.tables, &parallel::TableConfig::is_open);
+  if (num_open == 0) return "";
+  const parallel::OpenRowCounts own = tables_.open_counts();
+  const at::Tensor counts = at::tensor({own.rows, own.begun, own.expired, own.evicted}, at::kLong);
+  if (group_ != nullptr) group_->all_reduce(counts)->wait();
+  const auto* const number = counts.const_data_ptr<int64_t>();
+  return concat("tables  ", num_open, " open: ", number[0], " rows in use; since the start ",
+                number[1], " begun, ", number[2], " expired, ", number[3], " evicted");
 }
 
 }  // namespace trireme::tasks::inline internal

@@ -51,6 +51,9 @@ class RecommendStage : public train::StageModel {
   Started start(std::span<const dataset::Batch> batches);
 
   std::vector<std::string> report(train::RunPoint when) const;
+  // Lines of it at the end; "": nothing to say. Collective.
+  std::string report_look_ups() const;
+  std::string report_open_rows() const;
 
   at::ScalarType dtype_;
   at::Device device_;

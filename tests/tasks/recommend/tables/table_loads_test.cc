@@ -73,6 +73,23 @@ TEST(TableLoads, ReadNoMoreThanTheLimits) {
   EXPECT_EQ(fewer[0].distinct, 1);
 }
 
+TEST(TableLoads, OfOpenTablesCountTheIdsOfTheData) {
+  const harness::TemporaryFolder folder;
+  harness::write_label_folder(folder.path(), 2, /*user_rows=*/11, /*is_hashed=*/true);
+  const dataset::FeatureData data = dataset::open_features(folder.path());
+  const auto found = measure_columns(*data.training, data.schema, 5, step_shape(96, 2), {}, {},
+                                     {true, true, true});
+  EXPECT_EQ(found[0].rows_in_use, 11);
+  EXPECT_EQ(found[0].use.rows(), parallel::kOpenRows);
+  EXPECT_EQ(found[0].use.all().updated, 11);
+  EXPECT_EQ(found[2].use.all().distinct, 5);
+  parallel::TableConfig config{.name = "t", .rows = parallel::kOpenRows, .width = 6};
+  config.is_open = true;
+  const plan::TableLoad load = load_of(config, parallel::RowRule::kSgd, at::kFloat, found[0]);
+  EXPECT_EQ(load.bytes(), 11 * 6 * 4);
+  EXPECT_FALSE(load.may_split_columns);
+}
+
 TEST(TableLoads, TakeTheBytesOfTheTablesThemselves) {
   for (const auto& [name, rule] : parallel::kRowRules) {
     const parallel::TableConfig config{.name = "t", .rows = 10, .width = 6};

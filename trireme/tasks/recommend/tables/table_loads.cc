@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/dataset/sample_order.h"
+#include "trireme/parallel/embedding/open/open_key.h"
 #include "trireme/parallel/embedding/sample_tree.h"
 
 namespace trireme::tasks::inline internal {
@@ -64,13 +65,26 @@ std::vector<plan::TableStatistics> measure_columns(const dataset::Source& source
                                                    const dataset::FeatureSchema& schema,
                                                    uint64_t seed, const plan::StepShape& shape,
                                                    const ReadProgress& on_progress,
-                                                   const SampleLimits& limits) {
+                                                   const SampleLimits& limits,
+                                                   const std::vector<bool>& is_open) {
   std::vector<Column> columns = read_columns(source, schema, seed, on_progress, limits);
   std::vector<plan::TableStatistics> all;
   for (size_t c = 0; c < columns.size(); ++c) {
-    const Column column = std::exchange(columns[c], {});
-    all.push_back(
-        plan::measure_table({schema.tables[c].rows, column.values, column.offsets}, shape));
+    Column column = std::exchange(columns[c], {});
+    plan::SampledIds ids{.rows = schema.tables[c].rows};
+    if (!is_open.empty() && is_open[c]) {
+      ids.rows = parallel::kOpenRows;
+      const double share =
+          static_cast<double>(source.size()) /
+          static_cast<double>(std::max<int64_t>(1, std::ssize(column.offsets) - 1));
+      ids.rows_in_use = std::max(
+          1.0,
+          plan::expected_ids(column.values, static_cast<double>(column.values.size()) * share));
+      for (int64_t& id : column.values) id = parallel::place_of_open_key(parallel::open_key(id));
+    }
+    ids.values = column.values;
+    ids.offsets = column.offsets;
+    all.push_back(plan::measure_table(ids, shape));
   }
   return all;
 }
@@ -82,6 +96,7 @@ plan::TableLoad load_of(const parallel::TableConfig& table, parallel::RowRule ru
   const bool is_adam = rule == RowRule::kAdam || rule == RowRule::kLazyAdam;
   return {.name = table.name,
           .rows = table.rows,
+          .rows_in_use = statistics.rows_in_use,
           .width = table.width,
           .number_bytes = number_bytes,
           .states_per_number = is_adam                     ? 2.0
@@ -91,7 +106,7 @@ plan::TableLoad load_of(const parallel::TableConfig& table, parallel::RowRule ru
           .bytes_per_row = rule == RowRule::kRowWiseAdaGrad ? number_bytes
                            : rule == RowRule::kAdam         ? double{sizeof(int32_t)}
                                                             : 0.0,
-          .may_split_columns = rule != RowRule::kRowWiseAdaGrad,
+          .may_split_columns = rule != RowRule::kRowWiseAdaGrad && !table.is_open,
           .use = {statistics.use}};
 }
 

@@ -31,12 +31,15 @@ using ReadProgress = std::function<void(int64_t done, int64_t total)>;
 // The statistics of each column of ids, from the first samples in the order of training. A few
 // seconds at most with these limits; the ids take 8 bytes each.
 // source: as FeatureSource
+// is_open: of each column; empty: of none. The rows of such a table are the parts into which it can
+//          be split, and rows_in_use is what all samples are expected to use.
 // Throws: ConfigError as the source
 std::vector<plan::TableStatistics> measure_columns(const dataset::Source& source,
                                                    const dataset::FeatureSchema& schema,
                                                    uint64_t seed, const plan::StepShape& shape,
                                                    const ReadProgress& on_progress = {},
-                                                   const SampleLimits& limits = {});
+                                                   const SampleLimits& limits = {},
+                                                   const std::vector<bool>& is_open = {});
 
 // dtype: of the rows
 plan::TableLoad load_of(const parallel::TableConfig& table, parallel::RowRule rule,
