@@ -59,8 +59,11 @@ function(trireme_add_test name)
 endfunction()
 
 # trireme_discover_tests(target part filter timeout labels...): a ctest entry for each test of the program that the
-# filter lets through; see ListTests.cmake.
+# filter lets through; see ListTests.cmake. A build for another machine cannot ask the program for them.
 function(trireme_discover_tests target part filter timeout)
+  if(CMAKE_CROSSCOMPILING)
+    return()
+  endif()
   set(listing "${CMAKE_CURRENT_BINARY_DIR}/${target}_${part}.cmake")
   add_custom_command(TARGET ${target} POST_BUILD VERBATIM
     COMMAND "${CMAKE_COMMAND}" -D "program=$<TARGET_FILE:${target}>" -D "filter=${filter}" -D "listing=${listing}"

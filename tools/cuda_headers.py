@@ -1,4 +1,4 @@
-"""Fetches CUDA's headers from PyPI into a folder, without the libraries: some MB of several GB.
+"""cuda_headers.py FOLDER: fetches the headers of CUDA 13 and NCCL from PyPI, without the libraries: some MB of several GB.
 
 A wheel is a zip archive. Only its directory and the headers are read, by HTTP range requests. Exits with 3 when PyPI
 cannot be reached.
@@ -9,12 +9,14 @@ import json
 import subprocess
 import sys
 import urllib.error
+import urllib.parse
 import urllib.request
 import zipfile
 from pathlib import Path
 
-PACKAGES = ["nvidia-cuda-runtime-cu12", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-cccl-cu12", "nvidia-cublas-cu12",
-            "nvidia-cusparse-cu12", "nvidia-cusolver-cu12", "nvidia-nccl-cu12"]
+# Those of PyTorch 2.11's own wheel.
+PACKAGES = ["nvidia-cuda-runtime==13.0.*", "nvidia-cuda-crt==13.0.*", "nvidia-cuda-cccl==13.0.*", "nvidia-cublas==13.*",
+            "nvidia-cusparse==12.*", "nvidia-cusolver==12.*", "nvidia-nccl-cu13==2.28.9"]
 
 
 class RemoteFile(io.RawIOBase):
@@ -53,6 +55,13 @@ class RemoteFile(io.RawIOBase):
         return len(data)
 
 
+def opened(url):
+    """The wheel, which an index on this machine has as a file."""
+    if url.startswith("file:"):
+        return open(urllib.request.url2pathname(urllib.parse.urlsplit(url).path), "rb")
+    return io.BufferedReader(RemoteFile(url), 1 << 20)
+
+
 def urls_of(packages):
     command = [sys.executable, "-m", "pip", "install", "-q", "--dry-run", "--ignore-installed", "--no-deps",
                "--report", "-", *packages]
@@ -62,7 +71,7 @@ def urls_of(packages):
 
 def main(folder):
     for url in urls_of(PACKAGES):
-        with zipfile.ZipFile(io.BufferedReader(RemoteFile(url), 1 << 20)) as wheel:
+        with opened(url) as file, zipfile.ZipFile(file) as wheel:
             headers = [name for name in wheel.namelist() if "/include/" in name and not name.endswith("/")]
             for name in headers:
                 target = Path(folder) / name.split("/include/", 1)[1]

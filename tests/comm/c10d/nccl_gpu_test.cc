@@ -4,8 +4,7 @@
 #include <thread>
 
 #include <ATen/ATen.h>
-#include <c10/cuda/CUDAFunctions.h>
-#include <c10/cuda/CUDAGuard.h>
+#include <c10/core/DeviceGuard.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
@@ -20,7 +19,7 @@ namespace {
 using Check = void (*)(Communicator& group, c10::Device device);
 
 void run_on_gpus(Check check) {
-  const int num_gpus = c10::cuda::device_count();
+  const int num_gpus = c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA)->deviceCount();
   ASSERT_GT(num_gpus, 0) << "no GPU here; leave label gpu out";
   for (int size = 1; size <= num_gpus; ++size) {
     const auto store = c10::make_intrusive<c10d::HashStore>();
@@ -31,7 +30,7 @@ void run_on_gpus(Check check) {
       threads.emplace_back([&, rank] {
         try {
           const c10::Device device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(rank));
-          const c10::cuda::CUDAGuard guard(device);
+          const c10::DeviceGuard guard(device);
           check(*make_nccl_group(store, rank, size), device);
         } catch (...) {
           const std::lock_guard lock(mutex);
