@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/harness/counting_communicator.h"
+#include "tests/harness/fake_device.h"
 #include "tests/harness/gradients.h"
 #include "tests/parallel/tensor/whole_and_part.h"
 #include "trireme/base/error.h"
@@ -60,6 +61,39 @@ TEST(LinearCrossEntropy, Fp32StaysWithinRounding) {
   // A logit sums 32 products, a gradient at most 1003: sqrt(1003) roundings of 2^-24, times 8.
   for (size_t i = 0; i < 3; ++i) {
     harness::assert_close(fp32[i], fp64[i], 8 * std::sqrt(1003.0) * 0x1p-24, 0, "fp32");
+  }
+}
+
+TEST(LinearCrossEntropy, ADeviceComputesWhatTheHostComputes) {
+  const at::Tensor x = values({3, 5, 16}, 0.37, 2), w = values({301, 16}, 0.53, 1);
+  const at::Tensor targets = some_targets(15, 301).view({3, 5});
+  targets[1][2] = kIgnoredTarget;
+  // A gradient on a device is a sum of products of numbers of `dtype`.
+  for (const auto& [dtype, tolerance] : {std::pair{at::kDouble, 1e-13},
+                                         {at::kFloat, 4e-6},
+                                         {at::kBFloat16, 0x1p-7},
+                                         {at::kHalf, 0x1p-10}}) {
+    const auto run = [&, dtype = dtype](at::Device device, int64_t chunk) {
+      const Tensors leaves = {x.to(device, dtype).requires_grad_(),
+                              w.to(device, dtype).requires_grad_()};
+      const Loss loss =
+          linear_cross_entropy(leaves[0], leaves[1], targets.to(device), {.chunk_tokens = chunk});
+      EXPECT_EQ(loss.count, 14);
+      Tensors result = torch::autograd::grad({loss.sum * 0.5}, leaves);
+      result.push_back(loss.sum.detach());
+      for (at::Tensor& each : result) {
+        EXPECT_EQ(each.device(), device);
+        each = each.cpu().to(at::kDouble);
+      }
+      return result;
+    };
+    const Tensors host = run(at::kCPU, 0);
+    for (const int64_t chunk : {0, 4}) {
+      const Tensors device = run(fake_device(0), chunk);
+      for (size_t i = 0; i < host.size(); ++i) {
+        assert_close(device[i], host[i], tolerance, tolerance, std::to_string(i));
+      }
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -11,6 +12,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/machine/simd.h"
+#include "trireme/parallel/tensor/logit_rows.h"
 
 namespace trireme::parallel {
 namespace {
@@ -19,14 +21,12 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr int64_t kRowsPerTask = 4;
-
-// Statistics of one rank's part of a row of logits. `target` is kNoTarget if another rank has it.
-struct RowStats {
-  double top = 0;     // the largest logit
-  double sum = 0;     // of exp(logit - top)
-  double target = 0;  // the target's logit
-};
-constexpr int64_t kNumStats = 3;
+// Tokens of a chunk on the CPU, whose logits stay in its caches.
+constexpr int64_t kHostTokens = 256;
+// Elements of a chunk on a device: products that fill it, and 256 MiB in fp32.
+constexpr int64_t kDeviceLogits = int64_t{1} << 26;
+// A row's statistics (logit_rows.h): the largest logit, the sum of exp(logit - top), and the
+// target's logit or this if another rank has it.
 constexpr double kNoTarget = -std::numeric_limits<double>::infinity();
 
 // Replaces a row of logits by exp(logit - top).
@@ -113,39 +113,6 @@ class Softmax {
   int64_t first_row_;
 };
 
-// The same with ATen, for tensors that are not on the CPU.
-void exponentiate_composed(at::Tensor logits_Cv, const at::Tensor& targets_C, int64_t first_row,
-                           const at::Tensor& stats_C3) {
-  const at::Tensor local_C = targets_C - first_row;
-  const at::Tensor is_here_C = local_C.ge(0).logical_and(local_C.lt(logits_Cv.size(1)));
-  const at::Tensor column_C1 = local_C.clamp(0, logits_Cv.size(1) - 1).unsqueeze(1);
-  const at::Tensor top_C1 = logits_Cv.amax(1, /*keepdim=*/true);
-  const at::Tensor target_C = logits_Cv.gather(1, column_C1).squeeze(1).to(at::kDouble);
-  logits_Cv.sub_(top_C1).exp_();
-  stats_C3.select(1, 0).copy_(top_C1.squeeze(1));
-  stats_C3.select(1, 1).copy_(logits_Cv.sum(1));
-  stats_C3.select(1, 2).copy_(at::where(is_here_C, target_C, kNoTarget));
-}
-
-void to_gradient_composed(at::Tensor logits_Cv, const at::Tensor& targets_C, int64_t first_row,
-                          const at::Tensor& factors_C) {
-  const at::Tensor local_C = targets_C - first_row;
-  const at::Tensor is_here_C = local_C.ge(0).logical_and(local_C.lt(logits_Cv.size(1)));
-  const at::Tensor column_C1 = local_C.clamp(0, logits_Cv.size(1) - 1).unsqueeze(1);
-  logits_Cv.mul_(factors_C.unsqueeze(1));
-  logits_Cv.scatter_add_(1, column_C1, is_here_C.unsqueeze(1).to(logits_Cv.scalar_type()).neg());
-  logits_Cv.masked_fill_(targets_C.eq(kIgnoredTarget).unsqueeze(1), 0);
-}
-
-// All ranks' statistics of the chunk's rows: [p, C, 3] on the CPU.
-at::Tensor gather_stats(const at::Tensor& mine_C3, const TensorAxis& axis) {
-  if (axis.size() == 1) return mine_C3.unsqueeze(0);
-  const at::Tensor all =
-      empty_on(axis, {axis.size(), mine_C3.size(0), kNumStats}, mine_C3.options());
-  const auto start = MovingRows::Clock::now();
-  return MovingRows(axis, all, axis.group->all_gather(all.unbind(0), mine_C3), start).wait();
-}
-
 // Returns the sum of the rows' losses. Sets the factors for this rank's exponentials.
 double combine(const at::Tensor& stats_pC3, int rank, const int64_t* targets, double* factors) {
   const int64_t num_ranks = stats_pC3.size(0), C = stats_pC3.size(1);
@@ -170,9 +137,29 @@ struct CrossEntropyCall : torch::CustomClassHolder {
   CrossEntropyOptions options;
   at::Tensor targets_S;       // on x's device
   at::Tensor host_targets_S;  // on the CPU
+  at::ScalarType wide{};      // of logits and gradients; sums over V and chunks need fp32 at least
+  bool has_ignored = true;
   bool wants_x = false;
   bool wants_w = false;
+
+  bool wants_gradient() const { return wants_x || wants_w; }
 };
+
+// out = beta * out + a b. Where `a` and `b` are narrower than `out`, a GPU multiplies them as they
+// are and adds up in fp32.
+void multiply(at::Tensor out, const at::Tensor& a, const at::Tensor& b, int beta = 0) {
+  const at::ScalarType wide = out.scalar_type();
+  if (a.is_cuda() && a.scalar_type() != wide) {
+    if (beta == 0) {
+      at::mm_out(out, a, b, wide);
+    } else {
+      out.add_(at::mm(a, b, wide));
+    }
+  } else {
+    // With beta = 0 uninitialised memory is not read.
+    out.addmm_(a.to(wide), b.to(wide), beta);
+  }
+}
 
 class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossEntropyFunction> {
  public:
@@ -181,42 +168,41 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
     const TensorAxis& axis = call->options.axis;
     const int64_t S = call->targets_S.numel();
     const at::Tensor x_SD = gather_rows(x, S, axis).wait();
-    const int64_t chunk = std::max<int64_t>(1, std::min(call->options.chunk_tokens, S));
-    const at::Tensor buffer_Cv = at::empty({chunk, w_vD.size(0)}, x_SD.options());
+    const auto wide = x_SD.options().dtype(call->wide);
+    const int64_t chunk = std::max<int64_t>(1, std::min(chunk_tokens(*call, w_vD.size(0)), S));
+    const at::Tensor buffer_Cv = at::empty({chunk, w_vD.size(0)}, wide);
     at::Tensor grad_x_SD;
-    if (call->wants_x) grad_x_SD = empty_on(axis, x_SD.sizes(), x_SD.options());
-    at::Tensor grad_w_vD = call->wants_w ? at::empty_like(w_vD) : at::Tensor();
+    if (call->wants_x) grad_x_SD = empty_on(axis, x_SD.sizes(), wide);
+    at::Tensor grad_w_vD = call->wants_w ? at::empty(w_vD.sizes(), wide) : at::Tensor();
     if (call->wants_w && S == 0) grad_w_vD.zero_();
-    double sum = 0;
+    const at::Tensor sum = at::zeros({}, wide.dtype(at::kDouble));
     for (int64_t start = 0; start < S; start += chunk) {
       const int64_t C = std::min(chunk, S - start);
       const at::Tensor x_CD = x_SD.narrow(0, start, C);
-      at::Tensor logits_Cv = buffer_Cv.narrow(0, 0, C);
-      at::mm_out(logits_Cv, x_CD, w_vD.t());
-      sum += loss_and_gradient(*call, logits_Cv, start);
-      if (call->wants_x) {
-        at::Tensor grad_x_CD = grad_x_SD.narrow(0, start, C);
-        at::mm_out(grad_x_CD, logits_Cv, w_vD);
-      }
-      // beta = 0 on the first chunk, so the uninitialised memory is not read.
-      if (call->wants_w) grad_w_vD.addmm_(logits_Cv.t(), x_CD, start == 0 ? 0 : 1);
+      const at::Tensor logits_Cv = buffer_Cv.narrow(0, 0, C);
+      multiply(logits_Cv, x_CD, w_vD.t());
+      const RowsLoss loss = loss_and_gradient(*call, logits_Cv, start, x_CD.scalar_type());
+      sum.add_(loss.sum);
+      if (call->wants_x) multiply(grad_x_SD.narrow(0, start, C), loss.gradient_Cv, w_vD);
+      if (call->wants_w) multiply(grad_w_vD, loss.gradient_Cv.t(), x_CD, start == 0 ? 0 : 1);
     }
     if (call->wants_x) ctx->saved_data["grad_x"] = sum_rows(grad_x_SD, axis).wait().view(x.sizes());
     if (call->wants_w) ctx->saved_data["grad_w"] = grad_w_vD;
-    return at::scalar_tensor(sum, x_SD.options().dtype(at::kDouble));
+    ctx->saved_data["dtype"] = x.scalar_type();
+    return sum;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     variable_list result(3);
     TRIREME_ASSERT(!ctx->saved_data.empty(),
                    "linear_cross_entropy's backward runs once: its gradients were handed out");
-    const double scale = grads[0].item<double>();
+    const auto dtype = ctx->saved_data["dtype"].toScalarType();
     const char* const names[] = {"grad_x", "grad_w"};
     for (size_t i = 0; i < 2; ++i) {
       const auto found = ctx->saved_data.find(names[i]);
       if (found == ctx->saved_data.end()) continue;
-      result[i] = found->second.toTensor();
-      if (scale != 1.0) result[i].mul_(scale);
+      const at::Tensor grad = found->second.toTensor();
+      result[i] = grad.mul_(grads[0].to(grad.scalar_type())).to(dtype);
     }
     // No other reference is left, so autograd takes the gradients over without a copy.
     ctx->saved_data.clear();
@@ -224,31 +210,32 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
   }
 
  private:
-  // Returns the summed loss of the chunk of rows from `start` on. Its logits become its gradient.
-  static double loss_and_gradient(const CrossEntropyCall& call, at::Tensor logits_Cv,
-                                  int64_t start) {
+  static int64_t chunk_tokens(const CrossEntropyCall& call, int64_t vocab) {
+    if (call.options.chunk_tokens > 0) return call.options.chunk_tokens;
+    return call.targets_S.is_cpu() ? kHostTokens : kDeviceLogits / std::max<int64_t>(1, vocab);
+  }
+
+  // Of the chunk of rows from `start` on. On the CPU its logits become its gradient.
+  static RowsLoss loss_and_gradient(const CrossEntropyCall& call, const at::Tensor& logits_Cv,
+                                    int64_t start, at::ScalarType dtype) {
     const int64_t C = logits_Cv.size(0), first_row = call.options.first_row;
+    if (!logits_Cv.is_cpu()) {
+      return loss_of_rows({.logits_Cv = logits_Cv,
+                           .targets_C = call.targets_S.narrow(0, start, C),
+                           .first_row = first_row,
+                           .has_ignored = call.has_ignored},
+                          call.options.axis,
+                          call.wants_gradient() ? std::optional(dtype) : std::nullopt);
+    }
     const int64_t* targets = call.host_targets_S.const_data_ptr<int64_t>() + start;
-    const at::Tensor targets_C = call.targets_S.narrow(0, start, C);
-    const bool is_host = logits_Cv.is_cpu();
     Softmax softmax(logits_Cv, targets, first_row);
-    at::Tensor stats_C3 = at::empty({C, kNumStats}, logits_Cv.options().dtype(at::kDouble));
-    if (is_host) {
-      softmax.exponentiate(stats_C3.mutable_data_ptr<double>());
-    } else {
-      exponentiate_composed(logits_Cv, targets_C, first_row, stats_C3);
-    }
-    const at::Tensor all_pC3 = gather_stats(stats_C3, call.options.axis).cpu();
-    const at::Tensor factors_C = at::zeros({C}, at::kDouble);
-    auto* factors = factors_C.mutable_data_ptr<double>();
-    const double loss = combine(all_pC3, call.options.axis.rank(), targets, factors);
-    if (!call.wants_x && !call.wants_w) return loss;
-    if (is_host) {
-      softmax.to_gradient(factors);
-    } else {
-      to_gradient_composed(logits_Cv, targets_C, first_row, factors_C.to(logits_Cv.options()));
-    }
-    return loss;
+    const at::Tensor stats_C3 = at::empty({C, kNumStats}, at::kDouble);
+    softmax.exponentiate(stats_C3.mutable_data_ptr<double>());
+    const at::Tensor all_pC3 = gather_stats(stats_C3, call.options.axis);
+    std::vector<double> factors(static_cast<size_t>(C));
+    const double loss = combine(all_pC3, call.options.axis.rank(), targets, factors.data());
+    if (call.wants_gradient()) softmax.to_gradient(factors.data());
+    return {at::scalar_tensor(loss, at::kDouble), logits_Cv};
   }
 };
 
@@ -270,7 +257,7 @@ int64_t count_targets(const at::Tensor& host_S, int64_t vocab_size) {
 
 Loss linear_cross_entropy(const at::Tensor& x, const at::Tensor& w_vD, const at::Tensor& targets_BT,
                           const CrossEntropyOptions& options) {
-  TRIREME_ASSERT(options.chunk_tokens > 0, "chunk of ", options.chunk_tokens, " tokens");
+  TRIREME_ASSERT(options.chunk_tokens >= 0, "chunk of ", options.chunk_tokens, " tokens");
   auto call = c10::make_intrusive<CrossEntropyCall>();
   call->options = options;
   call->targets_S = targets_BT.reshape({-1}).contiguous();
@@ -278,14 +265,16 @@ Loss linear_cross_entropy(const at::Tensor& x, const at::Tensor& w_vD, const at:
   Loss loss;
   loss.count = count_targets(call->host_targets_S,
                              options.vocab_size > 0 ? options.vocab_size : w_vD.size(0));
-  // Sums over V and over chunks need fp32 at least.
-  const at::ScalarType wide = at::promote_types(x.scalar_type(), at::kFloat);
-  const at::Tensor x_sD = view_rows(x).to(wide).contiguous();
-  const at::Tensor w_wide = w_vD.to(wide);
+  call->has_ignored = loss.count < call->targets_S.numel();
+  call->wide = at::promote_types(x.scalar_type(), at::kFloat);
+  // The CPU multiplies wide numbers only.
+  const at::ScalarType dtype = x.is_cpu() ? call->wide : x.scalar_type();
+  const at::Tensor x_sD = view_rows(x).to(dtype).contiguous();
+  const at::Tensor w = w_vD.to(dtype);
   const bool records = at::GradMode::is_enabled();
   call->wants_x = records && x_sD.requires_grad();
-  call->wants_w = records && w_wide.requires_grad();
-  loss.sum = LinearCrossEntropyFunction::apply(x_sD, w_wide, call);
+  call->wants_w = records && w.requires_grad();
+  loss.sum = LinearCrossEntropyFunction::apply(x_sD, w, call);
   return loss;
 }
 

@@ -22,8 +22,9 @@ struct Loss {
 };
 
 struct CrossEntropyOptions {
-  // Tokens whose logits exist at once. The rounding of the result depends on it.
-  int64_t chunk_tokens = 256;
+  // Tokens whose logits exist at once. The rounding of the result depends on it. 0: 256 on the CPU,
+  // on a device as many as make 2^26 logits
+  int64_t chunk_tokens = 0;
   TensorAxis axis{};
   int64_t first_row = 0;   // of the vocabulary, where this rank's weight begins
   int64_t vocab_size = 0;  // V; 0: this rank has the whole vocabulary
@@ -38,7 +39,7 @@ struct CrossEntropyOptions {
 // Memory:     chunk_tokens * v elements, plus the two gradients
 // Comm:       24 bytes per token from each rank to all, and n = S*D*itemsize in fp32 or fp64:
 //             forward 2(p-1)/p * n for x's gradient; with axis.sequence 2(p-1)/p * n (x, its
-//             gradient)
+//             gradient), less on a device, where a narrower x keeps its own type
 // Collective: every rank of the axis, with the same targets
 // Throws:     ConfigError when a target is neither in [0, V) nor kIgnoredTarget
 // Source:     Wijmans et al. 2024, arXiv:2411.09009, section 4 (the idea; blocks only over tokens);
