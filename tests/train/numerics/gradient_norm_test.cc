@@ -7,6 +7,7 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include "tests/harness/fake_device.h"
 #include "tests/harness/ranks.h"
 #include "tests/harness/tensors.h"
 #include "trireme/parallel/data/bucket.h"
@@ -54,6 +55,21 @@ TEST(GradientNorm, EqualsTheNormOfEverythingInDouble) {
   const double expected =
       at::cat({values(7, at::kDouble), values(40000, at::kDouble)}).norm().item<double>();
   EXPECT_NEAR(norm_of(shards), expected, 1e-7 * expected);
+}
+
+TEST(GradientNorm, ADeviceAddsUpInAtLeastFp32) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+    for (const int64_t count : {0, 1, 17, 1024, 100003}) {
+      const at::Tensor tensor = values(count, dtype);
+      const std::vector<double> host = grain_squares(tensor, whole(tensor));
+      const std::vector<double> device =
+          grain_squares(tensor.to(harness::fake_device(0)), whole(tensor));
+      ASSERT_EQ(device.size(), host.size());
+      // Sums of at most a grain's squares.
+      const double tolerance = dtype == at::kDouble ? 1e-13 : 1e-5;
+      for (size_t i = 0; i < host.size(); ++i) EXPECT_NEAR(device[i], host[i], tolerance * host[i]);
+    }
+  }
 }
 
 TEST(GradientNorm, BitsDoNotDependOnThreadsOrStrides) {

@@ -93,15 +93,19 @@ void sum_over_outer(std::span<const parallel::Shard> shards, comm::Communicator&
   }
 }
 
-// For any device, which keeps the tensor.
+// For any device, which keeps the tensor. Adds up in at least fp32; for fp64 libtorch would copy
+// the gradient first.
 at::Tensor composed_grain_squares(const at::Tensor& flat, int64_t grain) {
   const int64_t count = flat.numel(), num_whole = count / grain;
-  const auto norms = [](const at::Tensor& rows) {
-    return at::linalg_vector_norm(rows, 2, at::IntArrayRef{1}, /*keepdim=*/false, at::kDouble);
+  const at::ScalarType wide = at::promote_types(flat.scalar_type(), at::kFloat);
+  const auto norms = [wide](const at::Tensor& rows) {
+    return at::linalg_vector_norm(rows, 2, at::IntArrayRef{1}, /*keepdim=*/false, wide);
   };
-  const at::Tensor whole = norms(flat.narrow(0, 0, num_whole * grain).view({num_whole, grain}));
-  const at::Tensor rest = norms(flat.narrow(0, num_whole * grain, count % grain).view({1, -1}));
-  return (count % grain == 0 ? whole : at::cat({whole, rest})).square();
+  at::Tensor all = norms(flat.narrow(0, 0, num_whole * grain).view({num_whole, grain}));
+  if (const int64_t rest = count % grain; rest > 0) {
+    all = at::cat({all, norms(flat.narrow(0, num_whole * grain, rest).view({1, rest}))});
+  }
+  return all.to(at::kDouble).square_();
 }
 
 // The sums of grain_squares(), where the tensor is.

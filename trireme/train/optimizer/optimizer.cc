@@ -189,7 +189,9 @@ UpdateItem Optimizer::make_item(const UpdatePiece& piece, std::span<const at::Te
   if (item.gradient.scalar_type() == dtype) {
     item.gradient.mul_(gradient_factor);
   } else {
-    item.gradient = item.gradient.to(dtype).mul_(gradient_factor);
+    // In one pass: a factor with a dimension widens the product.
+    item.gradient =
+        item.gradient * at::full({1}, gradient_factor, item.gradient.options().dtype(dtype));
   }
   return item;
 }
