@@ -10,16 +10,18 @@ if [[ ! -e $headers/complete ]]; then
   "$python" tools/cuda_headers.py "$headers" || status=$?
   ((status != 3)) || { echo "check_cuda: left out, as PyPI cannot be reached"; exit 0; }
   ((status == 0)) || exit "$status"
-  # libtorch generates this one, in its CUDA builds only.
-  mkdir -p "$headers/c10/cuda/impl"
+  # libtorch generates these, in its CUDA builds only.
+  mkdir -p "$headers"/{c10/cuda/impl,ATen/cuda}
   echo "#define C10_CUDA_BUILD_SHARED_LIBS" > "$headers/c10/cuda/impl/cuda_cmake_macros.h"
+  touch "$headers/ATen/cuda/CUDAConfig.h"
   touch "$headers/complete"
 fi
 torch=$("$python" -c 'import pathlib, torch; print(pathlib.Path(torch.__file__).parent / "include")')
 failed=0
-for source in trireme/comm/c10d/nccl_group.cc tests/comm/c10d/nccl_gpu_test.cc; do
+for source in trireme/comm/c10d/nccl_group.cc trireme/model/gpu/gpu_kernels.cc; do
   g++ -std=c++20 -fsyntax-only -Wall -Wextra -Wno-unused-parameter -I. -isystem "$torch" \
-    -isystem "$torch/torch/csrc/api/include" -isystem "$headers" -DTRIREME_HAVE_NCCL -DUSE_DISTRIBUTED -DUSE_C10D_NCCL \
+    -isystem "$torch/torch/csrc/api/include" -isystem "$headers" -isystem "$headers/cccl" \
+    -DTRIREME_HAVE_CUDA -DTRIREME_HAVE_NCCL -DUSE_DISTRIBUTED -DUSE_C10D_NCCL \
     "$source" && echo "check_cuda: $source compiles" || failed=1
 done
 exit $failed

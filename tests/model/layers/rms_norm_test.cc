@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include "tests/harness/fake_device.h"
 #include "tests/harness/gradients.h"
 
 namespace trireme::model {
@@ -55,6 +56,22 @@ TEST(RmsNorm, ThreadsDoNotChangeBits) {
   const Tensors three = run(3);
   at::set_num_threads(before);
   for (size_t i = 0; i < 3; ++i) harness::assert_same_bits(three[i], one[i], "threads");
+}
+
+TEST(RmsNorm, ADeviceComputesWhatTheHostComputes) {
+  const auto run = [](at::Device device) {
+    const Tensors leaves = {values({3, 5, 33}, 0.37, 2).to(device).requires_grad_(),
+                            values({33}, 0.9, 2).to(device).requires_grad_()};
+    const auto [x, y] = rms_norm_branch(leaves[0], leaves[1], kEpsilon);
+    Tensors result = torch::autograd::grad({(x * 3 + y).square().sum()}, leaves);
+    result.push_back(y.detach());
+    for (at::Tensor& each : result) each = each.cpu();
+    return result;
+  };
+  const Tensors host = run(at::kCPU), device = run(fake_device(0));
+  for (size_t i = 0; i < host.size(); ++i) {
+    assert_close(device[i], host[i], 1e-13, 1e-13, std::to_string(i));
+  }
 }
 
 TEST(RmsNorm, Bf16IsTheRoundingOfFp32) {

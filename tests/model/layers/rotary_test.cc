@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/harness/fake_device.h"
 #include "tests/harness/gradients.h"
 
 namespace trireme::model {
@@ -31,6 +32,30 @@ TEST(Rotary, EqualsRotateHalf) {
         [&](const Tensors& in) { return rotate_half(in[0], 3, table); },
         {values({2, 7, 3 * head_width}, 0.37)}, 1e-14);
   }
+}
+
+TEST(Rotary, ADeviceTurnsAsTheHost) {
+  RotaryTable table(9, 6, 10000, at::kDouble);
+  const auto turn = [&](at::Device device) {
+    table.move_to(device);
+    const at::Tensor x = values({2, 7, 18}, 0.37).to(device).requires_grad_();
+    const at::Tensor turned = apply_rotary(x * 1, table.cos_TH, table.sin_TH);
+    const at::Tensor weight = values({2, 7, 18}, 0.73).to(device);
+    const at::Tensor grad = torch::autograd::grad({(turned * weight).sum()}, {x})[0];
+    return Tensors{turned.detach().cpu(), grad.cpu()};
+  };
+  const Tensors host = turn(at::kCPU), device = turn(fake_device(0));
+  assert_close(device[0], host[0], 0, 1e-15, "turned");
+  assert_close(device[1], host[1], 0, 1e-15, "gradient");
+}
+
+TEST(Rotary, NarrowNumbersAreRoundedOnce) {
+  const RotaryTable table(9, 6, 10000, at::kFloat);
+  const at::Tensor x = values({2, 7, 18}, 0.37, 1, at::kBFloat16);
+  const at::Tensor expected = apply_rotary(x.to(at::kFloat), table.cos_TH, table.sin_TH);
+  const at::Tensor turned = apply_rotary(x, table.cos_TH, table.sin_TH);
+  // Half a unit of 8 bits, of values below 2.
+  assert_close(turned.to(at::kFloat), expected, 0, 0x1p-8 + 1e-6, "bf16");
 }
 
 TEST(Rotary, TableHoldsAnglesOfPositionTimesFrequency) {

@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/machine/simd.h"
+#include "trireme/model/gpu/gpu_kernels.h"
 #include "trireme/parallel/tensor/column_linear.h"
 
 namespace trireme::model::inline internal {
@@ -52,6 +53,8 @@ TRIREME_SWIGLU_KERNELS(double)
 class SwigluFunction : public torch::autograd::Function<SwigluFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up) {
+    ctx->save_for_backward({gate, up});
+    if (has_gpu_kernels(gate)) return gpu_swiglu(gate, up);
     const at::Tensor out = at::empty_like(gate);
     AT_DISPATCH_FLOATING_TYPES(gate.scalar_type(), "swiglu", [&] {
       const auto* gate_data = gate.const_data_ptr<scalar_t>();
@@ -61,12 +64,15 @@ class SwigluFunction : public torch::autograd::Function<SwigluFunction> {
         forward_run(gate_data + begin, up_data + begin, out_data + begin, end - begin);
       });
     });
-    ctx->save_for_backward({gate, up});
     return out;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list saved = ctx->get_saved_variables();
+    if (has_gpu_kernels(saved[0])) {
+      auto [grad_gate, grad_up] = gpu_swiglu_backward(grads[0].contiguous(), saved[0], saved[1]);
+      return {std::move(grad_gate), std::move(grad_up)};
+    }
     // Detached aliases share the version counter. It is bumped below, so that a second backward
     // fails its check.
     const at::Tensor gate = saved[0].detach();
@@ -92,8 +98,9 @@ at::Tensor swiglu(const at::Tensor& gate_BTF, const at::Tensor& up_BTF) {
   TRIREME_ASSERT(gate_BTF.sizes() == up_BTF.sizes(), "swiglu of ", gate_BTF.sizes(), " and ",
                  up_BTF.sizes());
   const at::ScalarType dtype = gate_BTF.scalar_type();
-  const bool kernel = gate_BTF.is_cpu() && (dtype == at::kFloat || dtype == at::kDouble) &&
-                      gate_BTF.is_contiguous() && up_BTF.is_contiguous();
+  const bool host = gate_BTF.is_cpu() && (dtype == at::kFloat || dtype == at::kDouble);
+  const bool kernel =
+      (host || has_gpu_kernels(gate_BTF)) && gate_BTF.is_contiguous() && up_BTF.is_contiguous();
   if (!kernel) return at::silu(gate_BTF) * up_BTF;
   return SwigluFunction::apply(gate_BTF, up_BTF);
 }

@@ -130,13 +130,6 @@ class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
   }
 };
 
-// For any device and dtype. Computes in at least fp32.
-at::Tensor composed_rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double epsilon) {
-  const at::Tensor wide = x.to(at::promote_types(x.scalar_type(), at::kFloat));
-  const at::Tensor normed = wide * at::rsqrt(wide.square().mean(-1, true) + epsilon);
-  return (normed * weight_D).to(x.scalar_type());
-}
-
 }  // namespace
 
 std::pair<at::Tensor, at::Tensor> rms_norm_branch(const at::Tensor& x, const at::Tensor& weight_D,
@@ -144,7 +137,8 @@ std::pair<at::Tensor, at::Tensor> rms_norm_branch(const at::Tensor& x, const at:
   TRIREME_ASSERT(x.dim() > 0 && x.size(-1) == weight_D.numel(), "norm of width ", weight_D.numel());
   const bool kernel =
       x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble);
-  if (!kernel) return {x, composed_rms_norm(x, weight_D, epsilon)};
+  // libtorch's computes in at least fp32, on a GPU in one kernel.
+  if (!kernel) return {x, at::rms_norm(x, {weight_D.numel()}, weight_D, epsilon)};
   const variable_list out = RmsNormFunction::apply(x, weight_D, epsilon);
   return {out[0], out[1]};
 }

@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/machine/simd.h"
+#include "trireme/model/gpu/gpu_kernels.h"
 
 namespace trireme::model::inline internal {
 namespace {
@@ -62,40 +63,53 @@ void turn(const at::Tensor& from_BTD, const at::Tensor& to_BTD, const at::Tensor
   });
 }
 
+// The same for any device and dtype, into new memory. Computes in the table's dtype, rounds once.
+at::Tensor turn_new(const at::Tensor& from_BTD, const at::Tensor& cos_TH, const at::Tensor& sin_TH,
+                    int direction) {
+  if (turns_on_gpu(from_BTD, cos_TH)) return gpu_turn(from_BTD, cos_TH, sin_TH, direction < 0);
+  at::Tensor to_BTD = at::empty_like(from_BTD);
+  const int64_t length = from_BTD.size(1);
+  const int64_t half = cos_TH.size(1);
+  const auto halves = [&](const at::Tensor& x_BTD) {
+    return x_BTD.view({x_BTD.size(0), length, x_BTD.size(2) / (2 * half), 2, half}).unbind(3);
+  };
+  const std::vector<at::Tensor> from = halves(from_BTD);
+  std::vector<at::Tensor> to = halves(to_BTD);
+  const at::Tensor cos = cos_TH.narrow(0, 0, length).unsqueeze(1);
+  const at::Tensor sin = sin_TH.narrow(0, 0, length).unsqueeze(1) * direction;
+  at::addcmul_out(to[0], from[1] * sin.neg(), from[0], cos);
+  at::addcmul_out(to[1], from[0] * sin, from[1], cos);
+  return to_BTD;
+}
+
+// The kernel turns x in its own memory.
 class RotaryFunction : public torch::autograd::Function<RotaryFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x_BTD, const at::Tensor& cos_TH,
-                            const at::Tensor& sin_TH) {
-    turn(x_BTD, x_BTD, cos_TH, sin_TH, 1);
-    ctx->mark_dirty({x_BTD});
+                            const at::Tensor& sin_TH, bool kernel) {
     ctx->saved_data["cos"] = cos_TH;
     ctx->saved_data["sin"] = sin_TH;
+    ctx->saved_data["kernel"] = kernel;
+    if (!kernel) return turn_new(x_BTD, cos_TH, sin_TH, 1);
+    turn(x_BTD, x_BTD, cos_TH, sin_TH, 1);
+    ctx->mark_dirty({x_BTD});
     return x_BTD;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const at::Tensor grad_BTD = grads[0].contiguous();
-    const at::Tensor result_BTD = at::empty_like(grad_BTD);
-    turn(grad_BTD, result_BTD, ctx->saved_data["cos"].toTensor(), ctx->saved_data["sin"].toTensor(),
-         -1);
-    return {result_BTD, at::Tensor(), at::Tensor()};
+    const at::Tensor cos_TH = ctx->saved_data["cos"].toTensor();
+    const at::Tensor sin_TH = ctx->saved_data["sin"].toTensor();
+    at::Tensor result_BTD;
+    if (ctx->saved_data["kernel"].toBool()) {
+      result_BTD = at::empty_like(grad_BTD);
+      turn(grad_BTD, result_BTD, cos_TH, sin_TH, -1);
+    } else {
+      result_BTD = turn_new(grad_BTD, cos_TH, sin_TH, -1);
+    }
+    return {result_BTD, at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
-
-// For any device and dtype. Computes in the table's dtype.
-at::Tensor composed_rotary(const at::Tensor& x_BTD, const at::Tensor& cos_TH,
-                           const at::Tensor& sin_TH) {
-  const int64_t half = cos_TH.size(1);
-  const int64_t heads = x_BTD.size(2) / (2 * half);
-  const at::Tensor pairs =
-      x_BTD.view({x_BTD.size(0), x_BTD.size(1), heads, 2, half}).to(cos_TH.scalar_type());
-  const at::Tensor a = pairs.select(3, 0);
-  const at::Tensor b = pairs.select(3, 1);
-  const at::Tensor cos = cos_TH.narrow(0, 0, x_BTD.size(1)).unsqueeze(1);
-  const at::Tensor sin = sin_TH.narrow(0, 0, x_BTD.size(1)).unsqueeze(1);
-  const at::Tensor turned = at::stack({a * cos - b * sin, b * cos + a * sin}, 3);
-  return turned.reshape(x_BTD.sizes()).to(x_BTD.scalar_type());
-}
 
 }  // namespace
 
@@ -123,8 +137,8 @@ at::Tensor apply_rotary(const at::Tensor& x_BTD, const at::Tensor& cos_TH,
                  " positions for ", x_BTD.size(1));
   const bool kernel =
       x_BTD.is_cpu() && x_BTD.scalar_type() == cos_TH.scalar_type() && x_BTD.is_contiguous();
-  if (!kernel) return composed_rotary(x_BTD, cos_TH, sin_TH);
-  return RotaryFunction::apply(x_BTD, cos_TH.contiguous(), sin_TH.contiguous());
+  return RotaryFunction::apply(kernel ? x_BTD : x_BTD.contiguous(), cos_TH.contiguous(),
+                               sin_TH.contiguous(), kernel);
 }
 
 }  // namespace trireme::model::inline internal
