@@ -72,6 +72,26 @@ TEST(GradientNorm, ADeviceAddsUpInAtLeastFp32) {
   }
 }
 
+TEST(GradientNorm, ADeviceMeasuresWholeGradientsOfAllTypes) {
+  auto shards = shards_with({values(7, at::kFloat), values(40000, at::kBFloat16),
+                             values(0, at::kFloat), values(300, at::kDouble)});
+  shards.push_back({.name = "frozen", .weights = at::zeros({3}), .layout = whole(at::zeros({3}))});
+  const auto squares = [&] {
+    std::vector<double> found;
+    harness::run_ranks(1, [&](comm::Communicator& group) {
+      found = gradient_squares({shards, group});
+    });
+    return found;
+  };
+  const std::vector<double> host = squares();
+  for (parallel::Shard& shard : shards) {
+    if (shard.gradient.defined()) shard.gradient = shard.gradient.to(harness::fake_device(0));
+  }
+  const std::vector<double> device = squares();
+  ASSERT_EQ(device.size(), host.size());
+  for (size_t i = 0; i < host.size(); ++i) EXPECT_NEAR(device[i], host[i], 1e-4 * host[i]);
+}
+
 TEST(GradientNorm, BitsDoNotDependOnThreadsOrStrides) {
   const at::Tensor tensor = values(300007, at::kFloat);
   const int threads = at::get_num_threads();

@@ -133,6 +133,29 @@ std::vector<double> to_numbers(const at::Tensor& numbers) {
   return {host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel()};
 }
 
+bool is_on_device(const parallel::Shard& shard) {
+  return is_trained(shard) && !shard.gradient.is_cpu();
+}
+
+// Those of whole gradients on a device, in a few kernels for all of them.
+std::vector<double> squares_on_device(std::span<const parallel::Shard> shards) {
+  std::vector<double> squares(shards.size(), 0.0);
+  std::map<at::ScalarType, std::pair<std::vector<size_t>, std::vector<at::Tensor>>> by_type;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    if (!is_trained(shards[i]) || shards[i].gradient.numel() == 0) continue;
+    auto& [indices, gradients] = by_type[shards[i].gradient.scalar_type()];
+    indices.push_back(i);
+    gradients.push_back(shards[i].gradient.detach());
+  }
+  for (const auto& [dtype, list] : by_type) {
+    const auto& [indices, gradients] = list;
+    const auto norms = at::_foreach_norm(gradients, 2, at::promote_types(dtype, at::kFloat));
+    const std::vector<double> numbers = to_numbers(at::stack(norms).to(at::kDouble));
+    for (size_t i = 0; i < indices.size(); ++i) squares[indices[i]] = numbers[i] * numbers[i];
+  }
+  return squares;
+}
+
 }  // namespace
 
 std::vector<double> grain_squares(const at::Tensor& tensor, const mesh::Layout& layout) {
@@ -141,14 +164,19 @@ std::vector<double> grain_squares(const at::Tensor& tensor, const mesh::Layout& 
 
 std::vector<double> gradient_squares(const NormPart& part) {
   const std::span<const parallel::Shard> shards = part.shards;
+  const bool are_whole = std::ranges::all_of(
+      shards, [](const parallel::Shard& shard) { return shard.layout.num_ranks() == 1; });
+  if (are_whole && std::ranges::any_of(shards, is_on_device)) {
+    std::vector<double> squares = squares_on_device(shards);
+    if (part.outer != nullptr) sum_over_outer(shards, *part.outer, squares);
+    return squares;
+  }
   std::vector<at::Tensor> parts;
   for (const parallel::Shard& shard : shards) {
     if (is_trained(shard)) parts.push_back(grain_sums(shard.gradient, shard.layout));
   }
   // One copy from a device, as each waits for it.
   std::vector<double> mine = parts.empty() ? std::vector<double>() : to_numbers(at::cat(parts));
-  const bool are_whole = std::ranges::all_of(
-      shards, [](const parallel::Shard& shard) { return shard.layout.num_ranks() == 1; });
   std::vector<std::vector<double>> sums;
   if (are_whole) {
     sums.push_back(std::move(mine));

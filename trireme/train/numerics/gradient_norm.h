@@ -1,6 +1,6 @@
 // The global gradient norm, and clipping by it. Each parameter is summed in double grain by grain,
 // and its grains in order. The norm's bits therefore do not depend on threads, buckets, ZeRO stage
-// or ranks.
+// or ranks. A device sums in at least fp32, and whole gradients in an order of its own.
 #pragma once
 
 #include <span>

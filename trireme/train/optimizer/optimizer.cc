@@ -23,6 +23,8 @@ namespace {
 // Limits a step's memory besides the states, because gradients and weights of lower precision are
 // widened.
 constexpr int64_t kElementsAtATime = 4 << 20;
+// A GPU needs large kernels and few calls. States that are kept elsewhere come in small pieces.
+constexpr int64_t kElementsAtATimeOnGpu = 64 << 20;
 
 // The piece's elements of a tensor that has its shard's shape; the tensor itself if that is all.
 at::Tensor view_piece(const at::Tensor& tensor, const UpdatePiece& piece) {
@@ -130,7 +132,9 @@ StatePlan Optimizer::plan_states(const OffloadOptions& offload) {
     }
     plan.device = shard.weights.device();
   }
-  ChunkLimits limits{.elements = kElementsAtATime, .may_cut = !rule_->needs_whole_parameters()};
+  const bool is_large = !plan.device.is_cpu() && offload.place == OffloadPlace::kNone;
+  ChunkLimits limits{.elements = is_large ? kElementsAtATimeOnGpu : kElementsAtATime,
+                     .may_cut = !rule_->needs_whole_parameters()};
   if (offload.place == OffloadPlace::kDisk) limits.bytes = offload.buffer_bytes;
   chunks_ = cut_into_chunks(sizes, limits);
   for (const UpdateChunk& chunk : chunks_) {
@@ -167,7 +171,7 @@ void Optimizer::fill_masters() {
 }
 
 UpdateItem Optimizer::make_item(const UpdatePiece& piece, std::span<const at::Tensor> states,
-                                double gradient_factor) const {
+                                double gradient_factor, const at::Tensor& factor_1) const {
   const size_t i = piece.shard;
   const parallel::Shard& shard = shards_[i];
   TRIREME_ASSERT(shard.gradient.sizes() == shard.weights.sizes(), shard.name, " has shape ",
@@ -189,9 +193,7 @@ UpdateItem Optimizer::make_item(const UpdatePiece& piece, std::span<const at::Te
   if (item.gradient.scalar_type() == dtype) {
     item.gradient.mul_(gradient_factor);
   } else {
-    // In one pass: a factor with a dimension widens the product.
-    item.gradient =
-        item.gradient * at::full({1}, gradient_factor, item.gradient.options().dtype(dtype));
+    item.gradient = item.gradient * factor_1;  // in one pass, as a factor with a dimension widens
   }
   return item;
 }
@@ -217,6 +219,10 @@ void Optimizer::step(double learning_rate, double gradient_factor) {
     const parallel::Shard& shard = shards_[piece.shard];
     return shard.gradient.defined() && shard.weights.numel() > 0;
   };
+  at::Tensor factor_1;
+  if (gradient_factor != 1 && !shards_.empty()) {
+    factor_1 = at::full({1}, gradient_factor, shards_.front().weights.options().dtype(at::kFloat));
+  }
   std::vector<size_t> due;
   for (size_t i = 0; i < chunks_.size(); ++i) {
     if (std::ranges::any_of(chunks_[i], is_due)) due.push_back(i);
@@ -228,7 +234,7 @@ void Optimizer::step(double learning_rate, double gradient_factor) {
       const auto states = tensors.first(states_[piece.shard].specs.size());
       tensors = tensors.subspan(states.size());
       if (!is_due(piece)) continue;
-      items.push_back(make_item(piece, states, gradient_factor));
+      items.push_back(make_item(piece, states, gradient_factor, factor_1));
       pieces.push_back(piece);
     }
     std::vector<UpdateItem> matrices;  // of the rules that need whole parameters

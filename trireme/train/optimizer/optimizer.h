@@ -72,7 +72,7 @@ class Optimizer {
   StatePlan plan_states(const OffloadOptions& offload);
   void fill_masters();
   UpdateItem make_item(const UpdatePiece& piece, std::span<const at::Tensor> states,
-                       double gradient_factor) const;
+                       double gradient_factor, const at::Tensor& factor_1) const;
   void store(const UpdatePiece& piece, const UpdateItem& item) const;
 
   std::span<const parallel::Shard> shards_;
