@@ -21,28 +21,34 @@ std::string describe(const NamedTensor& tensor) {
   return out.str();
 }
 
-// Tensor i of each sample, in one. Copied by hand: at::stack() starts a pool of threads for each
-// thread that calls it, and several read ahead.
-at::Tensor stacked(const std::vector<NamedTensors>& samples, size_t i) {
-  const NamedTensor& first = samples.front()[i];
-  std::vector<int64_t> shape = first.second.sizes().vec();
-  shape.insert(shape.begin(), std::ssize(samples));
-  at::Tensor all = at::empty(shape, first.second.options());
-  auto* to = static_cast<std::byte*>(all.mutable_data_ptr());
-  for (const NamedTensors& sample : samples) {
-    TRIREME_CHECK(sample.size() == samples.front().size(), "a sample has ", sample.size(),
-                  " tensors and another of its batch ", samples.front().size(),
-                  "; expected all samples alike");
-    const bool fits = sample[i].first == first.first &&
-                      sample[i].second.sizes() == first.second.sizes() &&
-                      sample[i].second.scalar_type() == first.second.scalar_type();
-    TRIREME_CHECK(fits, "a sample has ", describe(sample[i]), " and another of its batch ",
-                  describe(first), "; expected all samples alike");
-    const at::Tensor from = sample[i].second.contiguous();
-    if (from.nbytes() > 0) std::memcpy(to, from.const_data_ptr(), from.nbytes());
-    to += from.nbytes();
+// Room for B samples like this one.
+NamedTensors make_room(const NamedTensors& sample, int64_t B) {
+  NamedTensors all;
+  for (const auto& [name, tensor] : sample) {
+    std::vector<int64_t> shape = tensor.sizes().vec();
+    shape.insert(shape.begin(), B);
+    all.emplace_back(name, at::empty(shape, tensor.options()));
   }
   return all;
+}
+
+// Copied by hand: at::stack() starts a pool of threads for each thread that calls it, and several
+// read ahead. One after the other, so that a sample's memory serves the next one.
+void copy_sample(const NamedTensors& sample, const NamedTensors& first, int64_t b,
+                 NamedTensors& all) {
+  TRIREME_CHECK(sample.size() == first.size(), "a sample has ", sample.size(),
+                " tensors and another of its batch ", first.size(), "; expected all samples alike");
+  for (size_t i = 0; i < sample.size(); ++i) {
+    const bool fits = sample[i].first == first[i].first &&
+                      sample[i].second.sizes() == first[i].second.sizes() &&
+                      sample[i].second.scalar_type() == first[i].second.scalar_type();
+    TRIREME_CHECK(fits, "a sample has ", describe(sample[i]), " and another of its batch ",
+                  describe(first[i]), "; expected all samples alike");
+    const at::Tensor from = sample[i].second.contiguous();
+    if (from.nbytes() == 0) continue;
+    auto* const to = static_cast<std::byte*>(all[i].second.mutable_data_ptr());
+    std::memcpy(to + b * static_cast<int64_t>(from.nbytes()), from.const_data_ptr(), from.nbytes());
+  }
 }
 
 }  // namespace
@@ -120,23 +126,20 @@ Batch BatchLoader::microbatch(int64_t step, int64_t index) const {
   const int64_t first = first_sample(step, index);
   const int64_t left = step_sample(step) + step_size(step) - first;
   const int64_t B = std::clamp<int64_t>(left, 0, options_.micro_batch);
-  std::vector<NamedTensors> samples;
   std::vector<std::string> bad;
-  for (int64_t b = 0; b < B; ++b) samples.push_back(sample(first + b, bad));
-  if (B == 0) {
-    // An empty batch has the shapes of a sample: one that another rank reads, and counts if it is
-    // bad.
-    samples.push_back(sample(step_sample(step), bad));
-    bad.clear();
+  // An empty batch has the shapes of a sample: one that another rank reads, and counts if it is
+  // bad.
+  const NamedTensors first_read = sample(B == 0 ? step_sample(step) : first, bad);
+  if (B == 0) bad.clear();
+  NamedTensors all = make_room(first_read, B);
+  for (int64_t b = 0; b < B; ++b) {
+    copy_sample(b == 0 ? first_read : sample(first + b, bad), first_read, b, all);
   }
-  Batch batch{.step = step,
-              .first_sample = first - step_sample(step),
-              .step_size = step_size(step),
-              .bad_samples = std::move(bad)};
-  for (size_t i = 0; i < samples.front().size(); ++i) {
-    batch.tensors.emplace_back(samples.front()[i].first, stacked(samples, i).narrow(0, 0, B));
-  }
-  return batch;
+  return {.tensors = std::move(all),
+          .step = step,
+          .first_sample = first - step_sample(step),
+          .step_size = step_size(step),
+          .bad_samples = std::move(bad)};
 }
 
 }  // namespace trireme::dataset
