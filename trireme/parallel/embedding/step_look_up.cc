@@ -26,7 +26,7 @@ at::Tensor gradient_of(const std::vector<at::Tensor>& parts) {
     const at::Tensor& gradient = part.grad();
     gradients.push_back(gradient.defined() ? gradient : at::zeros_like(part));
   }
-  return at::cat(gradients);
+  return gradients.size() == 1 ? gradients.front() : at::cat(gradients);
 }
 
 }  // namespace
