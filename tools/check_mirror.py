@@ -12,6 +12,7 @@ from source_files import Report, repository_files, root_argument
 # Headers without behaviour of their own, or whose behaviour another test holds; each with its reason.
 EXEMPT = {
     "trireme/tasks/recommend/label_scores.h": "recommend_test learns and evaluates clicks and classes",
+    "trireme/tasks/recommend/layers/pair_kernels.h": "pair_products_test compares each loop with libtorch's products",
     "trireme/tasks/recommend/network.h": "base of the models; the tests of each, and recommend_test recomputes",
     "trireme/tasks/recommend/recommend_config.h": "keys; recommend_test sets each",
     "trireme/tasks/recommend/recommend_problem.h": "recommend_test compares its tables at every placement",

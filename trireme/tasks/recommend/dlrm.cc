@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "trireme/tasks/recommend/layers/pair_products.h"
+
 namespace trireme::tasks::inline internal {
 
 Dlrm::Dlrm(const RecommendProblem& problem) : width_(problem.config.model.width) {
@@ -33,19 +35,18 @@ Dlrm::Dlrm(const RecommendProblem& problem) : width_(problem.config.model.width)
 
 at::Tensor Dlrm::forward(const Samples& in) {
   size_t child = 0;
-  at::Tensor all_BW = in.embedded_BW, dense_BD;
+  at::Tensor dense_BD;
   if (bottom_) {
     dense_BD = run(child++, in.dense_BF, [&](const at::Tensor& x) { return bottom_->forward(x); });
-    all_BW = at::cat({dense_BD, all_BW}, 1);
   }
+  at::Tensor found;
   if (cross_) {
-    all_BW = run(child++, all_BW, [&](const at::Tensor& x) { return cross_->forward(x); });
+    const at::Tensor all_BW = bottom_ ? at::cat({dense_BD, in.embedded_BW}, 1) : in.embedded_BW;
+    found = run(child++, all_BW, [&](const at::Tensor& x) { return cross_->forward(x); });
   } else {
-    const at::Tensor products =
-        pair_products(all_BW.view({all_BW.size(0), all_BW.size(1) / width_, width_}));
-    all_BW = bottom_ ? at::cat({dense_BD, products}, 1) : products;
+    found = pair_products(dense_BD, in.embedded_BW, width_);
   }
-  return run(child, all_BW, [&](const at::Tensor& x) { return top_->forward(x); });
+  return run(child, found, [&](const at::Tensor& x) { return top_->forward(x); });
 }
 
 }  // namespace trireme::tasks::inline internal

@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include "trireme/tasks/recommend/mlp.h"
+#include "trireme/tasks/recommend/layers/mlp.h"
 #include "trireme/tasks/recommend/network.h"
 
 namespace trireme::tasks::inline internal {

@@ -3,7 +3,7 @@
 #include "trireme/base/error.h"
 #include "trireme/model/layers/recompute.h"
 #include "trireme/tasks/recommend/dlrm.h"
-#include "trireme/tasks/recommend/mlp.h"
+#include "trireme/tasks/recommend/layers/mlp.h"
 #include "trireme/tasks/recommend/two_tower.h"
 #include "trireme/tasks/recommend/wide_deep.h"
 

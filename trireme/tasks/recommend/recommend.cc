@@ -12,7 +12,7 @@
 #include "trireme/base/shown.h"
 #include "trireme/dataset/recommend/feature_source.h"
 #include "trireme/tasks/recommend/automatic_tables.h"
-#include "trireme/tasks/recommend/mlp.h"
+#include "trireme/tasks/recommend/layers/mlp.h"
 #include "trireme/tasks/recommend/network.h"
 #include "trireme/tasks/recommend/recommend_problem.h"
 #include "trireme/tasks/recommend/recommend_stage.h"

@@ -43,11 +43,6 @@ class CrossNetwork : public torch::nn::Module {
   torch::nn::ModuleList down_, up_;  // V [rank, width], U [width, rank] with b [width]
 };
 
-// The dot products of all pairs of vectors, without those of a vector with itself.
-// Shapes: x_BND [B, N, D] -> [B, N (N - 1) / 2]
-// Source: Naumov et al. 2019, arXiv:1906.00091, section 2.1.3
-at::Tensor pair_products(const at::Tensor& x_BND);
-
 // Fills in every linear layer of `module`: weights from N(0, 2 / (in + out)), biases from
 // N(0, 1 / out). A value depends only on the seed, the parameter's name and its place.
 // Source: Glorot & Bengio 2010, "Understanding the difficulty of training deep feedforward neural

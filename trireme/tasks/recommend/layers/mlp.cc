@@ -1,4 +1,4 @@
-#include "trireme/tasks/recommend/mlp.h"
+#include "trireme/tasks/recommend/layers/mlp.h"
 
 #include <charconv>
 #include <cmath>
@@ -9,6 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/random/random.h"
 #include "trireme/base/shown.h"
+#include "trireme/tasks/recommend/layers/fused_linear.h"
 
 namespace trireme::tasks::inline internal {
 namespace {
@@ -17,8 +18,10 @@ void add_linear(torch::nn::ModuleList& list, int64_t in, int64_t out, bool bias)
   list->push_back(torch::nn::Linear(torch::nn::LinearOptions(in, out).bias(bias)));
 }
 
-at::Tensor apply_linear(torch::nn::ModuleList& list, size_t layer, const at::Tensor& x) {
-  return list->at<torch::nn::LinearImpl>(layer).forward(x);
+at::Tensor apply_linear(torch::nn::ModuleList& list, size_t layer, const at::Tensor& x,
+                        Activation activation = Activation::kNone) {
+  const auto& linear = list->at<torch::nn::LinearImpl>(layer);
+  return fused_linear(x, linear.weight, linear.bias, activation);
 }
 
 }  // namespace
@@ -51,8 +54,8 @@ Mlp::Mlp(const std::vector<int64_t>& widths, bool ends_with_relu)
 
 at::Tensor Mlp::forward(at::Tensor x) {
   for (size_t i = 0; i < layers_->size(); ++i) {
-    x = apply_linear(layers_, i, x);
-    if (i + 1 < layers_->size() || ends_with_relu_) x = at::relu(x);
+    const bool has_relu = i + 1 < layers_->size() || ends_with_relu_;
+    x = apply_linear(layers_, i, x, has_relu ? Activation::kRelu : Activation::kNone);
   }
   return x;
 }
@@ -80,13 +83,6 @@ at::Tensor CrossNetwork::forward(const at::Tensor& x0) {
     x = at::addcmul(x, x0, apply_linear(up_, i, apply_linear(down_, i, x)));
   }
   return x;
-}
-
-at::Tensor pair_products(const at::Tensor& x_BND) {
-  const int64_t N = x_BND.size(1);
-  const at::Tensor products_BNN = at::bmm(x_BND, x_BND.transpose(1, 2));
-  const at::Tensor pairs = at::tril_indices(N, N, -1, at::kLong).to(x_BND.device());
-  return products_BNN.flatten(1).index_select(1, pairs[0] * N + pairs[1]);
 }
 
 void draw_values(torch::nn::Module& module, uint64_t seed) {

@@ -1,4 +1,4 @@
-#include "trireme/tasks/recommend/mlp.h"
+#include "trireme/tasks/recommend/layers/mlp.h"
 
 #include <cmath>
 
@@ -53,26 +53,6 @@ TEST(CrossNetwork, HasItsPapersFormula) {
     x = x0 * (at::mm(at::mm(x, v.t()), u.t()) + p["up." + i + ".bias"]) + x;
   }
   harness::assert_close(cross.forward(x0).detach(), x.detach(), 1e-13, 0, "output");
-}
-
-TEST(PairProducts, AreThoseOfAllPairs) {
-  for (const int64_t N : {1, 2, 5}) {
-    const at::Tensor x = at::randn({3, N, 4}, at::kDouble).requires_grad_();
-    const at::Tensor y = x.detach().clone().requires_grad_();
-    std::vector<at::Tensor> columns{at::empty({3, 0}, at::kDouble)};
-    for (int64_t i = 0; i < N; ++i) {
-      for (int64_t j = 0; j < i; ++j) {
-        columns.push_back((y.select(1, i) * y.select(1, j)).sum(1, /*keepdim=*/true));
-      }
-    }
-    const at::Tensor found = pair_products(x), expected = at::cat(columns, 1);
-    harness::assert_close(found.detach(), expected.detach(), 1e-14, 1e-14, "products");
-    if (N == 1) continue;
-    const at::Tensor seed = at::randn_like(expected);
-    found.backward(seed);
-    expected.backward(seed);
-    harness::assert_close(x.grad(), y.grad(), 1e-14, 1e-14, "gradient");
-  }
 }
 
 TEST(DrawValues, DependOnTheSeedAndTheName) {

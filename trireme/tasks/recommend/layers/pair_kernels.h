@@ -1,0 +1,44 @@
+// The loops of pair_products(), one sample after the other.
+#pragma once
+
+#include <cstdint>
+
+namespace trireme::tasks::inline internal {
+
+constexpr int64_t num_pairs(int64_t N) { return N * (N - 1) / 2; }
+
+// N vectors of each sample: one of `dense`, if it is there, and the blocks of `embedded`.
+template <typename scalar>
+struct PairProblem {
+  int64_t N = 0, D = 0;
+  bool has_dense = false;
+  const scalar* dense = nullptr;     // [B, D]
+  const scalar* embedded = nullptr;  // [B, M, D]
+  const scalar* grad_out = nullptr;  // [B, out_width()]
+  scalar* out = nullptr;             // [B, out_width()]
+  scalar* grad_dense = nullptr;      // [B, D]
+  scalar* grad_embedded = nullptr;   // [B, M, D]
+
+  int64_t num_dense() const { return has_dense ? 1 : 0; }
+  int64_t out_width() const { return num_dense() * D + num_pairs(N); }
+  // Vector i of sample b, within two tensors of the shapes of `dense` and `embedded`.
+  template <typename pointer>
+  pointer vector_in(pointer of_dense, pointer of_embedded, int64_t b, int64_t i) const {
+    if (i < num_dense()) return of_dense + b * D;
+    return of_embedded + (b * (N - num_dense()) + i - num_dense()) * D;
+  }
+};
+
+// Values of memory that the functions below need; each thread has its own.
+int64_t pair_scratch_size(const PairProblem<float>& problem);
+int64_t pair_scratch_size(const PairProblem<double>& problem);
+
+// Fills in `out` of the samples from `begin` to `end`.
+void multiply_pairs(const PairProblem<float>& p, int64_t begin, int64_t end, float* scratch);
+void multiply_pairs(const PairProblem<double>& p, int64_t begin, int64_t end, double* scratch);
+
+// Fills in `grad_dense` and `grad_embedded`.
+void pair_gradients(const PairProblem<float>& p, int64_t begin, int64_t end, float* scratch);
+void pair_gradients(const PairProblem<double>& p, int64_t begin, int64_t end, double* scratch);
+
+}  // namespace trireme::tasks::inline internal
