@@ -6,7 +6,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "trireme/base/listed.h"
 #include "trireme/checkpoint/agreement.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/comm/objects.h"
@@ -41,11 +40,7 @@ RunStart parse_start(const std::string& text) {
 InitConfig only(const std::vector<checkpoint::Entry>& entries, InitConfig init) {
   std::string names;
   for (const checkpoint::Entry& entry : entries) {
-    bool is_taken = false;
-    for (const std::string& pattern : split_list(init.names, ',')) {
-      is_taken = is_taken || matches(pattern, entry.name);
-    }
-    if (is_taken) names += (names.empty() ? "" : ",") + entry.name;
+    if (matches_any(init.names, entry.name)) names += (names.empty() ? "" : ",") + entry.name;
   }
   init.names = std::move(names);
   init.missing = "*";

@@ -34,8 +34,8 @@ struct PulledCounts {
   int64_t sent_bytes = 0;
   int64_t received_bytes = 0;
 };
-// "tables  on 2 servers; mean of a step of worker 0: 3217 rows pulled, 3120 pushed, 412 kB sent, 360
-// kB received"; empty without a step.
+// "tables  on 2 servers; mean of a step of worker 0: 3217 rows pulled, 3120 pushed, 412 kB sent,
+// 360 kB received"; empty without a step.
 std::string describe(const PulledCounts& counts, int64_t num_servers);
 
 // A worker's side. Not thread safe.
