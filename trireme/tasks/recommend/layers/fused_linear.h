@@ -7,7 +7,7 @@ namespace trireme::tasks::inline internal {
 
 enum class Activation { kNone, kRelu };
 
-// activation(x W^T + b). On CPUs in fp32 oneDNN multiplies, if libtorch was built with it: MKL has
+// activation(x W^T + b). On CPUs in fp32 oneDNN multiplies, if libtorch was built with it: MKL uses
 // no AVX-512 on processors of AMD. The gradient cannot be differentiated.
 // Shapes: x_BI [B, I], weight_OI [O, I], bias_O [O] or undefined -> [B, O]
 at::Tensor fused_linear(const at::Tensor& x_BI, const at::Tensor& weight_OI,
