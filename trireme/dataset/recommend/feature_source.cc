@@ -1,11 +1,11 @@
 #include "trireme/dataset/recommend/feature_source.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <utility>
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/EmptyTensor.h>
 
 #include "trireme/base/error.h"
 #include "trireme/dataset/recommend/record_file.h"
@@ -14,8 +14,19 @@
 namespace trireme::dataset {
 namespace {
 
+// at::empty() without its dispatch. With it, reading a DLRM's samples takes 1.7 times as long.
+at::Tensor empty_values(int64_t count, at::ScalarType dtype) {
+  return at::Tensor(at::detail::empty_cpu({count}, dtype));
+}
+
 std::span<int64_t> values_of(const at::Tensor& tensor) {
   return {tensor.mutable_data_ptr<int64_t>(), static_cast<size_t>(tensor.numel())};
+}
+
+at::Tensor zeros(int64_t count) {
+  const at::Tensor values = empty_values(count, at::kLong);
+  std::ranges::fill(values_of(values), 0);
+  return values;
 }
 
 }  // namespace
@@ -47,8 +58,8 @@ int64_t ItemCatalogue::read(int64_t item, std::span<int64_t> ids,
 }
 
 NamedTensors ItemCatalogue::get(int64_t item, std::optional<RandomKey> /*augmentation*/) const {
-  const at::Tensor ids = at::zeros({file_->layout.num_ids()}, at::kLong);
-  const at::Tensor lengths = at::empty({file_->layout.num_tables()}, at::kLong);
+  const at::Tensor ids = zeros(file_->layout.num_ids());
+  const at::Tensor lengths = empty_values(file_->layout.num_tables(), at::kLong);
   read(item, values_of(ids), values_of(lengths));
   return {{"ids", ids}, {"lengths", lengths}};
 }
@@ -66,7 +77,7 @@ struct FeatureSource::File {
 };
 
 at::Tensor FeatureSource::File::dense(std::span<const std::byte> record, int64_t index) const {
-  const at::Tensor values = at::empty({schema.num_dense()}, at::kFloat);
+  const at::Tensor values = empty_values(schema.num_dense(), at::kFloat);
   float* const out = values.mutable_data_ptr<float>();
   std::memcpy(out, record.data() + layout.dense_at, schema.dense.size() * sizeof(float));
   for (size_t d = 0; d < schema.dense.size(); ++d) {
@@ -81,13 +92,13 @@ at::Tensor FeatureSource::File::label(std::span<const std::byte> record, int64_t
     const int64_t value = load_number<int32_t>(record, layout.label_at);
     TRIREME_CHECK(value >= 0 && value < std::ssize(schema.classes), where(index), ": label is ",
                   value, "; expected 0 to ", std::ssize(schema.classes) - 1);
-    const at::Tensor label = at::empty({1}, at::kLong);
+    const at::Tensor label = empty_values(1, at::kLong);
     *label.mutable_data_ptr<int64_t>() = value;
     return label;
   }
   const auto value = load_number<float>(record, layout.label_at);
   TRIREME_CHECK(value == 0 || value == 1, where(index), ": label is ", value, "; expected 0 or 1");
-  const at::Tensor label = at::empty({1}, at::kFloat);
+  const at::Tensor label = empty_values(1, at::kFloat);
   *label.mutable_data_ptr<float>() = value;
   return label;
 }
@@ -124,8 +135,8 @@ NamedTensors FeatureSource::get(int64_t index, std::optional<RandomKey> /*augmen
   std::optional<int64_t> item;
   if (schema.num_items > 0) item = file_->item(record, index);
   if (schema.num_tables() > 0) {
-    const at::Tensor ids = at::zeros({schema.num_ids()}, at::kLong);
-    const at::Tensor lengths = at::empty({schema.num_tables()}, at::kLong);
+    const at::Tensor ids = zeros(schema.num_ids());
+    const at::Tensor lengths = empty_values(schema.num_tables(), at::kLong);
     const IdLayout& queries = file_->layout.ids;
     const int64_t count = queries.unpack(record, values_of(ids), values_of(lengths),
                                          [&] { return file_->where(index); });
@@ -138,7 +149,7 @@ NamedTensors FeatureSource::get(int64_t index, std::optional<RandomKey> /*augmen
   }
   if (schema.label != LabelKind::kNone) sample.emplace_back("label", file_->label(record, index));
   if (item) {
-    const at::Tensor number = at::empty({1}, at::kLong);
+    const at::Tensor number = empty_values(1, at::kLong);
     *number.mutable_data_ptr<int64_t>() = *item;
     sample.emplace_back("item", number);
   }
