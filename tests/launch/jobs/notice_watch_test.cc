@@ -31,8 +31,12 @@ std::string text_of(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Whether a child of this process exists.
-bool has_child() { return waitpid(-1, nullptr, WNOHANG) == 0; }
+// Whether a child of this process exists, running or to be collected. Collects none: the watch
+// would wait for it for ever.
+bool has_child() {
+  siginfo_t ended{};
+  return waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
 
 TEST(NoticeWatch, ReportsEachSignalOnce) {
   NoticeWatch watch({});
