@@ -5,7 +5,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}
 headers=build/cuda_headers
-if [[ ! -e $headers/complete ]]; then
+# Of another version of these scripts: fetched again.
+complete=$headers/complete-$(cat tools/check_cuda.sh tools/cuda_headers.py | cksum | cut -d' ' -f1)
+if [[ ! -e $complete ]]; then
+  rm -rf "$headers"
   status=0
   "$python" tools/cuda_headers.py "$headers" || status=$?
   ((status != 3)) || { echo "check_cuda: left out, as PyPI cannot be reached"; exit 0; }
@@ -14,7 +17,7 @@ if [[ ! -e $headers/complete ]]; then
   mkdir -p "$headers"/{c10/cuda/impl,ATen/cuda}
   echo "#define C10_CUDA_BUILD_SHARED_LIBS" > "$headers/c10/cuda/impl/cuda_cmake_macros.h"
   touch "$headers/ATen/cuda/CUDAConfig.h"
-  touch "$headers/complete"
+  touch "$complete"
 fi
 torch=$("$python" -c 'import pathlib, torch; print(pathlib.Path(torch.__file__).parent / "include")')
 failed=0
