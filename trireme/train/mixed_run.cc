@@ -109,10 +109,9 @@ MixedRun::MixedRun(RunConfig config, comm::Communicator& world, TrainObserver& o
   servers_.start(start.step, make);
 }
 
-// Every worker has the same outcome; nobody asks a server for its own.
 Outcome MixedRun::finish(Outcome outcome) {
-  servers_.finish([this](const std::string& line) { observer_.on_finding(line); });
-  return outcome;
+  return static_cast<Outcome>(servers_.finish(
+      static_cast<int>(outcome), [this](const std::string& line) { observer_.on_finding(line); }));
 }
 
 Outcome MixedRun::run(const std::function<bool()>& stop) {

@@ -132,10 +132,9 @@ parallel::MakePiece ServedRun::pieces() {
   };
 }
 
-// Every worker has the same outcome; nobody asks a server for its own.
 Outcome ServedRun::finish(Outcome outcome) {
-  servers_.finish([this](const std::string& line) { observer_.on_finding(line); });
-  return outcome;
+  return static_cast<Outcome>(servers_.finish(
+      static_cast<int>(outcome), [this](const std::string& line) { observer_.on_finding(line); }));
 }
 
 Outcome ServedRun::run(const std::function<bool()>& stop) {

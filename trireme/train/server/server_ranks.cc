@@ -131,14 +131,17 @@ std::unique_ptr<parallel::ServerClient> ServerRanks::connect_reader() const {
       run_, parallel::ServerClientOptions{.director = address_, .number = kReader});
 }
 
-void ServerRanks::finish(const std::function<void(const std::string& line)>& tell) {
-  if (is_synchronous()) return;
+int ServerRanks::finish(int outcome, const std::function<void(const std::string& line)>& tell) {
   const parallel::StalenessCounts own =
       server_ ? server_->counts().staleness : parallel::StalenessCounts();
   if (config_.parallel.server_copies > 1) {
-    if (server_) write_histogram(concat("staleness-server-", role_->rank(), ".json"), own);
-    return;
+    if (server_ && !is_synchronous()) {
+      write_histogram(concat("staleness-server-", role_->rank(), ".json"), own);
+    }
+    return outcome;
   }
+  outcome = static_cast<int>(comm::all_gather_numbers(world_, outcome).front());
+  if (is_synchronous()) return outcome;
   std::string mine;
   for (const auto& [steps, count] : own) mine += concat(steps, ' ', count, ' ');
   parallel::StalenessCounts all;
@@ -146,9 +149,11 @@ void ServerRanks::finish(const std::function<void(const std::string& line)>& tel
     std::istringstream words(text);
     for (int64_t steps = 0, count = 0; words >> steps >> count;) all[steps] += count;
   }
-  if (!is_root()) return;
-  write_histogram("staleness.json", all);
-  tell("pulls by steps ahead of the slowest worker: " + parallel::to_json(all));
+  if (is_root()) {
+    write_histogram("staleness.json", all);
+    tell("pulls by steps ahead of the slowest worker: " + parallel::to_json(all));
+  }
+  return outcome;
 }
 
 void ServerRanks::write_histogram(const std::string& name,

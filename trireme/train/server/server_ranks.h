@@ -49,8 +49,8 @@ class ServerRanks {
   // Rank 0 ends the run of all servers.
   void end() { director_->end(); }
   // Writes the histogram of staleness: rank 0 that of all servers, which it tells; where servers
-  // may have died (parallel.server_copies), each its own.
-  void finish(const std::function<void(const std::string& line)>& tell);
+  // may have died (parallel.server_copies), each its own. Returns rank 0's outcome; there, the own.
+  int finish(int outcome, const std::function<void(const std::string& line)>& tell);
 
  private:
   bool is_root() const { return world_.rank() == 0; }
