@@ -3,7 +3,6 @@ import glob
 import json
 import os
 import shutil
-import time
 import unittest
 
 from program import TIMEOUT, ProgramTest, children
@@ -66,10 +65,7 @@ class OpenTables(ProgramTest):
                                  r"[1-9]\d* evicted")
         for ranks, lines in ((2, 6), (4, 14), (1, 22)):
             process = self.start("train", "config.toml", "--ranks", ranks)
-            metrics = self.folder / "run/metrics.jsonl"
-            while not metrics.exists() or metrics.read_text().count("\n") < lines:
-                self.assertIsNone(process.poll())
-                time.sleep(0.002)
+            self.await_step(lines, process)
             for pid in (process.pid, *children(process.pid)):
                 os.kill(pid, 9)
             process.communicate(timeout=TIMEOUT)

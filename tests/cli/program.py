@@ -129,6 +129,13 @@ class ProgramTest(unittest.TestCase):
         objects = [json.loads(line, parse_float=str) for line in lines]
         return [(o["step"], str(o["loss"]), str(o["grad_norm"])) for o in objects]
 
+    def await_step(self, step, process, run="run"):
+        """Waits until metrics.jsonl has the step's line; `process` must not end before."""
+        path = self.folder / run / "metrics.jsonl"
+        while not path.exists() or path.read_text().count("\n") < step:
+            self.assertIsNone(process.poll())
+            time.sleep(0.002)
+
     def checkpoints(self, run="run"):
         return sorted(p.name for p in (self.folder / run / "checkpoints").iterdir())
 
@@ -136,6 +143,14 @@ class ProgramTest(unittest.TestCase):
 def children(pid):
     """The ranks that a launcher has started."""
     return [int(p) for p in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def rank_of(launcher, rank):
+    """The process id of one of them."""
+    for pid in children(launcher.pid):
+        if f"RANK={rank}".encode() in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            return pid
+    raise AssertionError(f"no rank {rank}")
 
 
 def state(pid):

@@ -7,7 +7,7 @@ import sys
 import time
 import unittest
 
-from program import PROGRAM, TIMEOUT, ProgramTest, children
+from program import PROGRAM, TIMEOUT, ProgramTest, rank_of
 
 TRAIN = ["--", PROGRAM, "train", "tiny.toml", "--checkpoint.memory_interval=5"]
 
@@ -31,25 +31,12 @@ class Run(ProgramTest):
     def run_job(self, *arguments, **options):
         return self.succeed("run", "--nproc-per-node", 2, *arguments, **options)
 
-    def await_step(self, step, process):
-        path = self.folder / "run/metrics.jsonl"
-        while not path.exists() or path.read_text().count("\n") < step:
-            self.assertIsNone(process.poll())
-            time.sleep(0.01)
-
-    def worker(self, process, rank):
-        for pid in children(process.pid):
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                if f"RANK={rank}".encode() in file.read().split(b"\0"):
-                    return pid
-        self.fail(f"no rank {rank}")
-
     def test_a_killed_rank_costs_no_bit(self):
         self.succeed("train", "tiny.toml", "--ranks", 2, "--output.folder=whole", "--train.steps=60")
         process = self.start("run", "--nproc-per-node", 2, *TRAIN, "--train.steps=60")
         for step, rank in ((8, 1), (23, 0)):
             self.await_step(step, process)
-            os.kill(self.worker(process, rank), signal.SIGKILL)
+            os.kill(rank_of(process, rank), signal.SIGKILL)
             while sum(event["event"] == "recovery" for event in self.events()) < (2 if rank else 3):
                 self.assertIsNone(process.poll())
                 time.sleep(0.01)

@@ -1,38 +1,22 @@
 """Parameter servers that are killed while their workers train on."""
 import os
 import signal
-import time
 import unittest
 
-from program import TIMEOUT, ProgramTest, children, end
+from program import TIMEOUT, ProgramTest, end, rank_of
 
 PLAIN = ["--train.precision=fp64", "--train.gradient_clip=0", "--train.steps=60", "--checkpoint.interval=20"]
 
 
 class ServerKills(ProgramTest):
-    def rank(self, process, rank):
-        """The process id of a rank that the launcher has started."""
-        for pid in children(process.pid):
-            with open(f"/proc/{pid}/environ", "rb") as environment:
-                if f"RANK={rank}".encode() in environment.read().split(b"\0"):
-                    return pid
-        self.fail(f"no rank {rank}")
-
-    def wait_for_step(self, run, step):
-        deadline = time.monotonic() + TIMEOUT
-        metrics = self.folder / run / "metrics.jsonl"
-        while not metrics.exists() or metrics.read_text().count("\n") < step:
-            self.assertLess(time.monotonic(), deadline, f"step {step} never came")
-            time.sleep(0.005)
-
     def train_and_kill(self, run, steps, *options):
         """Kills server 4, then 3, of ranks 0 to 4, after these steps."""
         process = self.start("train", "tiny.toml", "--ranks", 5, f"--output.folder={run}", "--parallel.servers=3",
                              "--parallel.server_copies=2", *PLAIN, *options)
         self.addCleanup(end, process)
         for server, step in zip((4, 3), steps):
-            self.wait_for_step(run, step)
-            os.kill(self.rank(process, server), signal.SIGKILL)
+            self.await_step(step, process, run)
+            os.kill(rank_of(process, server), signal.SIGKILL)
         _, errors = process.communicate(timeout=TIMEOUT)
         self.assertEqual(process.returncode, 0, errors)
         for server in (4, 3)[:len(steps)]:
@@ -56,8 +40,8 @@ class ServerKills(ProgramTest):
     def test_without_copies_the_job_ends_with_a_line(self):
         process = self.start("train", "tiny.toml", "--ranks", 3, "--parallel.servers=1", *PLAIN)
         self.addCleanup(end, process)
-        self.wait_for_step("run", 5)
-        os.kill(self.rank(process, 2), signal.SIGKILL)
+        self.await_step(5, process)
+        os.kill(rank_of(process, 2), signal.SIGKILL)
         _, errors = process.communicate(timeout=TIMEOUT)
         self.assertEqual(process.returncode, 3, errors)
         self.assertIn("rank 2 was killed by signal 9", errors)
