@@ -109,15 +109,10 @@ MixedRun::MixedRun(RunConfig config, comm::Communicator& world, TrainObserver& o
   servers_.start(start.step, make);
 }
 
-Outcome MixedRun::finish(Outcome outcome) {
-  return static_cast<Outcome>(servers_.finish(
-      static_cast<int>(outcome), [this](const std::string& line) { observer_.on_finding(line); }));
-}
-
 Outcome MixedRun::run(const std::function<bool()>& stop) {
   if (servers_.is_server()) {
     servers_.serve();
-    return finish(Outcome::kFinished);
+    return finish(servers_, Outcome::kFinished, observer_);
   }
   const std::unique_ptr<parallel::ServerClient> client = servers_.connect();
   pulled_->use(*client, tables_, /*first_parameter=*/0);
@@ -127,7 +122,7 @@ Outcome MixedRun::run(const std::function<bool()>& stop) {
   client->leave();
   servers_.role().barrier()->wait();
   if (world_.rank() == 0) servers_.end();
-  return finish(outcome);
+  return finish(servers_, outcome, observer_);
 }
 
 }  // namespace trireme::train::inline internal

@@ -32,7 +32,6 @@ class MixedRun {
   Outcome run(const std::function<bool()>& stop);
 
  private:
-  Outcome finish(Outcome outcome);
   RunConfig config_;
   comm::Communicator& world_;
   TrainObserver& observer_;

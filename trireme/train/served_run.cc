@@ -132,15 +132,10 @@ parallel::MakePiece ServedRun::pieces() {
   };
 }
 
-Outcome ServedRun::finish(Outcome outcome) {
-  return static_cast<Outcome>(servers_.finish(
-      static_cast<int>(outcome), [this](const std::string& line) { observer_.on_finding(line); }));
-}
-
 Outcome ServedRun::run(const std::function<bool()>& stop) {
   if (!servers_.is_server()) return work(stop);
   servers_.serve();
-  return finish(Outcome::kFinished);
+  return finish(servers_, Outcome::kFinished, observer_);
 }
 
 void ServedRun::pull_from(parallel::ServerClient& client) {
@@ -187,7 +182,7 @@ Outcome ServedRun::work(const std::function<bool()>& stop) {
     reader->leave();
     servers_.end();
   }
-  return finish(why == Leave::kNo ? Outcome::kFinished : Outcome::kStopped);
+  return finish(servers_, why == Leave::kNo ? Outcome::kFinished : Outcome::kStopped, observer_);
 }
 
 Meeting ServedRun::meet_all(Leave why) {

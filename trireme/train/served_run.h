@@ -44,7 +44,6 @@ class ServedRun {
   Outcome run(const std::function<bool()>& stop);
 
  private:
-  Outcome finish(Outcome outcome);
   bool is_root() const { return world_.rank() == 0; }
   bool is_synchronous() const { return config_.parallel.staleness == 0; }
   void use_tables();

@@ -22,6 +22,7 @@
 #include "trireme/train/parallel/overlap_choice.h"
 #include "trireme/train/parallel/stage_balance.h"
 #include "trireme/train/run/run_folder.h"
+#include "trireme/train/server/server_ranks.h"
 #include "trireme/train/state/places.h"
 #include "trireme/train/state/resumption.h"
 #include "trireme/train/state/saves.h"
@@ -36,6 +37,13 @@ inline checkpoint::OnWait tell(TrainObserver& observer) {
   return [&observer](std::span<const int> ranks, std::chrono::milliseconds waited) {
     observer.on_wait(ranks, in_seconds(waited));
   };
+}
+
+// See ServerRanks::finish().
+inline Outcome finish(ServerRanks& servers, Outcome outcome, TrainObserver& observer) {
+  return static_cast<Outcome>(
+      servers.finish(static_cast<int>(outcome),
+                     [&observer](const std::string& line) { observer.on_finding(line); }));
 }
 
 // Where a run, or its continuation, begins.
