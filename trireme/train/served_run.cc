@@ -122,8 +122,7 @@ void ServedRun::start_output() {
 
 parallel::MakePiece ServedRun::pieces() {
   if (!servers_.is_server()) return {};
-  const parallel::MakePiece dense =
-      make_pieces(config_, state_.model().shards(), state_.optimizer());
+  parallel::MakePiece dense = make_pieces(config_, state_.model().shards(), state_.optimizer());
   if (!owned_) return dense;
   const parallel::MakePiece sparse = make_table_pieces(
       *state_.model().tables().all().front(), owned_, num_dense_, state_.optimizer().num_steps());

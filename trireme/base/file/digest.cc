@@ -25,8 +25,9 @@ std::string to_text(const Digest& digest) {
 std::optional<Digest> parse_digest(std::string_view text) {
   if (text.size() != 32 || text.find_first_not_of("0123456789abcdef") != text.npos) return {};
   Digest digest;
-  std::from_chars(text.data(), text.data() + 16, digest.high, 16);
-  std::from_chars(text.data() + 16, text.data() + 32, digest.low, 16);
+  const char* const middle = &text[16];
+  std::from_chars(&text[0], middle, digest.high, 16);
+  std::from_chars(middle, middle + 16, digest.low, 16);
   return digest;
 }
 

@@ -22,8 +22,9 @@ std::string_view take_word(std::string_view& text) {
 template <typename Number>
 bool take_number(std::string_view& text, Number& number) {
   const std::string_view word = take_word(text);
-  const char* const end = word.data() + word.size();
-  const auto parsed = std::from_chars(word.data(), end, number);
+  const char* const begin = word.data();
+  const char* const end = begin + word.size();
+  const auto parsed = std::from_chars(begin, end, number);
   return parsed.ec == std::errc() && parsed.ptr == end;
 }
 

@@ -104,7 +104,8 @@ void Replica::on_event(PeerId peer, Frame frame) {
   }
   if (verdict == ShardState::Verdict::kDuplicate) return confirm(std::move(frame));
   if (replay_ != nullptr) {
-    replay_->add(log_kind(frame.header), {peer, std::move(frame)});
+    const LogKind kind = log_kind(frame.header);
+    replay_->add(kind, {peer, std::move(frame)});
     return replay();
   }
   frame.header.sequence = state_->sequence() + 1;

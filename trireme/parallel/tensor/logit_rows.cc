@@ -48,7 +48,7 @@ RowsLoss loss_of_rows(const LogitRows& rows, const TensorAxis& axis,
   RowsLoss result;
   result.sum = loss_C.sum();
   if (!gradient) return result;
-  result.gradient_Cv = at::empty(logits_Cv.sizes(), logits_Cv.options().dtype(*gradient));
+  result.gradient_Cv = at::empty(logits_Cv.sizes(), logits_Cv.options().dtype(gradient));
   at::exp_out(result.gradient_Cv, log_softmax_Cv);
   // softmax - 1 without cancellation.
   at::Tensor at_target_C1 = target_C1.expm1();

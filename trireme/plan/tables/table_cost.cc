@@ -72,9 +72,10 @@ class CostAdder {
   Bytes bytes_of(int user, int owner) const {
     const RowCounts used = counts(user, owner);
     const int64_t subtrees = table_.use_of(user).subtrees();
-    const double set_bytes = subtrees > 1 ? static_cast<double>((subtrees + 7) / 8) : 0;
+    const int64_t set_bytes = subtrees > 1 ? (subtrees + 7) / 8 : 0;
     const double id_bytes = table_.rows <= int64_t{1} << 31 ? 4 : 8;
-    return {used.distinct * (id_bytes + set_bytes) + used.sums * vector_bytes(owner),
+    return {used.distinct * (id_bytes + static_cast<double>(set_bytes)) +
+                used.sums * vector_bytes(owner),
             is_replicated_ ? 0 : used.distinct * vector_bytes(owner)};
   }
 

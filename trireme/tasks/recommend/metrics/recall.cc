@@ -180,7 +180,7 @@ at::Tensor gather_places(comm::Communicator& group, const at::Tensor& queries_BD
   int64_t own_begin = 0;
   for (int r = 0; r < group.size(); ++r) {
     if (r == group.rank()) own_begin = Q, items.first = N;
-    const int64_t* const size = sizes.const_data_ptr<int64_t>() + 2 * r;
+    const int64_t* const size = sizes.const_data_ptr<int64_t>() + int64_t{2} * r;
     num_queries.push_back(size[0]);
     Q += size[0];
     N += size[1];
