@@ -7,6 +7,7 @@
 
 #include "tests/checkpoint/foreign/forged.h"
 #include "tests/hostile/format.h"
+#include "tests/hostile/zip_damage.h"
 #include "trireme/checkpoint/foreign/dcp_writer.h"
 #include "trireme/checkpoint/foreign/tensor_source.h"
 #include "trireme/checkpoint/safetensors.h"
@@ -101,10 +102,10 @@ class StateDict : public Format {
   void write(Random& random) override {
     std::string pickle = pickle_;
     if (!random.one_in(3)) damage_pickle(pickle, random);
-    checkpoint::Zip zip = checkpoint::make_zip({{"archive/data.pkl", pickle},
-                                                {"archive/byteorder", "little"},
-                                                {"archive/data/0", std::string(24, 'x')}},
-                                               random.one_in(3));
+    harness::Zip zip = harness::make_zip({{"archive/data.pkl", pickle},
+                                          {"archive/byteorder", "little"},
+                                          {"archive/data/0", std::string(24, 'x')}},
+                                         random.one_in(3));
     if (random.one_in(3)) damage_zip(zip, random);
     if (random.one_in(6)) damage_bytes(zip.bytes, random);
     num_bytes_ = zip.bytes.size();
@@ -113,12 +114,6 @@ class StateDict : public Format {
   void read() override { read_all(path_, num_bytes_); }
 
  private:
-  static void damage_zip(checkpoint::Zip& zip, Random& random) {
-    const size_t part = random.pick(random.one_in(3) ? zip.locals : zip.entries);
-    const size_t begin = random.one_in(3) ? zip.end : part;
-    put_edge(zip.bytes, begin + random.below(98), size_t{1} << random.below(4), random);
-  }
-
   std::filesystem::path path_;
   std::string pickle_;
   size_t num_bytes_ = 0;

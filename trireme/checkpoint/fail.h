@@ -13,4 +13,14 @@ template <typename... Args>
   throw CheckpointError(concat(path.string(), ": ", args...));
 }
 
+// Runs `action`. Its errors become CheckpointErrors.
+template <typename Action>
+auto as_checkpoint_error(Action action) {
+  try {
+    return action();
+  } catch (const Error& error) {
+    throw CheckpointError(error.what());
+  }
+}
+
 }  // namespace trireme::checkpoint::inline internal

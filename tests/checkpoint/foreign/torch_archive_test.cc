@@ -89,8 +89,8 @@ TEST(TorchArchive, AStorageThatIsNotInTheArchiveIsRefused) {
 }
 
 TEST(TorchArchive, AnotherByteOrderOrAnotherArchiveIsRefused) {
-  const auto error = [](const std::vector<ZipEntry>& files) {
-    return checkpoint_error([&] { read_archive(make_zip(files).bytes); });
+  const auto error = [](const std::vector<harness::ZipEntry>& files) {
+    return checkpoint_error([&] { read_archive(harness::make_zip(files).bytes); });
   };
   EXPECT_THAT(error({{"a/data.pkl", "\x80\x02N."}, {"a/byteorder", "big"}}),
               HasSubstr("its byte order is \"big\"; expected little"));

@@ -25,7 +25,7 @@ std::string find_folder(const StoredZip& zip) {
     if (name.ends_with(kPickle) && name.find('/') == name.size() - kPickle.size())
       return name.substr(0, name.size() - kPickle.size() + 1);
   }
-  fail(zip.file().path(), "a zip archive without data.pkl; expected what torch.save writes");
+  fail(zip.file()->path(), "a zip archive without data.pkl; expected what torch.save writes");
 }
 
 // The elements from the first to the last in memory; -1 when the number does not fit.
@@ -44,11 +44,15 @@ int64_t extent(const std::vector<int64_t>& shape, const std::vector<int64_t>& st
 }  // namespace
 
 TorchArchive::TorchArchive(std::shared_ptr<const InputFile> file, uint64_t begin, uint64_t size)
-    : zip_(std::move(file), begin, size), folder_(find_folder(zip_)) {
+    : zip_(as_checkpoint_error(
+          [&] { return StoredZip(std::move(file), begin, size, "torch.save"); })),
+      folder_(find_folder(zip_)) {
   constexpr uint64_t kMaxWord = 64;
-  const std::string order = folder_ + "byteorder";
-  if (zip_.entries().contains(order) && zip_.read(order, kMaxWord) != "little")
-    fail(zip_.file().path(), "its byte order is ", in_quotes(zip_.read(order, kMaxWord)),
+  const std::string entry = folder_ + "byteorder";
+  if (!zip_.entries().contains(entry)) return;
+  const std::string order = as_checkpoint_error([&] { return zip_.read(entry, kMaxWord); });
+  if (order != "little")
+    fail(zip_.file()->path(), "its byte order is ", in_quotes(order),
          "; expected little: save it on a little-endian machine");
 }
 
@@ -58,8 +62,8 @@ Pickle TorchArchive::pickle() const {
   const auto names = torch_names(
       {"collections.OrderedDict", kTensor2, kTensor3, kParameter, kUntyped, "torch.Size",
        "torch.device", "torch.serialization._get_layout", "argparse.Namespace", "_codecs.encode"});
-  return {zip_.read(folder_ + "data.pkl", kMaxPickleBytes), names,
-          concat(zip_.file().path().string(), ", data.pkl")};
+  return {as_checkpoint_error([&] { return zip_.read(folder_ + "data.pkl", kMaxPickleBytes); }),
+          names, concat(zip_.file()->path().string(), ", data.pkl")};
 }
 
 std::optional<StoredTensor> TorchArchive::find_tensor(const PickleValue& value) const {
@@ -93,7 +97,8 @@ StoredTensor TorchArchive::tensor_of(const PickleValue& value) const {
   if (!num_bytes || stored.strides.size() != shape.size())
     value.fail(concat("a tensor of at most 2^63 - 1 bytes and as many strides as dimensions, not ",
                       shown_shape(shape), " and ", shown_shape(stored.strides)));
-  const StoredZip::Entry& entry = zip_.at(folder_ + "data/" + storage[2].word());
+  const StoredZip::Entry entry =
+      as_checkpoint_error([&] { return zip_.at(folder_ + "data/" + storage[2].word()); });
   const int64_t storage_item =
       type == nullptr ? 1 : static_cast<int64_t>(c10::elementSize(type->dtype));
   int64_t storage_bytes = 0;
@@ -108,8 +113,8 @@ StoredTensor TorchArchive::tensor_of(const PickleValue& value) const {
     value.fail(concat("a tensor within its storage of ", room, " elements, not ",
                       shown_shape(shape), " with strides ", shown_shape(stored.strides),
                       " at element ", first));
-  if (static_cast<uint64_t>(*num_bytes) > zip_.file().num_bytes())
-    value.fail(concat("a tensor of at most the ", zip_.file().num_bytes(),
+  if (static_cast<uint64_t>(*num_bytes) > zip_.file()->num_bytes())
+    value.fail(concat("a tensor of at most the ", zip_.file()->num_bytes(),
                       " bytes of the file: save it without repeated elements (Tensor.contiguous)"));
   stored.offset = entry.offset + static_cast<uint64_t>(first * item_size);
   return stored;
@@ -119,8 +124,8 @@ at::Tensor TorchArchive::read(const StoredTensor& stored) const {
   const auto options = at::TensorOptions().dtype(stored.tensor.dtype);
   if (stored.num_elements == 0) return at::empty(stored.tensor.shape, options);
   const at::Tensor range = at::empty({stored.num_elements}, options);
-  zip_.file().read(stored.offset,
-                   {static_cast<std::byte*>(range.mutable_data_ptr()), range.nbytes()});
+  zip_.file()->read(stored.offset,
+                    {static_cast<std::byte*>(range.mutable_data_ptr()), range.nbytes()});
   return range.as_strided(stored.tensor.shape, stored.strides).contiguous();
 }
 

@@ -11,8 +11,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "trireme/base/file/stored_zip.h"
 #include "trireme/checkpoint/foreign/pickle.h"
-#include "trireme/checkpoint/foreign/stored_zip.h"
 #include "trireme/checkpoint/foreign/tensor_source.h"
 
 namespace trireme::checkpoint::inline internal {

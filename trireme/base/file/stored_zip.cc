@@ -1,4 +1,4 @@
-#include "trireme/checkpoint/foreign/stored_zip.h"
+#include "trireme/base/file/stored_zip.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,11 +6,10 @@
 #include <span>
 #include <utility>
 
-#include "trireme/base/bounded_json.h"
+#include "trireme/base/error.h"
 #include "trireme/base/shown.h"
-#include "trireme/checkpoint/fail.h"
 
-namespace trireme::checkpoint::inline internal {
+namespace trireme::inline internal {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "zip is little-endian");
@@ -60,61 +59,66 @@ std::string_view find_extra64(std::string_view extra) {
   return {};
 }
 
+std::string name_in_quotes(std::string_view name) { return concat('"', shown(name, 200), '"'); }
+
 }  // namespace
 
-StoredZip::StoredZip(std::shared_ptr<const InputFile> file, uint64_t begin, uint64_t size)
-    : file_(std::move(file)), begin_(begin), size_(size) {
+template <typename... Args>
+void StoredZip::fail(const Args&... args) const {
+  throw Error(concat(file_->path().string(), ": ", args...));
+}
+
+StoredZip::StoredZip(std::shared_ptr<const InputFile> file, uint64_t begin, uint64_t size,
+                     std::string_view writer)
+    : file_(std::move(file)), begin_(begin), size_(size), writer_(writer) {
   if (begin > file_->num_bytes() || size > file_->num_bytes() - begin)
-    fail(file_->path(), "an archive of ", size, " bytes at byte ", begin, " of ",
-         file_->num_bytes(), ": truncated or damaged");
+    fail("an archive of ", size, " bytes at byte ", begin, " of ", file_->num_bytes(),
+         ": truncated or damaged");
   const Directory directory = find_directory();
   const std::string text = bytes(directory.begin, directory.size);
   std::string_view rest = text;
   std::map<uint64_t, Entry> by_header;
   for (uint64_t i = 0; i < directory.num_entries; ++i) {
     if (rest.size() < kEntryBytes || number<uint32_t>(rest, 0) != kEntry)
-      fail(file_->path(), "entry ", i, " of ", directory.num_entries,
+      fail("entry ", i, " of ", directory.num_entries,
            " is missing from the archive's directory: truncated or damaged");
     const size_t name_size = number<uint16_t>(rest, 28);
     const size_t extra_size = number<uint16_t>(rest, 30);
     const size_t total = kEntryBytes + name_size + extra_size + number<uint16_t>(rest, 32);
-    if (total > rest.size())
-      fail(file_->path(), "entry ", i, " reaches beyond the archive's directory: damaged");
+    if (total > rest.size()) fail("entry ", i, " reaches beyond the archive's directory: damaged");
     const std::string name(rest.substr(kEntryBytes, name_size));
     const auto [header, entry] =
         check_entry(rest, name, rest.substr(kEntryBytes + name_size, extra_size), directory);
     if (!by_header.emplace(header, entry).second || !entries_.emplace(name, entry).second)
-      fail(file_->path(), "the archive has the entry ", in_quotes(name), " twice: damaged");
+      fail("the archive has the entry ", name_in_quotes(name), " twice: damaged");
     rest.remove_prefix(total);
   }
-  if (!rest.empty())
-    fail(file_->path(), rest.size(), " surplus bytes in the archive's directory: damaged");
+  if (!rest.empty()) fail(rest.size(), " surplus bytes in the archive's directory: damaged");
   check_overlap(by_header);
 }
 
 std::string StoredZip::bytes(uint64_t offset, uint64_t size) const {
   if (offset > size_ || size > size_ - offset)
-    fail(file_->path(), size, " bytes at byte ", offset, " of an archive of ", size_,
-         ": truncated or damaged");
+    fail(size, " bytes at byte ", offset, " of an archive of ", size_, ": truncated or damaged");
   std::string bytes(size, '\0');
   file_->read(begin_ + offset, std::as_writable_bytes(std::span(bytes)));
   return bytes;
 }
 
-// torch.save writes no comment behind the end record, so it is the last.
+// Those writers leave no comment behind the end record, so it is the last.
 StoredZip::Directory StoredZip::find_directory() const {
   if (size_ < kEndBytes)
-    fail(file_->path(), "an archive of ", size_, " bytes; expected at least ", kEndBytes,
+    fail("an archive of ", size_, " bytes; expected at least ", kEndBytes,
          ": truncated or damaged");
   uint64_t end = size_ - kEndBytes;
   const std::string record = bytes(end, kEndBytes);
   if (number<uint32_t>(record, 0) != kEnd || number<uint16_t>(record, 20) != 0)
-    fail(file_->path(), "it does not end as a zip archive of torch.save: truncated or damaged");
+    fail("it does not end as a zip archive of ", writer_, ": truncated or damaged");
   const auto entries = number<uint16_t>(record, 10);
   const auto size = number<uint32_t>(record, 12), begin = number<uint32_t>(record, 16);
   Directory directory{.num_entries = entries, .begin = begin, .size = size};
   if (number<uint16_t>(record, 4) != 0 || number<uint16_t>(record, 8) != entries)
-    fail(file_->path(), "a part of an archive in several parts; expected a whole one");
+    fail("a part of an archive in several parts; expected a whole one");
   std::string locator;
   if (end >= kLocatorBytes) locator = bytes(end - kLocatorBytes, kLocatorBytes);
   if (!locator.empty() && number<uint32_t>(locator, 0) == kLocator) {
@@ -123,19 +127,18 @@ StoredZip::Directory StoredZip::find_directory() const {
     const auto choose = [&](auto narrow, size_t offset) {
       const auto wide = number<uint64_t>(record64, offset);
       if (!is_deferred(narrow) && narrow != wide)
-        fail(file_->path(), "the archive's end says ", narrow, ", its zip64 end ", wide,
-             ": damaged");
+        fail("the archive's end says ", narrow, ", its zip64 end ", wide, ": damaged");
       return wide;
     };
     if (number<uint32_t>(record64, 0) != kEnd64)
-      fail(file_->path(), "the archive's zip64 end is not at byte ", end, ": damaged");
+      fail("the archive's zip64 end is not at byte ", end, ": damaged");
     directory = {choose(entries, 32), choose(begin, 48), choose(size, 40)};
   }
   if (directory.begin > end || directory.size > end - directory.begin)
-    fail(file_->path(), "the archive's directory of ", directory.size, " bytes at byte ",
-         directory.begin, " reaches beyond its end at ", end, ": damaged");
+    fail("the archive's directory of ", directory.size, " bytes at byte ", directory.begin,
+         " reaches beyond its end at ", end, ": damaged");
   if (directory.size > kMaxDirectoryBytes)
-    fail(file_->path(), "the archive's directory has ", directory.size, " bytes; expected at most ",
+    fail("the archive's directory has ", directory.size, " bytes; expected at most ",
          kMaxDirectoryBytes);
   return directory;
 }
@@ -145,12 +148,12 @@ std::pair<uint64_t, StoredZip::Entry> StoredZip::check_entry(std::string_view he
                                                              std::string_view extra,
                                                              const Directory& directory) const {
   const auto refuse = [&](const auto&... what) {
-    fail(file_->path(), "the archive's entry ", in_quotes(name), " ", what...);
+    fail("the archive's entry ", name_in_quotes(name), " ", what...);
   };
   if (!stays_in_folder(name)) refuse("has a name that leads out of a folder; expected data/0");
   if ((number<uint16_t>(header, 8) & kEncrypted) != 0) refuse("is encrypted");
   if (number<uint16_t>(header, 10) != 0)
-    refuse("is compressed; torch.save does not compress: save it again with torch.save");
+    refuse("is compressed; ", writer_, " does not compress: save it again with ", writer_);
   std::string_view extra64 = find_extra64(extra);
   const auto choose = [&](uint32_t narrow) -> uint64_t {
     if (!is_deferred(narrow)) return narrow;
@@ -181,24 +184,23 @@ void StoredZip::check_overlap(const std::map<uint64_t, Entry>& by_header) const 
   uint64_t end = begin_;
   for (const auto& [header, entry] : by_header) {
     if (begin_ + header < end)
-      fail(file_->path(), "entries of the archive overlap at byte ", begin_ + header, ": damaged");
+      fail("entries of the archive overlap at byte ", begin_ + header, ": damaged");
     end = entry.offset + entry.size;
   }
 }
 
 const StoredZip::Entry& StoredZip::at(const std::string& name) const {
   const auto found = entries_.find(name);
-  if (found == entries_.end())
-    fail(file_->path(), "the archive has no entry ", in_quotes(name), ": damaged");
+  if (found == entries_.end()) fail("the archive has no entry ", name_in_quotes(name), ": damaged");
   return found->second;
 }
 
 std::string StoredZip::read(const std::string& name, uint64_t max_bytes) const {
   const Entry& entry = at(name);
   if (entry.size > max_bytes)
-    fail(file_->path(), "the archive's entry ", in_quotes(name), " has ", entry.size,
+    fail("the archive's entry ", name_in_quotes(name), " has ", entry.size,
          " bytes; expected at most ", max_bytes);
   return bytes(entry.offset - begin_, entry.size);
 }
 
-}  // namespace trireme::checkpoint::inline internal
+}  // namespace trireme::inline internal

@@ -1,29 +1,38 @@
-#include "trireme/checkpoint/foreign/stored_zip.h"
+#include "trireme/base/file/stored_zip.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/checkpoint/foreign/forged.h"
-#include "tests/checkpoint/saved.h"
+#include "tests/harness/messages.h"
 #include "tests/harness/temporary_folder.h"
+#include "tests/harness/zip.h"
 
-namespace trireme::checkpoint {
+namespace trireme {
 namespace {
 
+using harness::make_zip;
+using harness::message_of;
+using harness::put;
 using harness::TemporaryFolder;
+using harness::Zip;
+using harness::ZipEntry;
 using ::testing::HasSubstr;
 
 const std::vector<ZipEntry> kFiles = {{"a/x", "12345"}, {"a/data/0", ""}, {"a/y", "678"}};
 
+// Without waiting for the disk.
+void overwrite(const std::filesystem::path& path, std::string_view bytes) {
+  OutputFile(path).write(bytes);
+}
+
 StoredZip open_zip(const std::filesystem::path& path, uint64_t begin, uint64_t size) {
-  return {std::make_shared<const InputFile>(path), begin, size};
+  return {std::make_shared<const InputFile>(path), begin, size, "torch.save"};
 }
 
 std::string error_of_zip(const std::string& bytes) {
   const TemporaryFolder folder;
   overwrite(folder / "a.zip", bytes);
-  const std::string message =
-      checkpoint_error([&] { open_zip(folder / "a.zip", 0, bytes.size()); });
+  const std::string message = message_of([&] { open_zip(folder / "a.zip", 0, bytes.size()); });
   EXPECT_EQ(message.find('\n'), std::string::npos);
   return message;
 }
@@ -43,9 +52,30 @@ TEST(StoredZip, ReadsEntriesWithAndWithoutZip64AndWithinAFile) {
     const StoredZip zip = open_zip(folder / "a.zip", 6, bytes.size());
     ASSERT_EQ(zip.entries().size(), 3u);
     for (const ZipEntry& file : kFiles) EXPECT_EQ(zip.read(file.name, 5), file.data);
-    EXPECT_THAT(checkpoint_error([&] { zip.read("a/x", 4); }), HasSubstr("expected at most 4"));
-    EXPECT_THAT(checkpoint_error([&] { zip.at("a/z"); }), HasSubstr("no entry \"a/z\""));
+    EXPECT_THAT(message_of([&] { zip.read("a/x", 4); }), HasSubstr("expected at most 4"));
+    EXPECT_THAT(message_of([&] { zip.at("a/z"); }), HasSubstr("no entry \"a/z\""));
   }
+}
+
+// Archives of arrays have entries of many gigabytes. A hole in the file takes no room on the disk.
+TEST(StoredZip, EntriesBehindFourGigabytesAreFound) {
+  constexpr uint64_t kHole = uint64_t{5} << 30;
+  Zip zip = make_zip({{"large", ""}, {"small", "123"}}, /*with64=*/true);
+  const size_t extra = 46 + 5 + 4;
+  put(zip.bytes, zip.entries[0] + extra, kHole);
+  put(zip.bytes, zip.entries[0] + extra + 8, kHole);
+  put(zip.bytes, zip.entries[1] + extra + 16, kHole + zip.locals[1]);
+  put(zip.bytes, zip.end + 48, kHole + zip.entries[0]);
+  put(zip.bytes, zip.end + 56 + 8, kHole + zip.end);
+  const TemporaryFolder folder;
+  const auto path = folder / "a.zip";
+  overwrite(path, zip.bytes.substr(0, zip.locals[1]));
+  std::filesystem::resize_file(path, kHole + zip.locals[1]);
+  OutputFile(path, /*append=*/true).write(std::string_view(zip.bytes).substr(zip.locals[1]));
+  const StoredZip read = open_zip(path, 0, kHole + zip.bytes.size());
+  EXPECT_EQ(read.at("large").size, kHole);
+  EXPECT_EQ(read.at("small").offset, kHole + zip.locals[1] + 30 + 5);
+  EXPECT_EQ(read.read("small", 3), "123");
 }
 
 TEST(StoredZip, TruncationAtAnyByteIsNoticed) {
@@ -64,7 +94,7 @@ TEST(StoredZip, ARangeOutsideTheFileIsRefused) {
                                     {bytes.size() + 1, 0},
                                     {1, ~uint64_t{0}},
                                     {~uint64_t{0}, 1}}) {
-    EXPECT_THAT(checkpoint_error([&] { open_zip(folder / "a.zip", begin, size); }),
+    EXPECT_THAT(message_of([&] { open_zip(folder / "a.zip", begin, size); }),
                 HasSubstr("truncated or damaged"));
   }
 }
@@ -163,4 +193,4 @@ TEST(StoredZip, Zip64RecordsThatLieAreRefused) {
 }
 
 }  // namespace
-}  // namespace trireme::checkpoint
+}  // namespace trireme
