@@ -5,7 +5,10 @@
 
 #include <ATen/ATen.h>
 
+#include "tests/dataset/file/npy.h"
+#include "tests/harness/zip.h"
 #include "tests/hostile/format.h"
+#include "tests/hostile/zip_damage.h"
 #include "trireme/base/error.h"
 #include "trireme/dataset/recommend/feature_source.h"
 #include "trireme/dataset/recommend/prepare_features.h"
@@ -184,11 +187,98 @@ class RawFeatures : public Format {
   RawFormat format_ = RawFormat::kPairs;
 };
 
+// Arrays of a day are damaged in their headers, numbers and archive, and prepared.
+class CriteoArrays : public Format {
+ public:
+  explicit CriteoArrays(const fs::path& folder) : folder_(folder / "arrays") {
+    fs::create_directories(folder_);
+    using dataset::npy_array;
+    using dataset::NpyType;
+    files_["day_dense.npy"] =
+        npy_array(NpyType::kFloat32, 13, std::vector<float>(size_t{13} * kSamples, 0.5F));
+    files_["day_labels.npy"] =
+        npy_array(NpyType::kInt32, 1, std::vector<int32_t>(size_t{kSamples}, 1));
+    files_["day_sparse.npy"] =
+        npy_array(NpyType::kInt32, 26, std::vector<int32_t>(size_t{26} * kSamples, -7));
+    for (int t = 0; t < 26; ++t) {
+      const int columns = t % 3 + 1;
+      entries_.push_back(
+          {concat(t, ".npy"),
+           npy_array(NpyType::kInt64, columns,
+                     std::vector<int64_t>(static_cast<size_t>(columns * kSamples), t))});
+    }
+  }
+  std::string name() const override { return "criteo-arrays"; }
+
+  void write(Random& random) override {
+    format_ = random.one_in(2) ? RawFormat::kCriteoNumpy : RawFormat::kCriteoMultiHot;
+    std::map<std::string, std::string> files = files_;
+    std::vector<harness::ZipEntry> entries = entries_;
+    if (format_ == RawFormat::kCriteoNumpy || random.one_in(4)) {
+      auto damaged = files.begin();
+      std::advance(damaged, static_cast<std::ptrdiff_t>(random.below(files.size())));
+      damage_array(damaged->second, random);
+    } else if (!random.one_in(3)) {
+      damage_array(random.pick(entries).data, random);
+    }
+    if (random.one_in(30)) files.erase(files.begin());
+    harness::Zip zip = harness::make_zip(entries, random.one_in(2));
+    if (random.one_in(3)) damage_zip(zip, random);
+    if (random.one_in(6)) damage_bytes(zip.bytes, random);
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    for (const auto& [file, bytes] : files) put_file(folder_ / file, bytes);
+    put_file(folder_ / "day_sparse_multi_hot.npz", zip.bytes);
+  }
+
+  void read() override {
+    const bool taken = expect_refusal_or_sense([&] {
+      dataset::prepare_features({.format = format_,
+                                 .inputs = {(folder_ / "day").string()},
+                                 .output = (folder_ / "new").string(),
+                                 .validation_fraction = 0.3});
+    });
+    require(taken == fs::exists(folder_ / "new"), "a folder of a preparation that failed");
+    if (taken) use(folder_ / "new");
+  }
+
+ private:
+  static constexpr int kSamples = 5;
+
+  // Of its 128 bytes of header, its numbers, or any.
+  static void damage_array(std::string& bytes, Random& random) {
+    constexpr size_t kHeader = 128, kText = 10;
+    switch (random.below(5)) {
+      case 0: {
+        std::string text = bytes.substr(kText, kHeader - kText);
+        damage_text(text, random);
+        if (random.one_in(2)) text.resize(kHeader - kText, ' ');
+        bytes.replace(kText, kHeader - kText, text);
+        break;
+      }
+      case 1: put_edge(bytes, 6 + random.below(4), size_t{1} << random.below(3), random); break;
+      case 2: {
+        const size_t count = (bytes.size() - kHeader) / 4;
+        put_edge(bytes, kHeader + 4 * random.below(count), 4, random);
+        break;
+      }
+      case 3: bytes.resize(random.below(bytes.size())); break;
+      default: damage_bytes(bytes, random); break;
+    }
+  }
+
+  fs::path folder_;
+  std::map<std::string, std::string> files_;
+  std::vector<harness::ZipEntry> entries_;
+  RawFormat format_ = RawFormat::kCriteoNumpy;
+};
+
 }  // namespace
 
 void add_recommend_formats(Formats& formats, const fs::path& folder) {
   formats.push_back(std::make_unique<Features>(folder));
   formats.push_back(std::make_unique<RawFeatures>(folder));
+  formats.push_back(std::make_unique<CriteoArrays>(folder));
 }
 
 }  // namespace trireme::hostile

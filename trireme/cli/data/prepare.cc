@@ -121,8 +121,10 @@ void add_data_prepare(CLI::App& data, int& exit_code) {
       ->check(CLI::IsMember(formats))
       ->capture_default_str();
   command
-      ->add_option("--input", options.inputs,
-                   "files; tokens: also folders, and each file is a document")
+      ->add_option(
+          "--input", options.inputs,
+          "files; tokens: also folders, and each file is a document; criteo-numpy and\n"
+          "criteo-multi-hot: what the names of a day's arrays begin with, such as numpy/day_0")
       ->required();
   command
       ->add_option("--validation-fraction,--validation", options.validation_fraction,

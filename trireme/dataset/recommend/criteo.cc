@@ -10,8 +10,8 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/shown.h"
+#include "trireme/dataset/file/text_lines.h"
 #include "trireme/dataset/recommend/record_file.h"
-#include "trireme/dataset/recommend/text_lines.h"
 
 namespace trireme::dataset::inline internal {
 namespace {
@@ -122,7 +122,7 @@ class CriteoBinary : public CriteoData {
         sample.label = values[0];
         for (size_t d = 0; d < kCriteoDense; ++d) sample.dense[d] = criteo_dense(values[1 + d]);
         for (size_t t = 0; t < kCriteoTables; ++t) {
-          write_hex(static_cast<uint32_t>(values[1 + kCriteoDense + t]), texts[t]);
+          write_criteo_category(static_cast<uint32_t>(values[1 + kCriteoDense + t]), texts[t]);
           sample.categories[t][0] = {texts[t].data(), texts[t].size()};
         }
         visitor.on_sample(sample);
@@ -132,10 +132,6 @@ class CriteoBinary : public CriteoData {
   }
 
  private:
-  static void write_hex(uint32_t value, std::array<char, 8>& text) {
-    for (size_t i = 0; i < 8; ++i) text[i] = "0123456789abcdef"[value >> (28 - 4 * i) & 15];
-  }
-
   std::vector<RecordFile> files_;
 };
 
@@ -149,6 +145,10 @@ FeatureSchema criteo_schema() {
 }
 
 float criteo_dense(double x) { return static_cast<float>(std::log1p(std::max(x, 0.0))); }
+
+void write_criteo_category(uint32_t number, std::span<char, 8> text) {
+  for (size_t i = 0; i < 8; ++i) text[i] = "0123456789abcdef"[number >> (28 - 4 * i) & 15];
+}
 
 std::unique_ptr<RawData> open_criteo_text(const std::vector<std::string>& paths) {
   return std::make_unique<CriteoText>(paths);

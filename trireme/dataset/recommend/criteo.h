@@ -1,7 +1,9 @@
 // Criteo's data of clicks on advertisements, as text and in the binary form of benchmarks.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,6 +20,9 @@ FeatureSchema criteo_schema();
 // log(1 + max(x, 0)).
 // Source: Naumov et al. 2019, arXiv:1906.00091, and its code, facebookresearch/dlrm
 float criteo_dense(double x);
+
+// A category as a text of 8 hexadecimal digits.
+void write_criteo_category(uint32_t number, std::span<char, 8> text);
 
 // Lines of 40 columns separated by tabs: the label, 0 or 1; 13 numbers; 26 categories of up to 16
 // hexadecimal digits. A missing number is 0; a missing category is a category of its own.

@@ -10,7 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/shown.h"
-#include "trireme/dataset/recommend/text_lines.h"
+#include "trireme/dataset/file/text_lines.h"
 
 namespace trireme::dataset::inline internal {
 namespace {

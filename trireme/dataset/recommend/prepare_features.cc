@@ -11,6 +11,7 @@
 #include "trireme/base/file/file.h"
 #include "trireme/base/file/new_folder.h"
 #include "trireme/dataset/recommend/criteo.h"
+#include "trireme/dataset/recommend/criteo_arrays.h"
 #include "trireme/dataset/recommend/debian.h"
 #include "trireme/dataset/recommend/dictionary_files.h"
 #include "trireme/dataset/recommend/pairs.h"
@@ -28,6 +29,8 @@ std::unique_ptr<RawData> open_raw(RawFormat format, const std::vector<std::strin
   switch (format) {
     case RawFormat::kCriteo: return open_criteo_text(inputs);
     case RawFormat::kCriteoBinary: return open_criteo_binary(inputs);
+    case RawFormat::kCriteoNumpy: return open_criteo_arrays(inputs);
+    case RawFormat::kCriteoMultiHot: return open_criteo_multi_hot(inputs);
     case RawFormat::kPairs: return open_pairs(inputs);
     case RawFormat::kDebian: return open_debian_depends(inputs);
     case RawFormat::kDebianSection: return open_debian_sections(inputs);

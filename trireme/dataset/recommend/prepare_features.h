@@ -12,10 +12,20 @@
 
 namespace trireme::dataset {
 
-enum class RawFormat { kCriteo, kCriteoBinary, kPairs, kDebian, kDebianSection };
+enum class RawFormat {
+  kCriteo,
+  kCriteoBinary,
+  kCriteoNumpy,
+  kCriteoMultiHot,
+  kPairs,
+  kDebian,
+  kDebianSection
+};
 inline constexpr Choice<RawFormat> kRawFormats[] = {
     {"criteo", RawFormat::kCriteo},
     {"criteo-binary", RawFormat::kCriteoBinary},
+    {"criteo-numpy", RawFormat::kCriteoNumpy},
+    {"criteo-multi-hot", RawFormat::kCriteoMultiHot},
     {"pairs", RawFormat::kPairs},
     {"debian", RawFormat::kDebian},
     {"debian-section", RawFormat::kDebianSection},
@@ -31,8 +41,9 @@ inline constexpr Choice<CategoryIds> kCategoryIds[] = {{"rows", CategoryIds::kRo
 
 struct PrepareFeaturesOptions {
   RawFormat format = RawFormat::kCriteo;
-  std::vector<std::string> inputs = {};  // files
-  std::string output = {};               // a folder that is new or empty
+  // Files. Of Criteo's arrays what the names of a day's files begin with: "numpy/day_0".
+  std::vector<std::string> inputs = {};
+  std::string output = {};  // a folder that is new or empty
   CategoryIds ids = CategoryIds::kRows;
   // Categories that occur more rarely in the training samples share row 0. 1 with kHash.
   int64_t min_count = 1;

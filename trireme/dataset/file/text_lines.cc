@@ -1,4 +1,4 @@
-#include "trireme/dataset/recommend/text_lines.h"
+#include "trireme/dataset/file/text_lines.h"
 
 #include <algorithm>
 #include <span>

@@ -1,0 +1,31 @@
+// A file that appears when it is complete. It is written under a temporary name beside its own.
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+#include "trireme/base/file/file.h"
+
+namespace trireme::dataset::inline internal {
+
+// Not thread safe. Without commit() the destructor removes what was written.
+class NewFile {
+ public:
+  // Makes missing folders.
+  // Throws: ConfigError when the file cannot be written
+  explicit NewFile(const std::filesystem::path& path);
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+  ~NewFile();
+
+  // Throws: Error when the disk is full
+  void write(std::string_view bytes) { file_.write(bytes); }
+  // Renames the file to its own name. It is on the disk when the call returns.
+  void commit();
+
+ private:
+  std::filesystem::path path_, temporary_;
+  OutputFile file_;
+};
+
+}  // namespace trireme::dataset::inline internal
