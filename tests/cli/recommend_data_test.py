@@ -4,6 +4,8 @@ import os
 import struct
 import unittest
 
+import numpy
+
 from program import ProgramTest
 
 USER = 2
@@ -52,6 +54,70 @@ class RecommendData(ProgramTest):
         items = (self.folder / "two/items.bin").read_bytes()
         self.assertEqual([struct.unpack_from("<III2H", items, 16 * i) for i in range(2)],
                          [(1, 1, 0, 1, 0), (2, 1, 2, 2, 0)])
+
+    def test_arrays_are_prepared_as_the_text(self):
+        """The same samples have the same bytes, so that models learn the same."""
+        for form, name in (("criteo", "day_0.tsv"), ("criteo-numpy", "numpy/day_0")):
+            self.succeed("data", "generate", "--format", form, "--samples", 2000, "--scale", 0.001, "--output", name)
+            self.succeed("data", "prepare", "--format", form, "--input", name, "--min-count", 3, "--validation", 0.1,
+                         "--output", f"data/{form}")
+        self.assertEqual(sorted(os.listdir(self.folder / "numpy")), [f"day_0_{part}.npy" for part in ("dense", "labels", "sparse")])
+        names = sorted(os.listdir(self.folder / "data/criteo"))
+        self.assertEqual(names, ["dictionary.txt", "features.json", "train.bin", "validation.bin"])
+        for name in names:
+            self.assertEqual((self.folder / "data/criteo" / name).read_bytes(),
+                             (self.folder / "data/criteo-numpy" / name).read_bytes(), name)
+
+    def write_day(self, day, dtype="<i4", hotness=(1,) * 25 + (3,)):
+        """Four samples, as NumPy writes them; sample i has the categories 10 (i + 1) + column."""
+        dense = numpy.arange(4 * 13, dtype="<f4").reshape(4, 13)
+        numpy.save(self.folder / f"{day}_dense.npy", dense)
+        numpy.save(self.folder / f"{day}_labels.npy", numpy.array([[1], [0], [0], [1]], "<i4"))
+        numpy.save(self.folder / f"{day}_sparse.npy", numpy.tile(10 * numpy.arange(1, 5, dtype=dtype)[:, None], 26))
+        columns = {str(t): 10 * numpy.arange(1, 5, dtype="<i4")[:, None] + numpy.arange(n, dtype="<i4")
+                   for t, n in enumerate(hotness)}
+        numpy.savez(self.folder / f"{day}_sparse_multi_hot.npz", **columns)
+        return columns
+
+    def test_what_numpy_writes_is_read(self):
+        for dtype in ("<i4", "<i8"):
+            columns = self.write_day("day_0", dtype)
+            for form in ("criteo-numpy", "criteo-multi-hot"):
+                self.succeed("data", "prepare", "--format", form, "--input", "day_0", "day_0", "--validation", 0,
+                             "--output", f"{form}{dtype[2]}")
+            records = (self.folder / f"criteo-numpy{dtype[2]}/train.bin").read_bytes()
+            for i in range(8):
+                self.assertEqual(struct.unpack_from("<f13f26I", records, 160 * i),
+                                 ((1, 0, 0, 1)[i % 4], *range(13 * (i % 4), 13 * (i % 4) + 13), *[i % 4 + 1] * 26))
+        self.assertEqual(self.schema("criteo-multi-hot8")["tables"][25],
+                         {"name": "C26", "rows": 13, "min_ids": 3, "max_ids": 3, "side": "query"})
+        records = (self.folder / "criteo-multi-hot8/train.bin").read_bytes()
+        self.assertEqual(len(records), 8 * 168)
+        for i in range(8):
+            ids = struct.unpack_from("<25I3I", records, 168 * i + 56)
+            self.assertEqual(ids, (i % 4 + 1,) * 25 + tuple(3 * (i % 4) + k for k in (1, 2, 3)))
+        numpy.savez_compressed(self.folder / "day_0_sparse_multi_hot.npz", **columns)
+        prepare = ["data", "prepare", "--output", "new", "--format"]
+        self.fail_with(USER, ["day_0_sparse_multi_hot.npz", '"0.npy" is compressed', "again with numpy.savez"], *prepare,
+                       "criteo-multi-hot", "--input", "day_0")
+        for part, array, expected in [
+                ("dense", numpy.full((4, 13), numpy.nan, "<f4"), ["row 0, column 0 (I1) is nan"]),
+                ("dense", numpy.zeros((4, 13)), ['"<f8"; expected <f4', 'astype("<f4")']),
+                ("dense", numpy.zeros((13, 4), "<f4").T, ["Fortran", "ascontiguousarray"]),
+                ("dense", numpy.zeros((4, 13), ">f4"), ['">f4"; expected <f4']),
+                ("labels", numpy.zeros((5, 1), "<i4"), ["5 rows", "day_0_dense.npy 4"]),
+                ("labels", numpy.full((4, 1), -1, "<i4"), ["row 0, column 0 (label) is -1", "Kaggle"]),
+                ("sparse", numpy.full((4, 26), None), ['"|O"; expected <i4 or <i8']),
+                ("sparse", numpy.full((4, 26), -5, "<i8"), ["row 0, column 0 (C1) is -5"]),
+                ("sparse", numpy.full((4, 26), 1 << 32, "<i8"), ["column 0 (C1) is 4294967296"])]:
+            self.write_day("day_0")
+            numpy.save(self.folder / f"day_0_{part}.npy", array)
+            self.fail_with(USER, [f"day_0_{part}.npy", *expected], *prepare, "criteo-numpy", "--input", "day_0")
+        self.write_day("day_0")
+        self.fail_with(USER, ["day_1_dense.npy"], *prepare, "criteo-numpy", "--input", "day_0", "day_1")
+        self.fail_with(USER, ["day_0_dense.npy is one array", "begin with"], *prepare, "criteo-numpy", "--input",
+                       "day_0_dense.npy")
+        self.assertNotIn("new", os.listdir(self.folder))
 
     def test_bad_input(self):
         prepare = ["data", "prepare", "--validation", "0", "--output", "new", "--format"]

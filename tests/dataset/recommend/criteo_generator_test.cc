@@ -17,6 +17,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file/file.h"
 #include "trireme/dataset/recommend/criteo.h"
+#include "trireme/dataset/recommend/criteo_arrays.h"
 
 namespace trireme::dataset {
 namespace {
@@ -45,6 +46,26 @@ TEST_F(CriteoGenerator, WritesWhatTheReaderReads) {
   EXPECT_EQ(std::ranges::count(data.labels, 1.0), report.num_positives);
   EXPECT_EQ(report.num_bytes, data.num_bytes);
   EXPECT_EQ(harness::names_in(folder_.path()), std::vector<std::string>{"day_0"});
+}
+
+TEST_F(CriteoGenerator, ArraysHaveTheSamplesOfTheText) {
+  const GenerateCriteoReport text = generate(300);
+  const GenerateCriteoReport report = generate_criteo({.form = CriteoForm::kNumpy,
+                                                       .num_samples = 300,
+                                                       .seed = 3,
+                                                       .scale = 0.001,
+                                                       .output = (folder_ / "arrays").string()});
+  EXPECT_EQ(report.best_auc, text.best_auc);
+  EXPECT_EQ(report.num_bytes, 300 * 160 + 3 * 128);
+  RawRecorder data;
+  open_criteo_arrays({(folder_ / "arrays").string()})->read(data);
+  const RawRecorder expected = read();
+  EXPECT_EQ(data.samples, expected.samples);
+  EXPECT_EQ(data.dense, expected.dense);
+  EXPECT_EQ(data.labels, expected.labels);
+  EXPECT_EQ(harness::names_in(folder_.path()),
+            (std::vector<std::string>{"arrays_dense.npy", "arrays_labels.npy", "arrays_sparse.npy",
+                                      "day_0"}));
 }
 
 TEST_F(CriteoGenerator, ASampleDependsOnlyOnItsNumberAndTheSeed) {

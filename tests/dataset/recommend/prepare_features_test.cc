@@ -115,6 +115,28 @@ TEST_F(PrepareFeatures, TheSameInputHasTheSameBytes) {
   EXPECT_EQ(find_tensor(data.validation->get(0), "dense").numel(), 13);
 }
 
+TEST_F(PrepareFeatures, TextAndArraysOfTheSameSamplesHaveTheSameBytes) {
+  for (const auto& [form, format] : {std::pair{CriteoForm::kText, RawFormat::kCriteo},
+                                     {CriteoForm::kNumpy, RawFormat::kCriteoNumpy}}) {
+    generate_criteo(
+        {.form = form, .num_samples = 3000, .scale = 1e-3, .output = (folder_ / "in").string()});
+    for (const CategoryIds ids : {CategoryIds::kRows, CategoryIds::kHash}) {
+      auto both = options(format, concat(name_of(kRawFormats, format), name_of(kCategoryIds, ids)));
+      both.ids = ids;
+      both.min_count = ids == CategoryIds::kRows ? 3 : 1;
+      both.validation_fraction = 0.2;
+      prepare_features(both);
+    }
+  }
+  for (const std::string ids : {"rows", "hash"}) {
+    for (const std::string& name : harness::names_in(folder_ / ("criteo" + ids))) {
+      EXPECT_EQ(read_file(folder_ / ("criteo" + ids) / name),
+                read_file(folder_ / ("criteo-numpy" + ids) / name))
+          << name << " of " << ids;
+    }
+  }
+}
+
 TEST_F(PrepareFeatures, ADictionaryGivesNewDataTheRowsOfTheOld) {
   put("query*\titem\na|b\tx\nb\ty\n");
   prepare_features(options(RawFormat::kPairs, "old"));

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "trireme/base/choice.h"
 #include "trireme/base/seconds.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/console.h"
@@ -33,7 +34,8 @@ int generate(const dataset::GenerateCriteoOptions& options) {
       "best    AUC %.6f on these labels (%.6f expected), normalised entropy %.6f: those of the\n"
       "        probabilities from which the labels were drawn\n",
       report.best_auc, report.expected_auc, report.best_normalised_entropy);
-  std::printf("wrote   %s: %s in %s\n", printable(options.output).c_str(),
+  std::printf("wrote   %s%s: %s in %s\n", printable(options.output).c_str(),
+              options.form == dataset::CriteoForm::kNumpy ? "_*.npy" : "",
               human_bytes(static_cast<double>(report.num_bytes)).c_str(),
               human_duration(seconds_since(start)).c_str());
   return kDone;
@@ -49,9 +51,10 @@ void add_data_generate(CLI::App& data, int& exit_code) {
       "Write data in Criteo's format with a known best AUC. Columns have as many categories as\n"
       "Criteo's Kaggle data, scaled.\n"
       "  trireme data generate --format criteo --samples 1000000 --output day_0.tsv\n");
-  auto format = std::make_shared<std::string>("criteo");
-  command->add_option("--format", *format, "criteo")
-      ->check(CLI::IsMember({"criteo"}))
+  const auto forms = names_of(dataset::kCriteoForms);
+  auto format = std::make_shared<std::string>(forms.front());
+  command->add_option("--format", *format, in_words(forms))
+      ->check(CLI::IsMember(forms))
       ->capture_default_str();
   command->add_option("--samples", options->num_samples, "how many")
       ->required()
@@ -67,8 +70,14 @@ void add_data_generate(CLI::App& data, int& exit_code) {
                    "the category of rank k has a probability of about k^-skew; not 1")
       ->check(within({0, 4}))
       ->capture_default_str();
-  command->add_option("--output", options->output, "the file to write")->required();
-  command->callback([options, format, &exit_code] { exit_code = generate(*options); });
+  command
+      ->add_option("--output", options->output,
+                   "the file to write; criteo-numpy: what the names of the three files begin with")
+      ->required();
+  command->callback([options, format, &exit_code] {
+    options->form = choose(dataset::kCriteoForms, "--format", *format);
+    exit_code = generate(*options);
+  });
 }
 
 }  // namespace trireme::cli::inline internal

@@ -3,15 +3,19 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <filesystem>
 #include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "trireme/base/error.h"
-#include "trireme/base/file/file.h"
 #include "trireme/base/random/random.h"
-#include "trireme/dataset/as_config_error.h"
+#include "trireme/dataset/file/new_file.h"
+#include "trireme/dataset/file/npy_writer.h"
 #include "trireme/dataset/recommend/criteo.h"
+#include "trireme/dataset/recommend/criteo_arrays.h"
 
 namespace trireme::dataset {
 namespace {
@@ -23,6 +27,14 @@ constexpr double kDenseWeight = 0.1;
 // Probabilities are multiples of 1 / kLevels, so that their counts say everything about them.
 constexpr int64_t kLevels = int64_t{1} << 20;
 constexpr size_t kBytesAtOnce = size_t{1} << 20;
+constexpr int64_t kSamplesBetweenReports = 4096;
+
+// Missing values are empty.
+struct GeneratedSample {
+  bool is_positive = false;
+  std::array<std::optional<int64_t>, kCriteoDense> dense{};
+  std::array<std::optional<uint32_t>, kCriteoTables> categories{};
+};
 
 // Two numbers in [0, 1) from one index.
 std::array<double, 2> two_uniforms(RandomKey key, uint64_t index) {
@@ -43,17 +55,15 @@ class CategoryColumn {
         power_(1 - skew),
         range_(std::pow(static_cast<double>(rows + 1), power_) - 1) {}
 
-  // Appends the category, which may be missing, and returns its weight.
-  double append(uint64_t sample, std::string& line) const {
+  // Draws the category of a sample and returns its weight.
+  double draw(uint64_t sample, std::optional<uint32_t>& category) const {
+    category.reset();
     const auto [place, missing] = two_uniforms(draws_, sample);
     if (missing < kMissing) return kCategoryWeight * random_normal(weights_, 0);
     const double x = std::pow(1 + place * range_, 1 / power_);  // the inverse of the integral
     const auto rank = std::clamp<int64_t>(static_cast<int64_t>(x), 1, rows_);
     const auto number = static_cast<uint64_t>(rank);
-    char text[8];
-    const uint64_t value = random_permutation(texts_, number, uint64_t{1} << 32);
-    for (size_t i = 0; i < 8; ++i) text[i] = "0123456789abcdef"[value >> (28 - 4 * i) & 15];
-    line.append(text, 8);
+    category = static_cast<uint32_t>(random_permutation(texts_, number, uint64_t{1} << 32));
     return kCategoryWeight * random_normal(weights_, number);
   }
 
@@ -73,13 +83,12 @@ class DenseColumn {
         weight_(kDenseWeight *
                 random_normal(random_key(seed, concat("criteo/I", column + 1, "/weights")), 0)) {}
 
-  // Appends a whole number, log-normal, and returns its part of the logit.
-  double append(uint64_t sample, std::string& line) const {
+  // Draws a whole number, log-normal, and returns its part of the logit.
+  double draw(uint64_t sample, std::optional<int64_t>& number) const {
+    number.reset();
     if (random_uniform(missing_, sample) < kMissing) return 0;
     const double value = std::floor(std::exp(1 + scale_ * random_normal(draws_, sample))) - 1;
-    char text[24];
-    const auto end = std::to_chars(text, text + sizeof(text), static_cast<int64_t>(value)).ptr;
-    line.append(text, end);
+    number = static_cast<int64_t>(value);
     return weight_ * (static_cast<double>(criteo_dense(value)) - 1);
   }
 
@@ -146,38 +155,87 @@ void check_options(const GenerateCriteoOptions& options) {
   TRIREME_CHECK(!options.output.empty(), "output is empty; expected a file such as day_0.tsv");
 }
 
-// A file under a temporary name, which the destructor removes.
-class NewFile {
+class SampleFile {
  public:
-  explicit NewFile(const std::filesystem::path& path)
-      : path_(path),
-        temporary_(path.string() + ".tmp"),
-        file_(as_config_error([&] { return open(temporary_); }, "; choose another --output")) {}
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
-  ~NewFile() {
-    std::error_code ignored;
-    std::filesystem::remove(temporary_, ignored);
+  virtual ~SampleFile() = default;
+  virtual void add(const GeneratedSample& sample) = 0;
+  virtual int64_t num_bytes() const = 0;  // until now
+  virtual void finish() = 0;
+};
+
+class TextFile : public SampleFile {
+ public:
+  explicit TextFile(const std::string& path) : file_(path) {}
+
+  void add(const GeneratedSample& sample) override {
+    lines_ += sample.is_positive ? '1' : '0';
+    for (const auto& number : sample.dense) {
+      lines_ += '\t';
+      if (!number) continue;
+      char text[24];
+      lines_.append(text, std::to_chars(text, text + sizeof(text), *number).ptr);
+    }
+    for (const auto& category : sample.categories) {
+      lines_ += '\t';
+      if (!category) continue;
+      char text[8];
+      write_criteo_category(*category, text);
+      lines_.append(text, sizeof(text));
+    }
+    lines_ += '\n';
+    if (lines_.size() >= kBytesAtOnce) flush();
   }
-  void write(std::string_view text) { file_.write(text); }
-  void commit() {
-    file_.sync();
-    file_.close();
-    std::filesystem::rename(temporary_, path_);
-    const std::filesystem::path folder = path_.parent_path();
-    sync_folder(folder.empty() ? std::filesystem::path(".") : folder);
+  int64_t num_bytes() const override { return written_ + std::ssize(lines_); }
+  void finish() override {
+    flush();
+    file_.commit();
   }
 
  private:
-  static OutputFile open(const std::filesystem::path& path) {
-    std::error_code ignored;  // opening the file says more
-    std::filesystem::create_directories(path.parent_path(), ignored);
-    return OutputFile(path);
+  void flush() {
+    file_.write(lines_);
+    written_ += std::ssize(lines_);
+    lines_.clear();
   }
 
-  std::filesystem::path path_, temporary_;
-  OutputFile file_;
+  NewFile file_;
+  std::string lines_{};
+  int64_t written_ = 0;
 };
+
+// What `data prepare` makes of the text is what it makes of these arrays, bit for bit.
+class ArrayFiles : public SampleFile {
+ public:
+  ArrayFiles(const std::string& day, int64_t num_samples)
+      : dense_(day + kDenseArray, NpyType::kFloat32, num_samples, kCriteoDense),
+        labels_(day + kLabelArray, NpyType::kInt32, num_samples, 1),
+        categories_(day + kCategoryArray, NpyType::kInt32, num_samples, kCriteoTables) {}
+
+  void add(const GeneratedSample& sample) override {
+    std::array<float, kCriteoDense> dense{};
+    for (size_t d = 0; d < dense.size(); ++d) {
+      dense[d] = criteo_dense(static_cast<double>(sample.dense[d].value_or(0)));
+    }
+    std::array<uint32_t, kCriteoTables> categories{};
+    for (size_t t = 0; t < categories.size(); ++t) categories[t] = sample.categories[t].value_or(0);
+    const int32_t label = sample.is_positive ? 1 : 0;
+    dense_.add(std::as_bytes(std::span(dense)));
+    labels_.add(std::as_bytes(std::span(&label, 1)));
+    categories_.add(std::as_bytes(std::span(categories)));
+    num_bytes_ += static_cast<int64_t>(sizeof(dense) + sizeof(label) + sizeof(categories));
+  }
+  int64_t num_bytes() const override { return num_bytes_; }
+  void finish() override { num_bytes_ = dense_.finish() + labels_.finish() + categories_.finish(); }
+
+ private:
+  NpyWriter dense_, labels_, categories_;
+  int64_t num_bytes_ = 0;
+};
+
+std::unique_ptr<SampleFile> open_samples(const GenerateCriteoOptions& options) {
+  if (options.form == CriteoForm::kText) return std::make_unique<TextFile>(options.output);
+  return std::make_unique<ArrayFiles>(options.output, options.num_samples);
+}
 
 }  // namespace
 
@@ -194,37 +252,31 @@ GenerateCriteoReport generate_criteo(const GenerateCriteoOptions& options,
   }
   const RandomKey labels = random_key(options.seed, "criteo/label");
 
-  NewFile file(options.output);
+  const std::unique_ptr<SampleFile> file = open_samples(options);
   GenerateCriteoReport report{.num_samples = options.num_samples};
   Levels levels;
-  std::string lines, line;
-  const auto flush = [&](int64_t done) {
-    file.write(lines);
-    report.num_bytes += std::ssize(lines);
-    lines.clear();
-    if (progress) {
-      progress(report.num_bytes,
-               std::max(report.num_bytes, report.num_bytes / done * options.num_samples));
-    }
-  };
+  GeneratedSample sample;
   for (int64_t i = 0; i < options.num_samples; ++i) {
-    const auto sample = static_cast<uint64_t>(i);
-    line.clear();
+    const auto number = static_cast<uint64_t>(i);
     double logit = kBias;
-    for (const DenseColumn& column : dense) logit += column.append(sample, line += '\t');
-    for (const CategoryColumn& column : categories) logit += column.append(sample, line += '\t');
+    for (size_t d = 0; d < dense.size(); ++d) logit += dense[d].draw(number, sample.dense[d]);
+    for (size_t t = 0; t < categories.size(); ++t) {
+      logit += categories[t].draw(number, sample.categories[t]);
+    }
     const double probability = 1 / (1 + std::exp(-logit));
     const auto level = std::clamp<int64_t>(static_cast<int64_t>(std::round(probability * kLevels)),
                                            1, kLevels - 1);
-    const bool is_positive = random_uniform(labels, sample) < static_cast<double>(level) / kLevels;
-    levels.add(level, is_positive);
-    lines += is_positive ? '1' : '0';
-    lines += line;
-    lines += '\n';
-    if (lines.size() >= kBytesAtOnce) flush(i + 1);
+    sample.is_positive = random_uniform(labels, number) < static_cast<double>(level) / kLevels;
+    levels.add(level, sample.is_positive);
+    file->add(sample);
+    if (progress && (i + 1) % kSamplesBetweenReports == 0) {
+      const int64_t done = file->num_bytes();
+      progress(done, std::max(done, done / (i + 1) * options.num_samples));
+    }
   }
-  flush(options.num_samples);
-  file.commit();
+  file->finish();
+  report.num_bytes = file->num_bytes();
+  if (progress) progress(report.num_bytes, report.num_bytes);
   levels.report(report);
   return report;
 }

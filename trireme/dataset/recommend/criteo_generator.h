@@ -8,6 +8,8 @@
 #include <functional>
 #include <string>
 
+#include "trireme/base/choice.h"
+
 namespace trireme::dataset {
 
 // Of C1 to C26 in the data of Kaggle's Display Advertising Challenge.
@@ -16,14 +18,21 @@ inline constexpr std::array<int64_t, 26> kCriteoKaggleRows = {
     1460, 583,   10131227, 2202608, 305,  24,   12517, 633,     3,  93145, 5683,   8351593, 3194,
     27,   14992, 5461306,  10,      5652, 2173, 4,     7046547, 18, 15,    286181, 105,     142572};
 
+// As `data prepare --format` reads it.
+enum class CriteoForm { kText, kNumpy };
+inline constexpr Choice<CriteoForm> kCriteoForms[] = {{"criteo", CriteoForm::kText},
+                                                      {"criteo-numpy", CriteoForm::kNumpy}};
+
 struct GenerateCriteoOptions {
+  CriteoForm form = CriteoForm::kText;
   int64_t num_samples = 0;
   uint64_t seed = 1;
   double scale = 1;  // of the numbers of categories; none falls below 3
   // The category of rank k, from 1, has a probability of about k^-skew: the integral of x^-skew
   // from k to k + 1, divided by that over all categories. At least 0, and not 1.
   double skew = 1.1;
-  std::string output = {};  // a file
+  // A file; of arrays what the names of the three files begin with, such as day_0.
+  std::string output = {};
 };
 
 // The quality of the probabilities from which the labels were drawn. No model that sees only the
@@ -37,7 +46,8 @@ struct GenerateCriteoReport {
   int64_t num_bytes = 0;
 };
 
-// Sample i depends only on (seed, scale, skew, i). The file appears when it is complete.
+// Sample i depends only on (seed, scale, skew, i), in either form. A file appears when it is
+// complete.
 // Memory: 16 MiB
 // progress: called with (bytes done, about all bytes)
 // Throws: ConfigError for options out of range and a file that cannot be written
