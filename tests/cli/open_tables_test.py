@@ -5,7 +5,7 @@ import os
 import shutil
 import unittest
 
-from program import TIMEOUT, ProgramTest, children
+from program import CLUSTER, TIMEOUT, ProgramTest, children
 
 CONFIG = """
 [task]
@@ -33,13 +33,6 @@ interval = 1000
 memory_interval = 1
 [output]
 folder = "run"
-"""
-CLUSTER = """
-[cluster]
-device = "cpu"
-devices_per_node = 4
-[device]
-memory_gib = 1
 """
 
 

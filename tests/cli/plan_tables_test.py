@@ -4,7 +4,7 @@ import random
 import struct
 import unittest
 
-from program import ProgramTest
+from program import CLUSTER, ProgramTest
 
 CONFIG = """
 [task]
@@ -26,13 +26,6 @@ micro_batch = 32
 learning_rate = 1e-3
 [output]
 folder = "run"
-"""
-CLUSTER = """
-[cluster]
-device = "cpu"
-devices_per_node = 4
-[device]
-memory_gib = 1
 """
 ROWS = {"user": 3000, "item": 500, "shop": 20}
 

@@ -35,6 +35,14 @@ interval = 5
 [output]
 folder = "run"
 """
+# Four devices of a CPU, for `trireme plan`.
+CLUSTER = """
+[cluster]
+device = "cpu"
+devices_per_node = 4
+[device]
+memory_gib = 1
+"""
 
 
 def piece_bytes(folder, manifest, piece):
