@@ -8,80 +8,39 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/harness/messages.h"
-#include "tests/tasks/recommend/feature_folder.h"
-#include "tests/train/small_run.h"
+#include "tests/tasks/recommend/small_recommend.h"
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/dataset/recommend/feature_source.h"
 #include "trireme/parallel/embedding/embedding_tables.h"
 #include "trireme/tasks/recommend/network.h"
-#include "trireme/tasks/tasks.h"
-#include "trireme/train/run/inputs.h"
 
 namespace trireme::tasks {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using train::Override;
 using train::RunConfig;
 
-class RecommendTest : public train::SmallRun {
+class RecommendTest : public SmallRecommend {
  protected:
-  RecommendTest() {
-    harness::write_label_folder(folder_ / "clicks", 2);
-    harness::write_label_folder(folder_ / "classes", 4);
-    harness::write_pair_folder(folder_ / "pairs");
+  RecommendTest() { harness::write_label_folder(folder_ / "classes", 4); }
+
+  RunConfig config(const std::string& run, const std::string& family, Overrides overrides = {},
+                   const std::string& data = "clicks") const {
+    return small_config(run, family == "two-tower" ? "pairs" : data,
+                        {{"model.family", family},
+                         {"model.cross_layers", "2"},
+                         {"model.cross_rank", "3"},
+                         {"train.steps", "4"},
+                         {"train.reproducible", "true"},
+                         {"train.evaluate_interval", "2"}},
+                        overrides);
   }
 
-  RunConfig config(const std::string& run, const std::string& family,
-                   std::vector<Override> overrides = {}, const std::string& data = "clicks") const {
-    const std::string path = (folder_ / (family == "two-tower" ? "pairs" : data)).string();
-    overrides.insert(overrides.begin(), {{"data.path", path},
-                                         {"model.family", family},
-                                         {"output.folder", (folder_ / run).string()}});
-    return train::parse_config(R"(
-[task]
-name = "recommend"
-[model]
-width = 6
-bottom = "7"
-top = "9,5"
-cross_layers = 2
-cross_rank = 3
-temperature = 0.2
-[tables]
-learning_rate = 0.1
-[train]
-steps = 4
-global_batch = 16
-micro_batch = 4
-precision = "fp64"
-reproducible = true
-evaluate_interval = 2
-evaluate_sequences = 41
-[optimizer]
-name = "adamw"
-learning_rate = 1e-2
-warmup_steps = 1
-[checkpoint]
-interval = 2
-)",
-                               "test.toml", all_tasks(), overrides);
-  }
-
-  void expect_same(const std::string& actual, const std::string& expected, double relative) const {
-    SmallRun::expect_same(
-        actual, expected, relative,
-        {"loss", "grad_norm", "validation_loss", "normalised_entropy", "accuracy", "batch_accuracy",
-         "validation_normalised_entropy", "validation_auc", "validation_recall_at_10"});
-  }
-
-  std::string refusal(const std::string& family, std::vector<Override> overrides,
-                      int num_ranks = 1) {
-    RunConfig broken = config("broken", family, std::move(overrides));
-    return harness::message_of<ConfigError>([&] { train::open_inputs(broken, num_ranks); });
+  std::string refusal(const std::string& family, const Overrides& overrides,
+                      int num_ranks = 1) const {
+    return refusal_of([&] { return config("broken", family, overrides); }, num_ranks);
   }
 };
 
@@ -115,11 +74,10 @@ TEST_P(RecommendFamilies, HasTheSameBitsForRanksPlacementsZeroAndRecompute) {
 // without clipping nothing else does.
 TEST_P(RecommendFamilies, HasTheSameWeightsForTablesByColumns) {
   const std::string family = GetParam();
-  const std::vector<Override> keys = {{"tables.optimizer", "adagrad"},
-                                      {"train.gradient_clip", "0"}};
+  const Overrides keys = {{"tables.optimizer", "adagrad"}, {"train.gradient_clip", "0"}};
   run(config("one", family, keys), 1);
   for (const int ranks : {2, 4}) {
-    std::vector<Override> columns = keys;
+    Overrides columns = keys;
     columns.push_back({"tables.placement", "columns"});
     run(config(concat("columns", ranks), family, columns), ranks);
     SmallRun::expect_same(concat("columns", ranks), "one", 0, {"loss", "validation_loss"});
@@ -131,9 +89,9 @@ TEST_P(RecommendFamilies, IsCloseOnUnevenRanks) {
   const std::string family = GetParam();
   // The negatives of two-tower are those of a microbatch, so its samples must stay together.
   const bool is_two_tower = family == "two-tower";
-  const std::vector<Override> keys = {{"train.reproducible", "false"},
-                                      {"train.uneven_batches", "true"},
-                                      {"train.global_batch", is_two_tower ? "20" : "17"}};
+  const Overrides keys = {{"train.reproducible", "false"},
+                          {"train.uneven_batches", "true"},
+                          {"train.global_batch", is_two_tower ? "20" : "17"}};
   run(config("one", family, keys), 1);
   for (const int ranks : {2, 3}) {
     run(config(concat("uneven", ranks), family, keys), ranks);
@@ -144,13 +102,13 @@ TEST_P(RecommendFamilies, IsCloseOnUnevenRanks) {
 // Saved with tables by rows on 4 ranks, continued by columns on 2 and whole on 1.
 TEST_P(RecommendFamilies, ContinuesAtAnotherLayout) {
   const std::string family = GetParam();
-  const std::vector<Override> keys = {
+  const Overrides keys = {
       {"train.steps", "7"}, {"tables.optimizer", "adam"}, {"train.gradient_clip", "0"}};
   run(config("reference", family, keys), 4);
   for (const char* const placement : {"columns", "whole"}) {
     const int ranks = placement == std::string("columns") ? 2 : 1;
     EXPECT_EQ(run(config(placement, family, keys), 4, /*stop_after=*/3), train::Outcome::kStopped);
-    std::vector<Override> other = keys;
+    Overrides other = keys;
     other.push_back({"tables.placement", placement});
     run(config(placement, family, other), ranks);
     SmallRun::expect_same(placement, "reference", 0, {"loss", "validation_loss"});
@@ -160,11 +118,11 @@ TEST_P(RecommendFamilies, ContinuesAtAnotherLayout) {
 // Most rows of the largest table are on a disk, and a run on two ranks continues without one.
 TEST_P(RecommendFamilies, HasTheSameBitsWithTablesOnADisk) {
   const std::string family = GetParam();
-  const std::vector<Override> keys = {{"tables.optimizer", "adam"},
-                                      {"train.global_batch", "4"},
-                                      {"train.micro_batch", "1"},
-                                      {"train.evaluate_interval", "0"},
-                                      {"train.steps", "8"}};
+  const Overrides keys = {{"tables.optimizer", "adam"},
+                          {"train.global_batch", "4"},
+                          {"train.micro_batch", "1"},
+                          {"train.evaluate_interval", "0"},
+                          {"train.steps", "8"}};
   // Room for the rows of a batch, but not for all.
   const bool is_wide = family == "wide-deep";
   const char* const memory_of_one = is_wide ? "5400" : "4600";
@@ -172,7 +130,7 @@ TEST_P(RecommendFamilies, HasTheSameBitsWithTablesOnADisk) {
   run(config("memory", family, keys), 1);
   for (const int ranks : {1, 2}) {
     const std::string name = concat("disk", ranks);
-    std::vector<Override> disk = keys;
+    Overrides disk = keys;
     disk.push_back({"tables.memory", ranks == 1 ? memory_of_one : memory_of_two});
     EXPECT_EQ(run(config(name, family, disk), ranks, /*stop_after=*/4), train::Outcome::kStopped);
     EXPECT_TRUE(std::filesystem::is_empty(folder_ / name / "tables"));
@@ -192,21 +150,20 @@ TEST_F(RecommendTest, ContinuesFromCheckpointsOfChangedRows) {
       most = std::max(most, tensor.num_patches);
     return most;
   };
-  std::vector<Override> keys = {
-      {"model.width", "16"}, {"train.steps", "6"}, {"checkpoint.interval", "1"}};
+  Overrides keys = {{"model.width", "16"}, {"train.steps", "6"}, {"checkpoint.interval", "1"}};
   run(config("one", "dlrm", keys, "many"), 2);
   EXPECT_EQ(patches("one"), 5);
   for (const char* const placement : {"rows", "whole"}) {
     const RunConfig first = config(placement, "dlrm", keys, "many");
     EXPECT_EQ(run(first, 2, /*stop_after=*/4), train::Outcome::kStopped);
     EXPECT_EQ(patches(placement), 2);
-    std::vector<Override> other = keys;
+    Overrides other = keys;
     other.push_back({"tables.placement", placement});
     run(config(placement, "dlrm", other, "many"), placement == std::string("rows") ? 1 : 2);
     expect_same(placement, "one", 0);
     EXPECT_LE(patches(placement), 2) << "the first save of a process is whole";
   }
-  std::vector<Override> disk = keys;
+  Overrides disk = keys;
   disk.push_back({"tables.memory", "100000"});
   run(config("disk", "dlrm", disk, "many"), 2);
   expect_same("disk", "one", 0);
@@ -218,13 +175,12 @@ TEST_F(RecommendTest, ContinuesFromCheckpointsOfChangedRows) {
 
 // The whole run written plainly: embedding_bag, dense gradients of whole tables, SGD.
 TEST_F(RecommendTest, EqualsAPlainRun) {
-  const std::vector<Override> keys = {
-      {"tables.optimizer", "sgd"},     {"tables.learning_rate", "0.3"},
-      {"optimizer.name", "sgd"},       {"optimizer.momentum", "0"},
-      {"optimizer.nesterov", "false"}, {"optimizer.learning_rate", "0.1"},
-      {"optimizer.weight_decay", "0"}, {"optimizer.schedule", "constant"},
-      {"optimizer.warmup_steps", "0"}, {"train.gradient_clip", "0.05"},
-      {"train.evaluate_interval", "0"}};
+  const Overrides keys = {{"tables.optimizer", "sgd"},     {"tables.learning_rate", "0.3"},
+                          {"optimizer.name", "sgd"},       {"optimizer.momentum", "0"},
+                          {"optimizer.nesterov", "false"}, {"optimizer.learning_rate", "0.1"},
+                          {"optimizer.weight_decay", "0"}, {"optimizer.schedule", "constant"},
+                          {"optimizer.warmup_steps", "0"}, {"train.gradient_clip", "0.05"},
+                          {"train.evaluate_interval", "0"}};
   for (const char* const family : {"dlrm", "dlrm-dcnv2", "wide-deep"}) {
     const std::string name = concat("run-", family);
     RunConfig run_config = config(name, family, keys);
@@ -288,10 +244,10 @@ TEST_F(RecommendTest, EqualsAPlainRun) {
 }
 
 TEST_F(RecommendTest, LearnsClicksClassesAndItems) {
-  const std::vector<Override> keys = {{"train.steps", "150"},
-                                      {"train.evaluate_interval", "150"},
-                                      {"checkpoint.interval", "0"},
-                                      {"optimizer.warmup_steps", "5"}};
+  const Overrides keys = {{"train.steps", "150"},
+                          {"train.evaluate_interval", "150"},
+                          {"checkpoint.interval", "0"},
+                          {"optimizer.warmup_steps", "5"}};
   run(config("clicks-run", "dlrm", keys), 2);
   EXPECT_GT(metrics("clicks-run").back()["validation_auc"].get<double>(), 0.75);
   EXPECT_LT(metrics("clicks-run").back()["normalised_entropy"].get<double>(), 0.9);
@@ -302,10 +258,10 @@ TEST_F(RecommendTest, LearnsClicksClassesAndItems) {
 }
 
 TEST_F(RecommendTest, ASkippedStepLeavesTheTablesAsTheyAre) {
-  const std::vector<Override> keys = {{"train.skip_bad_steps", "4"},
-                                      {"train.spike_factor", "1.0000001"},
-                                      {"train.steps", "30"},
-                                      {"train.evaluate_interval", "1"}};
+  const Overrides keys = {{"train.skip_bad_steps", "4"},
+                          {"train.spike_factor", "1.0000001"},
+                          {"train.steps", "30"},
+                          {"train.evaluate_interval", "1"}};
   run(config("one", "dlrm", keys), 1);
   run(config("two", "dlrm", keys), 2);
   expect_same("two", "one", 0);

@@ -7,73 +7,38 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/harness/messages.h"
-#include "tests/tasks/recommend/feature_folder.h"
-#include "tests/train/small_run.h"
+#include "tests/tasks/recommend/small_recommend.h"
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/checkpoint.h"
-#include "trireme/tasks/tasks.h"
-#include "trireme/train/run/inputs.h"
 
 namespace trireme::tasks {
 namespace {
 
 using ::testing::HasSubstr;
 using train::Outcome;
-using train::Override;
 using train::RunConfig;
 
-class TableServers : public train::SmallRun {
+class TableServers : public SmallRecommend {
  protected:
-  TableServers() {
-    harness::write_label_folder(folder_ / "clicks", 2);
-    harness::write_pair_folder(folder_ / "pairs");
-  }
-
-  RunConfig config(const std::string& run, std::vector<Override> overrides = {}) const {
-    overrides.insert(overrides.begin(), {{"data.path", (folder_ / "clicks").string()},
-                                         {"output.folder", (folder_ / run).string()}});
-    return train::parse_config(R"(
-[task]
-name = "recommend"
-[model]
-family = "dlrm"
-width = 6
-bottom = "7"
-top = "9,5"
-[tables]
-learning_rate = 0.1
-[train]
-steps = 6
-global_batch = 16
-micro_batch = 4
-precision = "fp64"
-gradient_clip = 0
-[optimizer]
-name = "adamw"
-learning_rate = 1e-2
-warmup_steps = 1
-[checkpoint]
-interval = 2
-)",
-                               "test.toml", all_tasks(), overrides);
+  RunConfig config(const std::string& run, const Overrides& overrides = {}) const {
+    return small_config(
+        run, "clicks",
+        {{"model.family", "dlrm"}, {"train.steps", "6"}, {"train.gradient_clip", "0"}}, overrides);
   }
   RunConfig mixed(const std::string& run, int64_t servers, int64_t staleness,
-                  std::vector<Override> overrides = {}) const {
+                  Overrides overrides = {}) const {
     overrides.push_back({"parallel.served", "tables"});
     return served(run, servers, staleness, std::move(overrides));
   }
   RunConfig served(const std::string& run, int64_t servers, int64_t staleness,
-                   std::vector<Override> overrides = {}) const {
+                   Overrides overrides = {}) const {
     overrides.push_back({"parallel.servers", std::to_string(servers)});
     overrides.push_back({"parallel.staleness", std::to_string(staleness)});
     return config(run, std::move(overrides));
   }
 
   void expect_same(const std::string& actual, const std::string& expected, double relative) const {
-    SmallRun::expect_same(actual, expected, relative,
-                          {"loss", "normalised_entropy", "accuracy", "validation_loss",
-                           "validation_auc", "validation_recall_at_10"});
+    expect_same_results(actual, expected, relative);
   }
   // The tensors of the newest checkpoint.
   std::map<std::string, at::Tensor> saved(const std::string& run) const {
@@ -86,18 +51,12 @@ interval = 2
       EXPECT_TRUE(at::equal(found.at(name), values)) << actual << ": " << name;
     }
   }
-  std::string refusal(const RunConfig& broken, int num_ranks) {
-    return harness::message_of<ConfigError>([&] {
-      RunConfig config = broken;
-      train::open_inputs(config, num_ranks);
-    });
-  }
 };
 
 // A worker's samples are a power of two, so the tree over all samples has each worker's sum.
 TEST_F(TableServers, InStepHaveTheBitsOfARunWithoutServers) {
   for (const char* const rule : {"sgd", "adagrad", "rowwise-adagrad", "lazy-adam"}) {
-    const std::vector<Override> keys{{"tables.optimizer", rule}, {"train.evaluate_interval", "2"}};
+    const Overrides keys{{"tables.optimizer", rule}, {"train.evaluate_interval", "2"}};
     for (const int workers : {1, 2}) {
       const std::string plain = concat("plain-", rule, workers),
                         name = concat("mixed-", rule, workers);
@@ -112,8 +71,8 @@ TEST_F(TableServers, InStepHaveTheBitsOfARunWithoutServers) {
 TEST_F(TableServers, InStepAgreeForAnyNumberOfWorkers) {
   for (const int workers : {3, 4}) {
     const std::string plain = concat("plain", workers), name = concat("mixed", workers);
-    const std::vector<Override> keys{{"train.global_batch", concat(8 * workers)},
-                                     {"train.evaluate_interval", "2"}};
+    const Overrides keys{{"train.global_batch", concat(8 * workers)},
+                         {"train.evaluate_interval", "2"}};
     run(config(plain, keys), workers);
     run(mixed(name, 2, 0, keys), workers + 2);
     expect_same(name, plain, 1e-10);
@@ -121,13 +80,13 @@ TEST_F(TableServers, InStepAgreeForAnyNumberOfWorkers) {
 }
 
 TEST_F(TableServers, ServeARetrievalModelWithZero) {
-  const std::vector<Override> keys{{"data.path", (folder_ / "pairs").string()},
-                                   {"model.family", "two-tower"},
-                                   {"model.temperature", "0.2"},
-                                   {"train.evaluate_interval", "2"}};
+  const Overrides keys{{"data.path", (folder_ / "pairs").string()},
+                       {"model.family", "two-tower"},
+                       {"model.temperature", "0.2"},
+                       {"train.evaluate_interval", "2"}};
   run(config("plain", keys), 2);
   for (const char* const zero : {"1", "2", "3"}) {
-    std::vector<Override> more = keys;
+    Overrides more = keys;
     more.push_back({"parallel.zero", zero});
     run(mixed(concat("zero", zero), 2, 0, more), 4);
     expect_same(concat("zero", zero), "plain", 0);
@@ -144,7 +103,7 @@ TEST_F(TableServers, ChainsOfTwoChangeNoBit) {
 }
 
 TEST_F(TableServers, ACheckpointGoesOnWithOtherServersOrNone) {
-  const std::vector<Override> keys{{"tables.optimizer", "adagrad"}};
+  const Overrides keys{{"tables.optimizer", "adagrad"}};
   run(config("plain", keys), 2);
   run(mixed("run", 2, 0, keys), 4, /*stop_after=*/2);
   run(mixed("run", 1, 0, keys), 3, /*stop_after=*/4);
@@ -158,7 +117,7 @@ TEST_F(TableServers, ACheckpointGoesOnWithOtherServersOrNone) {
 
 TEST_F(TableServers, BeginWithTheTablesOfAnotherRun) {
   run(config("first"), 2);
-  const std::vector<Override> init{{"init.folder", (folder_ / "first").string()}};
+  const Overrides init{{"init.folder", (folder_ / "first").string()}};
   run(config("plain", init), 2);
   run(mixed("mixed", 2, 0, init), 4);
   expect_same("mixed", "plain", 0);
@@ -166,16 +125,16 @@ TEST_F(TableServers, BeginWithTheTablesOfAnotherRun) {
 
 TEST_F(TableServers, AsynchronousTablesLearnAndAreReplayedBitForBit) {
   for (const char* const staleness : {"3", "-1"}) {
-    const std::vector<Override> keys{{"train.steps", "16"},
-                                     {"train.global_batch", "24"},
-                                     {"train.evaluate_interval", "5"},
-                                     {"checkpoint.interval", "6"}};
+    const Overrides keys{{"train.steps", "16"},
+                         {"train.global_batch", "24"},
+                         {"train.evaluate_interval", "5"},
+                         {"checkpoint.interval", "6"}};
     const std::string first = concat("first", staleness), again = concat("again", staleness);
     EXPECT_EQ(run(mixed(first, 2, std::stoll(staleness), keys), 5), Outcome::kFinished);
     const auto lines = metrics(first);
     ASSERT_EQ(lines.size(), 16U);
     EXPECT_LT(lines.back()["loss"], lines.front()["loss"]);
-    std::vector<Override> replay = keys;
+    Overrides replay = keys;
     replay.push_back({"parallel.replay", (folder_ / first / "server-log").string()});
     run(mixed(again, 2, std::stoll(staleness), replay), 5);
     expect_same(again, first, 0);
@@ -203,7 +162,7 @@ TEST_F(TableServers, OfAllParametersMayBeAsynchronous) {
 }
 
 TEST_F(TableServers, RefuseWhatTheyCannotInOneLine) {
-  const std::vector<std::pair<Override, std::string>> refused{
+  const std::vector<std::pair<train::Override, std::string>> refused{
       {{"tables.placement", "columns"}, "tables.placement"},
       {{"tables.memory", "4096"}, "tables.memory"},
       {{"tables.optimizer", "adam"}, "lazy-adam"},
@@ -211,11 +170,19 @@ TEST_F(TableServers, RefuseWhatTheyCannotInOneLine) {
       {{"parallel.auto", "true"}, "parallel.auto"},
       {{"parallel.server_copies", "3"}, "server_copies"}};
   for (const auto& [key, part] : refused) {
-    const std::string text = refusal(mixed("broken", 2, 0, {{"train.gradient_clip", "0"}, key}), 4);
+    const std::string text = refusal_of(
+        [&] {
+          return mixed("broken", 2, 0, {{"train.gradient_clip", "0"}, key});
+        },
+        4);
     EXPECT_THAT(text, HasSubstr(part));
     EXPECT_EQ(text.find('\n'), std::string::npos);
   }
-  EXPECT_THAT(refusal(config("broken", {{"parallel.served", "tables"}}), 2),
+  EXPECT_THAT(refusal_of(
+                  [&] {
+                    return config("broken", {{"parallel.served", "tables"}});
+                  },
+                  2),
               HasSubstr("without parallel.servers"));
 }
 
