@@ -1,8 +1,6 @@
 #include "trireme/dataset/batch_loader.h"
 
 #include <algorithm>
-#include <cstring>
-#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -11,15 +9,7 @@
 #include "trireme/base/error.h"
 
 namespace trireme::dataset {
-
 namespace {
-
-std::string describe(const NamedTensor& tensor) {
-  std::ostringstream out;
-  out << "\"" << tensor.first << "\" of " << tensor.second.sizes() << " "
-      << tensor.second.scalar_type();
-  return out.str();
-}
 
 // Room for B samples like this one.
 NamedTensors make_room(const NamedTensors& sample, int64_t B) {
@@ -30,25 +20,6 @@ NamedTensors make_room(const NamedTensors& sample, int64_t B) {
     all.emplace_back(name, at::empty(shape, tensor.options()));
   }
   return all;
-}
-
-// Copied by hand: at::stack() starts a pool of threads for each thread that calls it, and several
-// read ahead. One after the other, so that a sample's memory serves the next one.
-void copy_sample(const NamedTensors& sample, const NamedTensors& first, int64_t b,
-                 NamedTensors& all) {
-  TRIREME_CHECK(sample.size() == first.size(), "a sample has ", sample.size(),
-                " tensors and another of its batch ", first.size(), "; expected all samples alike");
-  for (size_t i = 0; i < sample.size(); ++i) {
-    const bool fits = sample[i].first == first[i].first &&
-                      sample[i].second.sizes() == first[i].second.sizes() &&
-                      sample[i].second.scalar_type() == first[i].second.scalar_type();
-    TRIREME_CHECK(fits, "a sample has ", describe(sample[i]), " and another of its batch ",
-                  describe(first[i]), "; expected all samples alike");
-    const at::Tensor from = sample[i].second.contiguous();
-    if (from.nbytes() == 0) continue;
-    auto* const to = static_cast<std::byte*>(all[i].second.mutable_data_ptr());
-    std::memcpy(to + b * static_cast<int64_t>(from.nbytes()), from.const_data_ptr(), from.nbytes());
-  }
 }
 
 }  // namespace
@@ -106,13 +77,15 @@ int64_t BatchLoader::first_sample(int64_t step, int64_t index) const {
 }
 
 // Which samples are bad depends on the data alone, so every rank replaces them alike.
-NamedTensors BatchLoader::sample(int64_t n, std::vector<std::string>& bad) const {
+void BatchLoader::read_sample(
+    int64_t n, std::vector<std::string>& bad,
+    const std::function<void(int64_t, std::optional<RandomKey>)>& read) const {
   std::optional<RandomKey> augmentation;
   if (options_.shuffle) augmentation = order_.augmentation(n);
   const int64_t index = order_.index(n);
   for (int64_t replaced = 0;; ++replaced) {
     try {
-      return source_.get((index + replaced) % order_.size(), augmentation);
+      return read((index + replaced) % order_.size(), augmentation);
     } catch (const ConfigError& error) {
       if (options_.most_replaced == 0) throw;
       TRIREME_CHECK(replaced < options_.most_replaced, replaced + 1,
@@ -129,11 +102,16 @@ Batch BatchLoader::microbatch(int64_t step, int64_t index) const {
   std::vector<std::string> bad;
   // An empty batch has the shapes of a sample: one that another rank reads, and counts if it is
   // bad.
-  const NamedTensors first_read = sample(B == 0 ? step_sample(step) : first, bad);
+  NamedTensors sample;
+  read_sample(B == 0 ? step_sample(step) : first, bad,
+              [&](int64_t i, const auto& augmentation) { sample = source_.get(i, augmentation); });
   if (B == 0) bad.clear();
-  NamedTensors all = make_room(first_read, B);
-  for (int64_t b = 0; b < B; ++b) {
-    copy_sample(b == 0 ? first_read : sample(first + b, bad), first_read, b, all);
+  NamedTensors all = make_room(sample, B);
+  if (B > 0) copy_into_batch(sample, all, 0);
+  for (int64_t b = 1; b < B; ++b) {
+    read_sample(first + b, bad, [&](int64_t i, const auto& augmentation) {
+      source_.get_into(i, augmentation, all, b);
+    });
   }
   return {.tensors = std::move(all),
           .step = step,

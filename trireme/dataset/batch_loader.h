@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -82,7 +84,9 @@ class BatchLoader {
   Batch microbatch(int64_t step, int64_t index) const;
 
  private:
-  NamedTensors sample(int64_t n, std::vector<std::string>& bad) const;
+  // Calls `read` with the index of sample n, or of what replaces it, and its augmentation.
+  void read_sample(int64_t n, std::vector<std::string>& bad,
+                   const std::function<void(int64_t, std::optional<RandomKey>)>& read) const;
 
   const Source& source_;
   BatchOptions options_;

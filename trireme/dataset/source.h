@@ -21,6 +21,10 @@ using NamedTensors = std::vector<NamedTensor>;
 // The tensor of that name; undefined when there is none.
 at::Tensor find_tensor(const NamedTensors& tensors, std::string_view name);
 
+// Copies a sample's tensors into place `b` of a batch's, [B, ...].
+// Throws: ConfigError when these are not the same, stacked
+void copy_into_batch(const NamedTensors& sample, NamedTensors& batch, int64_t b);
+
 // Thread safe: several threads read samples at one time.
 class Source {
  public:
@@ -35,6 +39,12 @@ class Source {
   // augmentation: the stream of random numbers for this sample in this epoch; none in evaluation.
   // Throws: ConfigError with the file and the place when the sample cannot be read
   virtual NamedTensors get(int64_t index, std::optional<RandomKey> augmentation) const = 0;
+
+  // Writes the tensors of get() into place `b` of a batch's, [B, ...]. By default it calls get(); a
+  // source of many small samples saves the time that their tensors take.
+  // Throws: as get() and copy_into_batch(); place `b` is then undefined
+  virtual void get_into(int64_t index, std::optional<RandomKey> augmentation, NamedTensors& batch,
+                        int64_t b) const;
 };
 
 }  // namespace trireme::dataset

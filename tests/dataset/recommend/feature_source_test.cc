@@ -18,6 +18,24 @@ namespace {
 
 at::Tensor numbers(const std::vector<int64_t>& values) { return at::tensor(values, at::kLong); }
 
+// get_into() writes what get() returns over whatever was there, and nothing else.
+void expect_same_into_batch(const Source& source) {
+  NamedTensors batch;
+  for (const auto& [name, values] : source.get(0, {})) {
+    batch.emplace_back(name, at::full({source.size() + 1, values.numel()}, 77, values.options()));
+  }
+  for (int64_t i = 0; i < source.size(); ++i) source.get_into(i, {}, batch, i);
+  for (int64_t i = 0; i < source.size(); ++i) {
+    for (const auto& [name, values] : source.get(i, {})) {
+      EXPECT_TRUE(at::equal(find_tensor(batch, name)[i], values)) << name << " of sample " << i;
+    }
+  }
+  for (const auto& [name, values] : batch) {
+    EXPECT_TRUE(values[source.size()].eq(77).all().item<bool>()) << name;
+    EXPECT_THROW(source.get_into(0, {}, batch, source.size() + 1), InternalError);
+  }
+}
+
 class FeatureSources : public ::testing::Test {
  protected:
   std::string path_of(const std::string& name) const { return (folder_ / name).string(); }
@@ -51,13 +69,16 @@ TEST_F(FeatureSources, ReadNumbersIdsLengthsAndLabel) {
   const NamedTensors second = source.get(1);
   EXPECT_TRUE(at::equal(find_tensor(second, "ids"), numbers({0, 0, 0, 0})));
   EXPECT_TRUE(at::equal(find_tensor(second, "lengths"), numbers({1, 0})));
+  expect_same_into_batch(source);
 }
 
 TEST_F(FeatureSources, ReadClassesAsWholeNumbers) {
   FeatureSchema schema{
       .dense = {"x"}, .label = LabelKind::kClass, .classes = {"a", "b", "c"}, .num_training = 1};
   write(kTrainingFile, bytes_of<int32_t>({2}) + bytes_of<float>({1}));
-  const NamedTensors sample = FeatureSource(folder_ / kTrainingFile, schema).get(0);
+  const FeatureSource source(folder_ / kTrainingFile, schema);
+  expect_same_into_batch(source);
+  const NamedTensors sample = source.get(0);
   ASSERT_EQ(sample.size(), 2U);
   EXPECT_TRUE(at::equal(find_tensor(sample, "label"), numbers({2})));
   EXPECT_EQ(error_of(bytes_of<int32_t>({3}) + bytes_of<float>({1}), schema),
@@ -76,6 +97,7 @@ TEST_F(FeatureSources, ReadTheItemOfAPairFromTheCatalogue) {
   EXPECT_EQ(data.schema, pair_schema());
   EXPECT_EQ(data.validation, nullptr);
   ASSERT_EQ(data.items->size(), 3);
+  expect_same_into_batch(*data.training);
   EXPECT_TRUE(at::equal(find_tensor(data.items->get(0), "ids"), numbers({3, 8, 0})));
   EXPECT_TRUE(at::equal(find_tensor(data.items->get(1), "lengths"), numbers({1, 0})));
   const NamedTensors sample = data.training->get(0);

@@ -64,6 +64,15 @@ NamedTensors ItemCatalogue::get(int64_t item, std::optional<RandomKey> /*augment
   return {{"ids", ids}, {"lengths", lengths}};
 }
 
+// Where a sample's values go.
+struct SampleValues {
+  float* dense = nullptr;
+  std::span<int64_t> ids{};
+  std::span<int64_t> lengths{};
+  void* label = nullptr;
+  int64_t* item = nullptr;
+};
+
 struct FeatureSource::File {
   FeatureSchema schema;
   SampleLayout layout;
@@ -71,36 +80,94 @@ struct FeatureSource::File {
   std::shared_ptr<const ItemCatalogue> items;
 
   std::string where(int64_t index) const { return concat(records.name(), ": record ", index); }
-  at::Tensor dense(std::span<const std::byte> record, int64_t index) const;
-  at::Tensor label(std::span<const std::byte> record, int64_t index) const;
+  NamedTensors make_sample() const;
+  // Place `b` of a batch, or 0 of a sample.
+  SampleValues values_at(const NamedTensors& tensors, int64_t b) const;
+  void read(int64_t index, const SampleValues& values) const;
+  void read_dense(std::span<const std::byte> record, int64_t index, float* out) const;
+  void read_label(std::span<const std::byte> record, int64_t index, void* out) const;
   int64_t item(std::span<const std::byte> record, int64_t index) const;
 };
 
-at::Tensor FeatureSource::File::dense(std::span<const std::byte> record, int64_t index) const {
-  const at::Tensor values = empty_values(schema.num_dense(), at::kFloat);
-  float* const out = values.mutable_data_ptr<float>();
+NamedTensors FeatureSource::File::make_sample() const {
+  NamedTensors sample;
+  sample.reserve(5);
+  const auto add = [&](const char* name, int64_t count, at::ScalarType dtype) {
+    sample.emplace_back(name, empty_values(count, dtype));
+  };
+  if (schema.num_dense() > 0) add("dense", schema.num_dense(), at::kFloat);
+  if (schema.num_tables() > 0) {
+    add("ids", schema.num_ids(), at::kLong);
+    add("lengths", schema.num_tables(), at::kLong);
+  }
+  const bool is_class = schema.label == LabelKind::kClass;
+  if (schema.label != LabelKind::kNone) add("label", 1, is_class ? at::kLong : at::kFloat);
+  if (schema.num_items > 0) add("item", 1, at::kLong);
+  return sample;
+}
+
+SampleValues FeatureSource::File::values_at(const NamedTensors& tensors, int64_t b) const {
+  auto next = tensors.begin();
+  const auto take = [&](int64_t count) {
+    TRIREME_ASSERT(next != tensors.end() && next->second.numel() >= (b + 1) * count,
+                   "a batch of other samples");
+    const at::Tensor& tensor = (next++)->second;
+    return static_cast<std::byte*>(tensor.mutable_data_ptr()) +
+           b * count * static_cast<int64_t>(tensor.element_size());
+  };
+  const auto take_integers = [&](int64_t count) {
+    return std::span(reinterpret_cast<int64_t*>(take(count)), static_cast<size_t>(count));
+  };
+  SampleValues values;
+  if (schema.num_dense() > 0) values.dense = reinterpret_cast<float*>(take(schema.num_dense()));
+  if (schema.num_tables() > 0) {
+    values.ids = take_integers(schema.num_ids());
+    values.lengths = take_integers(schema.num_tables());
+  }
+  if (schema.label != LabelKind::kNone) values.label = take(1);
+  if (schema.num_items > 0) values.item = take_integers(1).data();
+  return values;
+}
+
+void FeatureSource::File::read(int64_t index, const SampleValues& values) const {
+  RecordBytes bytes(layout.num_bytes());
+  records.read(index, bytes.bytes());
+  const std::span<const std::byte> record = bytes.bytes();
+  if (values.dense != nullptr) read_dense(record, index, values.dense);
+  if (values.item != nullptr) *values.item = item(record, index);
+  if (!values.lengths.empty()) {
+    std::ranges::fill(values.ids, 0);
+    const int64_t count =
+        layout.ids.unpack(record, values.ids, values.lengths, [&] { return where(index); });
+    if (values.item != nullptr) {
+      items->read(*values.item, values.ids.subspan(static_cast<size_t>(count)),
+                  values.lengths.subspan(static_cast<size_t>(layout.ids.num_tables())));
+    }
+  }
+  if (values.label != nullptr) read_label(record, index, values.label);
+}
+
+void FeatureSource::File::read_dense(std::span<const std::byte> record, int64_t index,
+                                     float* out) const {
   std::memcpy(out, record.data() + layout.dense_at, schema.dense.size() * sizeof(float));
   for (size_t d = 0; d < schema.dense.size(); ++d) {
     TRIREME_CHECK(std::isfinite(out[d]), where(index), ": ", shown(schema.dense[d]), " is ", out[d],
                   "; expected a finite number");
   }
-  return values;
 }
 
-at::Tensor FeatureSource::File::label(std::span<const std::byte> record, int64_t index) const {
+void FeatureSource::File::read_label(std::span<const std::byte> record, int64_t index,
+                                     void* out) const {
   if (schema.label == LabelKind::kClass) {
     const int64_t value = load_number<int32_t>(record, layout.label_at);
     TRIREME_CHECK(value >= 0 && value < std::ssize(schema.classes), where(index), ": label is ",
                   value, "; expected 0 to ", std::ssize(schema.classes) - 1);
-    const at::Tensor label = empty_values(1, at::kLong);
-    *label.mutable_data_ptr<int64_t>() = value;
-    return label;
+    std::memcpy(out, &value, sizeof(value));
+    return;
   }
   const auto value = load_number<float>(record, layout.label_at);
   TRIREME_CHECK(value == 0 || value == 1, where(index), ": label is ", value, "; expected 0 or 1");
-  const at::Tensor label = empty_values(1, at::kFloat);
-  *label.mutable_data_ptr<float>() = value;
-  return label;
+  std::memcpy(out, &value, sizeof(value));
 }
 
 int64_t FeatureSource::File::item(std::span<const std::byte> record, int64_t index) const {
@@ -125,35 +192,14 @@ FeatureSource::~FeatureSource() = default;
 int64_t FeatureSource::size() const { return file_->records.size(); }
 
 NamedTensors FeatureSource::get(int64_t index, std::optional<RandomKey> /*augmentation*/) const {
-  const FeatureSchema& schema = file_->schema;
-  RecordBytes bytes(file_->layout.num_bytes());
-  file_->records.read(index, bytes.bytes());
-  const std::span<const std::byte> record = bytes.bytes();
-  NamedTensors sample;
-  sample.reserve(5);
-  if (schema.num_dense() > 0) sample.emplace_back("dense", file_->dense(record, index));
-  std::optional<int64_t> item;
-  if (schema.num_items > 0) item = file_->item(record, index);
-  if (schema.num_tables() > 0) {
-    const at::Tensor ids = zeros(schema.num_ids());
-    const at::Tensor lengths = empty_values(schema.num_tables(), at::kLong);
-    const IdLayout& queries = file_->layout.ids;
-    const int64_t count = queries.unpack(record, values_of(ids), values_of(lengths),
-                                         [&] { return file_->where(index); });
-    if (item) {
-      file_->items->read(*item, values_of(ids).subspan(static_cast<size_t>(count)),
-                         values_of(lengths).subspan(static_cast<size_t>(queries.num_tables())));
-    }
-    sample.emplace_back("ids", ids);
-    sample.emplace_back("lengths", lengths);
-  }
-  if (schema.label != LabelKind::kNone) sample.emplace_back("label", file_->label(record, index));
-  if (item) {
-    const at::Tensor number = empty_values(1, at::kLong);
-    *number.mutable_data_ptr<int64_t>() = *item;
-    sample.emplace_back("item", number);
-  }
+  NamedTensors sample = file_->make_sample();
+  file_->read(index, file_->values_at(sample, 0));
   return sample;
+}
+
+void FeatureSource::get_into(int64_t index, std::optional<RandomKey> /*augmentation*/,
+                             NamedTensors& batch, int64_t b) const {
+  file_->read(index, file_->values_at(batch, b));
 }
 
 FeatureData open_features(const std::filesystem::path& folder) {

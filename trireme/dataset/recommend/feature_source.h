@@ -59,6 +59,8 @@ class FeatureSource : public Source {
   //         NaN, an id beyond its table, a wrong length, label or item; when the file has become
   //         shorter
   NamedTensors get(int64_t index, std::optional<RandomKey> augmentation = {}) const override;
+  void get_into(int64_t index, std::optional<RandomKey> augmentation, NamedTensors& batch,
+                int64_t b) const override;
 
  private:
   struct File;
