@@ -3,11 +3,20 @@
 #include <algorithm>
 #include <mutex>
 #include <numeric>
+#include <string>
 #include <utility>
 
 #include "trireme/base/error.h"
 
 namespace trireme::dataset {
+namespace {
+
+// Without the stream of concat(): its locale takes longer than reading a small sample.
+RandomKey numbered_key(uint64_t seed, const char* name, int64_t number) {
+  return random_key(seed, name + std::to_string(number));
+}
+
+}  // namespace
 
 // The shards' order in each epoch. That of the last epoch asked for is kept, because making it
 // costs time for every shard.
@@ -80,12 +89,12 @@ int64_t SampleOrder::index(int64_t n) const {
   const int64_t position = n % size_;
   if (!shuffle_) return position;
   if (shards_) return shards_->index(epoch, position, size_);
-  const RandomKey key = random_key(seed_, concat("data/epoch/", epoch));
+  const RandomKey key = numbered_key(seed_, "data/epoch/", epoch);
   return static_cast<int64_t>(random_permutation(key, position, size_));
 }
 
 RandomKey SampleOrder::augmentation(int64_t n) const {
-  return random_key(seed_, concat("data/augmentation/", n));
+  return numbered_key(seed_, "data/augmentation/", n);
 }
 
 }  // namespace trireme::dataset
