@@ -2,16 +2,23 @@
 
 #include <optional>
 #include <string_view>
+#include <tuple>
+#include <utility>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/custom_function.h>
+
+#include "trireme/tasks/recommend/layers/relu_gradients.h"
 
 namespace trireme::tasks::inline internal {
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+
+constexpr int64_t kReluRows = 128;  // at least so many samples per thread
 
 // x W^T + b, and then the operation of that name. Its "relu" makes 0 of a NaN, so it is not used.
 using LinearProduct = at::Tensor(const at::Tensor& x, const at::Tensor& weight,
@@ -36,6 +43,22 @@ at::Tensor linear_product(const at::Tensor& x, const at::Tensor& weight,
                                 std::string_view());
 }
 
+// The gradient before the ReLU whose output is y_BO, and its transpose [O, B].
+std::pair<at::Tensor, at::Tensor> before_relu(const at::Tensor& grad_out, const at::Tensor& y_BO) {
+  const at::Tensor grad = grad_out.contiguous();
+  const int64_t B = y_BO.size(0), O = y_BO.size(1);
+  at::Tensor grad_BO = at::empty_like(y_BO), grad_OB = at::empty({O, B}, y_BO.options());
+  const ReluProblem problem{.B = B,
+                            .O = O,
+                            .grad_out = grad.const_data_ptr<float>(),
+                            .y = y_BO.const_data_ptr<float>(),
+                            .grad_BO = grad_BO.mutable_data_ptr<float>(),
+                            .grad_OB = grad_OB.mutable_data_ptr<float>()};
+  at::parallel_for(0, B, kReluRows,
+                   [&](int64_t begin, int64_t end) { relu_gradients(problem, begin, end); });
+  return {grad_BO, grad_OB};
+}
+
 class FusedLinear : public torch::autograd::Function<FusedLinear> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x_BI,
@@ -53,10 +76,11 @@ class FusedLinear : public torch::autograd::Function<FusedLinear> {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &x_BI = saved[0], &weight_OI = saved[1], &relu_BO = saved[2];
     at::Tensor grad_BO = grads[0];
-    if (relu_BO.defined()) grad_BO = at::threshold_backward(grad_BO, relu_BO, 0);
+    at::Tensor grad_OB = grad_BO.t();
+    if (relu_BO.defined()) std::tie(grad_BO, grad_OB) = before_relu(grad_BO, relu_BO);
     at::Tensor grad_x, grad_weight, grad_bias;
     if (ctx->needs_input_grad(0)) grad_x = linear_product(grad_BO, weight_OI.t());
-    if (ctx->needs_input_grad(1)) grad_weight = linear_product(grad_BO.t(), x_BI.t());
+    if (ctx->needs_input_grad(1)) grad_weight = linear_product(grad_OB, x_BI.t());
     const bool has_bias = ctx->saved_data["has_bias"].toBool();
     if (has_bias && ctx->needs_input_grad(2)) grad_bias = grad_BO.sum(0);
     return {grad_x, grad_weight, grad_bias, at::Tensor()};
