@@ -49,6 +49,16 @@ Frame push(int64_t step) {
   return frame;
 }
 
+Frame advance(uint32_t worker, uint32_t incarnation) {
+  Frame frame;
+  frame.header = {.kind = FrameKind::kEvent,
+                  .part = static_cast<uint16_t>(EventKind::kAdvance),
+                  .worker = worker,
+                  .incarnation = incarnation,
+                  .step = -1};
+  return frame;
+}
+
 // The only copy of a shard with one piece of four elements.
 std::unique_ptr<Replica> make_head(Port& port) {
   const std::vector<ServedParameter> parameters{{"a", 4, 1}};
@@ -69,6 +79,17 @@ TEST(Replica, ATailAcknowledgesWhatItApplies) {
   ASSERT_EQ(port.to_workers.size(), 1U);
   EXPECT_EQ(port.to_workers[0].header.kind, FrameKind::kDone);
   EXPECT_EQ(port.to_workers[0].header.step, 1);
+}
+
+// Its last words come by another connection than the view without it.
+TEST(Replica, AWorkerThatTheViewHasLeftOutTakesPartNoMore) {
+  Port port;
+  const auto head = make_head(port);
+  head->on_event(kWorkerPeer, advance(5, 1));
+  EXPECT_EQ(port.take(kWorkerPeer), std::vector{FrameKind::kRefused});
+  head->on_event(kWorkerPeer, advance(0, 2));
+  EXPECT_EQ(port.take(kWorkerPeer), std::vector{FrameKind::kRefused}) << "another incarnation";
+  EXPECT_TRUE(port.to_workers.empty());
 }
 
 // The worker sends it once, to the chain as it is.

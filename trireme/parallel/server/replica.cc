@@ -69,7 +69,8 @@ void Replica::take_place(const View& view, uint32_t id) {
     }
     if (!is_tail()) pulls_.clear();  // workers ask the new tail
   }
-  if (is_head() && is_whole_) remove_departed(view.workers);
+  workers_ = view.workers;
+  if (is_head() && is_whole_) remove_departed(workers_);
 }
 
 void Replica::remove_departed(const std::map<uint32_t, uint32_t>& workers) {
@@ -94,10 +95,17 @@ void Replica::on_forwarded(PeerId peer, Frame frame) {
   commit(std::move(frame));
 }
 
+// An event may arrive after the view without its worker. If it were applied then, the others would
+// wait for a worker that no later view removes.
+bool Replica::takes_part(const FrameHeader& event) const {
+  const auto worker = workers_.find(event.worker);
+  return worker != workers_.end() && worker->second == event.incarnation;
+}
+
 void Replica::on_event(PeerId peer, Frame frame) {
   if (!is_head() || !is_whole_) return;  // the worker sends it again in the next view
   const ShardState::Verdict verdict = state_->judge(frame);
-  if (verdict == ShardState::Verdict::kStranger) {
+  if (verdict == ShardState::Verdict::kStranger || !takes_part(frame.header)) {
     return refuse(
         peer, concat("worker ", frame.header.worker, " of incarnation ", frame.header.incarnation,
                      " takes no part in the run any more; start it again"));

@@ -61,6 +61,7 @@ class Replica {
  private:
   bool is_head() const { return !predecessor_; }
   bool is_tail() const { return !successor_; }
+  bool takes_part(const FrameHeader& event) const;
   void commit(Frame event);
   void acknowledge(const Frame& event);
   void confirm(Frame event);
@@ -81,6 +82,7 @@ class Replica {
   ReplayOrder* const replay_;
   bool is_whole_ = false;
   std::vector<uint32_t> chain_;
+  std::map<uint32_t, uint32_t> workers_;  // of the view: number -> incarnation
   std::optional<uint32_t> predecessor_;
   std::optional<uint32_t> successor_;
   PeerId predecessor_peer_ = 0;  // 0: not attached
