@@ -113,6 +113,25 @@ TEST(Replica, AnEventThatANewCopyGetsInItsSnapshotIsAcknowledged) {
   EXPECT_EQ(port.take(kSuccessorPeer), std::vector{FrameKind::kEvent});
 }
 
+// A neighbour of an older view would send it to a dead successor.
+TEST(Replica, AConfirmationWaitsForTheViewInWhichTheWorkerAsked) {
+  Port port;
+  const auto head = make_head(port);
+  head->on_event(kWorkerPeer, push(1));
+  head->take_place(view_of(2, {1, 2}), 1);
+  head->connect_successor(kSuccessorPeer, 2, 1);
+  Frame have;
+  have.header = {.kind = FrameKind::kHave, .sequence = 2};
+  head->on_have(kSuccessorPeer, have);
+  (void)port.take(kSuccessorPeer);
+  Frame again = push(1);
+  again.header.view = 2;
+  head->on_event(kWorkerPeer, std::move(again));
+  ASSERT_EQ(port.sent.size(), 1U);
+  EXPECT_EQ(port.sent[0].second.header.kind, FrameKind::kConfirm);
+  EXPECT_EQ(port.sent[0].second.header.view, 2U);
+}
+
 TEST(Replica, AnEventThatACopyLacksIsSentAgainAndNotConfirmed) {
   Port port;
   const auto head = make_head(port);

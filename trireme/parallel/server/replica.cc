@@ -151,12 +151,13 @@ void Replica::acknowledge(const Frame& event) {
   port_.send_to_worker(header.worker, Frame{header, {}});
 }
 
-// The worker does not know that `event` is done. What it waits for may still be on its way.
+// The worker does not know that `event` is done. What it waits for may still be on its way. The
+// frame keeps the worker's view, so that a neighbour that has not seen it yet does not pass the
+// frame on to a successor that is gone.
 void Replica::confirm(Frame event) {
   event.payload.reset();
   if (is_tail()) return acknowledge(event);
   event.header.kind = FrameKind::kConfirm;
-  event.header.view = 0;
   if (!is_successor_ready_) return confirms_.push_back(std::move(event));
   port_.send(successor_peer_, std::move(event), 0);
 }
