@@ -59,14 +59,19 @@ Frame advance(uint32_t worker, uint32_t incarnation) {
   return frame;
 }
 
-// The only copy of a shard with one piece of four elements.
-std::unique_ptr<Replica> make_head(Port& port) {
+// A copy of a shard with one piece of four elements.
+std::unique_ptr<Replica> make_replica(Port& port) {
   const std::vector<ServedParameter> parameters{{"a", 4, 1}};
   const std::vector<Piece> pieces = key_ranges(parameters, std::vector<double>{1});
-  auto head =
-      std::make_unique<Replica>(std::make_unique<ShardState>(pieces, 0, Consistency{kAsynchronous},
-                                                             momentum_pieces(parameters)),
-                                0, port, nullptr);
+  return std::make_unique<Replica>(
+      std::make_unique<ShardState>(pieces, 0, Consistency{kAsynchronous},
+                                   momentum_pieces(parameters)),
+      0, port, nullptr);
+}
+
+// The only copy.
+std::unique_ptr<Replica> make_head(Port& port) {
+  auto head = make_replica(port);
   head->start({{0, 1}});
   head->take_place(view_of(1, {1}), 1);
   return head;
@@ -130,6 +135,30 @@ TEST(Replica, AConfirmationWaitsForTheViewInWhichTheWorkerAsked) {
   ASSERT_EQ(port.sent.size(), 1U);
   EXPECT_EQ(port.sent[0].second.header.kind, FrameKind::kConfirm);
   EXPECT_EQ(port.sent[0].second.header.view, 2U);
+}
+
+// The worker asks once, the chain as it is.
+TEST(Replica, ANewCopyAnswersPullsOfStatesOnceItIsWhole) {
+  constexpr PeerId kPredecessorPeer = 9;
+  Port port;
+  const auto head = make_head(port), spare = make_replica(port);
+  spare->take_place(view_of(2, {1, 2}), 2);
+  Frame attach;
+  attach.header = {.kind = FrameKind::kAttach, .view = 2, .piece = 1};
+  spare->on_attach(kPredecessorPeer, attach);
+  Frame pull;
+  pull.header = {.kind = FrameKind::kPullState};
+  spare->on_pull_state(kWorkerPeer, pull);
+  EXPECT_TRUE(port.take(kWorkerPeer).empty());
+  head->take_place(view_of(2, {1, 2}), 1);
+  head->connect_successor(kSuccessorPeer, 2, 1);
+  Frame have;
+  have.header = {.kind = FrameKind::kHave, .sequence = -1};
+  head->on_have(kSuccessorPeer, have);
+  for (const auto& [peer, part] : std::exchange(port.sent, {})) {
+    if (part.header.kind == FrameKind::kSnapshot) spare->on_snapshot(kPredecessorPeer, part);
+  }
+  EXPECT_EQ(port.take(kWorkerPeer), std::vector{FrameKind::kState});
 }
 
 TEST(Replica, AnEventThatACopyLacksIsSentAgainAndNotConfirmed) {

@@ -190,7 +190,7 @@ class ParameterServer::Impl final : public HubEvents, public ReplicaPort {
                       "a worker leaves by a word to the director");
         return replica.on_event(peer, std::move(frame));
       case FrameKind::kPull: return replica.on_pull(peer, std::move(frame));
-      case FrameKind::kPullState: return replica.on_pull_state(peer, frame);
+      case FrameKind::kPullState: return replica.on_pull_state(peer, std::move(frame));
       default: throw ConfigError(concat("a worker sent \"", name_of(frame.header.kind), "\""));
     }
   }

@@ -67,7 +67,10 @@ void Replica::take_place(const View& view, uint32_t id) {
       done_up_to(state_->sequence());
       flush_confirms();
     }
-    if (!is_tail()) pulls_.clear();  // workers ask the new tail
+    if (!is_tail()) {  // workers ask the new tail
+      pulls_.clear();
+      state_pulls_.clear();
+    }
   }
   workers_ = view.workers;
   if (is_head() && is_whole_) remove_departed(workers_);
@@ -222,6 +225,9 @@ void Replica::on_snapshot(PeerId peer, const Frame& frame) {
   port_.tell_director(std::move(filled));
   if (is_tail()) done_up_to(state_->sequence());
   answer_all_waiting();
+  for (Request& pull : std::exchange(state_pulls_, {})) {
+    on_pull_state(pull.peer, std::move(pull.frame));
+  }
 }
 
 void Replica::on_pull(PeerId peer, Frame frame) {
@@ -272,10 +278,11 @@ void Replica::answer(PeerId peer, const Frame& pull) {
   port_.send(peer, std::move(weights), 1 + int64_t{header.piece});
 }
 
-void Replica::on_pull_state(PeerId peer, const Frame& frame) {
-  if (!is_tail() || !is_whole_) return;
-  const FrameHeader& header = frame.header;
+void Replica::on_pull_state(PeerId peer, Frame frame) {
+  if (!is_tail()) return;
   const auto state = state_->state(frame);
+  if (!is_whole_) return state_pulls_.push_back({peer, std::move(frame)});
+  const FrameHeader& header = frame.header;
   Frame answer;
   answer.header = {.kind = FrameKind::kState,
                    .part = header.part,

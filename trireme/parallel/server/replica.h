@@ -49,7 +49,7 @@ class Replica {
   // Throws: ConfigError when no worker sends such a thing
   void on_event(PeerId peer, Frame frame);
   void on_pull(PeerId peer, Frame frame);
-  void on_pull_state(PeerId peer, const Frame& frame);
+  void on_pull_state(PeerId peer, Frame frame);
   // Frames of neighbours.
   void on_forwarded(PeerId peer, Frame frame);
   void on_attach(PeerId peer, const Frame& frame);
@@ -92,6 +92,7 @@ class Replica {
   std::deque<Frame> window_;                        // events that are not done
   std::vector<Frame> confirms_;                     // for a successor that is not ready
   std::map<uint32_t, std::vector<Request>> pulls_;  // of each piece, too early to be answered
+  std::vector<Request> state_pulls_;                // while this copy is not whole
 };
 
 }  // namespace trireme::parallel::inline internal
