@@ -62,5 +62,20 @@ TEST(OutstandingRequests, AnAnswerEndsItsRequestOnly) {
   EXPECT_EQ(sent, 1);
 }
 
+// A tail answers the newest connection of a worker's number.
+TEST(OutstandingRequests, AnAnswerToAnEarlierIncarnationIsNone) {
+  OutstandingRequests requests;
+  requests.install(view_of(1, {{0}}));
+  Outstanding push = request(FrameKind::kEvent, 0, 5, 1);
+  push.frame.header.incarnation = 2;
+  requests.add(std::move(push));
+  Frame done;
+  done.header = {
+      .kind = FrameKind::kDone, .part = 3, .shard = 0, .incarnation = 1, .piece = 5, .step = 1};
+  EXPECT_FALSE(requests.take(done));
+  done.header.incarnation = 2;
+  EXPECT_TRUE(requests.take(done));
+}
+
 }  // namespace
 }  // namespace trireme::parallel

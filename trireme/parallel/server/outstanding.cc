@@ -10,13 +10,14 @@ OutstandingRequests::Key OutstandingRequests::key_of(const FrameHeader& header) 
   if (kind == FrameKind::kDone) kind = FrameKind::kEvent;
   if (kind == FrameKind::kWeights) kind = FrameKind::kPull;
   if (kind == FrameKind::kState) kind = FrameKind::kPullState;
-  const bool is_advance = kind == FrameKind::kEvent && header.part == 1;
+  const bool is_event = kind == FrameKind::kEvent;
+  const bool is_advance = is_event && header.part == 1;
   const bool is_state = kind == FrameKind::kPullState;
   return {kind,
           header.part,
           header.shard,
           header.piece,
-          is_state ? header.num_rows : 0,
+          is_state ? header.num_rows : (is_event ? header.incarnation : 0),
           is_advance || is_state ? 0 : header.step};
 }
 

@@ -38,6 +38,7 @@ class OutstandingRequests {
                    const std::function<void(const Frame& frame)>& send);
 
  private:
+  // kind, part, shard, piece, incarnation (events) or tensor (states), step
   using Key = std::tuple<FrameKind, uint16_t, uint32_t, uint32_t, uint32_t, int64_t>;
   static Key key_of(const FrameHeader& header);
 
