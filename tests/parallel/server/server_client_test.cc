@@ -1,6 +1,7 @@
 #include "trireme/parallel/server/server_client.h"
 
 #include <atomic>
+#include <optional>
 #include <thread>
 
 #include <ATen/ATen.h>
@@ -9,6 +10,10 @@
 #include "tests/harness/tensors.h"
 #include "tests/parallel/server/cluster.h"
 #include "trireme/base/error.h"
+#include "trireme/parallel/server/link/hub.h"
+#include "trireme/parallel/server/run_identity.h"
+#include "trireme/parallel/server/state/push_sums.h"
+#include "trireme/parallel/server/view.h"
 
 namespace trireme::parallel::server_test {
 namespace {
@@ -67,6 +72,62 @@ TEST(ServerClient, PullsStatesOfTheOptimizer) {
       EXPECT_FALSE(client.pull_state(index, 1).defined());
     }
   });
+}
+
+// Director and server in one: answers every pull of states a second time when the next one comes.
+// So do two servers when the chain changes after the first has answered.
+class AnswersTwice final : public HubEvents {
+ public:
+  explicit AnswersTwice(const ServerRun& run) : hub_(hub_options(run, Role::kDirector), *this) {
+    address_ = hub_.listen("127.0.0.1");
+    hub_.start();
+  }
+  ~AnswersTwice() override { hub_.stop(); }
+  const std::string& address() const { return address_; }
+
+  void on_open(PeerId, Role, uint32_t) override {}
+  void on_frame(PeerId peer, Frame frame) override {
+    Frame answer{frame.header, {}};
+    if (frame.header.kind == FrameKind::kRegister) {
+      answer.header.incarnation = 1;
+      hub_.send(peer, answer);
+      const View view{
+          .number = 1, .servers = {{0, address_}}, .workers = {{0, 1}}, .chains = {{0}}};
+      return hub_.send(peer, {{.kind = FrameKind::kView, .view = 1}, bytes_of(to_text(view))});
+    }
+    if (frame.header.kind == FrameKind::kEvent) {
+      answer.header.kind = FrameKind::kDone;
+      answer.header.step = 0;
+      hub_.send(peer, answer);
+    }
+    if (frame.header.kind == FrameKind::kPullState) {
+      const auto first_row = numbers_of(frame, 2).at(0);
+      answer.header.kind = FrameKind::kState;
+      answer.header.step = 1;
+      answer.payload = bytes_of(at::full({1}, static_cast<double>(first_row), at::kFloat));
+      if (last_) hub_.send(peer, *last_);
+      hub_.send(peer, answer);
+      last_ = answer;
+    }
+  }
+  void on_closed(PeerId, const std::string&) override {}
+  void on_tick() override {}
+  void on_failed(const std::string&) override {}
+
+ private:
+  std::string address_;
+  std::optional<Frame> last_;
+  Hub hub_;
+};
+
+TEST(ServerClient, ASecondAnswerIsNotTakenForThatToTheNextPull) {
+  const std::vector<ServedParameter> parameters{{"a", 64, 1}};
+  const ServerRun run{.pieces = key_ranges(parameters, std::vector<double>{1})};
+  const AnswersTwice server(run);
+  ServerClient client(run, {.director = server.address(), .number = 0});
+  for (int64_t row = 0; row < 4; ++row) {
+    EXPECT_EQ(client.pull_state(0, 0, row, row + 1).item<float>(), static_cast<float>(row));
+  }
 }
 
 TEST(ServerClient, ALostLastCopyIsALineForEveryWorker) {

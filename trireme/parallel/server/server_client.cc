@@ -71,6 +71,7 @@ class ServerClient::Impl {
   void pull(int64_t step, const std::vector<at::Tensor>& destinations) {
     wait_all_pulled();
     TRIREME_ASSERT(std::ssize(destinations) <= num_parameters_, "more tensors than parameters");
+    ++num_pulls_;
     std::vector<Outstanding> requests;
     for (size_t i = 0; i < run_.pieces.size(); ++i) {
       const Piece& piece = run_.pieces[i];
@@ -79,8 +80,8 @@ class ServerClient::Impl {
       if (!whole.defined()) continue;
       TRIREME_ASSERT(whole.is_contiguous() && whole.scalar_type() == piece.dtype,
                      "a contiguous destination");
-      requests.push_back(request_of(piece, i, FrameKind::kPull, step));
-      fill_on_answer(requests.back(), piece.parameter, rows_of(whole, piece));
+      requests.push_back(pull_of(FrameKind::kPull, i, step));
+      fill_on_answer(requests.back(), rows_of(whole, piece));
     }
     step_ = step;
     send_pulls(std::move(requests));
@@ -98,14 +99,12 @@ class ServerClient::Impl {
       const auto begin = std::ranges::lower_bound(rows, piece.first_row);
       const auto end = std::ranges::lower_bound(rows, piece.first_row + piece.rows);
       if (begin == end) continue;
-      requests.push_back(request_of(piece, i, FrameKind::kPull, step));
+      requests.push_back(pull_of(FrameKind::kPull, i, step));
       Frame& frame = requests.back().frame;
-      frame.header.part = num_pulls_;
       frame.header.num_rows = static_cast<uint32_t>(end - begin);
       frame.payload = at::empty({(end - begin) * int64_t{sizeof(int64_t)}}, at::kByte);
       write_rows(piece, {begin, end}, frame.payload);
-      fill_on_answer(requests.back(), parameter,
-                     destination.narrow(0, begin - rows.begin(), end - begin));
+      fill_on_answer(requests.back(), destination.narrow(0, begin - rows.begin(), end - begin));
     }
     send_pulls(std::move(requests));
   }
@@ -214,25 +213,32 @@ class ServerClient::Impl {
     return request;
   }
 
+  Outstanding pull_of(FrameKind kind, size_t index, int64_t step) const {
+    Outstanding request = request_of(run_.pieces[index], index, kind, step);
+    request.frame.header.part = num_pulls_;
+    return request;
+  }
+
   // The answer's bytes are all of `to`.
-  void fill_on_answer(Outstanding& request, int64_t parameter, at::Tensor to) {
-    request.on_answer = [this, parameter, to = std::move(to)](const Frame& answer) {
+  void fill_on_answer(Outstanding& request, at::Tensor to) {
+    request.on_answer = [this, parameter = parameter_of(request),
+                         to = std::move(to)](const Frame& answer) {
       const auto expected = static_cast<int64_t>(to.nbytes());
       const int64_t bytes = answer.payload.defined() ? answer.payload.numel() : 0;
       TRIREME_CHECK(bytes == expected, "a server sent ", bytes, " bytes of weights; expected ",
                     expected);
       std::memcpy(to.data_ptr(), answer.payload.const_data_ptr(), to.nbytes());
-      --unpulled_[static_cast<size_t>(parameter)];
+      --unpulled_[parameter];
     };
-    pulled_parameters_.push_back(parameter);
+  }
+  size_t parameter_of(const Outstanding& request) const {
+    return static_cast<size_t>(run_.pieces[request.frame.header.piece].parameter);
   }
 
   void send_pulls(std::vector<Outstanding> requests) {
     {
       const std::lock_guard lock(link_.mutex());
-      for (const int64_t parameter : std::exchange(pulled_parameters_, {})) {
-        ++unpulled_[static_cast<size_t>(parameter)];
-      }
+      for (const Outstanding& request : requests) ++unpulled_[parameter_of(request)];
     }
     link_.ask(std::move(requests));
   }
@@ -247,7 +253,8 @@ class ServerClient::Impl {
 
   at::Tensor pull_piece_state(size_t index, int64_t state, int64_t first_row, int64_t num_rows) {
     const Piece& piece = run_.pieces[index];
-    auto request = request_of(piece, index, FrameKind::kPullState, 0);
+    ++num_pulls_;
+    Outstanding request = pull_of(FrameKind::kPullState, index, 0);
     request.frame.header.num_rows = static_cast<uint32_t>(state);
     const int64_t range[] = {first_row, num_rows};
     request.frame.payload = at::empty({sizeof(range)}, at::kByte);
@@ -277,9 +284,9 @@ class ServerClient::Impl {
   const ServerRun run_;
   int64_t num_parameters_ = 0;
   int64_t first_step_ = 1;
-  int64_t step_ = 0;                        // of the last pull
-  uint16_t num_pulls_ = 0;                  // of rows; tells those of the same piece and step apart
-  std::vector<int64_t> pulled_parameters_;  // of the requests that are being made
+  int64_t step_ = 0;  // of the last pull
+  // Tells pulls of the same piece and step apart: after a chain's change two servers may answer one.
+  uint16_t num_pulls_ = 0;
   // Under the link's mutex.
   std::vector<int64_t> unpulled_;  // pieces of each parameter
   int64_t unpushed_ = 0;

@@ -38,7 +38,7 @@ inline constexpr uint16_t kNumFrameKinds = static_cast<uint16_t>(FrameKind::kRef
 struct FrameHeader {
   uint32_t payload_bytes = 0;
   FrameKind kind = FrameKind::kBeat;
-  uint16_t part = 0;  // EventKind, or the part of a snapshot
+  uint16_t part = 0;  // EventKind, part of a snapshot, or number of a pull, which its answer has
   uint32_t shard = 0;
   uint32_t view = 0;  // of the sender
   uint32_t worker = 0;
