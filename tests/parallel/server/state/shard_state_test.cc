@@ -128,6 +128,18 @@ TEST(ShardState, AJoinerStartsWithTheSlowestOther) {
   EXPECT_TRUE(state.may_pull(5, 0, 3));
 }
 
+TEST(ShardState, AJoinerDoesNotRepeatAStepThatAPieceHasHad) {
+  ShardState state = make(0);
+  apply_new(state, event(EventKind::kAdvance, 0, 0));
+  apply_new(state, push(0, 1, 1));  // piece 0; that of piece 1 is on its way
+  EXPECT_EQ(state.version(0), 1);
+  apply_new(state, event(EventKind::kAdvance, 5, -1));
+  EXPECT_EQ(state.members().at(5).base, 1);
+  EXPECT_EQ(state.judge(push(5, 1, 1)), Verdict::kDuplicate);
+  apply_new(state, push_row(0, 1, 0));
+  EXPECT_EQ(state.version(1), 1) << "the joiner begins with step 2";
+}
+
 TEST(ShardState, RefusesPushesOfOtherSizes) {
   ShardState state = make(0);
   apply_new(state, event(EventKind::kAdvance, 0, 0));

@@ -107,12 +107,14 @@ void ShardState::advance(const Frame& event) {
   const FrameHeader& header = event.header;
   int64_t base = header.step;
   if (base < 0) {
-    std::optional<int64_t> slowest_step;
+    // The latest of the pieces, because a synchronous step that one of them has had is not to be
+    // applied to it again with this worker's gradient alone.
+    std::optional<int64_t> finished_by_all;
     for (const auto& [index, held] : held_) {
       const auto step = slowest(held, header.worker);
-      if (step) slowest_step = std::min(*step, slowest_step.value_or(*step));
+      if (step) finished_by_all = std::max(*step, finished_by_all.value_or(*step));
     }
-    base = slowest_step.value_or(highest_);
+    base = finished_by_all.value_or(highest_);
   }
   const auto member = members_.find(header.worker);
   const bool is_same = member != members_.end() && member->second.incarnation == header.incarnation;

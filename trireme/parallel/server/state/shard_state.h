@@ -21,7 +21,8 @@ namespace trireme::parallel::inline internal {
 
 // The `part` of a kEvent frame.
 enum class EventKind : uint16_t {
-  kAdvance = 1,  // the worker takes part and has finished `step`; step -1: as the slowest other has
+  kAdvance = 1,  // the worker takes part and has finished `step`; step -1: the step that every
+                 // other has finished in some piece
   kLeave,        // the worker with this incarnation takes part no more
   kPush,         // gradients of `piece` in `step`
 };
