@@ -1,5 +1,7 @@
 #include "trireme/parallel/server/state/shard_state.h"
 
+#include <limits>
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -160,6 +162,19 @@ TEST(ShardState, RefusesPushesOfOtherSizes) {
   frame = event(static_cast<EventKind>(9), 0, 1);
   EXPECT_THROW(state.judge(frame), ConfigError);
   EXPECT_THROW(state.may_pull(0, 7, 0), ConfigError);
+}
+
+TEST(ShardState, RefusesStepsThatNoRunHas) {
+  ShardState state = make(2);
+  apply_new(state, event(EventKind::kAdvance, 0, 0));
+  constexpr int64_t kFar = std::numeric_limits<int64_t>::max();
+  for (const int64_t step : {-kFar - 1, int64_t{-2}, kFar}) {
+    EXPECT_THROW(state.judge(event(EventKind::kAdvance, 0, step)), ConfigError) << step;
+    EXPECT_THROW(state.judge(push(0, step, 1)), ConfigError) << step;
+    Frame pull = event(EventKind::kPush, 0, step);
+    pull.header.kind = FrameKind::kPull;
+    EXPECT_THROW(state.check_pull(pull), ConfigError) << step;
+  }
 }
 
 TEST(ShardState, ASnapshotGoesOnWithTheSameBits) {

@@ -9,6 +9,18 @@
 #include "trireme/parallel/server/state/push_sums.h"
 
 namespace trireme::parallel::inline internal {
+namespace {
+
+// Far beyond any run, and far enough from the end of the type to count on from there.
+constexpr int64_t kMaxStep = int64_t{1} << 53;
+
+void check_step(const FrameHeader& header, int64_t least) {
+  TRIREME_CHECK(header.step >= least && header.step <= kMaxStep, "a worker sent \"",
+                name_of(header.kind), "\" with step ", header.step, "; expected ", least, " to ",
+                kMaxStep);
+}
+
+}  // namespace
 
 ShardState::ShardState(std::span<const Piece> pieces, int64_t shard, Consistency consistency,
                        const MakePiece& make)
@@ -49,10 +61,10 @@ void ShardState::check_push(const Held& held, const Frame& event) const {
   const int64_t expected = piece.is_sparse
                                ? num_rows * (piece.row_bytes() + int64_t{sizeof(int64_t)})
                                : piece.num_bytes();
-  TRIREME_CHECK(bytes == expected && event.header.step >= 1 && (piece.is_sparse || num_rows == 0),
-                "a push to piece ", held.index, " has ", bytes, " bytes, ", num_rows,
-                " rows and step ", event.header.step, "; expected ", expected,
-                " bytes and a step of at least 1");
+  check_step(event.header, 1);
+  TRIREME_CHECK(bytes == expected && (piece.is_sparse || num_rows == 0), "a push to piece ",
+                held.index, " has ", bytes, " bytes and ", num_rows, " rows; expected ", expected,
+                piece.is_sparse ? " bytes" : " bytes and no rows");
   if (piece.is_sparse) check_rows(rows_in(event), piece.rows);
 }
 
@@ -63,6 +75,7 @@ ShardState::Verdict ShardState::judge(const Frame& event) const {
   const uint32_t incarnation = is_member ? member->second.incarnation : 0;
   switch (static_cast<EventKind>(header.part)) {
     case EventKind::kAdvance:
+      check_step(header, -1);
       if (!is_member || incarnation < header.incarnation) return Verdict::kNew;
       if (incarnation > header.incarnation) return Verdict::kStranger;
       return header.step <= member->second.base ? Verdict::kDuplicate : Verdict::kNew;
@@ -170,6 +183,7 @@ std::vector<Frame> ShardState::departures(const std::map<uint32_t, uint32_t>& wo
 }
 
 void ShardState::check_pull(const Frame& pull) const {
+  check_step(pull.header, 0);
   check_rows(rows_in(pull), find(pull.header.piece).piece.rows);
 }
 

@@ -54,7 +54,8 @@ class ShardState {
   // The events that make the members those of `workers` (number, incarnation): for those who left.
   std::vector<Frame> departures(const std::map<uint32_t, uint32_t>& workers) const;
 
-  // Throws: ConfigError when this shard has no such piece, or the piece no such rows
+  // Throws: ConfigError when this shard has no such piece, the piece no such rows, or no run such a
+  //         step
   void check_pull(const Frame& pull) const;
   // Whether `worker` may have the piece before its step `step`: it has pushed the piece in the step
   // before, and no other worker is too far behind. Step 0: whatever is there.
