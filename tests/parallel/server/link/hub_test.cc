@@ -1,5 +1,6 @@
 #include "trireme/parallel/server/link/hub.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
@@ -8,10 +9,12 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include "tests/harness/draw.h"
 #include "trireme/base/error.h"
+#include "trireme/comm/store/tcp_socket.h"
 #include "trireme/parallel/server/link/connection.h"
 
 namespace trireme::parallel {
@@ -257,6 +260,49 @@ TEST(Hub, ASilentPeerCountsAsDead) {
   client.post([&] { client.connect(address, 0); });  // it says nothing for a second
   server_notes.wait_for([&] { return !server_notes.closed.empty(); });
   EXPECT_NE(server_notes.closed[0].find("silent"), std::string::npos);
+}
+
+// A server may be busy for seconds before it reads what a new peer has sent.
+TEST(Hub, APeerThatItConnectsToHasTheTimeOfAKnownOne) {
+  Notes notes;
+  HubOptions client_options = options(Role::kWorker);
+  client_options.patience = std::chrono::milliseconds(1);
+  client_options.silence = std::chrono::milliseconds(100);
+  Hub client(client_options, notes);
+  comm::TcpAddress address{"127.0.0.1", 0};
+  const std::vector<Descriptor> listeners = comm::listen_on(comm::resolve(address), address);
+  sockaddr_in bound{};
+  socklen_t length = sizeof(bound);
+  ASSERT_EQ(getsockname(listeners.at(0).get(), reinterpret_cast<sockaddr*>(&bound), &length), 0);
+  client.start();
+  client.post([&] {
+    client.connect("tcp://127.0.0.1:" + std::to_string(ntohs(bound.sin_port)), 0);
+  });
+  notes.wait_for([&] { return !notes.closed.empty(); });
+  EXPECT_NE(notes.closed.at(0).find("silent for 0.1 s"), std::string::npos) << notes.closed.at(0);
+}
+
+TEST(Hub, ItsOwnAbsenceIsNoPeersSilence) {
+  Notes server_notes, busy_notes, idle_notes;
+  HubOptions server_options = options(Role::kServer);
+  server_options.silence = std::chrono::milliseconds(1500);
+  Hub server(server_options, server_notes);
+  Hub busy(options(Role::kWorker), busy_notes), idle(options(Role::kWorker), idle_notes);
+  const std::string address = server.listen("127.0.0.1");
+  std::atomic<bool> is_first = true;
+  server_notes.answer = [&](PeerId) {
+    if (is_first.exchange(false)) std::this_thread::sleep_for(std::chrono::seconds(2));
+  };
+  server.start();
+  idle.start();
+  idle.post([&] { idle.connect(address, 0); });
+  idle_notes.wait_for([&] { return !idle_notes.opened.empty(); });
+  busy.start();
+  busy.post([&] { busy.send(busy.connect(address, 1), frame_of(1, 0)); });
+  server_notes.wait_for([&] { return server_notes.frames.size() == 1; });
+  idle.post([&] { idle.send(idle_notes.opened.at(0).peer, frame_of(2, 0)); });
+  server_notes.wait_for([&] { return server_notes.frames.size() == 2; });
+  EXPECT_TRUE(server_notes.closed.empty());
 }
 
 }  // namespace

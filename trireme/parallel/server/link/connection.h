@@ -50,6 +50,8 @@ class Connection {
   int fd() const { return socket_.get(); }
   const std::string& from() const { return from_; }
   Clock::time_point heard() const { return heard_; }
+  // Nobody listened for so long.
+  void excuse(Clock::duration away) { heard_ += away; }
   Clock::time_point said() const { return said_; }
 
  private:

@@ -152,7 +152,7 @@ class Hub::Loop {
   void add(PeerId id, Descriptor socket, bool accepted, std::string from, uint32_t number) {
     watch(socket.get(), id, EPOLLIN, EPOLL_CTL_ADD);
     connections_.try_emplace(id, std::move(socket), accepted, std::move(from), number, options_);
-    strangers_.insert(id);
+    if (accepted) strangers_.insert(id);
     dirty_.insert(id);
   }
 
@@ -264,16 +264,19 @@ class Hub::Loop {
   }
 
   void tick() {
-    last_tick_ = HubClock::now();
+    // What peers have sent while this thread was away may still be unread.
+    const auto now = HubClock::now();
+    const auto away = now - std::exchange(last_tick_, now);
     std::vector<std::pair<PeerId, std::string>> ended;
     for (auto& [id, connection] : connections_) {
+      if (away > kBeatInterval) connection.excuse(away);
       const bool is_stranger = strangers_.contains(id);
       const auto limit = is_stranger ? options_.patience : options_.silence;
-      if (last_tick_ > connection.heard() + limit) {
+      if (now > connection.heard() + limit) {
         ended.emplace_back(id, is_stranger ? "it did not introduce itself in time"
                                            : concat("it was silent for ", in_seconds(limit), " s"));
       } else if (connection.is_open() && !connection.wants_to_send() &&
-                 last_tick_ > connection.said() + kBeatInterval) {
+                 now > connection.said() + kBeatInterval) {
         send(id, Frame{}, 0);
       }
     }
@@ -311,14 +314,14 @@ class Hub::Loop {
   std::vector<std::function<void()>> tasks_;
   // Used only by the thread.
   std::map<PeerId, Connection> connections_;
-  std::set<PeerId> strangers_;  // oldest first
+  std::set<PeerId> strangers_;  // accepted, and not introduced yet; oldest first
   std::set<PeerId> dirty_;      // may have something to send
   std::set<PeerId> writing_;    // wait for room in the socket
   std::vector<std::pair<PeerId, std::string>> unreached_;
   HubCounts counts_;
   PeerId in_receive_ = 0;  // 0: none
   bool closes_after_ = false;
-  HubClock::time_point last_tick_{};
+  HubClock::time_point last_tick_ = HubClock::now();
   PeerId next_id_ = kListener + 1;
   std::thread thread_;
 };

@@ -21,9 +21,11 @@ struct HubOptions {
   Role role = Role::kWorker;
   std::string secret = {};  // of the run; empty: every process that reaches the port passes
   std::string config = {};  // both sides must have the same text
-  // How long a connection may take to identify itself.
+  // Limit on the time that an accepted connection takes to identify itself.
   std::chrono::milliseconds patience{5'000};
-  // A peer that is silent for so long counts as dead. Peers send a beat every second.
+  // A peer that is silent for this long counts as dead, and so does one that does not answer a new
+  // connection. Peers send a beat every second. The time in which this hub's own thread was busy
+  // elsewhere, or stopped, does not count.
   std::chrono::milliseconds silence{30'000};
 };
 
