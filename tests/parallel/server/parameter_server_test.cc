@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <map>
 #include <mutex>
 #include <thread>
 
@@ -380,6 +381,29 @@ TEST(ParameterServer, AServerOfAnotherConfigIsRefusedInOneLine) {
     EXPECT_NE(text.find("another config"), std::string::npos) << text;
     EXPECT_EQ(text.find('\n'), std::string::npos);
   }
+}
+
+// Making them may take longer than peers wait for an answer.
+TEST(ParameterServer, MakesItsFirstPiecesBeforeItRegisters) {
+  const std::vector<ServedParameter> parameters = small_parameters();
+  const ServerRun run{.pieces = key_ranges(parameters, std::vector<double>(3, 1.0), 256),
+                      .shards = 3,
+                      .copies = 2};
+  Director director(run, {});
+  std::map<int64_t, int64_t> made;  // of each shard
+  const MakePiece make = momentum_pieces(parameters);
+  ParameterServer server(
+      run,
+      [&](const Piece& piece, int64_t index) {
+        EXPECT_EQ(director.counts().servers, 0);
+        ++made[piece.shard];
+        return make(piece, index);
+      },
+      {.director = director.address(), .number = 0});
+  std::map<int64_t, int64_t> expected;
+  for (const Piece& piece : run.pieces) expected[piece.shard] += piece.shard != 1 ? 1 : 0;
+  std::erase_if(expected, [](const auto& entry) { return entry.second == 0; });
+  EXPECT_EQ(made, expected) << "it heads the chain of shard 0, and is second in that of shard 2";
 }
 
 TEST(ParameterServer, EndsWithTheProblemThatTheDirectorTells) {

@@ -31,6 +31,10 @@ class ParameterServer::Impl final : public HubEvents, public ReplicaPort {
                   " copies of each server; expected parallel.server_copies = 1");
     if (!options.replay.empty()) replay_.emplace(options.replay, identity_of(run));
     if (!options.log.empty()) log_.emplace(options.log, identity_of(run));
+    // Now, because peers take a server that does not answer for dead.
+    for (uint32_t shard = 0; shard < run.shards; ++shard) {
+      if (has_at_start(run, options.number, shard)) made_[shard] = make_state(shard);
+    }
     address_ = hub_.listen(options.host);
     hub_.start();
     hub_.post([this] { director_ = hub_.connect(options_.director, options_.number); });
@@ -139,14 +143,20 @@ class ParameterServer::Impl final : public HubEvents, public ReplicaPort {
       if (!replicas_.contains(shard)) add_replica(shard);
       replicas_.at(shard).take_place(view_, id_);
     }
+    made_.clear();
     attach_successors();
     for (Request& early : std::exchange(early_, {})) {
       on_frame(early.peer, std::move(early.frame));
     }
   }
 
+  std::unique_ptr<ShardState> make_state(uint32_t shard) const {
+    return std::make_unique<ShardState>(run_.pieces, shard, run_.consistency, make_);
+  }
+
   void add_replica(uint32_t shard) {
-    auto state = std::make_unique<ShardState>(run_.pieces, shard, run_.consistency, make_);
+    auto made = made_.extract(shard);
+    auto state = made.empty() ? make_state(shard) : std::move(made.mapped());
     ReplayOrder* const replay = replay_ ? &*replay_ : nullptr;
     const auto [added, is_new] =
         replicas_.try_emplace(shard, std::move(state), int64_t{shard}, *this, replay);
@@ -241,6 +251,7 @@ class ParameterServer::Impl final : public HubEvents, public ReplicaPort {
   PeerId director_ = 0;
   uint32_t id_ = 0;
   View view_;
+  std::map<uint32_t, std::unique_ptr<ShardState>> made_;  // until the first view, by shard
   std::map<uint32_t, Replica> replicas_;  // by shard
   std::map<PeerId, Peer> peers_;          // who have connected
   std::map<uint32_t, PeerId> workers_;    // number -> newest connection

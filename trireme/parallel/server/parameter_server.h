@@ -40,8 +40,9 @@ struct ServerCounts {
 // pulled, 8 bytes for each row asked for and its own in the answer.
 class ParameterServer {
  public:
-  // Reads the replay's log and listens; registers with the director in the background.
-  // Throws: ConfigError (host, replay), Error (log)
+  // Reads the replay's log, makes the pieces that it has at the start and listens. Registers with the
+  // director in the background. Pieces of later copies are made by the server's own thread.
+  // Throws: ConfigError (host, replay), Error (log), and what `make` throws
   ParameterServer(const ServerRun& run, MakePiece make, const ParameterServerOptions& options);
   ~ParameterServer();
   ParameterServer(const ParameterServer&) = delete;

@@ -28,4 +28,10 @@ struct ServerRun {
   std::chrono::milliseconds silence{30'000};
 };
 
+// Whether server number `server` has a copy of `shard` at the start: the chain of shard i is servers
+// i, i + 1, ..., and after the last comes the first.
+inline bool has_at_start(const ServerRun& run, int64_t server, int64_t shard) {
+  return server < run.shards && (server - shard + run.shards) % run.shards < run.copies;
+}
+
 }  // namespace trireme::parallel

@@ -86,12 +86,11 @@ void ServerRanks::begin(const std::vector<parallel::ServedParameter>& parameters
   address_ = comm::broadcast_string(world_, address_, 0);
 }
 
-// Server i heads the chain of shard i, and the next servers follow it.
 std::vector<parallel::Piece> ServerRanks::own_pieces() const {
   std::vector<parallel::Piece> own;
   for (const parallel::Piece& piece : run_.pieces) {
-    const int64_t behind = world_.rank() - num_workers_ - piece.shard;
-    if ((behind + run_.shards) % run_.shards < run_.copies) own.push_back(piece);
+    const bool is_own = parallel::has_at_start(run_, world_.rank() - num_workers_, piece.shard);
+    if (is_own) own.push_back(piece);
   }
   return own;
 }
