@@ -412,6 +412,39 @@ TEST(ParameterServer, EndsWithTheProblemThatTheDirectorTells) {
   EXPECT_THROW(cluster.server(0).wait_for(std::chrono::seconds(20)), CommError);
 }
 
+class FullDisk final : public PieceUpdate {
+ public:
+  void apply(at::Tensor&, const PieceGradient&, double, int64_t) override {
+    throw ConfigError("the disk is full");
+  }
+  std::vector<PieceState> states() override { return {}; }
+};
+
+// So the program ends with the error's own exit code, and is not restarted in vain.
+TEST(ParameterServer, ThrowsItsOwnFailureAsItIs) {
+  const std::vector<ServedParameter> parameters{{"a", 4, 1}};
+  const ServerRun run{.pieces = key_ranges(parameters, std::vector<double>{1}),
+                      .consistency = {kAsynchronous},
+                      .timeout = std::chrono::seconds(20)};
+  Director director(run, {});
+  ParameterServer server(
+      run,
+      [](const Piece&, int64_t) {
+        return ServedPiece{at::zeros({4, 1}), std::make_unique<FullDisk>()};
+      },
+      {.director = director.address()});
+  ServerClient client(run, {.director = director.address()});
+  const at::Tensor gradient = at::ones({4, 1});
+  client.push(1, 0, gradient, 0.5);
+  EXPECT_THROW(client.wait_pushed(), CommError);
+  try {
+    server.wait_for(std::chrono::seconds(20));
+    FAIL() << "served without a disk";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(), "the disk is full");
+  }
+}
+
 TEST(ParameterServer, LosesItsRunWithItsDirector) {
   const ServerRun run{.pieces = key_ranges(small_parameters(), std::vector<double>{1}),
                       .config = ""};

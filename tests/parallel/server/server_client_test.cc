@@ -112,7 +112,7 @@ class AnswersTwice final : public HubEvents {
   }
   void on_closed(PeerId, const std::string&) override {}
   void on_tick() override {}
-  void on_failed(const std::string&) override {}
+  void on_failed(std::exception_ptr) override {}
 
  private:
   std::string address_;

@@ -87,7 +87,7 @@ class Director::Impl final : public HubEvents {
                    " workers have come"));
   }
 
-  void on_failed(const std::string&) override {}
+  void on_failed(std::exception_ptr) override {}  // members see a lost director
 
  private:
   struct Member {

@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -44,6 +45,7 @@ class ParameterServer::Impl final : public HubEvents, public ReplicaPort {
   bool wait_for(std::chrono::milliseconds limit) {
     std::unique_lock lock(mutex_);
     const bool is_over = condition_.wait_for(lock, limit, [&] { return is_over_; });
+    if (failure_) std::rethrow_exception(failure_);
     if (!problem_.empty()) throw CommError(problem_);
     return is_over;
   }
@@ -104,7 +106,12 @@ class ParameterServer::Impl final : public HubEvents, public ReplicaPort {
     if (log_) log_->flush();
   }
 
-  void on_failed(const std::string& reason) override { finish(reason); }
+  void on_failed(std::exception_ptr error) override {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(is_over_, true)) return;
+    failure_ = std::move(error);
+    condition_.notify_all();
+  }
 
  private:
   struct Peer {
@@ -243,7 +250,8 @@ class ParameterServer::Impl final : public HubEvents, public ReplicaPort {
   mutable std::mutex mutex_;
   std::condition_variable condition_;
   bool is_over_ = false;
-  std::string problem_;
+  std::string problem_;         // of the run, or with the director
+  std::exception_ptr failure_;  // of this server
   ServerCounts counts_;
   // Used only by the hub's thread.
   std::optional<ReplayOrder> replay_;

@@ -50,7 +50,8 @@ class ParameterServer {
 
   // Waits until the director ends the run. False: it goes on after `limit`.
   // Throws: CommError when the director is lost or has given this server up, or the run has ended
-  //         with a problem; Error when the log cannot be written
+  //         with a problem; Error when the log cannot be written; ConfigError when the replayed log
+  //         is of another run; what an update rule throws
   bool wait_for(std::chrono::milliseconds limit);
   // The same without a limit.
   void wait();

@@ -70,6 +70,16 @@ void WorkerLink::fail(const std::string& problem, bool is_refusal) {
   condition_.notify_all();
 }
 
+void WorkerLink::on_failed(std::exception_ptr error) {
+  try {
+    std::rethrow_exception(std::move(error));
+  } catch (const std::exception& problem) {
+    fail(problem.what(), false);
+  } catch (...) {
+    fail("the worker's link has failed", false);
+  }
+}
+
 void WorkerLink::on_open(PeerId peer, Role, uint32_t) {
   if (peer == director_) {
     Frame frame;

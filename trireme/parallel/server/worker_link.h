@@ -46,7 +46,7 @@ class WorkerLink final : private HubEvents {
   void on_frame(PeerId peer, Frame frame) override;
   void on_closed(PeerId peer, const std::string& reason) override;
   void on_tick() override {}
-  void on_failed(const std::string& reason) override { fail(reason, false); }
+  void on_failed(std::exception_ptr error) override;
 
   void on_director(const Frame& frame);
   void on_view(View view);

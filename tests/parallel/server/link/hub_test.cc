@@ -34,8 +34,8 @@ class Notes final : public HubEvents {
     note([&] { closed.push_back(reason); });
   }
   void on_tick() override {}
-  void on_failed(const std::string& reason) override {
-    note([&] { failed = reason; });
+  void on_failed(std::exception_ptr error) override {
+    note([&] { failed = std::move(error); });
   }
   void wait_for(const std::function<bool()>& is_true) {
     std::unique_lock lock(mutex);
@@ -50,7 +50,7 @@ class Notes final : public HubEvents {
   std::vector<Opened> opened;
   std::vector<Frame> frames;
   std::vector<std::string> closed;
-  std::string failed;
+  std::exception_ptr failed;
   std::function<void(PeerId)> answer;
   std::mutex mutex;
 
@@ -245,7 +245,7 @@ TEST(Hub, HostileFramesEndTheirConnectionOnly) {
   client.start();
   client.post([&] { client.connect(address, 0); });
   client_notes.wait_for([&] { return !client_notes.opened.empty(); });
-  EXPECT_EQ(server_notes.failed, "");
+  EXPECT_EQ(server_notes.failed, nullptr);
 }
 
 TEST(Hub, ASilentPeerCountsAsDead) {

@@ -160,9 +160,9 @@ class Hub::Loop {
     try {
       while (!is_done()) turn();
       leave();
-    } catch (const std::exception& error) {
+    } catch (...) {
       leave();
-      events_.on_failed(error.what());
+      events_.on_failed(std::current_exception());
     }
   }
 

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -31,7 +32,7 @@ struct HubOptions {
 
 using PeerId = uint64_t;  // never used twice
 
-// Called by the hub's thread only. What they throw ends the hub, with the text as its reason.
+// Called by the hub's thread only. What they throw ends the hub.
 class HubEvents {
  public:
   virtual ~HubEvents() = default;
@@ -40,8 +41,8 @@ class HubEvents {
   virtual void on_closed(PeerId peer, const std::string& reason) = 0;
   // About every 20 ms.
   virtual void on_tick() = 0;
-  // The hub has ended with an error; all connections are closed.
-  virtual void on_failed(const std::string& reason) = 0;
+  // The hub has ended with what another of these threw; all connections are closed.
+  virtual void on_failed(std::exception_ptr error) = 0;
 };
 
 struct HubCounts {
