@@ -91,6 +91,8 @@ TEST(Replica, AWorkerThatTheViewHasLeftOutTakesPartNoMore) {
   Port port;
   const auto head = make_head(port);
   head->on_event(kWorkerPeer, advance(5, 1));
+  ASSERT_EQ(port.sent.size(), 1U);
+  EXPECT_EQ(port.sent[0].second.header.part, static_cast<uint16_t>(Refusal::kWorker));
   EXPECT_EQ(port.take(kWorkerPeer), std::vector{FrameKind::kRefused});
   head->on_event(kWorkerPeer, advance(0, 2));
   EXPECT_EQ(port.take(kWorkerPeer), std::vector{FrameKind::kRefused}) << "another incarnation";

@@ -169,7 +169,7 @@ TEST(ServerClient, AZombieIsRefused) {
   Cluster cluster({.servers = 1, .workers = 1, .staleness = kAsynchronous});
   const auto old = cluster.connect(0);
   const auto next = cluster.connect(0);
-  EXPECT_THROW(train(*old, 0, cluster.empty_weights(), 1, 1'000'000), Error);
+  EXPECT_THROW(train(*old, 0, cluster.empty_weights(), 1, 1'000'000), CommError);
   train(*next, 0, cluster.empty_weights(), next->first_step(), next->first_step() + 3);
 }
 

@@ -110,8 +110,9 @@ void Replica::on_event(PeerId peer, Frame frame) {
   const ShardState::Verdict verdict = state_->judge(frame);
   if (verdict == ShardState::Verdict::kStranger || !takes_part(frame.header)) {
     return refuse(
-        peer, concat("worker ", frame.header.worker, " of incarnation ", frame.header.incarnation,
-                     " takes no part in the run any more; start it again"));
+        peer, Refusal::kWorker,
+        concat("worker ", frame.header.worker, " of incarnation ", frame.header.incarnation,
+               " takes no part in the run any more; start it again"));
   }
   if (verdict == ShardState::Verdict::kDuplicate) return confirm(std::move(frame));
   if (replay_ != nullptr) {
@@ -296,9 +297,9 @@ void Replica::on_pull_state(PeerId peer, Frame frame) {
   port_.send(peer, std::move(answer), 0);
 }
 
-void Replica::refuse(PeerId peer, const std::string& reason) {
+void Replica::refuse(PeerId peer, Refusal kind, const std::string& reason) {
   Frame frame;
-  frame.header.kind = FrameKind::kRefused;
+  frame.header = {.kind = FrameKind::kRefused, .part = static_cast<uint16_t>(kind)};
   frame.payload = bytes_of(reason);
   port_.send(peer, std::move(frame), 0);
 }
@@ -322,9 +323,9 @@ void Replica::replay() {
     replay_one(expected, std::move(*request));
   }
   while (auto request = replay_->take_surplus()) {
-    refuse(request->peer, concat(replay_->place(),
-                                 ": the log is over; train as many steps as the "
-                                 "run that wrote it has finished"));
+    refuse(request->peer, Refusal::kRequest,
+           concat(replay_->place(),
+                  ": the log is over; train as many steps as the run that wrote it has finished"));
   }
 }
 

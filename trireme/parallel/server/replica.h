@@ -73,7 +73,7 @@ class Replica {
   void answer(PeerId peer, const Frame& pull);
   void replay();
   void replay_one(const LogRecord& record, Request request);
-  void refuse(PeerId peer, const std::string& reason);
+  void refuse(PeerId peer, Refusal kind, const std::string& reason);
   LogRecord record_of(LogKind kind, const FrameHeader& header, int64_t number) const;
 
   const std::unique_ptr<ShardState> state_;

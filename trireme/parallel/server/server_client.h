@@ -33,9 +33,10 @@ struct ClientCounts {
 //       M + 128 P. A pushed row has 8 bytes and its own; a pulled row sends 8 and
 //       receives its own, and pieces without pulled rows are not asked for.
 // Thread safety: one thread at a time. The client's own thread sends and receives meanwhile.
-// Throws: each call CommError when a server is lost with its last copy, the director is lost, or an
-//         answer is late; it names the operation, the worker, the server and the time. ConfigError
-//         when a server refuses what was sent. The client is dead afterwards.
+// Throws: each call CommError when a server is lost with its last copy, the director is lost or has
+//         given this worker up, or an answer is late; it names the operation, the worker, the
+//         servers and the time. ConfigError when a server refuses what was sent. The client is dead
+//         afterwards.
 class ServerClient {
  public:
   // Waits until the run has begun, and takes part.

@@ -105,7 +105,10 @@ void WorkerLink::on_closed(PeerId peer, const std::string& reason) {
 
 void WorkerLink::on_frame(PeerId peer, Frame frame) {
   if (peer == director_) return on_director(frame);
-  if (frame.header.kind == FrameKind::kRefused) return fail(text_of(frame.payload), true);
+  if (frame.header.kind == FrameKind::kRefused) {
+    return fail(text_of(frame.payload),
+                frame.header.part == static_cast<uint16_t>(Refusal::kRequest));
+  }
   if (frame.header.worker != options_.number) return;
   const auto request = requests_.take(frame);
   if (!request) return;  // answered before, by the tail of another view

@@ -34,11 +34,18 @@ enum class FrameKind : uint16_t {
 };
 inline constexpr uint16_t kNumFrameKinds = static_cast<uint16_t>(FrameKind::kRefused);
 
+// The `part` of kRefused.
+enum class Refusal : uint16_t {
+  kRequest,  // what was sent does not fit
+  kWorker,   // the worker takes part no more
+};
+
 // All numbers are little-endian. Fields without meaning in a kind are 0.
 struct FrameHeader {
   uint32_t payload_bytes = 0;
   FrameKind kind = FrameKind::kBeat;
-  uint16_t part = 0;  // EventKind, part of a snapshot, or number of a pull, which its answer has
+  // EventKind, part of a snapshot, Refusal, or number of a pull, which its answer repeats
+  uint16_t part = 0;
   uint32_t shard = 0;
   uint32_t view = 0;  // of the sender
   uint32_t worker = 0;
