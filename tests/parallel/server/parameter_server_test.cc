@@ -412,10 +412,10 @@ TEST(ParameterServer, EndsWithTheProblemThatTheDirectorTells) {
   EXPECT_THROW(cluster.server(0).wait_for(std::chrono::seconds(20)), CommError);
 }
 
-class FullDisk final : public PieceUpdate {
+class FailingRule final : public PieceUpdate {
  public:
   void apply(at::Tensor&, const PieceGradient&, double, int64_t) override {
-    throw ConfigError("the disk is full");
+    throw ConfigError("no such rule");
   }
   std::vector<PieceState> states() override { return {}; }
 };
@@ -430,7 +430,7 @@ TEST(ParameterServer, ThrowsItsOwnFailureAsItIs) {
   ParameterServer server(
       run,
       [](const Piece&, int64_t) {
-        return ServedPiece{at::zeros({4, 1}), std::make_unique<FullDisk>()};
+        return ServedPiece{at::zeros({4, 1}), std::make_unique<FailingRule>()};
       },
       {.director = director.address()});
   ServerClient client(run, {.director = director.address()});
@@ -439,9 +439,9 @@ TEST(ParameterServer, ThrowsItsOwnFailureAsItIs) {
   EXPECT_THROW(client.wait_pushed(), CommError);
   try {
     server.wait_for(std::chrono::seconds(20));
-    FAIL() << "served without a disk";
+    FAIL() << "served without a rule";
   } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(), "the disk is full");
+    EXPECT_STREQ(error.what(), "no such rule");
   }
 }
 
