@@ -96,6 +96,19 @@ TEST_F(ServedRunTest, StaleWorkersLearnAndAreReplayedBitForBit) {
   }
 }
 
+// As after a crash before the first checkpoint.
+TEST_F(ServedRunTest, AReplayInTheFolderOfItsLogKeepsTheLog) {
+  const std::vector<Override> overrides{{"checkpoint.interval", "0"}};
+  run(served("run", 1, parallel::kAsynchronous, overrides), 3);
+  const auto first = metrics("run");
+  fs::remove_all(folder_ / "run" / "checkpoints");
+  std::vector<Override> replay = overrides;
+  replay.push_back({"parallel.replay", (folder_ / "run" / "server-log").string()});
+  run(served("run", 1, parallel::kAsynchronous, replay), 3);
+  EXPECT_EQ(metrics("run").size(), first.size());
+  EXPECT_TRUE(fs::exists(folder_ / "run" / "server-log" / "from-0-server-0"));
+}
+
 TEST_F(ServedRunTest, AnAsynchronousRunStopsWhenAskedAndGoesOn) {
   EXPECT_EQ(run(served("run", 1, parallel::kAsynchronous), 3, /*stop_after=*/3), Outcome::kStopped);
   EXPECT_EQ(run(served("run", 1, parallel::kAsynchronous), 3), Outcome::kFinished);

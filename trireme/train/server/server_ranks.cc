@@ -98,21 +98,21 @@ std::vector<parallel::Piece> ServerRanks::own_pieces() const {
 void ServerRanks::start(int64_t first_step, const parallel::MakePiece& make) {
   first_step_ = first_step;
   checkpoint::run_or_throw(world_, [&](const checkpoint::Peers&) {
-    if (!is_root() || is_synchronous()) return;
-    fs::create_directories(log_path(0).parent_path());
-    for (int64_t i = 0; i < config_.parallel.servers; ++i) fs::remove(log_path(i));
-  });
-  checkpoint::run_or_throw(world_, [&](const checkpoint::Peers&) {
+    const std::string& replay = config_.parallel.replay;
+    if (!is_synchronous() && (is_root() || is_server())) {  // hosts may not share the folder
+      fs::create_directories(log_path(0).parent_path());
+    }
     if (!is_server()) return;
     const int64_t number = role_->rank();
-    const std::string& replay = config_.parallel.replay;
+    const bool writes_log = !is_synchronous() && replay.empty();
+    if (writes_log) fs::remove(log_path(number));
     server_ = std::make_unique<parallel::ParameterServer>(
         run_, make,
         parallel::ParameterServerOptions{
             .director = address_,
             .number = static_cast<uint32_t>(number),
             .host = listens_on_,
-            .log = is_synchronous() || !replay.empty() ? fs::path() : log_path(number),
+            .log = writes_log ? log_path(number) : fs::path(),
             .replay =
                 replay.empty() ? fs::path() : fs::path(replay) / log_path(number).filename()});
   });
