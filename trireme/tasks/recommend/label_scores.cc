@@ -9,10 +9,6 @@
 namespace trireme::tasks::inline internal {
 namespace {
 
-at::Tensor wide(const at::Tensor& logits) {
-  return logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
-}
-
 class ClickScores : public Scores {
  public:
   explicit ClickScores(comm::Communicator* group) : group_(group) {}

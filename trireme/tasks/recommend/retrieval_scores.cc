@@ -18,10 +18,6 @@ at::Tensor own_places(const at::Tensor& logits_BB) {
   return at::arange(logits_BB.size(0), logits_BB.options().dtype(at::kLong));
 }
 
-at::Tensor wide(const at::Tensor& logits) {
-  return logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
-}
-
 }  // namespace
 
 at::Tensor RetrievalScores::loss_sum(const at::Tensor& logits_BB,

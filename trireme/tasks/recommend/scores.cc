@@ -1,10 +1,16 @@
 #include "trireme/tasks/recommend/scores.h"
 
+#include <ATen/ATen.h>
+
 #include "trireme/base/error.h"
 #include "trireme/tasks/recommend/metrics/normalised_entropy.h"
 #include "trireme/tasks/recommend/retrieval_scores.h"
 
 namespace trireme::tasks::inline internal {
+
+at::Tensor wide(const at::Tensor& logits) {
+  return logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
+}
 
 std::vector<train::Metric> metrics_of(const RecommendProblem& problem) {
   if (problem.is_two_tower()) return {{.name = "batch_accuracy"}};

@@ -29,6 +29,9 @@ class Scores {
   virtual std::vector<double> finish() = 0;
 };
 
+// Logits of bf16 and fp16 in fp32, for losses and metrics; others as they are.
+at::Tensor wide(const at::Tensor& logits);
+
 std::vector<train::Metric> metrics_of(const RecommendProblem& problem);
 std::vector<std::string> evaluation_metrics_of(const RecommendProblem& problem);
 
