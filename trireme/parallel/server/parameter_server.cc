@@ -190,9 +190,11 @@ class ParameterServer::Impl final : public HubEvents, public ReplicaPort {
     if (known == peers_.end() || known->second.role != Role::kWorker) {
       return from_server(replica, peer, std::move(frame));
     }
+    const int64_t sequence = replica.sequence();
     try {
       from_worker(replica, peer, known->second.number, std::move(frame));
     } catch (const ConfigError& error) {
+      if (replica.sequence() != sequence) throw;  // the event counts, and was not applied whole
       Frame refused{{.kind = FrameKind::kRefused}, bytes_of(std::string_view(error.what()))};
       hub_.send(peer, std::move(refused));
     }

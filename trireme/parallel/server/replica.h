@@ -41,6 +41,7 @@ class Replica {
   void start(const std::map<uint32_t, uint32_t>& workers);
   // A new place in the chain. Then connect_successor() is to come, if there is one.
   void take_place(const View& view, uint32_t id);
+  int64_t sequence() const { return state_->sequence(); }  // of the last event
   std::optional<uint32_t> successor() const { return successor_; }
   bool needs_successor() const { return successor_.has_value() && successor_peer_ == 0; }
   void connect_successor(PeerId peer, uint32_t view, uint32_t own_id);
