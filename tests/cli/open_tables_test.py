@@ -83,7 +83,7 @@ class OpenTables(ProgramTest):
         self.fail_with(2, ["min_count is 3", "tables.open_min_uses"], *prepare, "--ids", "hash", "--min-count", 3)
         self.fail_with(2, ["--ids is that of --dictionary"], *prepare, "--ids", "hash", "--dictionary", "hashes")
         self.fail_with(2, ["--ids", "rows,hash"], *prepare, "--ids", "numbers")
-        self.fail_with(2, ['hashes for the ids of "C1"'], "train", "config.toml", "--tables.open=C2")
+        self.fail_with(2, ['hashed ids for "C1"'], "train", "config.toml", "--tables.open=C2")
         self.fail_with(2, ["rows; expected at most 40 (open_max_rows)"], "train", "config.toml", "--ranks", 2,
                        "--tables.open_when_full=refuse")
 

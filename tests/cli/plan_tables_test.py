@@ -92,12 +92,12 @@ class PlanTables(ProgramTest):
 
     def test_training_takes_the_placements(self):
         text = self.succeed("train", "config.toml", "--ranks", "2")
-        self.assertRegex(text, r"tables  the planner's choice of 3 tables: ")
+        self.assertRegex(text, r"tables  the planner's choice for 3 tables: ")
         self.assertRegex(text, r"busiest rank / mean: look-ups 1\.\d\d \(predicted 1\.\d\d\)")
         placements = json.loads((self.folder / "run" / "table_placements.json").read_text())
         self.assertEqual([table["rows"] for table in placements["tables"]], list(ROWS.values()))
         self.assertEqual(len(placements["ranks"]), 2)
-        measured = float(text.split("mean of a step: ")[1].split()[0])
+        measured = float(text.split("mean per step: ")[1].split()[0])
         predicted = sum(rank["look_ups"] for rank in placements["ranks"]) / 2
         self.assertAlmostEqual(measured / predicted, 1, delta=0.1)
 

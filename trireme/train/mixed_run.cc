@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-// What workers tell servers of the run's start.
+// RunStart as text, which the first worker sends to the servers.
 json to_json(const RunStart& start) {
   return {{"step", start.step},
           {"optimizer_steps", start.optimizer_steps},
@@ -36,7 +36,8 @@ RunStart parse_start(const std::string& text) {
           .initial_weights = start.at("initial_weights").get<std::string>()};
 }
 
-// The entries that init.names takes, and that the checkpoint may lack: workers have looked.
+// Selects those of `entries` that init.names matches. The checkpoint may lack them, because the
+// workers have already checked.
 InitConfig only(const std::vector<checkpoint::Entry>& entries, InitConfig init) {
   std::string names;
   for (const checkpoint::Entry& entry : entries) {
@@ -89,7 +90,7 @@ MixedRun::MixedRun(RunConfig config, comm::Communicator& world, TrainObserver& o
   const std::string text = trainer_ ? to_json(trainer_->start()).dump() : std::string();
   const RunStart start = parse_start(comm::broadcast_string(world_, text, 0));
 
-  // A server only needs to know the tables.
+  // A server needs the model only for the list of its tables.
   std::unique_ptr<comm::Communicator> self = world_.split(world_.rank(), 0, "alone");
   own.parallel.data = own.parallel.shard = 1;
   own.parallel.zero = 0;

@@ -1,5 +1,5 @@
-// A run whose embedding tables are on parameter servers, and whose other parameters are trained in
-// step by the workers: its last ranks are the servers, the others an ordinary run.
+// A run whose embedding tables are on parameter servers, while workers train all other parameters
+// synchronously. The last ranks are the servers; the others are an ordinary run.
 // Source: Lian et al. 2022, "Persia: an open, hybrid system scaling deep learning-based
 //         recommenders up to 100 trillion parameters", KDD, arXiv:2111.05897, section 4
 #pragma once
@@ -27,7 +27,7 @@ class MixedRun {
   MixedRun(RunConfig config, comm::Communicator& world, TrainObserver& observer,
            const ProfileOptions& profile);
 
-  // As Trainer::run().
+  // Like Trainer::run().
   // Collective: every rank
   Outcome run(const std::function<bool()>& stop);
 

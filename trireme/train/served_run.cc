@@ -79,7 +79,7 @@ void ServedRun::use_tables() {
   if (servers_.is_server()) {
     alone_.remote_rows = owned_ = std::make_shared<OwnedRows>();
   } else {
-    // Rank 0 saves all rows.
+    // A group of its own, because rank 0 saves all rows.
     alone_.remote_rows = pulled_ = std::make_shared<PulledRows>(*self_, /*reads_ahead=*/false);
   }
 }
@@ -146,7 +146,7 @@ Outcome ServedRun::work(const std::function<bool()>& stop) {
   const auto is_due = [&] {
     return config_.checkpoint.interval > 0 && step_ % config_.checkpoint.interval == 0;
   };
-  std::optional<Meeting> last;  // where somebody has left
+  std::optional<Meeting> last;  // the meeting at which a worker left
   while (step_ < config_.train.steps && why == Leave::kNo && !last) {
     why = train_step(stop);
     observer_.on_finished(step_);
@@ -159,7 +159,7 @@ Outcome ServedRun::work(const std::function<bool()>& stop) {
     if (is_root()) save(meeting, *client_);
     servers_.role().barrier()->wait();
   }
-  if (client_) client_->leave();  // nobody waits for this worker's pushes any more
+  if (client_) client_->leave();  // the others stop waiting for this worker's pushes
   if (!last) last = meet_all(why);
   why = static_cast<Leave>(last->leave);
   TRIREME_CHECK(why != Leave::kFolderLost, "output.folder ", config_.output.folder,
@@ -178,7 +178,7 @@ Meeting ServedRun::meet_all(Leave why) {
   return meet(servers_.role(), step_, static_cast<int>(why), talks());
 }
 
-// Rank 0's: brings what the servers have into the model, and writes it.
+// On rank 0: pulls weights and states from the servers and writes a checkpoint.
 void ServedRun::save(const Meeting& meeting, parallel::ServerClient& client) {
   if (meeting.least_step == first_step_) return;  // the checkpoint that it started from
   pull_into(client, state_.model().shards(), state_.optimizer());

@@ -1,4 +1,4 @@
-// A run with parameter servers: its last ranks own the parameters and apply the optimizer, the
+// A run with parameter servers: the last ranks own the parameters and apply the optimizer; the
 // others train, each on the whole model.
 #pragma once
 
@@ -38,8 +38,8 @@ class ServedRun {
   ServedRun(RunConfig config, comm::Communicator& world, TrainObserver& observer);
   ~ServedRun();
 
-  // As Trainer::run(). Without staleness the workers' losses and weights have the bits of data
-  // parallelism over as many ranks.
+  // Like Trainer::run(). Without staleness, the workers' losses and weights have the same bits as
+  // data parallelism over as many ranks.
   // Collective: every rank
   Outcome run(const std::function<bool()>& stop);
 
@@ -52,7 +52,7 @@ class ServedRun {
   parallel::MakePiece pieces();
   void pull_from(parallel::ServerClient& client);
   Outcome work(const std::function<bool()>& stop);
-  // Whether this worker has a client of the servers.
+  // Whether this worker has a client.
   bool talks() const { return !host_ || host_->rank() == 0; }
   Meeting meet_all(Leave why);
   void pull(const std::vector<at::Tensor>& weights);
@@ -67,7 +67,7 @@ class ServedRun {
   TrainObserver& observer_;
   ServerRanks servers_;
   std::unique_ptr<comm::Communicator> self_;  // a group of this rank
-  RunConfig alone_;                           // for one rank: each has the whole model
+  RunConfig alone_;                           // config_ for one rank, which has the whole model
   mesh::DeviceMesh mesh_;                     // of this rank
   std::optional<mesh::DeviceMesh> workers_;   // on workers
   Callbacks callbacks_;                       // none
@@ -78,15 +78,15 @@ class ServedRun {
   std::optional<Resumption> resumption_;
   std::optional<dataset::BatchReader> batches_;
   StepReports reports_;
-  std::unique_ptr<comm::Communicator> host_;  // with host_sums, the workers of this host
+  std::unique_ptr<comm::Communicator> host_;  // the workers of this host; null without host_sums
   std::unique_ptr<parallel::ServerClient> client_;
   std::optional<parallel::HostSums> host_sums_;
-  std::shared_ptr<PulledRows> pulled_;  // on workers, of tables
-  std::shared_ptr<OwnedRows> owned_;    // on servers
-  int64_t num_dense_ = 0;               // parameters; those of tables come after them
-  int64_t first_step_ = 0;              // finished before this start
-  int64_t step_ = 0;                    // finished
-  int64_t first_update_ = 0;            // of the optimizer, before this start
+  std::shared_ptr<PulledRows> pulled_;  // on workers, if the model has tables
+  std::shared_ptr<OwnedRows> owned_;    // on servers, if the model has tables
+  int64_t num_dense_ = 0;               // dense parameters; tables are numbered after them
+  int64_t first_step_ = 0;              // steps finished before this start
+  int64_t step_ = 0;                    // steps finished
+  int64_t first_update_ = 0;            // updates of the optimizer before this start
   std::vector<at::Tensor> held_;        // gradients that are being pushed
 };
 

@@ -1,4 +1,4 @@
-// The steps of a worker of ServedRun.
+// What a worker of ServedRun does in a step.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -27,14 +27,13 @@ using Clock = std::chrono::steady_clock;
 
 }  // namespace
 
-// Begins to bring the weights before the next step; with host_sums brings them.
+// Begins to pull the weights before the next step. With host_sums, waits for them.
 void ServedRun::pull(const std::vector<at::Tensor>& weights) {
   const int64_t step = step_ - first_step_ + 1;
   if (host_sums_) return host_sums_->pull(step, weights);
   client_->pull(step, weights);
 }
 
-// One step of this worker.
 Leave ServedRun::train_step(const std::function<bool()>& stop) {
   const auto start = Clock::now();
   ParallelModel& model = state_.model();
@@ -78,7 +77,7 @@ void ServedRun::push(double learning_rate, StepMetrics& metrics) {
   double clip = 1;
   if (!is_synchronous()) {
     const std::vector<double> squares = state_.model().gradient_squares();
-    // Of the mean over this worker's samples.
+    // The norm for the mean over this worker's samples.
     metrics.grad_norm = gradient_norm(squares) * servers_.num_workers();
     TRIREME_CHECK(std::isfinite(metrics.grad_norm), "step ", metrics.step, ", worker ",
                   world_.rank(), ": a gradient is not finite, first that of ",
@@ -108,7 +107,7 @@ void ServedRun::push(double learning_rate, StepMetrics& metrics) {
   if (client_) metrics.gradient_bytes = client_->counts().sent_bytes - sent;
 }
 
-// sums: over the samples of the step, or of this worker's part of it; the loss comes first.
+// sums: over the step's samples, or over this worker's part of them; the loss comes first
 void ServedRun::report(StepMetrics metrics, const std::vector<double>& sums, double count) {
   metrics.loss = sums[0] / count;
   TRIREME_CHECK(std::isfinite(metrics.loss), "step ", metrics.step, ": the loss is ", metrics.loss,

@@ -184,7 +184,8 @@ TEST(ParameterServer, AReplayEndsWithItsLog) {
     train_recorded(cluster, 4, false);
     FAIL() << "trained beyond the log";
   } catch (const ConfigError& error) {
-    EXPECT_NE(std::string(error.what()).find("the log is over"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("the log ends here"), std::string::npos)
+        << error.what();
   }
 }
 
@@ -386,20 +387,18 @@ TEST(ParameterServer, AServerOfAnotherConfigIsRefusedInOneLine) {
 // Making them may take longer than peers wait for an answer.
 TEST(ParameterServer, MakesItsFirstPiecesBeforeItRegisters) {
   const std::vector<ServedParameter> parameters = small_parameters();
-  const ServerRun run{.pieces = key_ranges(parameters, std::vector<double>(3, 1.0), 256),
-                      .shards = 3,
-                      .copies = 2};
+  const ServerRun run{
+      .pieces = key_ranges(parameters, std::vector<double>(3, 1.0), 256), .shards = 3, .copies = 2};
   Director director(run, {});
   std::map<int64_t, int64_t> made;  // of each shard
   const MakePiece make = momentum_pieces(parameters);
-  ParameterServer server(
-      run,
-      [&](const Piece& piece, int64_t index) {
-        EXPECT_EQ(director.counts().servers, 0);
-        ++made[piece.shard];
-        return make(piece, index);
-      },
-      {.director = director.address(), .number = 0});
+  ParameterServer server(run,
+                         [&](const Piece& piece, int64_t index) {
+                           EXPECT_EQ(director.counts().servers, 0);
+                           ++made[piece.shard];
+                           return make(piece, index);
+                         },
+                         {.director = director.address(), .number = 0});
   std::map<int64_t, int64_t> expected;
   for (const Piece& piece : run.pieces) expected[piece.shard] += piece.shard != 1 ? 1 : 0;
   std::erase_if(expected, [](const auto& entry) { return entry.second == 0; });
@@ -427,12 +426,11 @@ TEST(ParameterServer, ThrowsItsOwnFailureAsItIs) {
                       .consistency = {kAsynchronous},
                       .timeout = std::chrono::seconds(20)};
   Director director(run, {});
-  ParameterServer server(
-      run,
-      [](const Piece&, int64_t) {
-        return ServedPiece{at::zeros({4, 1}), std::make_unique<FailingRule>()};
-      },
-      {.director = director.address()});
+  ParameterServer server(run,
+                         [](const Piece&, int64_t) {
+                           return ServedPiece{at::zeros({4, 1}), std::make_unique<FailingRule>()};
+                         },
+                         {.director = director.address()});
   ServerClient client(run, {.director = director.address()});
   const at::Tensor gradient = at::ones({4, 1});
   client.push(1, 0, gradient, 0.5);

@@ -117,7 +117,7 @@ TEST_F(AutomaticTables, ThatFitNowhereAreRefusedOnAllRanks) {
 TEST_F(AutomaticTables, TrainAndStayInTheRunsFolder) {
   EXPECT_EQ(run(config(), 2, /*stop_after=*/3), train::Outcome::kStopped);
   ASSERT_FALSE(findings_.empty());
-  EXPECT_THAT(findings_.front(), HasSubstr("tables  the planner's choice of 3 tables: "));
+  EXPECT_THAT(findings_.front(), HasSubstr("tables  the planner's choice for 3 tables: "));
   EXPECT_THAT(findings_.back(), HasSubstr("busiest rank / mean: look-ups "));
   const std::string path = (folder_ / "run" / kTableChoiceFile).string();
   const std::string text = read_file(path);

@@ -292,7 +292,7 @@ TEST_F(OpenTables, AreNotAveraged) {
 
 TEST_F(OpenTables, RefuseKeysThatDoNotFitInOneLine) {
   EXPECT_THAT(refusal("hashes", {{"tables.open", "user,shop"}}),
-              AllOf(HasSubstr("has hashes for the ids of \"words\""), HasSubstr("--ids rows")));
+              AllOf(HasSubstr("has hashed ids for \"words\""), HasSubstr("--ids rows")));
   EXPECT_THAT(refusal("clicks", {{"tables.open", "user, nobody"}}),
               AllOf(HasSubstr("tables.open names \"nobody\""), HasSubstr("user, words")));
   EXPECT_THAT(refusal("clicks", {{"tables.open", ""}}),
@@ -304,7 +304,7 @@ TEST_F(OpenTables, RefuseKeysThatDoNotFitInOneLine) {
   EXPECT_THAT(refusal("clicks", {{"tables.open_min_uses", "0"}}), HasSubstr("open_min_uses"));
   EXPECT_THAT(refusal("clicks", {{"tables.open_when_full", "shrug"}}), HasSubstr("evict"));
   EXPECT_THAT(refusal("clicks", {{"tables.placement", "columns"}, {"tables.optimizer", "adagrad"}}),
-              HasSubstr("of which each row must be whole"));
+              HasSubstr("whose rows must be whole"));
   EXPECT_THAT(refusal("clicks", {{"tables.memory", "1000"}}), HasSubstr("cannot be on a disk"));
   EXPECT_EQ(refusal("clicks", {{"tables.memory", "1000"}, {"tables.open", "user"}}), "");
   EXPECT_THAT(refusal("clicks",

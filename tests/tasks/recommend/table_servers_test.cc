@@ -97,7 +97,7 @@ TEST_F(TableServers, ChainsOfTwoChangeNoBit) {
   run(config("plain"), 2);
   run(mixed("mixed", 3, 0, {{"parallel.server_copies", "2"}}), 5);
   ASSERT_FALSE(findings_.empty());
-  EXPECT_THAT(findings_.back(), HasSubstr("tables  on 3 servers; mean of a step"));
+  EXPECT_THAT(findings_.back(), HasSubstr("tables  on 3 servers; mean per step"));
   expect_same("mixed", "plain", 0);
   expect_same_tables("mixed", "plain");
 }

@@ -65,7 +65,7 @@ TEST(ServedTables, DescribesAMeanStep) {
                       .sent_bytes = 123'456,
                       .received_bytes = 9'990'000},
                      1),
-            "tables  on 1 server; mean of a step of worker 0: 5 rows pulled, 3 pushed, 12 kB sent, "
+            "tables  on 1 server; mean per step of worker 0: 5 rows pulled, 3 pushed, 12 kB sent, "
             "999 kB received");
 }
 

@@ -84,7 +84,7 @@ class Director::Impl final : public HubEvents {
     if (std::chrono::steady_clock::now() < started_ + run_.timeout) return;
     end_run(concat("after ", in_seconds(run_.timeout), " s only ", waiting_servers_.size(), " of ",
                    run_.shards, " servers and ", waiting_workers_.size(), " of ", workers_,
-                   " workers have come"));
+                   " workers have registered"));
   }
 
   void on_failed(std::exception_ptr) override {}  // members see a lost director
@@ -100,7 +100,7 @@ class Director::Impl final : public HubEvents {
   void enter(PeerId peer, Member& member, const Frame& frame) {
     if (member.is_registered || member.role == Role::kDirector || is_over_) return;
     if (member.role == Role::kServer) {
-      // At the start a server has the number that it asks for, so that its share is its own.
+      // At the start a server gets the number that it asks for, and with it the shard of its share.
       const bool may_choose = views_.view().number == 0 && member.id < run_.shards &&
                               !waiting_servers_.contains(member.id);
       if (!may_choose) member.id = next_server_++;
@@ -114,7 +114,7 @@ class Director::Impl final : public HubEvents {
     } else {
       if (member.id >= kMaxWorkers) return hub_.close(peer);
       const uint32_t incarnation = ++incarnations_[member.id];
-      // A worker that comes again replaces itself: its older process is dead or cut off.
+      // A worker that starts again replaces its older process, which is dead or cut off.
       for (auto& [other, known] : members_) {
         const bool is_older =
             known.role == Role::kWorker && known.is_registered && known.id == member.id;
@@ -140,7 +140,7 @@ class Director::Impl final : public HubEvents {
     publish();
   }
 
-  // Only the link to it is known to be broken. It ends itself when its link to here is closed.
+  // The server may be alive behind a broken link. It stops when this closes its connection.
   void lose_server(uint32_t id) {
     for (const auto& [peer, member] : members_) {
       if (member.role != Role::kServer || !member.is_registered || member.id != id) continue;
@@ -200,7 +200,7 @@ class Director::Impl final : public HubEvents {
   std::map<uint32_t, std::string> waiting_servers_;
   std::map<uint32_t, uint32_t> waiting_workers_;
   std::map<uint32_t, uint32_t> incarnations_;
-  uint32_t next_server_;  // the shards' first servers have the numbers below
+  uint32_t next_server_;  // number of the next spare; the first servers have those below
   int64_t lost_servers_ = 0;
   int64_t lost_workers_ = 0;
   bool is_over_ = false;

@@ -1,5 +1,5 @@
-// What a worker has asked the servers for and has no answer to yet, and which of it must be sent
-// again when a chain changes. No sockets.
+// A worker's unanswered requests, and which of them must be sent again when a chain changes. Uses
+// no sockets.
 #pragma once
 
 #include <cstdint>
@@ -18,22 +18,24 @@ namespace trireme::parallel::inline internal {
 
 struct Outstanding {
   Frame frame;
-  // Copies the answer, or takes note. Called once.
+  // Copies or notes the answer. Called once.
   std::function<void(const Frame& answer)> on_answer;
-  uint32_t sent_in = 0;  // the view in which the chain that got it began; 0: not sent
+  uint32_t sent_in = 0;  // the first view with the chain that it was sent to; 0: not sent
 };
 
 class OutstandingRequests {
  public:
   void add(Outstanding request);
-  // The request that `answer` belongs to, which is then forgotten; empty: none, or answered before.
+  // Removes and returns the request that `answer` answers; empty if there is none, or if it was
+  // answered before.
   std::optional<Outstanding> take(const Frame& answer);
 
-  // Learns since when each chain is as it is.
+  // Notes which chains have changed.
   void install(const View& view);
 
-  // Calls `send` for each request that its chain has not got. `reaches`: whether head and tail of
-  // the shard's chain are connected. Returns how many of them had been sent to another chain.
+  // Calls `send` for each request that was not sent to its present chain. Returns how many of them
+  // had been sent to an earlier one.
+  // reaches: whether the head and the tail of the shard's chain are connected
   int64_t send_due(const std::function<bool(uint32_t shard)>& reaches,
                    const std::function<void(const Frame& frame)>& send);
 
@@ -43,9 +45,9 @@ class OutstandingRequests {
   static Key key_of(const FrameHeader& header);
 
   std::map<Key, Outstanding> requests_;
-  std::set<Key> due_;  // not sent, or to another chain
+  std::set<Key> due_;  // not sent, or sent to an earlier chain
   std::vector<std::vector<uint32_t>> chains_;
-  std::vector<uint32_t> since_;  // of each shard: the view in which its chain began
+  std::vector<uint32_t> since_;  // for each shard, the first view with its present chain
 };
 
 }  // namespace trireme::parallel::inline internal

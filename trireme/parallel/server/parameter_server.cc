@@ -16,7 +16,7 @@
 namespace trireme::parallel {
 namespace {
 
-// Frames of a view that has not come yet. The director's word is a moment late at most.
+// Limit on frames that wait for a view. Views are late by a moment at most.
 constexpr size_t kMaxEarlyFrames = 100'000;
 
 }  // namespace
@@ -29,10 +29,10 @@ class ParameterServer::Impl final : public HubEvents, public ReplicaPort {
         options_(options),
         hub_(hub_options(run, Role::kServer), *this) {
     TRIREME_CHECK(options.replay.empty() || run.copies == 1, "a replay with ", run.copies,
-                  " copies of each server; expected parallel.server_copies = 1");
+                  " copies of each shard; set parallel.server_copies to 1");
     if (!options.replay.empty()) replay_.emplace(options.replay, identity_of(run));
     if (!options.log.empty()) log_.emplace(options.log, identity_of(run));
-    // Now, because peers take a server that does not answer for dead.
+    // Before peers connect, because they take a server that does not answer for dead.
     for (uint32_t shard = 0; shard < run.shards; ++shard) {
       if (has_at_start(run, options.number, shard)) made_[shard] = make_state(shard);
     }
@@ -85,8 +85,8 @@ class ParameterServer::Impl final : public HubEvents, public ReplicaPort {
 
   void on_closed(PeerId peer, const std::string& reason) override {
     if (peer == director_) {
-      return finish(concat("server ", id_, ": the director at ", options_.director,
-                           " is lost or has given this server up: ", reason));
+      return finish(concat("server ", id_, ": lost the director at ", options_.director,
+                           ", or was removed by it: ", reason));
     }
     for (const auto& [id, link] : links_) {
       if (link.peer != peer) continue;
@@ -140,7 +140,7 @@ class ParameterServer::Impl final : public HubEvents, public ReplicaPort {
   }
 
   void install(View view) {
-    TRIREME_CHECK(std::ssize(view.chains) == run_.shards, "the director has ", view.chains.size(),
+    TRIREME_CHECK(std::ssize(view.chains) == run_.shards, "a view has ", view.chains.size(),
                   " shards; expected ", run_.shards);
     view_ = std::move(view);
     for (uint32_t shard = 0; shard < view_.chains.size(); ++shard) {
@@ -201,16 +201,18 @@ class ParameterServer::Impl final : public HubEvents, public ReplicaPort {
   }
 
   void from_worker(Replica& replica, PeerId peer, uint32_t number, Frame frame) {
-    TRIREME_CHECK(frame.header.worker == number, "worker ", number, " speaks for worker ",
-                  frame.header.worker);
+    TRIREME_CHECK(frame.header.worker == number, "worker ", number,
+                  " sent a request in the name of worker ", frame.header.worker);
     switch (frame.header.kind) {
       case FrameKind::kEvent:
         TRIREME_CHECK(frame.header.part != static_cast<uint16_t>(EventKind::kLeave),
-                      "a worker leaves by a word to the director");
+                      "a worker sent \"leave\" to a server; expected a goodbye to the director");
         return replica.on_event(peer, std::move(frame));
       case FrameKind::kPull: return replica.on_pull(peer, std::move(frame));
       case FrameKind::kPullState: return replica.on_pull_state(peer, std::move(frame));
-      default: throw ConfigError(concat("a worker sent \"", name_of(frame.header.kind), "\""));
+      default:
+        throw ConfigError(concat("a worker sent \"", name_of(frame.header.kind),
+                                 "\"; expected an event or a pull"));
     }
   }
 
@@ -262,10 +264,10 @@ class ParameterServer::Impl final : public HubEvents, public ReplicaPort {
   uint32_t id_ = 0;
   View view_;
   std::map<uint32_t, std::unique_ptr<ShardState>> made_;  // until the first view, by shard
-  std::map<uint32_t, Replica> replicas_;  // by shard
-  std::map<PeerId, Peer> peers_;          // who have connected
-  std::map<uint32_t, PeerId> workers_;    // number -> newest connection
-  std::map<uint32_t, Link> links_;        // server -> the link to it
+  std::map<uint32_t, Replica> replicas_;                  // by shard
+  std::map<PeerId, Peer> peers_;                          // that opened a connection
+  std::map<uint32_t, PeerId> workers_;                    // number -> newest connection
+  std::map<uint32_t, Link> links_;                        // server -> the link to it
   std::deque<Request> early_;
   Hub hub_;
 };

@@ -1,5 +1,5 @@
-// A server: owns shards of the parameters, applies the update rule to what workers push, and
-// answers pulls. Serves in a thread of its own.
+// A server: owns shards of the parameters, applies the update rule to the gradients that workers
+// push, and answers pulls. Serves in a thread of its own.
 #pragma once
 
 #include <chrono>
@@ -14,44 +14,43 @@
 namespace trireme::parallel {
 
 struct ParameterServerOptions {
-  std::string director;  // its address
-  // Which shard's chain it heads at the start, from 0. Servers that come later have any number.
+  std::string director;  // address
+  // The shard whose chain this server heads at the start, from 0. Servers that join later may have
+  // any number.
   uint32_t number = 0;
   std::string host = "127.0.0.1";  // to listen on
-  // A new file for the order of events; empty: none. Its folder must exist.
+  // New file for the order of events; empty: no log. Its folder must exist.
   std::filesystem::path log{};
-  // The log of an earlier run of this server, whose order it keeps; empty: none.
+  // Log of an earlier run of this server, whose order it repeats; empty: no replay.
   std::filesystem::path replay{};
 };
 
 struct ServerCounts {
-  int64_t sent_bytes = 0;  // frames with their headers, without the signs of life
+  int64_t sent_bytes = 0;  // frames with their headers, without beats
   int64_t received_bytes = 0;
   int64_t events = 0;  // applied to any of its copies
   StalenessCounts staleness{};
 };
 
-// Comm, for M bytes of parameters in P pieces, of which this server's shards have m and p, and W
-// workers; synchronous or not, per step:
-//   received W (m + 64p) pushed, 64 W p asked for; sent W (m + 64p) of weights, 64 W p acknowledged
-//   in a chain of r copies each link but the tail sends W (m + 64p) more, and each but the head
-//   sends 64 W p back
-// A sparse piece has, instead of m, 8 + row bytes for each row that is pushed; and where rows are
-// pulled, 8 bytes for each row asked for and its own in the answer.
+// Comm, per step, synchronous or not, for W workers and m bytes in p pieces on this server:
+//   received W (m + 64p) of pushes and 64 W p of requests; sent W (m + 64p) of weights and 64 W p
+//   of acknowledgements. In a chain, each server except the tail also sends W (m + 64p), and each
+//   except the head sends 64 W p back. For a sparse piece, m is replaced by 8 + row bytes per
+//   pushed row, and by 8 bytes received and the row's bytes sent per pulled row.
 class ParameterServer {
  public:
-  // Reads the replay's log, makes the pieces that it has at the start and listens. Registers with the
-  // director in the background. Pieces of later copies are made by the server's own thread.
+  // Reads the replayed log, makes the pieces that this server has at the start, and listens.
+  // Registers with the director in the background. The server's own thread makes pieces of later
+  // copies.
   // Throws: ConfigError (host, replay), Error (log), and what `make` throws
   ParameterServer(const ServerRun& run, MakePiece make, const ParameterServerOptions& options);
   ~ParameterServer();
   ParameterServer(const ParameterServer&) = delete;
   ParameterServer& operator=(const ParameterServer&) = delete;
 
-  // Waits until the director ends the run. False: it goes on after `limit`.
-  // Throws: CommError when the director is lost or has given this server up, or the run has ended
-  //         with a problem; Error when the log cannot be written; ConfigError when the replayed log
-  //         is of another run; what an update rule throws
+  // Waits for up to `limit` until the director ends the run. False: the run goes on.
+  // Throws: CommError if the director is lost or has removed this server, or if the run has ended
+  //         with a problem; Error if the log cannot be written; what an update rule throws
   bool wait_for(std::chrono::milliseconds limit);
   // The same without a limit.
   void wait();

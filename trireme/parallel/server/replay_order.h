@@ -1,4 +1,4 @@
-// Holds back what workers ask of a server until its turn in a log has come.
+// Holds back workers' requests until their turn in a log.
 #pragma once
 
 #include <cstdint>
@@ -25,17 +25,18 @@ class ReplayOrder {
   // Throws: as read_server_log()
   ReplayOrder(const std::filesystem::path& path, const std::string& config);
 
-  // What the log has next; null: the log is over.
+  // The next record of the log; null at its end.
   const LogRecord* next() const;
   void add(LogKind kind, Request request);
-  // The request that next() describes, once it has come; goes on to the record after it.
+  // Returns the request that next() describes and moves on to the next record; empty while the
+  // request has not come.
   std::optional<Request> take();
-  // The same for a record that nobody asks for, a worker's departure.
+  // Moves on from a record without a request: a worker's departure.
   void skip() { ++at_; }
-  // After the end of the log: a request that it does not have.
+  // At the end of the log: a request that is not in it.
   std::optional<Request> take_surplus();
 
-  // "server-log/server-0.log: event 17 of 2,031: ...", for errors.
+  // "server-log/from-0-server-0: event 17 of 2031", for errors.
   std::string place() const;
 
  private:

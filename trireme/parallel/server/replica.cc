@@ -62,7 +62,7 @@ void Replica::take_place(const View& view, uint32_t id) {
     chain_ = chain;
     predecessor_ = before;
     successor_ = after;
-    if (is_tail() && is_whole_) {  // also of what another tail had in hand
+    if (is_tail() && is_whole_) {  // also what the previous tail may have acknowledged
       for (const Frame& event : window_) acknowledge(event);
       done_up_to(state_->sequence());
       flush_confirms();
@@ -98,8 +98,8 @@ void Replica::on_forwarded(PeerId peer, Frame frame) {
   commit(std::move(frame));
 }
 
-// An event may arrive after the view without its worker. If it were applied then, the others would
-// wait for a worker that no later view removes.
+// An event may arrive after the view that lacks its worker. If it were applied then, the others
+// would wait for a worker that no later view removes.
 bool Replica::takes_part(const FrameHeader& event) const {
   const auto worker = workers_.find(event.worker);
   return worker != workers_.end() && worker->second == event.incarnation;
@@ -109,10 +109,9 @@ void Replica::on_event(PeerId peer, Frame frame) {
   if (!is_head() || !is_whole_) return;  // the worker sends it again in the next view
   const ShardState::Verdict verdict = state_->judge(frame);
   if (verdict == ShardState::Verdict::kStranger || !takes_part(frame.header)) {
-    return refuse(
-        peer, Refusal::kWorker,
-        concat("worker ", frame.header.worker, " of incarnation ", frame.header.incarnation,
-               " takes no part in the run any more; start it again"));
+    return refuse(peer, Refusal::kWorker,
+                  concat("worker ", frame.header.worker, " (incarnation ", frame.header.incarnation,
+                         ") is no longer in the run; start it again"));
   }
   if (verdict == ShardState::Verdict::kDuplicate) return confirm(std::move(frame));
   if (replay_ != nullptr) {
@@ -126,8 +125,7 @@ void Replica::on_event(PeerId peer, Frame frame) {
 
 void Replica::commit(Frame event) {
   event.header.sequence = state_->sequence() + 1;
-  event.header.view =
-      0;  // the worker's: a successor must not wait for it and take later ones first
+  event.header.view = 0;  // a successor must not hold it back and take later ones first
   state_->apply(event);
   LogRecord record = record_of(log_kind(event.header), event.header, event.header.sequence);
   if (record.kind == LogKind::kAdvance) record.step = state_->members().at(record.worker).base;
@@ -155,9 +153,9 @@ void Replica::acknowledge(const Frame& event) {
   port_.send_to_worker(header.worker, Frame{header, {}});
 }
 
-// The worker does not know that `event` is done. What it waits for may still be on its way. The
-// frame keeps the worker's view, so that a neighbour that has not seen it yet does not pass the
-// frame on to a successor that is gone.
+// The worker does not know that `event` is done; the event itself may still be on its way. The
+// frame keeps the worker's view, so that a server that does not have that view yet does not send
+// the frame to a dead successor.
 void Replica::confirm(Frame event) {
   event.payload.reset();
   if (is_tail()) return acknowledge(event);
@@ -181,7 +179,7 @@ void Replica::done_up_to(int64_t sequence) {
 }
 
 void Replica::on_attach(PeerId peer, const Frame& frame) {
-  if (frame.header.piece != predecessor_) return;  // of a view that is over
+  if (frame.header.piece != predecessor_) return;  // of an earlier view
   predecessor_peer_ = peer;
   Frame answer;
   answer.header = {.kind = FrameKind::kHave,
@@ -197,8 +195,8 @@ void Replica::on_have(PeerId peer, const Frame& frame) {
   const int64_t first = window_.empty() ? state_->sequence() + 1 : window_.front().header.sequence;
   if (frame.header.sequence < first - 1) {
     for (Frame& part : state_->snapshot()) port_.send(peer, std::move(part), 0);
-    // It acknowledges events that come as such, and these come within the snapshot. Workers send
-    // again only what they had sent to an earlier chain.
+    // The successor acknowledges only what comes as an event, and these events are part of the
+    // snapshot. Workers resend only what they had sent to an earlier chain.
     confirms_.insert(confirms_.end(), window_.begin(), window_.end());
   } else {
     for (const Frame& event : window_) {
@@ -325,7 +323,7 @@ void Replica::replay() {
   while (auto request = replay_->take_surplus()) {
     refuse(request->peer, Refusal::kRequest,
            concat(replay_->place(),
-                  ": the log is over; train as many steps as the run that wrote it has finished"));
+                  ": the log ends here; train only as many steps as the run that wrote it"));
   }
 }
 
@@ -341,8 +339,8 @@ void Replica::replay_one(const LogRecord& record, Request request) {
               record.number == state_->sequence() + 1;
     if (is_same) commit(std::move(request.frame));
   }
-  TRIREME_CHECK(is_same, replay_->place(), ": what worker ", record.worker, " asks in step ",
-                record.step, " cannot happen here; the log is of another run");
+  TRIREME_CHECK(is_same, replay_->place(), ": the request of worker ", record.worker, " in step ",
+                record.step, " does not fit here; replay the log of the same run");
 }
 
 }  // namespace trireme::parallel::inline internal

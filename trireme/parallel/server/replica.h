@@ -1,6 +1,6 @@
-// One server's copy of a shard, as a link of the shard's chain. The head numbers what workers push,
-// every link applies it and passes it on, and the tail tells the worker that it is done and answers
-// pulls. So what is done is at every copy.
+// One server's copy of a shard, as a link of the shard's chain. The head numbers the events of
+// workers, every link applies them and passes them on, and the tail acknowledges them and answers
+// pulls. So every copy has what was acknowledged.
 // Source: van Renesse & Schneider 2004, "Chain replication for supporting high throughput and
 //         availability", OSDI
 #pragma once
@@ -20,12 +20,12 @@
 
 namespace trireme::parallel::inline internal {
 
-// What a replica does to its surroundings.
+// How a replica acts on its surroundings.
 class ReplicaPort {
  public:
   virtual ~ReplicaPort() = default;
   virtual void send(PeerId peer, Frame frame, int64_t priority) = 0;
-  // To the worker's newest connection; dropped when it has none.
+  // To the worker's newest connection; dropped if there is none.
   virtual void send_to_worker(uint32_t worker, Frame frame) = 0;
   virtual void tell_director(Frame frame) = 0;
   virtual void log(const LogRecord& record) = 0;
@@ -34,12 +34,13 @@ class ReplicaPort {
 
 class Replica {
  public:
-  // replay: null: there is none
+  // replay: may be null
   Replica(std::unique_ptr<ShardState> state, int64_t shard, ReplicaPort& port, ReplayOrder* replay);
 
-  // In the first view: it is whole, and these are the workers.
+  // For the first view: this copy is complete, and these are the workers.
   void start(const std::map<uint32_t, uint32_t>& workers);
-  // A new place in the chain. Then connect_successor() is to come, if there is one.
+  // Takes its place in the view's chain. If needs_successor() then, connect_successor() must
+  // follow.
   void take_place(const View& view, uint32_t id);
   int64_t sequence() const { return state_->sequence(); }  // of the last event
   std::optional<uint32_t> successor() const { return successor_; }
@@ -47,7 +48,7 @@ class Replica {
   void connect_successor(PeerId peer, uint32_t view, uint32_t own_id);
 
   // Frames of workers.
-  // Throws: ConfigError when no worker sends such a thing
+  // Throws: ConfigError if no worker sends such a frame
   void on_event(PeerId peer, Frame frame);
   void on_pull(PeerId peer, Frame frame);
   void on_pull_state(PeerId peer, Frame frame);
@@ -88,12 +89,12 @@ class Replica {
   std::optional<uint32_t> successor_;
   PeerId predecessor_peer_ = 0;  // 0: not attached
   PeerId successor_peer_ = 0;
-  bool is_successor_ready_ = false;                 // has said what it has
-  int64_t done_ = 0;                                // events up to this one are at the tail
-  std::deque<Frame> window_;                        // events that are not done
+  bool is_successor_ready_ = false;                 // it has said which events it has
+  int64_t done_ = 0;                                // the tail has all events up to this one
+  std::deque<Frame> window_;                        // events that the tail may lack
   std::vector<Frame> confirms_;                     // for a successor that is not ready
-  std::map<uint32_t, std::vector<Request>> pulls_;  // of each piece, too early to be answered
-  std::vector<Request> state_pulls_;                // while this copy is not whole
+  std::map<uint32_t, std::vector<Request>> pulls_;  // of each piece, not answerable yet
+  std::vector<Request> state_pulls_;                // that came before this copy was complete
 };
 
 }  // namespace trireme::parallel::inline internal

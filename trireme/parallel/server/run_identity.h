@@ -1,4 +1,4 @@
-// What a hub of a run asks of its peers.
+// What the hubs of a run require of their peers.
 #pragma once
 
 #include "trireme/parallel/server/link/hub.h"
@@ -6,7 +6,7 @@
 
 namespace trireme::parallel::inline internal {
 
-// The text that both sides of a connection must have: the run's config and how its keys are cut.
+// The text that must be equal on both sides of a connection: the run's config and its pieces.
 std::string identity_of(const ServerRun& run);
 
 HubOptions hub_options(const ServerRun& run, Role role);

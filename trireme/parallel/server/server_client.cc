@@ -36,7 +36,7 @@ void write_rows(const Piece& piece, std::span<const int64_t> rows, at::Tensor& p
   }
 }
 
-// The payload of a push of `rows`, whose gradients begin at row `begin` of `gradients`.
+// The payload of a push of `rows`; their gradients begin at row `begin` of `gradients`.
 at::Tensor row_payload(const Piece& piece, std::span<const int64_t> rows,
                        const at::Tensor& gradients, int64_t begin) {
   const int64_t count = std::ssize(rows);
@@ -179,8 +179,8 @@ class ServerClient::Impl {
   }
 
  private:
-  // Each shard says which step its slowest worker has finished. The first step is the one after
-  // the latest of these, and every shard learns that nothing before it will come.
+  // Each shard says which step all others have finished. The first step is the one after the latest
+  // of these, and every shard learns that nothing before it will come.
   void take_part() {
     std::vector<int64_t> bases(static_cast<size_t>(run_.shards), -1);
     const auto advance_to = [&](int64_t step) {
@@ -198,7 +198,7 @@ class ServerClient::Impl {
         };
       }
       link_.ask(std::move(requests));
-      link_.wait("taking part in the run", [&] { return missing == 0; });
+      link_.wait("joining the run", [&] { return missing == 0; });
     };
     advance_to(-1);
     first_step_ = std::ranges::max(bases);
@@ -219,7 +219,7 @@ class ServerClient::Impl {
     return request;
   }
 
-  // The answer's bytes are all of `to`.
+  // The answer fills all of `to`.
   void fill_on_answer(Outstanding& request, at::Tensor to) {
     request.on_answer = [this, parameter = parameter_of(request),
                          to = std::move(to)](const Frame& answer) {
@@ -285,7 +285,8 @@ class ServerClient::Impl {
   int64_t num_parameters_ = 0;
   int64_t first_step_ = 1;
   int64_t step_ = 0;  // of the last pull
-  // Tells pulls of the same piece and step apart: after a chain's change two servers may answer one.
+  // Tells pulls of the same piece and step apart: after a chain's change two servers may answer
+  // one.
   uint16_t num_pulls_ = 0;
   // Under the link's mutex.
   std::vector<int64_t> unpulled_;  // pieces of each parameter

@@ -15,70 +15,74 @@
 namespace trireme::parallel {
 
 struct ServerClientOptions {
-  std::string director;  // its address
-  // Of this worker, from 0. A synchronous step sums gradients in the order of these numbers. A
-  // worker that comes again with the number of a dead one takes its place.
+  std::string director;  // address
+  // This worker's number, from 0. A synchronous step sums gradients in the order of these numbers.
+  // A worker that starts with the number of a dead one takes its place.
   uint32_t number = 0;
 };
 
 struct ClientCounts {
-  int64_t sent_bytes = 0;  // frames with their headers, without the signs of life
+  int64_t sent_bytes = 0;  // frames with their headers, without beats
   int64_t received_bytes = 0;
-  int64_t resent = 0;  // requests, to a server that took the place of a dead one
+  int64_t resent = 0;  // requests that were sent again because their chain changed
 };
 
-// Frames wait in the order of their pieces, so the first layer's weights come before the last
+// Frames are sent in the order of their pieces, so the first layer's weights arrive before the last
 // layer's, whatever was pushed before. Steps count from 1: pull(step), compute, push(step).
 // Comm, per step and worker, for M bytes of dense parameters in P pieces: sent M + 128 P, received
-//       M + 128 P. A pushed row has 8 bytes and its own; a pulled row sends 8 and
-//       receives its own, and pieces without pulled rows are not asked for.
-// Thread safety: one thread at a time. The client's own thread sends and receives meanwhile.
-// Throws: each call CommError when a server is lost with its last copy, the director is lost or has
-//         given this worker up, or an answer is late; it names the operation, the worker, the
-//         servers and the time. ConfigError when a server refuses what was sent. The client is dead
-//         afterwards.
+//       M + 128 P. A pushed row sends its bytes and 8 more. A pulled row sends 8 bytes and receives
+//       its own; pieces without pulled rows are not requested.
+// Thread safety: one thread at a time. The client's own thread sends and receives in the
+// background.
+// Throws: every call: CommError if the last copy of a shard is lost, if the director is lost or has
+//         removed this worker, or if an answer is late; it names the operation, the worker, the
+//         servers and the time. ConfigError if a server refuses a request. The client is dead
+//         after either.
 class ServerClient {
  public:
-  // Waits until the run has begun, and takes part.
+  // Waits until the run has begun, and joins it.
   ServerClient(const ServerRun& run, const ServerClientOptions& options);
   ~ServerClient();  // without leave(): as if the worker had died
   ServerClient(const ServerClient&) = delete;
   ServerClient& operator=(const ServerClient&) = delete;
 
-  // The first step of this worker: 1, or in a run under way the one that the slowest worker is in.
+  // This worker's first step: 1, or, in a run under way, the step after the one that all others
+  // have finished.
   int64_t first_step() const;
 
-  // Asks for every piece before `step`. Step 0: whatever the servers have, and nobody waits.
-  // destinations[i]: contiguous, of parameter i; complete after wait_pulled(i). Nobody else may use
-  // them until then. Undefined or missing: not asked for.
+  // Requests the weights before `step`. Step 0: requests the servers' present weights, without
+  // waiting for other workers.
+  // destinations[i]: parameter i's tensor, contiguous. Do not use it before wait_pulled(i) returns.
+  //                  Undefined or missing: not requested.
   void pull(int64_t step, const std::vector<at::Tensor>& destinations);
-  // Asks for some rows of parameter i, besides pull(), which leaves it out. Several such pulls of a
-  // parameter may be under way. Step 0 as in pull().
+  // Requests some rows of a parameter, which pull() then has to leave out. Several such pulls of
+  // one parameter may be under way. Step 0: as in pull().
   // rows: ascending; destination: [rows, width], contiguous
   void pull_rows(int64_t step, int64_t parameter, std::span<const int64_t> rows,
                  const at::Tensor& destination);
-  // Waits for parameter i of the last pull() and pull_rows().
+  // Waits for all pulls of parameter i.
   void wait_pulled(int64_t parameter);
   void wait_all_pulled();
 
-  // Pushes parameter i's gradient in `step`. Shares the gradient's memory, which must not change
-  // until wait_pushed().
+  // Pushes a parameter's gradient of `step`. Shares the gradient's memory, which must not change
+  // before wait_pushed() returns.
   // gradient: contiguous, of the parameter's size and dtype
   void push(int64_t step, int64_t parameter, const at::Tensor& gradient, double learning_rate);
-  // The same of a sparse parameter, copied. Every piece of it gets a push, if only of no row.
+  // The same for a sparse parameter; copies the gradients. Pushes to each of its pieces, even
+  // without rows.
   // rows: ascending; gradients: [rows, width]
   void push_rows(int64_t step, int64_t parameter, std::span<const int64_t> rows,
                  const at::Tensor& gradients, double learning_rate);
-  // Waits until every push is at all copies of its shard.
+  // Waits until every push is on all copies of its shard.
   void wait_pushed();
 
-  // Rows [begin, end) of the optimizer's tensor `state` of parameter i, pieced together as the
-  // parameter is; undefined when its rule has no more than `state`. Not while pushes are under way.
+  // Returns rows [begin, end) of tensor number `state` of a parameter's optimizer; undefined if the
+  // optimizer has no tensor of that number. Do not call while pushes are under way.
   at::Tensor pull_state(int64_t parameter, int64_t state, int64_t begin, int64_t end);
-  // The same of all rows.
+  // The same for all rows.
   at::Tensor pull_state(int64_t parameter, int64_t state);
 
-  // Waits for the pushes and leaves the run. Nobody waits for this worker any more.
+  // Waits for the pushes and leaves the run. The others stop waiting for this worker.
   void leave();
 
   ClientCounts counts() const;  // any thread

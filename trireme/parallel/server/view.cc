@@ -118,7 +118,7 @@ void ViewMaker::remove_server(uint32_t id) {
     });
     if (!has_whole && lost_.empty()) {
       lost_ = concat("shard ", shard, " of the parameters is lost: server ", id,
-                     " had its last whole copy; resume from a checkpoint",
+                     " had its last complete copy; resume from a checkpoint",
                      copies_ == 1 ? ", or keep more copies with parallel.server_copies" : "");
     }
   }

@@ -1,5 +1,5 @@
-// Who is where: the numbered views of a run with parameter servers, and how one follows another.
-// Pure functions and text.
+// Who is where: the numbered views of a run with parameter servers, how one follows another, and
+// their text. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -15,40 +15,40 @@ inline constexpr int64_t kMaxServers = 4096;
 inline constexpr int64_t kMaxWorkers = 1 << 16;
 
 struct View {
-  uint32_t number = 0;                        // 0: nobody is where yet
+  uint32_t number = 0;                        // 0: the run has not begun
   std::map<uint32_t, std::string> servers;    // id -> address
   std::map<uint32_t, uint32_t> workers;       // number -> incarnation
-  std::vector<std::vector<uint32_t>> chains;  // of each shard: servers, head first
+  std::vector<std::vector<uint32_t>> chains;  // for each shard, its servers, head first
   bool operator==(const View&) const = default;
 };
 
 // One JSON object.
 std::string to_text(const View& view);
-// Throws: ConfigError, one line, when the text is no view
+// Throws: ConfigError, one line, if the text is not a view
 View parse_view(std::string_view text);
 
-// The director's part: chains that close up, and grow again.
+// Makes the director's views: closes the gaps in chains and lets chains grow again.
 class ViewMaker {
  public:
-  // copies: servers in a chain
+  // copies: servers per chain
   // Throws: ConfigError unless 1 <= copies <= shards <= kMaxServers
   ViewMaker(int64_t shards, int64_t copies);
 
-  // The first view: shard i's chain begins at the i-th of the first servers.
+  // Makes the first view. The chain of shard i begins with the i-th server.
   void start(std::map<uint32_t, std::string> servers, std::map<uint32_t, uint32_t> workers);
 
-  // A server that comes later is a spare: it gets copies where chains are short.
+  // A server that joins later is a spare: it gets copies of shards whose chains are short.
   void add_server(uint32_t id, const std::string& address);
   void remove_server(uint32_t id);
   void add_worker(uint32_t number, uint32_t incarnation);
   void remove_worker(uint32_t number);
-  // The server has a whole copy of the shard.
+  // Notes that the server has a complete copy of the shard.
   void set_filled(int64_t shard, uint32_t id);
 
   const View& view() const { return view_; }
-  // "": every shard has a whole copy. Otherwise a line about the first that has none.
+  // "" if every shard has a complete copy, otherwise a line about the first shard that has none.
   const std::string& lost() const { return lost_; }
-  // Whether every chain has all its copies, and all of them are whole.
+  // Whether every chain has all its copies, and all of them are complete.
   bool is_whole() const;
 
  private:

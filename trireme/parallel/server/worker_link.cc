@@ -113,7 +113,7 @@ void WorkerLink::on_frame(PeerId peer, Frame frame) {
   const auto request = requests_.take(frame);
   if (!request) return;  // answered before, by the tail of another view
   const std::lock_guard lock(mutex_);
-  // After a problem nobody waits, and what the answer is for may be gone.
+  // After a problem, no call waits, and the answer's destination may be gone.
   if (problem_.empty()) request->on_answer(frame);
   condition_.notify_all();
 }
@@ -128,11 +128,11 @@ void WorkerLink::on_director(const Frame& frame) {
 }
 
 void WorkerLink::on_view(View view) {
-  TRIREME_CHECK(std::ssize(view.chains) == run_.shards, "the director has ", view.chains.size(),
+  TRIREME_CHECK(std::ssize(view.chains) == run_.shards, "a view has ", view.chains.size(),
                 " shards; expected ", run_.shards);
   const auto self = view.workers.find(options_.number);
   if (self == view.workers.end() || self->second != incarnation_) {
-    return fail("the director has given this worker up", false);
+    return fail("the director has removed this worker from the run", false);
   }
   requests_.install(view);
   for (const auto& chain : view.chains) {

@@ -1,5 +1,5 @@
-// A worker's thread that talks to the director and the servers: finds out who is where, sends
-// requests to heads and tails, and sends them again when a chain changes.
+// A worker's thread that talks to the director and the servers: tracks the view, sends requests to
+// heads and tails, and sends them again when a chain changes.
 #pragma once
 
 #include <chrono>
@@ -23,10 +23,10 @@ class WorkerLink final : private HubEvents {
   WorkerLink(const ServerRun& run, const ServerClientOptions& options);
   ~WorkerLink() override;
 
-  // Sends the requests, and calls on_answer of each in the link's thread, under mutex().
+  // Sends the requests. Calls each one's on_answer in the link's thread, under mutex().
   void ask(std::vector<Outstanding> requests);
-  // Waits until `is_done`, which is called under mutex().
-  // Throws: CommError, ConfigError; `what` begins the message
+  // Waits until is_done() returns true; calls it under mutex().
+  // Throws: CommError, ConfigError; the message begins with `what`
   void wait(const std::string& what, const std::function<bool()>& is_done);
   void say_goodbye();
 
@@ -59,7 +59,7 @@ class WorkerLink final : private HubEvents {
   mutable std::mutex mutex_;
   std::condition_variable condition_;
   std::string problem_;      // "": none
-  bool is_refusal_ = false;  // of what this worker has sent
+  bool is_refusal_ = false;  // of one of this worker's requests
   uint32_t incarnation_ = 0;
   View view_;  // written by the hub's thread, under the mutex
   int64_t resent_ = 0;

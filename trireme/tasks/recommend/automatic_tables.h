@@ -1,4 +1,4 @@
-// tables.placement = "auto": lets the planner place a run's tables.
+// tables.placement = "auto": the planner places a run's tables.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ MeasuredTables measure_tables(const RecommendProblem& problem, const dataset::So
                               const train::RunConfig& config, int num_ranks,
                               const std::function<void(int64_t, int64_t)>& on_progress = {});
 
-// A run that has begun in output.folder keeps its placements if it had the same tables and as many
-// ranks. Otherwise rank 0 measures the data and plans for ranks on CPUs with equal parts of their
-// host's memory.
-// dense_bytes: that a rank holds besides its tables
+// A run that has already begun in output.folder keeps its placements if it had the same tables and
+// as many ranks. Otherwise rank 0 measures the data and plans for ranks on CPUs that have equal
+// parts of their host's memory.
+// dense_bytes: what a rank holds besides its tables
 // Comm:       the choice from rank 0 to all
 // Collective: every rank of `group`; the same choice on all of them
-// Throws:     ConfigError on every rank when the tables do not fit
+// Throws:     ConfigError on every rank if the tables do not fit
 TableChoice choose_tables(const RecommendProblem& problem, const dataset::Source& training,
                           const train::RunConfig& config, double dense_bytes,
                           comm::Communicator& group);

@@ -1,6 +1,7 @@
-// DLRM: an MLP brings the dense features to the width of the embeddings, their interaction with the
-// embeddings feeds a second MLP. "dlrm" has the dot products of all pairs beside the dense
-// features, "dlrm-dcnv2" a cross network over all of them, as in MLPerf.
+// DLRM: an MLP maps the dense features to the width of the embeddings, and their interaction with
+// the embeddings feeds a second MLP. The interaction of "dlrm" is the dot products of all pairs,
+// next to the mapped dense features; that of "dlrm-dcnv2" is a cross network over all of them, as
+// in MLPerf.
 // Sources: Naumov et al. 2019, arXiv:1906.00091; Wang et al. 2021, arXiv:2008.13535
 #pragma once
 

@@ -1,4 +1,4 @@
-// The ids of a batch of prepared records, as embedding tables take them.
+// The ids of a batch of prepared records, in the form that embedding tables accept.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace trireme::tasks::inline internal {
 
-// The ids of some columns of a batch, in the order of `columns`. A column may come twice.
-// Shapes: ids_BK [B, K] int64: sample by sample its ids, column after column, then anything;
-//         lengths_BC [B, C] int64: how many each column has
-// Throws: ConfigError when the lengths of a sample are negative or exceed K
+// Returns the ids of some columns of a batch, in the order of `columns`. A column may occur twice.
+// Shapes: ids_BK [B, K] int64: for each sample its ids, column after column, then any values;
+//         lengths_BC [B, C] int64: the number of ids of each column
+// Throws: ConfigError if a length is negative or the lengths of a sample exceed K
 parallel::JaggedIds ids_of_columns(const at::Tensor& ids_BK, const at::Tensor& lengths_BC,
                                    std::span<const int64_t> columns);
 

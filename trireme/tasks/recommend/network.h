@@ -1,4 +1,4 @@
-// A recommendation model without its tables: what it makes of dense features and embeddings.
+// A recommendation model without its tables: computes logits from dense features and embeddings.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class Network : public torch::nn::Module {
  public:
   // Shapes: -> logits [B] or [B, classes]; two-tower: of each query for each item, [B, B]
   virtual at::Tensor forward(const Samples& in) = 0;
-  // The matrix products of a sample's forward.
+  // Operations of the matrix products of one sample's forward.
   virtual double flops() const = 0;
 
   std::vector<parallel::Unit> units() const;
@@ -34,11 +34,11 @@ class Network : public torch::nn::Module {
   bool recomputes = false;
 
  protected:
-  // Runs `forward` as the child number `child`, in the order in which they were registered.
+  // Runs `forward` as child number `child`, in the order of registration.
   at::Tensor run(size_t child, const at::Tensor& x, const parallel::UnitForward& forward) const;
 };
 
-// With the values of draw_values(), in fp32.
+// Makes the network with the values of draw_values(), in fp32.
 std::shared_ptr<Network> make_network(const RecommendProblem& problem, uint64_t seed);
 
 }  // namespace trireme::tasks::inline internal

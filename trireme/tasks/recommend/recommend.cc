@@ -34,31 +34,33 @@ void check_tables_key(const TablesConfig& tables) {
   const bool is_open = !tables.open.empty();
   TRIREME_CHECK(tables.placement != TablePlacement::kColumns || !is_open,
                 "tables.placement is \"columns\", and tables.open is \"", shown(tables.open),
-                "\", of which each row must be whole; set the placement to rows");
+                "\", whose rows must be whole; set the placement to rows");
   const bool has_limits = tables.open_max_rows != 0 || tables.open_expire_steps != 0 ||
                           tables.open_min_uses != 1 ||
                           tables.open_when_full != parallel::FullTable::kEvict;
-  TRIREME_CHECK(is_open || !has_limits,
-                "tables.open_max_rows, _when_full, _expire_steps or _min_uses limits open tables, "
-                "and tables.open is empty; set it to ",
-                kAllFeatures, " or to names of features, or leave the limits out");
-  TRIREME_CHECK(tables.open_when_full == parallel::FullTable::kEvict || tables.open_max_rows > 0,
-                "tables.open_when_full is \"refuse\", and tables.open_max_rows is 0, which is no "
-                "limit; set one");
+  TRIREME_CHECK(
+      is_open || !has_limits,
+      "tables.open_max_rows, _when_full, _expire_steps or _min_uses is set, and tables.open is "
+      "empty; set tables.open to ",
+      kAllFeatures, " or to names of features, or remove the limits");
+  TRIREME_CHECK(
+      tables.open_when_full == parallel::FullTable::kEvict || tables.open_max_rows > 0,
+      "tables.open_when_full is \"refuse\", and tables.open_max_rows is 0, which means no "
+      "limit; set a limit");
 }
 
-// Parameter servers share out the rows by themselves, and keep them in memory.
+// Parameter servers distribute the rows themselves and keep them in memory.
 void check_served(const TablesConfig& tables) {
   TRIREME_CHECK(tables.placement == TablePlacement::kRows, "tables.placement is \"",
                 name_of(kTablePlacements, tables.placement),
-                "\" with parallel.servers, which have the rows; leave it out");
+                "\" with parallel.servers, which distribute the rows themselves; remove it");
   TRIREME_CHECK(tables.memory == 0, "tables.memory is ", tables.memory,
                 " with parallel.servers, which keep all rows in memory; set it to 0");
   TRIREME_CHECK(tables.open.empty(), "tables.open is \"", shown(tables.open),
-                "\" with parallel.servers, whose tables have a fixed number of rows; leave it out");
+                "\" with parallel.servers, whose tables have a fixed number of rows; remove it");
   TRIREME_CHECK(tables.optimizer != parallel::RowRule::kAdam,
                 "tables.optimizer is \"adam\", which updates every row in each step, with "
-                "parallel.servers, which update rows that are pushed; set it to lazy-adam");
+                "parallel.servers, which update only pushed rows; set it to lazy-adam");
 }
 
 class RecommendTask : public train::Task {
@@ -86,9 +88,10 @@ class RecommendTask : public train::Task {
     TRIREME_CHECK(problem_.config.tables.learning_rate == 0 || config.optimizer.learning_rate > 0,
                   "tables.learning_rate follows optimizer.learning_rate, which is 0; set it above "
                   "0");
-    TRIREME_CHECK(!config.train.measure_noise,
-                  "train.measure_noise compares gradients of microbatches, which embedding tables "
-                  "sum over the whole step; set it to false");
+    TRIREME_CHECK(
+        !config.train.measure_noise,
+        "train.measure_noise compares the gradients of microbatches, but embedding tables "
+        "sum them over the whole step; set it to false");
     train::ChainModel::check(config);
   }
 
@@ -205,8 +208,7 @@ class RecommendTask : public train::Task {
     const dataset::FeatureSchema& schema = problem_.schema;
     const std::string path = problem_.config.data.path;
     TRIREME_CHECK(!schema.tables.empty(), path,
-                  " has no features of ids; a recommendation model "
-                  "needs at least one");
+                  " has no id features; a recommendation model needs at least one");
     check_open_tables(problem_, path);
     const bool has_items = !columns_of(schema, dataset::TableSide::kItem).empty();
     TRIREME_CHECK(!problem_.is_two_tower() || has_items, "model.family is \"two-tower\", and ",
@@ -216,7 +218,7 @@ class RecommendTask : public train::Task {
                   "\", and ", path, " has no labels; choose two-tower");
   }
 
-  // The network without its values in use. Made when the data is open.
+  // The network, for its shapes only. Made once the data is open.
   const Network& outline() const {
     if (!outline_) outline_ = make_network(problem_, /*seed=*/0);
     return *outline_;
@@ -225,7 +227,7 @@ class RecommendTask : public train::Task {
   RecommendProblem problem_;
   dataset::FeatureData data_;
   mutable std::shared_ptr<const Network> outline_;
-  mutable std::string choice_;  // of the last stage, for the run's folder; "": none
+  mutable std::string choice_;  // of the last stage, written to the run's folder; "": none
 };
 
 }  // namespace

@@ -13,7 +13,7 @@
 namespace trireme::tasks::inline internal {
 namespace {
 
-// number: of the table, among all
+// number: the table's index among all
 mesh::Placement placement_of(TablePlacement placement, int64_t number, int64_t rows,
                              int num_ranks) {
   switch (placement) {
@@ -56,7 +56,7 @@ class ListMaker {
   TableList take() { return std::move(list_); }
 
  private:
-  // Of the next table.
+  // The next table's.
   mesh::Placement placement(int64_t rows) const {
     const size_t number = list_.tables.size();
     const std::vector<plan::TablePlace>& chosen = problem_.choice.places;
@@ -70,7 +70,7 @@ class ListMaker {
   TableList list_;
 };
 
-// Of the rank that has most of them.
+// The rows of the rank with the most.
 int64_t most_rows(const parallel::TableConfig& table, int num_ranks) {
   const std::vector<int64_t>& cuts = table.placement.cuts;
   if (table.placement.kind == mesh::Placement::Kind::kReplicated) return table.rows;
@@ -103,9 +103,9 @@ void check_open_tables(const RecommendProblem& problem, const std::string& sourc
     known.push_back(feature.name);
     const bool is_open = problem.is_open(static_cast<int64_t>(column));
     are_all_open &= is_open;
-    TRIREME_CHECK(is_open || !feature.is_hashed, source, " has hashes for the ids of \"",
+    TRIREME_CHECK(is_open || !feature.is_hashed, source, " has hashed ids for \"",
                   shown(feature.name),
-                  "\", and tables.open does not name it; set tables.open to \"", kAllFeatures,
+                  "\", but tables.open does not name it; set tables.open to \"", kAllFeatures,
                   "\", or prepare the data with --ids rows");
   }
   if (tables.open != kAllFeatures) {
@@ -116,8 +116,8 @@ void check_open_tables(const RecommendProblem& problem, const std::string& sourc
     }
   }
   TRIREME_CHECK(!are_all_open || tables.memory == 0, "tables.memory is ", tables.memory,
-                ", and all tables are open, which cannot be on a disk; leave it out, or limit "
-                "them with tables.open_max_rows");
+                ", and all tables are open, which cannot be on a disk; remove it, or limit them "
+                "with tables.open_max_rows");
 }
 
 std::vector<int64_t> columns_of(const dataset::FeatureSchema& schema, dataset::TableSide side) {
@@ -143,7 +143,7 @@ void limit_memory(const RecommendProblem& problem, int num_ranks, int64_t bytes_
     parts.emplace_back(numbers * bytes_per_number, t);
   }
   std::ranges::sort(parts);
-  // With whole tables a rank has one in num_ranks of them.
+  // With whole tables, a rank has one of every num_ranks tables.
   if (problem.config.tables.placement == TablePlacement::kWhole) left *= num_ranks;
   for (size_t i = 0; i < parts.size(); ++i) {
     const auto [bytes, t] = parts[i];

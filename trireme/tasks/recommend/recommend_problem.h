@@ -1,4 +1,4 @@
-// What a run of the recommendation task learns: its keys and the features of its data.
+// The problem of a run of the recommendation task: its keys and the features of its data.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,14 @@ namespace trireme::tasks::inline internal {
 struct RecommendProblem {
   RecommendConfig config{};
   dataset::FeatureSchema schema{};
-  // The planner's, with tables.placement = "auto" on several ranks; without places until then.
+  // The planner's choice if tables.placement is "auto" and there are several ranks; empty until it
+  // is made.
   TableChoice choice{};
 
   // Whether the table of a column has an open vocabulary.
   bool is_open(int64_t column) const;
   bool is_two_tower() const { return config.model.family == RecommendFamily::kTwoTower; }
-  // Numbers that the model gives for a sample: 1 for clicks.
+  // Numbers that the model outputs per sample; 1 for clicks.
   int64_t num_outputs() const {
     return schema.label == dataset::LabelKind::kClass ? std::ssize(schema.classes) : 1;
   }
@@ -34,19 +35,23 @@ struct TableList {
 
   int64_t width() const;  // of all tables side by side
 };
-// num_ranks: among which they are shared out. two-tower: first the tables of queries.
+// Returns the tables of the model; for two-tower, first those of the queries.
+// num_ranks: number of ranks that share the tables
 TableList tables_of(const RecommendProblem& problem, int num_ranks);
 
-// Shares out tables.memory: a table whose part of a rank is small keeps all of it, the others have
-// the same limit. Open tables have none. folder: for the other rows
+// Divides tables.memory among the tables: small ones stay in memory, and the others get equal
+// limits. Open tables get none.
+// folder: for rows on the disk
 void limit_memory(const RecommendProblem& problem, int num_ranks, int64_t bytes_per_number,
                   const std::string& folder, TableList& list);
 
-// Throws: ConfigError when tables.open names what the data lacks, when a column of hashes has no
-//         open table, and for keys that do not go with open tables. source: of the data
+// Checks the keys of open tables against the data.
+// source: the data's name, for errors
+// Throws: ConfigError if tables.open names a feature that the data lacks, if a column of hashes has
+//         no open table, or if a key cannot be combined with open tables
 void check_open_tables(const RecommendProblem& problem, const std::string& source);
 
-// The columns of the items, or of the queries.
+// The columns of one side: of the items or of the queries.
 std::vector<int64_t> columns_of(const dataset::FeatureSchema& schema, dataset::TableSide side);
 
 }  // namespace trireme::tasks::inline internal

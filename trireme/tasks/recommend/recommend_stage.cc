@@ -16,7 +16,7 @@
 namespace trireme::tasks::inline internal {
 namespace {
 
-// The ranks that share out the tables; null: one, or none of them.
+// The ranks that share the tables; null for one rank, or if servers own the tables.
 comm::Communicator* table_group(const train::StageRequest& request) {
   return request.config.remote_rows ? nullptr : request.axes.batch.group;
 }
@@ -116,7 +116,7 @@ std::vector<std::string> RecommendStage::report(train::RunPoint when) const {
   if (tables_.options().remote) return {};
   if (when == train::RunPoint::kStart) {
     if (choice_.places.empty()) return {};
-    return {concat("tables  the planner's choice of ", describe(choice_.places))};
+    return {concat("tables  the planner's choice for ", describe(choice_.places))};
   }
   std::vector<std::string> lines;
   for (const std::string& line : {report_look_ups(), report_open_rows()}) {

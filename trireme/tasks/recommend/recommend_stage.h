@@ -19,7 +19,7 @@ namespace trireme::tasks::inline internal {
 
 class RecommendStage : public train::StageModel {
  public:
-  // items: two-tower: the catalogue
+  // items: the catalogue of two-tower
   RecommendStage(const RecommendProblem& problem, const train::StageRequest& request,
                  std::shared_ptr<const dataset::ItemCatalogue> items);
 
@@ -43,7 +43,7 @@ class RecommendStage : public train::StageModel {
   std::vector<double> finish_evaluation() override { return scores_->finish(); }
 
  private:
-  // A look-up that has begun, and the ids that it began with.
+  // A look-up that has begun, and its ids.
   struct Started {
     at::Tensor ids;  // of the first microbatch
     std::unique_ptr<parallel::StepLookUp> look_up;
@@ -51,13 +51,13 @@ class RecommendStage : public train::StageModel {
   Started start(std::span<const dataset::Batch> batches);
 
   std::vector<std::string> report(train::RunPoint when) const;
-  // Lines of it at the end; "": nothing to say. Collective.
+  // Lines of the report at the end; "" for none. Collective.
   std::string report_look_ups() const;
   std::string report_open_rows() const;
 
   at::ScalarType dtype_;
   at::Device device_;
-  comm::Communicator* group_;  // null: one rank
+  comm::Communicator* group_;  // null for one rank
   TableChoice choice_;
   TableList list_;
   std::shared_ptr<Network> network_;
@@ -65,9 +65,9 @@ class RecommendStage : public train::StageModel {
   double rate_factor_;
   std::unique_ptr<Scores> scores_;
 
-  Started now_;            // of the batches that began last
-  Started next_;           // of those that were announced last
-  size_t next_batch_ = 0;  // whose forward comes next
+  Started now_;            // look-up of the present batches
+  Started next_;           // look-up of the announced batches
+  size_t next_batch_ = 0;  // the one whose forward comes next
 };
 
 }  // namespace trireme::tasks::inline internal

@@ -1,5 +1,5 @@
-// Scores of two-tower retrieval: a query's item among those of its microbatch, and in an evaluation
-// among all items.
+// Scores of two-tower retrieval: the place of a query's item among those of its microbatch, and, in
+// an evaluation, among all items.
 #pragma once
 
 #include <memory>
@@ -15,16 +15,16 @@
 
 namespace trireme::tasks::inline internal {
 
-// The best items that a query may be counted as right with.
+// The k of recall@k.
 inline constexpr int64_t kRecallAt[] = {10, 100};
 
-// What finish() needs. All must outlive it.
+// What finish() needs. All must outlive the scores.
 struct RetrievalParts {
   TwoTower& network;
   parallel::EmbeddingTables& tables;
   const TableList& list;
   std::shared_ptr<const dataset::ItemCatalogue> items;
-  comm::Communicator* group = nullptr;  // the ranks with the other samples; null: none
+  comm::Communicator* group = nullptr;  // the ranks with the other samples; null for one rank
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;
 };
@@ -37,9 +37,9 @@ class RetrievalScores : public Scores {
   at::Tensor metric_states(const at::Tensor& logits_BB, const at::Tensor& label_B) const override;
   void add(const Samples& samples, const at::Tensor& logits_BB, const at::Tensor& label_B) override;
   void clear() override;
-  // Each rank computes the vectors of a part of the items.
+  // Each rank computes the vectors of part of the items.
   // Memory: D numbers for each of these items, and for each query of the evaluation
-  // Comm:   the look-up of each item once; as gather_places()
+  // Comm:   one look-up of each item; and that of gather_places()
   std::vector<double> finish() override;
 
  private:

@@ -21,7 +21,7 @@ class Scores {
   // The states of metrics_of(), one after the other, in fp64.
   virtual at::Tensor metric_states(const at::Tensor& logits, const at::Tensor& label_B) const = 0;
 
-  // The samples of an evaluation, which finish() needs.
+  // Adds samples of an evaluation, for finish().
   virtual void add(const Samples& samples, const at::Tensor& logits, const at::Tensor& label_B) = 0;
   virtual void clear() = 0;
   // The values of evaluation_metrics_of().

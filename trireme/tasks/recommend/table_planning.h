@@ -16,10 +16,10 @@ struct MeasuredTables {
   std::vector<plan::TableStatistics> statistics{};  // of each table
 };
 
-// Reads samples of the prepared data (docs/planner.md), whose folder the config names.
+// Measures samples of the prepared data in the config's folder (docs/planner.md).
 // config: of the task "recommend"
 // on_progress: called now and then; may be null
-// Throws: ConfigError when the data cannot be used, or InternalError for another task
+// Throws: ConfigError if the data cannot be used, InternalError for another task
 MeasuredTables measure_tables(train::RunConfig& config, int num_ranks,
                               const std::function<void(int64_t done, int64_t total)>& on_progress);
 

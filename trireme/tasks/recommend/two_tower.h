@@ -1,5 +1,5 @@
-// Two-tower retrieval: one MLP brings a query to a vector, another one an item, and their cosine
-// says how well they fit. A query's negatives are the other items of its microbatch.
+// Two-tower retrieval: one MLP maps a query to a vector and another maps an item; their cosine is
+// the score. A query's negatives are the other items of its microbatch.
 // Source: Yi et al. 2019, "Sampling-bias-corrected neural modeling for large corpus item
 //         recommendations", section 3
 #pragma once
@@ -14,8 +14,8 @@ namespace trireme::tasks::inline internal {
 class TwoTower : public Network {
  public:
   explicit TwoTower(const RecommendProblem& problem);
-  // The logits of the samples' own items are on the diagonal. Other places of the same item are
-  // -infinity, so that it is no negative of itself.
+  // The logits of the samples' own items are on the diagonal. Those of further occurrences of the
+  // same item are -infinity, so that no item is its own negative.
   at::Tensor forward(const Samples& in) override;
   double flops() const override { return flops_; }
 

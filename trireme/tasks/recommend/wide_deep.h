@@ -1,5 +1,5 @@
-// Wide & deep: a linear model over the features beside an MLP over their embeddings. The linear
-// model's weights of ids are tables as wide as the output.
+// Wide & deep: the sum of a linear model over the features and an MLP over their embeddings. The
+// linear model's weights of ids are tables of the output's width.
 // Source: Cheng et al. 2016, arXiv:1606.07792
 #pragma once
 

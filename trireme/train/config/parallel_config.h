@@ -80,24 +80,25 @@ struct ParallelConfig {
       "their tokens then stay; 0 = none",
       Range{0, kMaxExperts})
   TRIREME_KEY(int64_t, servers, 0, kMayChange,
-              "ranks, the last ones, that are parameter servers for the others; 0 = none",
+              "number of ranks that are parameter servers for the others; the last ranks; 0 = none",
               Range{0, kMaxRanks})
   TRIREME_KEY(Served, served, Served::kAll, kMayChange,
-              "servers: all = they have every parameter; tables = only embedding tables, and the "
-              "workers train the rest in step",
+              "servers: what they own: all = all parameters; tables = only the embedding tables; "
+              "workers train the rest synchronously",
               kServed)
   TRIREME_KEY(int64_t, staleness, 0, kMayChange,
-              "servers: steps that a worker may be ahead of the slowest; 0 = synchronous, -1 = any "
-              "number",
+              "servers: how many steps a worker may be ahead of the slowest; 0 = synchronous, -1 = "
+              "unlimited",
               Range{-1, 1e6})
   TRIREME_KEY(int64_t, server_copies, 1, kMayChange,
-              "servers that have each parameter, so that some may die", Range{1, kMaxRanks})
-  TRIREME_KEY(bool, host_sums, false, kMayChange,
-              "servers: the ranks of a host sum their gradients, and one of them talks to the "
-              "servers for all")
+              "servers: how many of them hold each parameter, so that some may die",
+              Range{1, kMaxRanks})
   TRIREME_KEY(
-      std::string, replay, "", kMayChange,
-      "servers: folder server-log of a run whose order of updates is repeated; empty = none")
+      bool, host_sums, false, kMayChange,
+      "servers: the ranks of a host sum their gradients, and the first of them talks to the "
+      "servers for all")
+  TRIREME_KEY(std::string, replay, "", kMayChange,
+              "servers: folder server-log of a run whose order of updates to repeat; empty = none")
   TRIREME_KEY(std::string, transport, "auto", kMayChange,
               "how ranks communicate (mpi: started by mpirun)", train_transports)
   TRIREME_KEY(int64_t, timeout_seconds, 300, kMayChange,

@@ -10,7 +10,7 @@
 namespace trireme::train::inline internal {
 namespace {
 
-// A setting that does not go with servers.
+// A setting that cannot be combined with servers.
 struct ServerRule {
   std::string setting;
   bool is_set = false;
@@ -27,12 +27,12 @@ std::vector<ServerRule> axis_rules(const ParallelConfig& parallel) {
       {concat("parallel.context = ", parallel.context), parallel.context > 1, whole, "set it to 1"},
       {concat("parallel.expert = ", parallel.expert), parallel.expert > 1, whole, "set it to 1"},
       {concat("parallel.zero = ", parallel.zero), parallel.zero > 0,
-       "the servers have the optimizer's states", "set it to 0"}};
+       "the servers hold the optimizer's states", "set it to 0"}};
 }
 
-// Whatever the servers have.
+// For all values of parallel.served.
 std::vector<ServerRule> common_rules(const RunConfig& config) {
-  return {{"parallel.auto", config.parallel.automatic, "layouts with servers are not searched",
+  return {{"parallel.auto", config.parallel.automatic, "the planner knows no servers",
            "set it to false"},
           {"train.reproducible", config.train.reproducible,
            "pushes are summed in the order of workers", "set it to false"}};
@@ -45,13 +45,14 @@ std::vector<ServerRule> train_rules(const TrainConfig& train, const ParallelConf
       {concat("train.gradient_clip = ", train.gradient_clip),
        is_synchronous && train.gradient_clip > 0,
        "no server has the norm of all gradients, and parallel.staleness is 0",
-       "set it to 0, or parallel.staleness to another number: then each worker clips its own"},
+       "set it to 0, or set parallel.staleness to another number: each worker then clips its own "
+       "gradients"},
       {"train.precision = \"" + name_of(kPrecisions, train.precision) + "\"",
        train.precision != c10::kFloat && train.precision != c10::kDouble,
        "servers have no master weights", "set it to fp32 or fp64"},
       {"train.compression", train.compression != parallel::Compression::kNone,
        "pushes are not compressed", "set it to none"},
-      {"train.uneven_batches", train.uneven_batches, "a worker may get no sample of a step",
+      {"train.uneven_batches", train.uneven_batches, "a worker might get no samples in a step",
        "set it to false"},
       {"train.skip_bad_steps", train.skip_bad_steps > 0, apart, "set it to 0"},
       {"train.spike_factor", train.spike_factor > 0, apart, "set it to 0"},
@@ -69,15 +70,15 @@ std::vector<ServerRule> other_rules(const RunConfig& config) {
        needs_whole_parameters(config.optimizer), "a server has pieces of parameters",
        "choose adamw, sgd or lion"},
       {"offload.optimizer", config.offload.optimizer != OffloadPlace::kNone,
-       "the servers have the optimizer's states", "set it to none"},
+       "the servers hold the optimizer's states", "set it to none"},
       {"data.skip_bad_samples", config.data.skip_bad_samples > 0,
-       "workers do not tell each other of them", "set it to 0"},
+       "workers do not exchange which samples are bad", "set it to 0"},
       {"checkpoint.memory_interval", config.checkpoint.memory_interval > 0, "only rank 0 saves",
        "set it to 0"},
       {"checkpoint.local", !config.checkpoint.local.empty(), "only rank 0 saves", "leave it out"}};
   for (const NamedCallback& named : config.callbacks) {
     rules.push_back({"the callback " + named.name, hears(named, config),
-                     "callbacks see one step of all ranks", "switch it off"});
+                     "callbacks expect all ranks in the same step", "switch it off"});
   }
   if (!config.task) return rules;
   const std::string task = "the task " + config.task_choice.name;
@@ -90,7 +91,7 @@ std::vector<ServerRule> other_rules(const RunConfig& config) {
 
 void check(const std::vector<ServerRule>& rules) {
   for (const ServerRule& rule : rules) {
-    TRIREME_CHECK(!rule.is_set, "parallel.servers does not go with ", rule.setting, ": ",
+    TRIREME_CHECK(!rule.is_set, "parallel.servers cannot be combined with ", rule.setting, ": ",
                   rule.reason, "; ", rule.remedy);
   }
 }
@@ -100,13 +101,14 @@ void check(const std::vector<ServerRule>& rules) {
 void check_servers(const RunConfig& config, int num_ranks) {
   const ParallelConfig& parallel = config.parallel;
   if (parallel.servers == 0) {
-    TRIREME_CHECK(parallel.served == Served::kAll && !parallel.host_sums &&
-                      parallel.staleness == 0 && parallel.server_copies == 1 &&
-                      parallel.replay.empty(),
-                  "parallel.served is \"", name_of(kServed, parallel.served),
-                  "\", parallel.staleness ", parallel.staleness, ", parallel.server_copies ",
-                  parallel.server_copies, " and parallel.replay \"", shown(parallel.replay),
-                  "\" without parallel.servers; set it too, such as 2");
+    TRIREME_CHECK(
+        parallel.served == Served::kAll && !parallel.host_sums && parallel.staleness == 0 &&
+            parallel.server_copies == 1 && parallel.replay.empty(),
+        "parallel.served is \"", name_of(kServed, parallel.served), "\", parallel.staleness ",
+        parallel.staleness, ", parallel.server_copies ", parallel.server_copies,
+        ", parallel.host_sums ", parallel.host_sums, " and parallel.replay \"",
+        shown(parallel.replay),
+        "\" without parallel.servers; set parallel.servers, such as to 2, or remove them");
     return;
   }
   TRIREME_CHECK(parallel.servers < num_ranks, "parallel.servers is ", parallel.servers, " of ",
@@ -120,11 +122,11 @@ void check_servers(const RunConfig& config, int num_ranks) {
   check(common_rules(config));
   TRIREME_CHECK(!parallel.host_sums || !config.task || !config.task->has_tables(),
                 "parallel.host_sums with the task ", config.task_choice.name,
-                ", whose rows each rank pushes by itself; set it to false");
+                ", whose ranks push their own rows; set it to false");
   if (parallel.served == Served::kTables) {
     TRIREME_CHECK(!config.task || config.task->has_tables(),
                   "parallel.served is \"tables\", and the task ", config.task_choice.name,
-                  " has none; set it to all");
+                  " has no tables; set it to all");
     return;
   }
   check(axis_rules(parallel));

@@ -13,7 +13,7 @@
 namespace trireme::train::inline internal {
 namespace {
 
-// The optimizer's tensors of a parameter, in the order of its rule.
+// A parameter's optimizer tensors, in the order of the rule.
 struct States {
   std::vector<std::string> names;
   std::vector<at::Tensor> values;

@@ -1,4 +1,4 @@
-// A run's model and optimizer as parameter servers have them: pieces, with the run's update rule.
+// A run's model and optimizer on parameter servers: pieces with the run's update rule.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@
 
 namespace trireme::train::inline internal {
 
-// The trained shards, which are whole parameters.
+// The shards that are trained; each is a whole parameter.
 std::vector<const parallel::Shard*> trained_shards(std::span<const parallel::Shard> shards);
 std::vector<parallel::ServedParameter> served_parameters(std::span<const parallel::Shard> shards);
 
-// Makes pieces of the shards' weights and the optimizer's states as they are now. Elementwise
-// rules give the bits that the optimizer would. The pieces share no memory with the model, which
-// must outlive the function.
+// Makes pieces from the present weights of the shards and states of the optimizer. Elementwise
+// rules give the same bits as the optimizer. The pieces share no memory with the model, which must
+// outlive the returned function.
 parallel::MakePiece make_pieces(const RunConfig& config, std::span<const parallel::Shard> shards,
                                 const Optimizer& optimizer);
 
-// Fills the shards' weights and the optimizer's states with what the servers have.
+// Pulls the shards' weights and the optimizer's states from the servers.
 void pull_into(parallel::ServerClient& client, std::span<const parallel::Shard> shards,
                const Optimizer& optimizer);
 

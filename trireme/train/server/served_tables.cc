@@ -10,7 +10,7 @@
 namespace trireme::train::inline internal {
 namespace {
 
-// The rows of one piece under the rule of its table.
+// Updates the rows of one piece by the rule of its table.
 class TablePiece final : public parallel::PieceUpdate {
  public:
   // weights: the piece's, updated in place
@@ -78,7 +78,8 @@ void PulledRows::wait_pulled() {
   for (const auto& [to, from] : std::exchange(copies_, {})) to.copy_(from);
 }
 
-// Under this step's number, because under the next one's it would wait for this step's push.
+// Requests the rows for this step, because a request for the next one would wait for this step's
+// push.
 void PulledRows::prefetch(size_t table, std::span<const int64_t> rows) {
   if (!reads_ahead_) return;
   const parallel::ServedParameter& parameter = tables_.at(table);
@@ -138,7 +139,7 @@ std::string describe(const PulledCounts& counts, int64_t num_servers) {
   if (counts.num_steps == 0) return "";
   const auto mean = [&](int64_t sum) { return sum / counts.num_steps; };
   return concat("tables  on ", num_servers, num_servers == 1 ? " server" : " servers",
-                "; mean of a step of worker 0: ", mean(counts.rows_pulled), " rows pulled, ",
+                "; mean per step of worker 0: ", mean(counts.rows_pulled), " rows pulled, ",
                 mean(counts.rows_pushed), " pushed, ", mean(counts.sent_bytes) / 1000, " kB sent, ",
                 mean(counts.received_bytes) / 1000, " kB received");
 }

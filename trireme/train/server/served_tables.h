@@ -1,5 +1,5 @@
-// Embedding tables on parameter servers: each table is a sparse parameter, whose rows workers pull
-// and whose rows' gradients they push.
+// Embedding tables on parameter servers: each table is a sparse parameter. Workers pull rows and
+// push the gradients of rows.
 #pragma once
 
 #include <cstddef>
@@ -23,10 +23,10 @@
 
 namespace trireme::train::inline internal {
 
-// The tables of a model, in their order.
+// The tables of a model as parameters, in the same order.
 std::vector<parallel::ServedParameter> served_tables(const parallel::EmbeddingTables& tables);
 
-// Of one worker, of steps and evaluations, without checkpoints.
+// Counts of one worker, over steps and evaluations; without checkpoints.
 struct PulledCounts {
   int64_t num_steps = 0;
   int64_t rows_pulled = 0;
@@ -34,20 +34,19 @@ struct PulledCounts {
   int64_t sent_bytes = 0;
   int64_t received_bytes = 0;
 };
-// "tables  on 2 servers; mean of a step of worker 0: 3217 rows pulled, 3120 pushed, 412 kB sent,
-// 360 kB received"; empty without a step.
+// "tables  on 2 servers; mean per step of worker 0: 3217 rows pulled, ..."; "" without a step.
 std::string describe(const PulledCounts& counts, int64_t num_servers);
 
 // A worker's side. Not thread safe.
 class PulledRows final : public parallel::RemoteRows {
  public:
-  // workers: those who push, on whom checkpoints are shared out; must outlive it
-  // reads_ahead: brings the next step's rows before this step's pushes
+  // workers: all that push; each saves a share of the rows. Must outlive this object.
+  // reads_ahead: pull the next step's rows before this step's pushes
   PulledRows(comm::Communicator& workers, bool reads_ahead)
       : workers_(workers), reads_ahead_(reads_ahead) {}
 
-  // From now on rows come from there.
-  // tables: see served_tables(); the first one is parameter number `first_parameter` of the run
+  // Pulls rows through `client` from now on.
+  // tables: from served_tables(); the first one is parameter number `first_parameter` of the run
   void use(parallel::ServerClient& client, std::vector<parallel::ServedParameter> tables,
            int64_t first_parameter);
 
@@ -68,7 +67,7 @@ class PulledRows final : public parallel::RemoteRows {
   }
   int64_t next_step() const { return num_pushed_ + 1; }
 
-  struct Early {  // rows that were asked for ahead of their step
+  struct Early {  // rows that were requested before their step
     std::vector<int64_t> rows;
     at::Tensor values;
   };
@@ -82,21 +81,21 @@ class PulledRows final : public parallel::RemoteRows {
   int64_t rows_pulled_ = 0, rows_pushed_ = 0;
   parallel::ClientCounts of_checkpoints_;  // bytes of read()
   std::map<size_t, Early> early_;
-  std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // (to, from), once all is pulled
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // (to, from), to make once all is pulled
 };
 
-// A server's side, before it starts: takes its pieces' rows from a checkpoint.
+// A server's side, before it starts: holds the rows of its pieces that a checkpoint has.
 class OwnedRows final : public parallel::RemoteRows {
  public:
   // The tables' pieces that this server has at the start. Pieces of other parameters are ignored.
   void own(std::span<const parallel::Piece> pieces, int64_t first_parameter);
-  // The rows of a piece that a load has brought; nothing without a load.
+  // The loaded rows of a piece; empty if none were loaded.
   std::optional<at::Tensor> find(const parallel::Piece& piece, size_t tensor) const;
 
   std::vector<mesh::Range> wanted_rows(size_t table) const override;
   void write(size_t table, size_t tensor, int64_t begin, const at::Tensor& values) override;
 
-  // A server looks nothing up.
+  // Unused: a server looks nothing up.
   void pull(size_t table, std::span<const int64_t> rows, const at::Tensor& out) override;
   void wait_pulled() override {}
   void prefetch(size_t /*table*/, std::span<const int64_t> /*rows*/) override {}
@@ -113,8 +112,9 @@ class OwnedRows final : public parallel::RemoteRows {
   int64_t first_parameter_ = 0;
 };
 
-// Makes pieces of tables: rows and states from `rows`, or first values. RowOptimizer updates them.
-// num_steps: of the optimizer, before this start
+// Makes pieces of tables with the rows and states in `rows`, or else with initial values.
+// RowOptimizer updates them.
+// num_steps: steps of the optimizer before this start
 parallel::MakePiece make_table_pieces(const parallel::EmbeddingTables& tables,
                                       std::shared_ptr<const OwnedRows> rows,
                                       int64_t first_parameter, int64_t num_steps);

@@ -18,10 +18,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The client of rank 0 that reads what the servers have when all workers have left.
+// Number of rank 0's client that reads from the servers once all workers have left.
 constexpr uint32_t kReader = 65'535;
 
-// What a replayed run must have in common with the first.
+// The part of the config that a replay must have in common with the first run.
 std::string identity_text(RunConfig config) {
   config.output = {};
   config.checkpoint = {};
@@ -52,11 +52,9 @@ ServerRanks::ServerRanks(const RunConfig& config, comm::Communicator& world)
   const std::vector<std::string> addresses = comm::all_gather_strings(world_, config.host_address);
   for (size_t rank = 0; rank < addresses.size(); ++rank) {
     TRIREME_CHECK(!addresses[rank].empty(),
-                  "parallel.servers with ranks on several hosts, and "
-                  "rank ",
-                  rank,
-                  " knows no address by which the others reach it: they have met "
-                  "without a network; set MASTER_ADDR, or GLOO_SOCKET_IFNAME");
+                  "parallel.servers with ranks on several hosts, but rank ", rank,
+                  " has no address that the others can reach, because the ranks did not connect "
+                  "over a network; set MASTER_ADDR or GLOO_SOCKET_IFNAME");
   }
   listens_on_ = config.host_address;
 }

@@ -1,4 +1,4 @@
-// The parameter servers of a run: its last ranks, each with a server, and the director on rank 0.
+// The parameter servers of a run: one on each of its last ranks, and the director on rank 0.
 #pragma once
 
 #include <cstdint>
@@ -20,36 +20,39 @@ namespace trireme::train::inline internal {
 // Collective: the constructor, begin(), start() and finish(), by every rank of the world
 class ServerRanks {
  public:
-  // Throws: ConfigError when ranks are on several hosts, and one knows no address of its own
+  // Throws: ConfigError if ranks are on several hosts and one of them has no address
   ServerRanks(const RunConfig& config, comm::Communicator& world);
 
   int num_workers() const { return num_workers_; }
-  // Which of the workers' hosts this one is, in the order of their first ranks.
+  // The index of this host among the workers' hosts, in the order of their first ranks.
   int host() const { return host_; }
   bool is_server() const { return world_.rank() >= num_workers_; }
-  // The workers, or the servers.
+  // The group of the workers or of the servers: the one of this rank.
   comm::Communicator& role() { return *role_; }
 
-  // Cuts the parameters into pieces, and begins the director.
-  // Throws: ConfigError when there are fewer pieces than servers
+  // Cuts the parameters into pieces and starts the director.
+  // Throws: ConfigError if there are fewer pieces than servers
   void begin(const std::vector<parallel::ServedParameter>& parameters);
-  // Those that this server has at the start.
+  // The pieces that this server has at the start.
   std::vector<parallel::Piece> own_pieces() const;
-  // first_step: finished steps; the servers' logs are named by it. make: of servers
-  // Throws: ConfigError on every rank when a server cannot read the log that it replays
+  // Starts the servers.
+  // first_step: number of finished steps, after which the servers' logs are named
+  // make: used on servers only
+  // Throws: ConfigError on every rank if a server cannot read the log that it replays
   void start(int64_t first_step, const parallel::MakePiece& make);
 
-  // A worker's client; with parallel.host_sums that of its host's first rank.
+  // Connects a worker; with parallel.host_sums, the first rank of a host.
   std::unique_ptr<parallel::ServerClient> connect() const;
-  // Rank 0's, to read what the servers have when all workers have left.
+  // Connects rank 0 again, to read from the servers once all workers have left.
   std::unique_ptr<parallel::ServerClient> connect_reader() const;
 
-  // A server serves until the run ends.
+  // On a server: serves until the run ends.
   void serve() { server_->wait(); }
-  // Rank 0 ends the run of all servers.
+  // On rank 0: ends the run on all servers.
   void end() { director_->end(); }
-  // Writes the histogram of staleness: rank 0 that of all servers, which it tells; where servers
-  // may have died (parallel.server_copies), each its own. Returns rank 0's outcome; there, the own.
+  // Writes the histogram of staleness. Rank 0 writes that of all servers, also to `tell`, and every
+  // rank returns rank 0's outcome. If servers may have died (parallel.server_copies > 1), each
+  // server writes its own histogram, and each rank returns `outcome`.
   int finish(int outcome, const std::function<void(const std::string& line)>& tell);
 
  private:

@@ -275,9 +275,8 @@ TEST(Hub, APeerThatItConnectsToHasTheTimeOfAKnownOne) {
   socklen_t length = sizeof(bound);
   ASSERT_EQ(getsockname(listeners.at(0).get(), reinterpret_cast<sockaddr*>(&bound), &length), 0);
   client.start();
-  client.post([&] {
-    client.connect("tcp://127.0.0.1:" + std::to_string(ntohs(bound.sin_port)), 0);
-  });
+  client.post(
+      [&] { client.connect("tcp://127.0.0.1:" + std::to_string(ntohs(bound.sin_port)), 0); });
   notes.wait_for([&] { return !notes.closed.empty(); });
   EXPECT_NE(notes.closed.at(0).find("silent for 0.1 s"), std::string::npos) << notes.closed.at(0);
 }

@@ -93,9 +93,9 @@ TEST(TableChoice, ComparesWhatRanksMeasuredWithThePrediction) {
                                           {.look_ups = 18, .sent_bytes = 4000}};
   EXPECT_EQ(compare_look_ups(measured, some_choice().predicted),
             "tables  busiest rank / mean: look-ups 1.20 (predicted 1.17), bytes 1.33 (predicted "
-            "1.33); mean of a step: 15 look-ups (predicted 12), 3 kB (predicted 2)");
+            "1.33); mean per step: 15 look-ups (predicted 12), 3 kB (predicted 2)");
   EXPECT_EQ(compare_look_ups(measured, {}),
-            "tables  busiest rank / mean: look-ups 1.20, bytes 1.33; mean of a step: 15 look-ups, "
+            "tables  busiest rank / mean: look-ups 1.20, bytes 1.33; mean per step: 15 look-ups, "
             "3 kB");
   EXPECT_EQ(compare_look_ups(std::vector<RankLookUps>(1), {}), "");
   EXPECT_EQ(compare_look_ups(std::vector<RankLookUps>(2), {}), "");

@@ -18,9 +18,9 @@ namespace {
 
 namespace wire = comm::wire;
 
-// What a peer may send at once before others get their turn.
+// Bytes that are read from one peer before others get their turn.
 constexpr int64_t kTurnBytes = int64_t{4} << 20;
-// What the kernel may hold unsent. A frame with priority waits for no more than this.
+// Limit on unsent bytes in the kernel: an urgent frame waits for no more than these.
 constexpr int kUnsentBytes = 256 << 10;
 
 constexpr size_t kHelloBytes = sizeof(wire::Hello);
@@ -76,7 +76,7 @@ bool Connection::read_message(void* message, size_t num_bytes,
   const bool has_magic = state_ != State::kWaitsForAnswer;
   if (has_magic &&
       !std::equal(opening_in_.begin(), opening_in_.begin() + known, kServerMagic.begin())) {
-    problem = "it is not a parameter server's peer of this version of Trireme";
+    problem = "it is not a peer of parameter servers of this version of Trireme";
     return false;
   }
   if (opening_in_.size() < num_bytes) return false;
@@ -174,7 +174,7 @@ std::optional<std::string> Connection::receive_frames(const Arrivals& arrivals, 
     in_bytes_ += static_cast<size_t>(got);
     if (in_bytes_ < kFrameHeaderBytes) continue;
     if (in_bytes_ == kFrameHeaderBytes) {
-      if (!is_valid(in_header_)) return "it sent what no peer sends";
+      if (!is_valid(in_header_)) return "it sent a malformed frame";
       if (in_header_.payload_bytes > 0) {
         in_payload_ = at::empty({static_cast<int64_t>(in_header_.payload_bytes)}, at::kByte);
       }

@@ -1,5 +1,5 @@
-// One connection of a hub: the introduction of both sides, frames cut from received bytes, and
-// frames queued by priority. Never blocks.
+// One connection of a hub: introduces both sides, cuts received bytes into frames and queues frames
+// by priority. Never blocks.
 #pragma once
 
 #include <array>
@@ -26,31 +26,32 @@ class Connection {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `accepted`: the other side has connected. `number`: of this side, for its hello.
+  // accepted: the other side opened the connection
+  // number: of this side, for its hello
   Connection(Descriptor socket, bool accepted, std::string from, uint32_t number,
              const HubOptions& options);
 
-  // What has arrived; empty: go on. A text: the connection has to end, and why.
   struct Arrivals {
     std::function<void(Role role, uint32_t number)> on_open;
     std::function<void(Frame frame)> on_frame;
   };
+  // Reads what has arrived. Returns why the connection must end; empty if it goes on.
   std::optional<std::string> receive(const Arrivals& arrivals, HubCounts& counts);
-  // Sends what the socket takes. False: the peer is gone.
+  // Sends as much as the socket accepts. False: the peer is gone.
   bool flush(HubCounts& counts);
 
   void queue(Frame frame, int64_t priority);
   bool wants_to_send() const {
     return !opening_out_.empty() || (is_open() && (out_.has_value() || !queue_.empty()));
   }
-  // Takes and sends nothing more.
+  // Stops receiving and sending.
   void shut() { state_ = State::kEnding; }
 
   bool is_open() const { return state_ == State::kOpen; }
   int fd() const { return socket_.get(); }
   const std::string& from() const { return from_; }
   Clock::time_point heard() const { return heard_; }
-  // Nobody listened for so long.
+  // This side did not listen for that long.
   void excuse(Clock::duration away) { heard_ += away; }
   Clock::time_point said() const { return said_; }
 
@@ -62,7 +63,7 @@ class Connection {
   std::optional<std::string> take_hello(const Arrivals& arrivals);
   std::optional<std::string> take_answer(const Arrivals& arrivals);
   std::optional<std::string> receive_frames(const Arrivals& arrivals, HubCounts& counts);
-  // Bytes read, 0: none for now, -1: the peer is gone.
+  // Returns the bytes read; 0: none for now; -1: the peer is gone.
   int64_t read_some(void* data, size_t num_bytes);
   bool read_message(void* message, size_t num_bytes, std::optional<std::string>& problem);
   template <typename T>
@@ -75,8 +76,8 @@ class Connection {
   comm::wire::Greeting greeting_;
   comm::wire::Hello hello_;
   std::string refusal_;      // why it is ending
-  std::string opening_in_;   // of the message that arrives
-  std::string opening_out_;  // of the introduction
+  std::string opening_in_;   // part of the introduction's next message
+  std::string opening_out_;  // unsent part of the introduction
   FrameHeader in_header_;
   size_t in_bytes_ = 0;  // of header and payload
   at::Tensor in_payload_;

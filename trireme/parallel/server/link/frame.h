@@ -1,5 +1,5 @@
-// The messages between workers, servers and their director (docs/parameter-servers.md has the byte
-// offsets). A frame is a header of fixed size and a payload of bounded size.
+// The messages between workers, servers and the director (byte offsets: docs/parameter-servers.md).
+// A frame is a header of fixed size and a payload of bounded size.
 #pragma once
 
 #include <cstddef>
@@ -12,35 +12,35 @@
 namespace trireme::parallel::inline internal {
 
 enum class FrameKind : uint16_t {
-  kBeat = 1,   // nothing to say; not counted
+  kBeat = 1,   // sign of life; not counted
   kRegister,   // member -> director; a server's payload is its address
   kView,       // director -> members: who is where
   kSuspect,    // member -> director: the link to server `piece` is broken
   kFilled,     // server -> director: its copy of `shard` is complete
-  kGoodbye,    // worker -> director: it leaves, and has no unanswered push
-  kEnd,        // director -> members: the run ends; a payload says why it failed
+  kGoodbye,    // worker -> director: it leaves and has no unanswered push
+  kEnd,        // director -> members: the run ends; the payload says why it failed, if it did
   kEvent,      // worker -> head, and down the chain: see EventKind
-  kDone,       // tail -> worker: the event is at every copy
+  kDone,       // tail -> worker: every copy has the event
   kPull,       // worker -> tail
   kWeights,    // tail -> worker
   kPullState,  // worker -> tail: a tensor of the optimizer
   kState,      // tail -> worker
   kAttach,     // server -> successor: which events of `shard` do you have?
-  kHave,       // successor -> server: those up to `sequence`; -1: none
+  kHave,       // successor -> server: all up to `sequence`; -1: none
   kEventDone,  // successor -> server: the tail has `sequence`
-  kConfirm,    // down the chain: an event that came twice; the tail answers kDone
-  kSnapshot,   // server -> successor: a part of a shard's state
-  kRefused,    // server -> worker: why it cannot go on
+  kConfirm,    // down the chain: an event that the worker sent twice; the tail answers kDone
+  kSnapshot,   // server -> successor: part of a shard's state
+  kRefused,    // server -> worker: the reason; see Refusal
 };
 inline constexpr uint16_t kNumFrameKinds = static_cast<uint16_t>(FrameKind::kRefused);
 
 // The `part` of kRefused.
 enum class Refusal : uint16_t {
-  kRequest,  // what was sent does not fit
-  kWorker,   // the worker takes part no more
+  kRequest,  // the request does not fit
+  kWorker,   // the worker is no longer in the run
 };
 
-// All numbers are little-endian. Fields without meaning in a kind are 0.
+// All numbers are little-endian. Fields that a kind does not use are 0.
 struct FrameHeader {
   uint32_t payload_bytes = 0;
   FrameKind kind = FrameKind::kBeat;
@@ -63,13 +63,13 @@ inline constexpr size_t kFrameHeaderBytes = sizeof(FrameHeader);
 // A sparse piece of 4 MiB has at most 2^20 rows of 4 bytes, each with an index of 8 bytes.
 inline constexpr size_t kMaxPayloadBytes = size_t{16} << 20;
 
-// Payloads are shared, so nobody writes to one that was sent or received.
+// Payloads are shared: do not write to one that was sent or received.
 struct Frame {
   FrameHeader header;
   at::Tensor payload;  // uint8 [payload_bytes]; undefined: none
 };
 
-// Whether a peer of this version may send it.
+// Whether a peer of this version may send this header.
 bool is_valid(const FrameHeader& header);
 
 // The bytes of a contiguous tensor, sharing its memory.

@@ -54,7 +54,7 @@ class Hub::Loop {
   std::string listen(const std::string& host) {
     comm::TcpAddress address{host, 0};
     std::vector<comm::Endpoint> endpoints = comm::resolve(address);
-    endpoints.resize(1);  // each further address would get another port
+    endpoints.resize(1);  // a second address would get another port
     listeners_ = comm::listen_on(endpoints, address);
     comm::Endpoint bound;
     bound.length = sizeof(bound.address);
@@ -166,7 +166,6 @@ class Hub::Loop {
     }
   }
 
-  // Nobody waits for an answer from here.
   void leave() {
     connections_.clear();
     listeners_.clear();
@@ -264,7 +263,7 @@ class Hub::Loop {
   }
 
   void tick() {
-    // What peers have sent while this thread was away may still be unread.
+    // Frames that arrived while this thread was away may still be unread.
     const auto now = HubClock::now();
     const auto away = now - std::exchange(last_tick_, now);
     std::vector<std::pair<PeerId, std::string>> ended;
@@ -273,7 +272,7 @@ class Hub::Loop {
       const bool is_stranger = strangers_.contains(id);
       const auto limit = is_stranger ? options_.patience : options_.silence;
       if (now > connection.heard() + limit) {
-        ended.emplace_back(id, is_stranger ? "it did not introduce itself in time"
+        ended.emplace_back(id, is_stranger ? "it did not identify itself in time"
                                            : concat("it was silent for ", in_seconds(limit), " s"));
       } else if (connection.is_open() && !connection.wants_to_send() &&
                  now > connection.said() + kBeatInterval) {
@@ -316,7 +315,7 @@ class Hub::Loop {
   std::map<PeerId, Connection> connections_;
   std::set<PeerId> strangers_;  // accepted, and not introduced yet; oldest first
   std::set<PeerId> dirty_;      // may have something to send
-  std::set<PeerId> writing_;    // wait for room in the socket
+  std::set<PeerId> writing_;    // wait for room in their sockets
   std::vector<std::pair<PeerId, std::string>> unreached_;
   HubCounts counts_;
   PeerId in_receive_ = 0;  // 0: none

@@ -1,6 +1,7 @@
-// One process's connections to its peers, served by one thread: it accepts, connects, proves that
-// both sides know the run's secret, and passes on frames. It knows nothing of what they mean.
-// Strangers cost a bounded number of connections, each of a few hundred bytes for a few seconds.
+// One process's connections to its peers, served by one thread. The hub accepts and opens
+// connections, proves that both sides know the run's secret, and delivers frames without knowing
+// their meaning. Strangers can hold only a bounded number of connections, each of a few hundred
+// bytes and for a few seconds.
 #pragma once
 
 #include <chrono>
@@ -20,8 +21,8 @@ enum class Role : uint32_t { kDirector = 1, kServer, kWorker };
 
 struct HubOptions {
   Role role = Role::kWorker;
-  std::string secret = {};  // of the run; empty: every process that reaches the port passes
-  std::string config = {};  // both sides must have the same text
+  std::string secret = {};  // of the run; empty: any process that reaches the port may connect
+  std::string config = {};  // must be equal on both sides
   // Limit on the time that an accepted connection takes to identify itself.
   std::chrono::milliseconds patience{5'000};
   // A peer that is silent for this long counts as dead, and so does one that does not answer a new
@@ -39,7 +40,7 @@ class HubEvents {
   virtual void on_open(PeerId peer, Role role, uint32_t number) = 0;
   virtual void on_frame(PeerId peer, Frame frame) = 0;
   virtual void on_closed(PeerId peer, const std::string& reason) = 0;
-  // About every 20 ms.
+  // Called about every 20 ms.
   virtual void on_tick() = 0;
   // The hub has ended with what another of these threw; all connections are closed.
   virtual void on_failed(std::exception_ptr error) = 0;
@@ -62,22 +63,23 @@ class Hub {
   // Throws: ConfigError when `host` is not an address of this machine
   std::string listen(const std::string& host);
   void start();
-  // Sends for at most `patience` what is queued, closes all connections and ends the thread.
+  // Sends queued frames for up to `patience`, closes all connections and ends the thread.
   void stop(std::chrono::milliseconds patience = {});
 
-  // Runs `task` in the hub's thread. Any thread; dropped after stop().
+  // Runs `task` in the hub's thread. Any thread; ignored after stop().
   void post(std::function<void()> task);
   HubCounts counts() const;  // any thread
-  // "2 connections were refused: ..."; "" when none was. Any thread.
+  // "2 connections were refused: ..."; "" if there were none. Any thread.
   std::string refusals() const;
 
-  // The rest is for the hub's thread.
-  // Connects and introduces itself as `number`. on_open() or on_closed() follows, never within.
+  // The functions below are for the hub's thread only.
+  // Connects and introduces itself as `number`. Later calls on_open() or on_closed(), never before
+  // it returns.
   PeerId connect(const std::string& address, uint32_t number);
-  // Of the frames that wait for one peer, those of the smallest priority go first, in order. The
-  // payload must not change until it is sent.
+  // Frames that wait for one peer are sent in ascending order of `priority`, and in the order of
+  // the calls within one priority. The payload must not change until it is sent.
   void send(PeerId peer, Frame frame, int64_t priority = 0);
-  // No on_closed() follows.
+  // Does not call on_closed().
   void close(PeerId peer);
 
  private:

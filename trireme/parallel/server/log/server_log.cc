@@ -43,7 +43,7 @@ LogHeader header_of(const std::string& config) {
 }
 
 OutputFile new_file(const std::filesystem::path& path) {
-  if (std::filesystem::exists(path)) throw Error(concat(path.string(), " exists already"));
+  if (std::filesystem::exists(path)) throw Error(concat(path.string(), " already exists"));
   return OutputFile(path);
 }
 
@@ -83,7 +83,7 @@ ReadLog read_server_log(const std::filesystem::path& path, const std::string& co
   TRIREME_CHECK(header.checksum == check, path.string(), " is damaged within its first ",
                 sizeof(header), " bytes");
   TRIREME_CHECK(header.config == digest_of_text(config), path.string(),
-                " is of a run with another config; replay with the config of that run");
+                " was written by a run with another config; replay it with that config");
   ReadLog log;
   uint64_t checksum = header.checksum;
   size_t at = sizeof(header);

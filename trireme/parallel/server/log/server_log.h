@@ -1,5 +1,5 @@
-// The order of everything that a server did, in a file: with it an asynchronous run is repeated bit
-// for bit. docs/parameter-servers.md has the byte offsets.
+// A file with the order of everything that a server did, from which an asynchronous run can be
+// repeated bit for bit. Byte offsets: docs/parameter-servers.md.
 #pragma once
 
 #include <cstdint>
@@ -28,16 +28,17 @@ static_assert(sizeof(LogRecord) == 40);
 
 inline constexpr uint64_t kMaxLogBytes = uint64_t{4} << 30;
 
-// Appends records. Each has a checksum that covers it and all before it.
+// Appends records. Each record's checksum covers it and all records before it.
 class ServerLog {
  public:
-  // Makes the file; its folder must exist. `config`: a text that the replay must have too.
-  // Throws: Error when it exists or cannot be made
+  // Makes the file; its folder must exist.
+  // config: a text that must be equal in the replay
+  // Throws: Error if the file exists or cannot be made
   ServerLog(const std::filesystem::path& path, const std::string& config);
 
-  // Throws: Error when the disk is full
+  // Throws: Error if the disk is full
   void append(const LogRecord& record);
-  // Hands what was appended to the system, so that this process's death does not lose it.
+  // Writes what was appended to the file, so that it survives this process.
   void flush();
 
  private:
@@ -48,11 +49,11 @@ class ServerLog {
 
 struct ReadLog {
   std::vector<LogRecord> records;
-  bool is_cut = false;  // the last record is incomplete, because the writer was killed
+  bool is_cut = false;  // the last record is incomplete because the writer was killed
 };
 
-// Throws: ConfigError, one line, with the path and the byte where it is damaged, or when it is of
-//         another config or longer than kMaxLogBytes; Error when it cannot be read
+// Throws: ConfigError, one line, with the path, and the byte if the log is damaged; also if it has
+//         another config or is longer than kMaxLogBytes. Error if it cannot be read.
 ReadLog read_server_log(const std::filesystem::path& path, const std::string& config);
 
 }  // namespace trireme::parallel::inline internal

@@ -1,4 +1,4 @@
-// How far workers may be apart, and how far they were.
+// How many steps workers may be apart, and how many they were.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Consistency {
   bool is_synchronous() const { return staleness == 0; }
 };
 
-// How often a worker got a piece while it was so many steps ahead of the slowest worker.
+// Steps ahead of the slowest worker -> number of pulls of a piece that were answered then.
 using StalenessCounts = std::map<int64_t, int64_t>;
 
 void add(StalenessCounts& to, const StalenessCounts& counts);

@@ -53,10 +53,9 @@ std::vector<Piece> key_ranges(std::span<const ServedParameter> parameters,
     check_parameter(parameters[i]);
     cut(static_cast<int64_t>(i), parameters[i], max_piece_bytes, pieces);
   }
-  TRIREME_CHECK(
-      shares.size() <= pieces.size(), shares.size(), " servers for ", pieces.size(),
-      pieces.size() == 1 ? " key" : " keys",
-      "; set parallel.servers to at most that, because a server without keys has no work");
+  TRIREME_CHECK(shares.size() <= pieces.size(), shares.size(), " servers for ", pieces.size(),
+                pieces.size() == 1 ? " key" : " keys", "; set parallel.servers to at most ",
+                pieces.size(), ", because a server without keys would be idle");
   std::vector<size_t> order(pieces.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::stable_sort(order, std::greater(), [&](size_t i) { return pieces[i].num_bytes(); });

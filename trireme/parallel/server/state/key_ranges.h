@@ -1,4 +1,4 @@
-// Cuts parameters into pieces and shares the pieces out over servers. Pure arithmetic.
+// Cuts parameters into pieces and assigns the pieces to servers. Pure arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace trireme::parallel {
 // A parameter as servers see it: `rows` rows of `width` elements.
 struct ServedParameter {
   std::string name;
-  int64_t rows = 0;  // of a dense parameter: its number of elements
+  int64_t rows = 0;  // dense: the number of elements
   int64_t width = 1;
   c10::ScalarType dtype = c10::kFloat;
   bool is_sparse = false;  // pushed as (rows, summed gradients)
@@ -27,7 +27,7 @@ struct Piece {
   int64_t width = 1;
   c10::ScalarType dtype = c10::kFloat;
   bool is_sparse = false;
-  int64_t shard = 0;  // the index of its owner
+  int64_t shard = 0;  // index of the owner
 
   int64_t numel() const { return rows * width; }
   int64_t row_bytes() const;
@@ -36,11 +36,11 @@ struct Piece {
 
 inline constexpr int64_t kMaxPieceBytes = int64_t{4} << 20;
 
-// Pieces in the order of the parameters, each of at most `max_piece_bytes` or one row. The number
-// of shards is that of `shares`. The largest piece goes first, each to the shard that is then
-// fullest by the smallest amount for its share.
-// shares: relative sizes, positive
-// Throws: ConfigError when there are fewer pieces than shards, or a row exceeds kMaxPieceBytes
+// Returns pieces in the order of the parameters, each of at most `max_piece_bytes` or one row.
+// Assigns the largest piece first, each to the shard that has the fewest bytes, relative to its
+// share, after it gets the piece.
+// shares: one for each shard: its relative size, positive
+// Throws: ConfigError if there are fewer pieces than shards, or a row exceeds kMaxPieceBytes
 std::vector<Piece> key_ranges(std::span<const ServedParameter> parameters,
                               std::span<const double> shares,
                               int64_t max_piece_bytes = kMaxPieceBytes);
@@ -48,8 +48,8 @@ std::vector<Piece> key_ranges(std::span<const ServedParameter> parameters,
 // Bytes of each shard.
 std::vector<int64_t> shard_bytes(std::span<const Piece> pieces, int64_t num_shards);
 
-// What part of M bytes each server owns, so that every machine's network is equally busy: `workers`
-// machines with a worker and a server each, and `cpus` machines with only a server.
+// The share of M bytes that each server owns so that all machines' networks are equally busy, for
+// `workers` machines with a worker and a server each and `cpus` machines with only a server.
 struct ServerShares {
   double of_worker_machine = 0;  // (n - k) / (n^2 + kn - 2k)
   double of_cpu_machine = 0;     // 2 (n - 1) / (n^2 + kn - 2k)

@@ -1,4 +1,4 @@
-// What a server does with gradients. The caller gives the rule, because optimizers live in other
+// How a server applies gradients. The caller supplies the rule, because optimizers live in other
 // layers.
 #pragma once
 
@@ -16,8 +16,8 @@
 namespace trireme::parallel {
 
 struct PieceGradient {
-  std::span<const int64_t> rows{};  // of a sparse piece: ascending, counted within the piece
-  at::Tensor values;                // [rows, width]; of a dense piece every row
+  std::span<const int64_t> rows{};  // sparse piece: ascending, counted from the piece's first row
+  at::Tensor values;                // [rows, width]; dense piece: all rows
 };
 
 struct PieceState {
@@ -25,9 +25,9 @@ struct PieceState {
   at::Tensor values;
 };
 
-// The update rule of one piece. All that it remembers is in states(), and it depends on nothing but
-// its arguments and them, because a copy of the piece on another server must get the same bits.
-// Called by one thread at a time.
+// The update rule of one piece. It keeps all its memory in states() and depends only on them and on
+// its arguments, because a copy of the piece on another server must get the same bits. Called by
+// one thread at a time. An exception ends the server.
 class PieceUpdate {
  public:
   virtual ~PieceUpdate() = default;
@@ -35,7 +35,7 @@ class PieceUpdate {
   // step: counts the updates of this piece, from 1
   virtual void apply(at::Tensor& weights, const PieceGradient& gradient, double learning_rate,
                      int64_t step) = 0;
-  // Contiguous CPU tensors of at most kMaxPieceBytes each, which share memory with the rule.
+  // Contiguous CPU tensors of at most kMaxPieceBytes each; they share memory with the rule.
   virtual std::vector<PieceState> states() = 0;
 };
 
@@ -44,7 +44,7 @@ struct ServedPiece {
   std::unique_ptr<PieceUpdate> update;
 };
 
-// Makes piece number `index` of the run with its initial weights: the same on every server.
+// Makes piece number `index` of the run with its initial weights. Every server must get equal ones.
 using MakePiece = std::function<ServedPiece(const Piece& piece, int64_t index)>;
 
 }  // namespace trireme::parallel

@@ -60,14 +60,15 @@ std::span<const int64_t> rows_in(const Frame& frame) {
   const int64_t count = frame.header.num_rows;
   if (count == 0) return {};
   const int64_t bytes = frame.payload.defined() ? frame.payload.numel() : 0;
-  TRIREME_CHECK(bytes >= count * int64_t{sizeof(int64_t)}, count, " rows in ", bytes, " bytes");
+  TRIREME_CHECK(bytes >= count * int64_t{sizeof(int64_t)}, "a payload of ", bytes, " bytes for ",
+                count, " rows; expected at least ", count * int64_t{sizeof(int64_t)});
   return {static_cast<const int64_t*>(frame.payload.const_data_ptr()), static_cast<size_t>(count)};
 }
 
 void check_rows(std::span<const int64_t> rows, int64_t num_rows) {
   for (size_t i = 0; i < rows.size(); ++i) {
     const int64_t least = i == 0 ? 0 : rows[i - 1] + 1;
-    TRIREME_CHECK(rows[i] >= least && rows[i] < num_rows, "pushed row ", rows[i],
+    TRIREME_CHECK(rows[i] >= least && rows[i] < num_rows, "row ", rows[i],
                   " of a piece; expected ascending rows from ", least, " to ", num_rows - 1);
   }
 }

@@ -117,7 +117,7 @@ void ShardState::load_piece(const Frame& part) {
     check_push(held, push);
     held.waiting[header.step].emplace(std::pair(header.worker, header.incarnation), push);
   } else {
-    throw ConfigError(concat("part ", header.part, " is none of a snapshot"));
+    throw ConfigError(concat("a snapshot has a part of kind ", header.part, "; expected 1 to 6"));
   }
 }
 

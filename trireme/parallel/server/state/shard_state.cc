@@ -32,10 +32,10 @@ ShardState::ShardState(std::span<const Piece> pieces, int64_t shard, Consistency
     TRIREME_CHECK(made.weights.defined() && made.weights.is_contiguous() &&
                       made.weights.sizes() == at::IntArrayRef({piece.rows, piece.width}) &&
                       made.weights.scalar_type() == piece.dtype && made.update != nullptr,
-                  "piece ", i, " of the parameters is not a contiguous tensor of ", piece.rows,
-                  " x ", piece.width, " with a rule");
+                  "piece ", i, " of the parameters was not made as a contiguous tensor of ",
+                  piece.rows, " x ", piece.width, " with an update rule");
     TRIREME_CHECK(!piece.is_sparse || piece.dtype == at::kFloat || piece.dtype == at::kDouble,
-                  "piece ", i, " is sparse and of ", piece.dtype, "; expected fp32 or fp64");
+                  "piece ", i, " is sparse and has dtype ", piece.dtype, "; expected fp32 or fp64");
     held_.emplace(static_cast<uint32_t>(i), Held{.piece = piece,
                                                  .index = static_cast<int64_t>(i),
                                                  .weights = std::move(made.weights),
@@ -88,7 +88,7 @@ ShardState::Verdict ShardState::judge(const Frame& event) const {
       return header.step <= held.finished.at(header.worker) ? Verdict::kDuplicate : Verdict::kNew;
     }
   }
-  throw ConfigError(concat("event ", header.part, " is none that a worker sends"));
+  throw ConfigError(concat("a worker sent event ", header.part, "; expected 1 to 3"));
 }
 
 void ShardState::apply(const Frame& event) {
@@ -120,8 +120,8 @@ void ShardState::advance(const Frame& event) {
   const FrameHeader& header = event.header;
   int64_t base = header.step;
   if (base < 0) {
-    // The latest of the pieces, because a synchronous step that one of them has had is not to be
-    // applied to it again with this worker's gradient alone.
+    // The latest over the pieces: a piece that has had a synchronous step must not get it again
+    // from this worker's gradient alone.
     std::optional<int64_t> finished_by_all;
     for (const auto& [index, held] : held_) {
       const auto step = slowest(held, header.worker);
@@ -231,8 +231,8 @@ std::optional<at::Tensor> ShardState::state(const Frame& pull) const {
   if (range.empty()) return values.clone();
   const bool fits = range.size() == 2 && range[0] >= 0 && range[1] >= 0 &&
                     range[0] <= held.piece.rows && range[1] <= held.piece.rows - range[0];
-  TRIREME_CHECK(fits, "a worker asks for an optimizer's rows beyond the ", held.piece.rows,
-                " of piece ", pull.header.piece);
+  TRIREME_CHECK(fits, "a worker requested optimizer states beyond the ", held.piece.rows,
+                " rows of piece ", pull.header.piece);
   return values.reshape({held.piece.rows, -1}).narrow(0, range[0], range[1]).clone();
 }
 

@@ -1,4 +1,4 @@
-// The layers that recommendation models are made of.
+// The layers of recommendation models.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,9 @@
 
 namespace trireme::tasks::inline internal {
 
-// "512,256" as numbers; "" has none. key: named in errors
-// Throws: ConfigError for anything else, and for a width outside its bounds
+// Parses "512,256"; "" has no numbers.
+// key: named in errors
+// Throws: ConfigError for any other text, and for a width out of bounds
 std::vector<int64_t> parse_widths(const std::string& text, const std::string& key);
 
 // Linear layers with ReLU between them, and after the last one if `ends_with_relu`.
@@ -28,10 +29,10 @@ class Mlp : public torch::nn::Module {
   bool ends_with_relu_;
 };
 
-// Of the matrix products of one sample's forward.
+// Operations of the matrix products of one sample's forward.
 double mlp_flops(const std::vector<int64_t>& widths);
 
-// x -> x0 * (U V x + b) + x, several times over.
+// x -> x0 * (U V x + b) + x, once per layer.
 // Source: Wang et al. 2021, arXiv:2008.13535, section 3.1 and 3.3 (DCN-V2, low rank)
 class CrossNetwork : public torch::nn::Module {
  public:
@@ -43,8 +44,8 @@ class CrossNetwork : public torch::nn::Module {
   torch::nn::ModuleList down_, up_;  // V [rank, width], U [width, rank] with b [width]
 };
 
-// Fills in every linear layer of `module`: weights from N(0, 2 / (in + out)), biases from
-// N(0, 1 / out). A value depends only on the seed, the parameter's name and its place.
+// Initialises every linear layer of `module`: weights from N(0, 2 / (in + out)), biases from
+// N(0, 1 / out). A value depends only on the seed, the parameter's name and the element's index.
 // Source: Glorot & Bengio 2010, "Understanding the difficulty of training deep feedforward neural
 //         networks", section 4.2.1
 void draw_values(torch::nn::Module& module, uint64_t seed);

@@ -1,4 +1,4 @@
-// The loops of pair_products(), one sample after the other.
+// The loops of pair_products(), sample by sample.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@ namespace trireme::tasks::inline internal {
 
 constexpr int64_t num_pairs(int64_t N) { return N * (N - 1) / 2; }
 
-// N vectors of each sample: one of `dense`, if it is there, and the blocks of `embedded`.
+// N vectors per sample: that of `dense`, if present, and the blocks of `embedded`.
 template <typename scalar>
 struct PairProblem {
   int64_t N = 0, D = 0;
@@ -29,15 +29,15 @@ struct PairProblem {
   }
 };
 
-// Values of memory that the functions below need; each thread has its own.
+// Number of elements of scratch memory that the functions below need per thread.
 int64_t pair_scratch_size(const PairProblem<float>& problem);
 int64_t pair_scratch_size(const PairProblem<double>& problem);
 
-// Fills in `out` of the samples from `begin` to `end`.
+// Fills in `out` for samples [begin, end).
 void multiply_pairs(const PairProblem<float>& p, int64_t begin, int64_t end, float* scratch);
 void multiply_pairs(const PairProblem<double>& p, int64_t begin, int64_t end, double* scratch);
 
-// Fills in `grad_dense` and `grad_embedded`.
+// Fills in `grad_dense` and `grad_embedded` for samples [begin, end).
 void pair_gradients(const PairProblem<float>& p, int64_t begin, int64_t end, float* scratch);
 void pair_gradients(const PairProblem<double>& p, int64_t begin, int64_t end, double* scratch);
 

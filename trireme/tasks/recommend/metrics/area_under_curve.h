@@ -12,10 +12,10 @@
 
 namespace trireme::tasks::inline internal {
 
-// All arithmetic is on whole numbers up to the last division, so neither the order of samples nor
-// their division among objects or ranks changes a bit.
-// Memory: 20 bytes per distinct score, and 8 per sample of the last few: 65,536, or a quarter of
-//         the distinct scores if that is more. There are at most 2^32 distinct scores.
+// All arithmetic up to the last division is on integers, so neither the order of samples nor their
+// division among objects or ranks changes a bit.
+// Memory: 20 bytes per distinct score, and 8 per recent sample; those are at most 65,536, or a
+//         quarter of the distinct scores if that is more. There are at most 2^32 distinct scores.
 // Thread safety: one thread.
 // Source: Hanley & McNeil 1982, "The meaning and use of the area under a receiver operating
 //         characteristic (ROC) curve"
@@ -24,7 +24,7 @@ class AreaUnderCurve {
   // A NaN among the scores makes the area NaN. Zeros of both signs are equal.
   // Shapes: scores of a floating-point dtype, rounded to fp32; as many labels, 0 or 1, of any
   //         dtype; any shape and device
-  // Throws: ConfigError for a label that is neither, or other numbers of scores and labels
+  // Throws: ConfigError for any other label, or if the numbers of scores and labels differ
   void add(const at::Tensor& scores, const at::Tensor& labels);
   // Adds the samples of `other`.
   void merge(const AreaUnderCurve& other);
@@ -37,9 +37,9 @@ class AreaUnderCurve {
   // The area of this object's samples. NaN unless there are positives and negatives.
   double local_area();
 
-  // The area of all ranks' samples, on every rank: the bits of local_area() after a merge of all.
-  // Each rank counts the pairs in a range of scores. The ranges are about equally full. A rank may
-  // have no samples.
+  // The area of all ranks' samples, on every rank, with the same bits as local_area() after a merge
+  // of all. Each rank counts the pairs in one range of scores; the ranges are about equally full. A
+  // rank may have no samples.
   // Comm:    20 bytes for each distinct score of this rank in another rank's range, and for every
   //          other rank 4144 bytes
   // Memory:  20 bytes for each distinct score of each rank in this rank's range, up to twice
@@ -47,8 +47,8 @@ class AreaUnderCurve {
   double gather_area(comm::Communicator& group);
 
  private:
-  // Scores as whole numbers in the order of the scores, ascending, and how many samples of either
-  // class have each.
+  // Scores as integers in the same order, ascending, and the number of samples of each class that
+  // have each score.
   struct Counts {
     std::vector<uint32_t> keys;
     std::vector<int64_t> positives;

@@ -1,6 +1,6 @@
-// How much better predicted probabilities are than the share of positives: the mean cross-entropy
-// divided by the entropy of that share. 1: no better. The state is one of train::Metric
-// (train/task/task_metrics.h).
+// How predicted probabilities compare with always predicting the share of positives: the mean
+// cross-entropy divided by the entropy of that share. Below 1 is better. The state is that of a
+// train::Metric (train/task/task_metrics.h).
 // Source: He et al. 2014, "Practical lessons from predicting clicks on ads at Facebook", section 3
 #pragma once
 

@@ -1,5 +1,5 @@
-// Where a query's item comes among all items, by the dot products of their vectors. With these
-// places, recall@k is the share of queries whose place is below k.
+// The place of a query's item among all items, ordered by the dot products of their vectors.
+// Recall@k is the share of queries whose place is below k.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace trireme::tasks::inline internal {
 
-// Items come in the order of falling scores; of equal scores, the item with the lower number comes
+// Items are ordered by descending score; among equal scores, the item with the lower number comes
 // first. A NaN comes before all numbers, and an item whose own score is NaN is in place N.
-// A score is a sum in the order of d, in fp32, or fp64 if the vectors are. Its bits do not depend
-// on the other queries and items, so neither the division of queries nor of items changes a place.
+// A score is summed in the order of d, in fp32, or in fp64 if the vectors are fp64. Its bits do not
+// depend on the other queries and items, so places do not depend on how either are divided.
 // Computes on the CPU: B N D multiplications. Memory: 4 KiB, and copies of vectors that are not
 // contiguous there.
 
@@ -23,8 +23,8 @@ namespace trireme::tasks::inline internal {
 at::Tensor places_of(const at::Tensor& queries_BD, const at::Tensor& items_ND,
                      const at::Tensor& wanted_B);
 
-// The same if the items are divided over ranks, in the order of the ranks. A rank may have no
-// items, or no queries. D and dtype are equal on all ranks.
+// The same for items that are divided among ranks, in rank order. A rank may have no items or no
+// queries. D and dtype are equal on all ranks.
 // Shapes: queries_BD, wanted_B: this rank's; items_nD [n, D]: this rank's items -> [B] int64
 // Comm:   per rank, with Q queries on all ranks: (D itemsize + 8) times the other ranks' queries
 //         received; two all-reduces of Q numbers, of itemsize and of 8 bytes; 16 bytes from every

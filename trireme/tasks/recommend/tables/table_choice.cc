@@ -150,7 +150,7 @@ std::string compare_look_ups(std::span<const RankLookUps> measured,
   add(spread(measured, look_ups), spread(predicted, look_ups), "");
   line << ", bytes ";
   add(spread(measured, sent), spread(predicted, sent), "");
-  line << "; mean of a step: " << std::setprecision(0);
+  line << "; mean per step: " << std::setprecision(0);
   add(mean(measured, look_ups), mean(predicted, look_ups), " look-ups");
   line << ", ";
   constexpr double kKilo = 1e3;

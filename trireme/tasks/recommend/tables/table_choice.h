@@ -1,5 +1,5 @@
-// Where the planner has put a run's tables: as text, which rank 0 sends to the others and keeps in
-// the run's folder, and beside what the run measures.
+// Where the planner has placed a run's tables: as text, which rank 0 sends to the others and keeps
+// in the run's folder, and in comparison with what the run measures.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace trireme::tasks::inline internal {
 
 inline constexpr const char* kTableChoiceFile = "table_placements.json";
 
-// Of each rank in a step of training.
+// Counts of one rank in a step of training.
 struct RankLookUps {
   double look_ups = 0;  // rows read and gradients added
   double sent_bytes = 0;
@@ -30,7 +30,7 @@ TableChoice choice_of(const plan::TablePlan& plan);
 
 // The text of kTableChoiceFile (docs/planner.md).
 std::string to_json(const TableChoice& choice, std::span<const parallel::TableConfig> tables);
-// Throws: ConfigError that begins with `source` when the text is no such choice, or one for other
+// Throws: ConfigError, which begins with `source`, if the text is not a choice, or is one for other
 //         tables or another number of ranks
 TableChoice parse_choice(const std::string& text, const std::string& source,
                          std::span<const parallel::TableConfig> tables, int num_ranks);
@@ -38,10 +38,10 @@ TableChoice parse_choice(const std::string& text, const std::string& source,
 // "26 tables: 20 by rows, 6 whole".
 std::string describe(std::span<const plan::TablePlace> places);
 
-// What this rank's tables have counted, for a step.
+// The mean counts per step of this rank's tables.
 RankLookUps look_ups_of(const parallel::TableCounts& counts);
-// The line for the user at the end of a run; "" when there is nothing to say.
-// predicted: of each rank; empty: nothing was predicted
+// The line for the user at the end of a run; "" for one rank or without look-ups.
+// predicted: of each rank; empty if nothing was predicted
 std::string compare_look_ups(std::span<const RankLookUps> measured,
                              std::span<const RankLookUps> predicted);
 

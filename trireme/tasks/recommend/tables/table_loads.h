@@ -1,4 +1,4 @@
-// Embedding tables in the words of the planner: what data says of them, and where they may lie.
+// Embedding tables in the planner's types: their statistics in the data, and their placements.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +21,19 @@ namespace trireme::tasks::inline internal {
 // The samples of a step on each of `num_ranks` ranks.
 plan::StepShape step_shape(int64_t global_batch, int num_ranks);
 
-// How much of the data is read for the statistics of its tables.
+// Limits on the data that is read for statistics.
 struct SampleLimits {
   int64_t max_samples = int64_t{1} << 17;
   int64_t max_ids = int64_t{1} << 23;
 };
 using ReadProgress = std::function<void(int64_t done, int64_t total)>;
 
-// The statistics of each column of ids, from the first samples in the order of training. A few
-// seconds at most with these limits; the ids take 8 bytes each.
-// source: as FeatureSource
-// is_open: of each column; empty: of none. The rows of such a table are the parts into which it can
-//          be split, and rows_in_use is what all samples are expected to use.
-// Throws: ConfigError as the source
+// Measures each column of ids over the first samples in the order of training. With these limits it
+// takes a few seconds at most, and 8 bytes per id.
+// source: like FeatureSource
+// is_open: for each column; empty if none is. For such a column, the rows are the parts into which
+//          the table can be split, and rows_in_use is the expected number of ids in all samples.
+// Throws: ConfigError, like the source
 std::vector<plan::TableStatistics> measure_columns(const dataset::Source& source,
                                                    const dataset::FeatureSchema& schema,
                                                    uint64_t seed, const plan::StepShape& shape,
