@@ -97,6 +97,7 @@ TEST(ServedTables, AServerTakesItsPiecesRowsFromALoadInAnyParts) {
                               weights.narrow(0, piece.first_row, piece.rows).contiguous(), "rows");
     harness::assert_same_bits(made.update->states()[0].values,
                               sums.narrow(0, piece.first_row, piece.rows).contiguous(), "sums");
+    EXPECT_THROW(make(piece, 0), InternalError) << "its rows are gone";
   }
   EXPECT_THROW(owned->read(0, 0, 0, 1), InternalError);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include <ATen/ATen.h>
 
@@ -156,11 +157,13 @@ void OwnedRows::own(std::span<const parallel::Piece> pieces, int64_t first_param
   }
 }
 
-std::optional<at::Tensor> OwnedRows::find(const parallel::Piece& piece, size_t tensor) const {
+std::optional<at::Tensor> OwnedRows::take(const parallel::Piece& piece, size_t tensor) {
   const auto owned = owned_.find({piece.parameter, piece.first_row});
   if (owned == owned_.end()) return std::nullopt;
   const auto found = owned->second.tensors.find(tensor);
-  return found == owned->second.tensors.end() ? std::nullopt : std::optional(found->second);
+  if (found == owned->second.tensors.end()) return std::nullopt;
+  if (!found->second.defined()) refuse("a piece was made twice");
+  return std::exchange(found->second, at::Tensor());
 }
 
 std::vector<mesh::Range> OwnedRows::wanted_rows(size_t table) const {
@@ -198,20 +201,20 @@ void OwnedRows::push(std::span<const parallel::RowGradients>, double) {
 at::Tensor OwnedRows::read(size_t, size_t, int64_t, int64_t) { refuse("a server saved some"); }
 
 parallel::MakePiece make_table_pieces(const parallel::EmbeddingTables& tables,
-                                      std::shared_ptr<const OwnedRows> rows,
+                                      std::shared_ptr<OwnedRows> rows,
                                       int64_t first_parameter, int64_t num_steps) {
   return [configs = tables.configs(), options = tables.options(), rows = std::move(rows),
           first_parameter, num_steps](const parallel::Piece& piece, int64_t) {
     const auto& config = configs.at(static_cast<size_t>(piece.parameter - first_parameter));
-    const auto loaded = rows->find(piece, 0);
+    const auto loaded = rows->take(piece, 0);
     const at::Tensor weights =
-        loaded ? loaded->clone()
+        loaded ? *loaded
                : parallel::initial_rows(config, options.dtype, options.seed, piece.first_row,
                                         piece.first_row + piece.rows);
     auto update = std::make_unique<TablePiece>(options.optimizer, weights, num_steps);
     size_t tensor = 1;
     for (parallel::PieceState& state : update->states()) {
-      if (const auto saved = rows->find(piece, tensor++)) state.values.copy_(*saved);
+      if (const auto saved = rows->take(piece, tensor++)) state.values.copy_(*saved);
     }
     return parallel::ServedPiece{weights, std::move(update)};
   };

@@ -89,8 +89,8 @@ class OwnedRows final : public parallel::RemoteRows {
  public:
   // The tables' pieces that this server has at the start. Pieces of other parameters are ignored.
   void own(std::span<const parallel::Piece> pieces, int64_t first_parameter);
-  // The loaded rows of a piece; empty if none were loaded.
-  std::optional<at::Tensor> find(const parallel::Piece& piece, size_t tensor) const;
+  // Moves out the loaded rows of a piece, once; empty if none were loaded.
+  std::optional<at::Tensor> take(const parallel::Piece& piece, size_t tensor);
 
   std::vector<mesh::Range> wanted_rows(size_t table) const override;
   void write(size_t table, size_t tensor, int64_t begin, const at::Tensor& values) override;
@@ -113,10 +113,10 @@ class OwnedRows final : public parallel::RemoteRows {
 };
 
 // Makes pieces of tables with the rows and states in `rows`, or else with initial values.
-// RowOptimizer updates them.
+// RowOptimizer updates them. Takes the rows from `rows`, so it makes each loaded piece once.
 // num_steps: steps of the optimizer before this start
 parallel::MakePiece make_table_pieces(const parallel::EmbeddingTables& tables,
-                                      std::shared_ptr<const OwnedRows> rows,
+                                      std::shared_ptr<OwnedRows> rows,
                                       int64_t first_parameter, int64_t num_steps);
 
 }  // namespace trireme::train::inline internal
