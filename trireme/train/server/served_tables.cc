@@ -201,8 +201,8 @@ void OwnedRows::push(std::span<const parallel::RowGradients>, double) {
 at::Tensor OwnedRows::read(size_t, size_t, int64_t, int64_t) { refuse("a server saved some"); }
 
 parallel::MakePiece make_table_pieces(const parallel::EmbeddingTables& tables,
-                                      std::shared_ptr<OwnedRows> rows,
-                                      int64_t first_parameter, int64_t num_steps) {
+                                      std::shared_ptr<OwnedRows> rows, int64_t first_parameter,
+                                      int64_t num_steps) {
   return [configs = tables.configs(), options = tables.options(), rows = std::move(rows),
           first_parameter, num_steps](const parallel::Piece& piece, int64_t) {
     const auto& config = configs.at(static_cast<size_t>(piece.parameter - first_parameter));

@@ -116,7 +116,7 @@ class OwnedRows final : public parallel::RemoteRows {
 // RowOptimizer updates them. Takes the rows from `rows`, so it makes each loaded piece once.
 // num_steps: steps of the optimizer before this start
 parallel::MakePiece make_table_pieces(const parallel::EmbeddingTables& tables,
-                                      std::shared_ptr<OwnedRows> rows,
-                                      int64_t first_parameter, int64_t num_steps);
+                                      std::shared_ptr<OwnedRows> rows, int64_t first_parameter,
+                                      int64_t num_steps);
 
 }  // namespace trireme::train::inline internal
