@@ -158,6 +158,7 @@ class Hub::Loop {
 
   void run() {
     try {
+      last_tick_ = HubClock::now();
       while (!is_done()) turn();
       leave();
     } catch (...) {
@@ -320,7 +321,7 @@ class Hub::Loop {
   HubCounts counts_;
   PeerId in_receive_ = 0;  // 0: none
   bool closes_after_ = false;
-  HubClock::time_point last_tick_ = HubClock::now();
+  HubClock::time_point last_tick_{};
   PeerId next_id_ = kListener + 1;
   std::thread thread_;
 };
