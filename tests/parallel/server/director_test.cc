@@ -1,11 +1,15 @@
 #include "trireme/parallel/server/director.h"
 
+#include <atomic>
+#include <exception>
 #include <thread>
 
 #include <gtest/gtest.h>
 
 #include "tests/parallel/server/cluster.h"
 #include "trireme/base/error.h"
+#include "trireme/parallel/server/link/hub.h"
+#include "trireme/parallel/server/run_identity.h"
 
 namespace trireme::parallel::server_test {
 namespace {
@@ -45,6 +49,39 @@ TEST(Director, SaysWhoHasNotCome) {
   } catch (const CommError& error) {
     EXPECT_NE(std::string(error.what()).find("of 2 workers"), std::string::npos) << error.what();
   }
+}
+
+// Registers an address that no view can hold.
+class BadServer final : public HubEvents {
+ public:
+  BadServer(const ServerRun& run, const std::string& director)
+      : hub_(hub_options(run, Role::kServer), *this) {
+    hub_.start();
+    hub_.post([this, director] { hub_.connect(director, 0); });
+  }
+  ~BadServer() override { hub_.stop(); }
+
+  void on_open(PeerId peer, Role, uint32_t) override {
+    hub_.send(peer, {{.kind = FrameKind::kRegister}, bytes_of("tcp://\xff\xfe")});
+  }
+  void on_frame(PeerId, Frame) override {}
+  void on_closed(PeerId, const std::string&) override { is_closed = true; }
+  void on_tick() override {}
+  void on_failed(std::exception_ptr) override {}
+
+  std::atomic<bool> is_closed = false;
+
+ private:
+  Hub hub_;
+};
+
+TEST(Director, DropsAServerWithoutAnAddressAndGoesOn) {
+  Cluster cluster({.servers = 1, .workers = 1});
+  const BadServer bad(cluster.run(), cluster.director().address());
+  Cluster::eventually([&] { return bad.is_closed.load(); }, "the director drops it");
+  cluster.run_workers([&](uint32_t worker, ServerClient& client) {
+    train(client, worker, cluster.empty_weights(), 1, 2);
+  });
 }
 
 TEST(Director, RefusesCopiesWithoutServers) {

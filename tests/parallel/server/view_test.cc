@@ -34,6 +34,14 @@ TEST(View, RefusesOtherTexts) {
   }
 }
 
+TEST(View, HasAddressesOfASCII) {
+  EXPECT_TRUE(is_address("tcp://[::1]:4000"));
+  for (const std::string& text : {std::string(), std::string("a b"), std::string("a\n"),
+                                  std::string("\xff"), std::string(513, 'a')}) {
+    EXPECT_FALSE(is_address(text)) << text;
+  }
+}
+
 TEST(ViewMaker, ChainsBeginAtTheServersInTurn) {
   ViewMaker maker(3, 2);
   maker.start(servers(3), {});

@@ -62,8 +62,7 @@ class Director::Impl final : public HubEvents {
       case FrameKind::kGoodbye: member.said_goodbye = true; return;
       default: break;
     }
-    hub_.close(peer);
-    on_closed(peer, "");
+    drop(peer);
   }
 
   void on_closed(PeerId peer, const std::string& reason) override {
@@ -97,39 +96,22 @@ class Director::Impl final : public HubEvents {
     bool said_goodbye = false;
   };
 
+  void drop(PeerId peer) {
+    hub_.close(peer);
+    on_closed(peer, "");
+  }
+
   void enter(PeerId peer, Member& member, const Frame& frame) {
     if (member.is_registered || member.role == Role::kDirector || is_over_) return;
-    if (member.role == Role::kServer) {
-      // At the start a server gets the number that it asks for, and with it the shard of its share.
-      const bool may_choose = views_.view().number == 0 && member.id < run_.shards &&
-                              !waiting_servers_.contains(member.id);
-      if (!may_choose) member.id = next_server_++;
-      member.is_registered = true;
-      const std::string address = text_of(frame.payload);
-      if (views_.view().number > 0) {
-        views_.add_server(member.id, address);
-      } else {
-        waiting_servers_[member.id] = address;
-      }
-    } else {
-      if (member.id >= kMaxWorkers) return hub_.close(peer);
-      const uint32_t incarnation = ++incarnations_[member.id];
-      // A worker that starts again replaces its older process, which is dead or cut off.
-      for (auto& [other, known] : members_) {
-        const bool is_older =
-            known.role == Role::kWorker && known.is_registered && known.id == member.id;
-        if (is_older) known.is_registered = false;
-      }
-      member.is_registered = true;
-      if (views_.view().number > 0) {
-        views_.add_worker(member.id, incarnation);
-      } else {
-        waiting_workers_[member.id] = incarnation;
-      }
-    }
+    const bool is_server = member.role == Role::kServer;
+    const std::string address = text_of(frame.payload);
+    const bool fits = is_server ? is_address(address) : member.id < kMaxWorkers;
+    if (!fits) return drop(peer);
+    is_server ? enter_server(member, address) : enter_worker(member);
+    member.is_registered = true;
     Frame answer;
     answer.header = {.kind = FrameKind::kRegister,
-                     .incarnation = member.role == Role::kWorker ? incarnations_[member.id] : 0,
+                     .incarnation = is_server ? 0 : incarnations_[member.id],
                      .piece = member.id};
     hub_.send(peer, std::move(answer));
     const bool are_here =
@@ -140,14 +122,36 @@ class Director::Impl final : public HubEvents {
     publish();
   }
 
+  void enter_server(Member& member, const std::string& address) {
+    // At the start a server gets the number that it asks for, and with it the shard of its share.
+    const bool may_choose = views_.view().number == 0 && member.id < run_.shards &&
+                            !waiting_servers_.contains(member.id);
+    if (!may_choose) member.id = next_server_++;
+    if (views_.view().number > 0) {
+      views_.add_server(member.id, address);
+    } else {
+      waiting_servers_[member.id] = address;
+    }
+  }
+
+  void enter_worker(const Member& member) {
+    // A worker that starts again replaces its older process, which is dead or cut off.
+    for (auto& [peer, other] : members_) {
+      if (other.role == Role::kWorker && other.id == member.id) other.is_registered = false;
+    }
+    const uint32_t incarnation = ++incarnations_[member.id];
+    if (views_.view().number > 0) {
+      views_.add_worker(member.id, incarnation);
+    } else {
+      waiting_workers_[member.id] = incarnation;
+    }
+  }
+
   // The server may be alive behind a broken link. It stops when this closes its connection.
   void lose_server(uint32_t id) {
     for (const auto& [peer, member] : members_) {
       if (member.role != Role::kServer || !member.is_registered || member.id != id) continue;
-      const PeerId found = peer;
-      hub_.close(found);
-      on_closed(found, "");
-      return;
+      return drop(peer);
     }
   }
 

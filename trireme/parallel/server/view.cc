@@ -12,10 +12,16 @@ namespace trireme::parallel::inline internal {
 namespace {
 
 constexpr int64_t kMaxId = std::numeric_limits<uint32_t>::max();
+constexpr size_t kMaxAddressBytes = 512;
 constexpr JsonLimits kViewLimits{
     .max_bytes = size_t{8} << 20, .max_values = 1 << 20, .max_depth = 4};
 
 }  // namespace
+
+bool is_address(std::string_view text) {
+  return !text.empty() && text.size() <= kMaxAddressBytes &&
+         std::ranges::all_of(text, [](char c) { return c > ' ' && c <= '~'; });
+}
 
 std::string to_text(const View& view) {
   nlohmann::json servers = nlohmann::json::array(), workers = nlohmann::json::array();
@@ -37,7 +43,7 @@ View parse_view(std::string_view text) {
   view.number = static_cast<uint32_t>(json.at("view").integer(0, kMaxId));
   for (const JsonView& server : json.at("servers").elements()) {
     view.servers[static_cast<uint32_t>(server.at("id").integer(0, kMaxId))] =
-        server.at("address").word(512);
+        server.at("address").word(kMaxAddressBytes);
   }
   for (const JsonView& worker : json.at("workers").elements()) {
     view.workers[static_cast<uint32_t>(worker.at("number").integer(0, kMaxWorkers - 1))] =

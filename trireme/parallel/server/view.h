@@ -22,6 +22,9 @@ struct View {
   bool operator==(const View&) const = default;
 };
 
+// Whether a server's address may be in a view: ASCII without spaces, of at most 512 bytes.
+bool is_address(std::string_view text);
+
 // One JSON object.
 std::string to_text(const View& view);
 // Throws: ConfigError, one line, if the text is not a view
