@@ -1,0 +1,117 @@
+// What a replica answers to pulls, and the replay of what it did in an earlier run.
+#include <utility>
+
+#include "trireme/base/error.h"
+#include "trireme/parallel/server/replica.h"
+#include "trireme/parallel/server/state/push_sums.h"
+
+namespace trireme::parallel::inline internal {
+
+void Replica::on_pull(PeerId peer, Frame frame) {
+  if (!is_tail()) return;
+  state_->check_pull(frame);
+  if (replay_ != nullptr && frame.header.step > 0) {
+    replay_->add(LogKind::kPull, {peer, std::move(frame)});
+    return replay();
+  }
+  const uint32_t piece = frame.header.piece;
+  pulls_[piece].push_back({peer, std::move(frame)});
+  answer_waiting(piece);
+}
+
+void Replica::answer_waiting(uint32_t piece) {
+  const auto pulls = pulls_.find(piece);
+  if (pulls == pulls_.end() || !is_tail() || !is_whole_) return;
+  std::erase_if(pulls->second, [&](const Request& pull) {
+    const FrameHeader& header = pull.frame.header;
+    if (!state_->may_pull(header.worker, header.piece, header.step)) return false;
+    answer(pull.peer, pull.frame);
+    return true;
+  });
+}
+
+void Replica::answer_all_waiting() {
+  for (const auto& [piece, pulls] : pulls_) answer_waiting(piece);
+}
+
+void Replica::answer(PeerId peer, const Frame& pull) {
+  const FrameHeader& header = pull.header;
+  const int64_t version = state_->version(header.piece);
+  if (header.step > 0) {
+    port_.count_staleness(state_->steps_ahead(header.worker, header.piece, header.step));
+    port_.log(record_of(LogKind::kPull, header, version));
+  }
+  Frame weights;
+  weights.header = {.kind = FrameKind::kWeights,
+                    .part = header.part,
+                    .shard = header.shard,
+                    .worker = header.worker,
+                    .piece = header.piece,
+                    .step = header.step,
+                    .sequence = version};
+  const bool wants_all = header.num_rows == 0;
+  weights.payload =
+      wants_all ? state_->weights(header.piece) : state_->rows(header.piece, rows_in(pull));
+  port_.send(peer, std::move(weights), 1 + int64_t{header.piece});
+}
+
+void Replica::on_pull_state(PeerId peer, Frame frame) {
+  if (!is_tail()) return;
+  const auto state = state_->state(frame);
+  if (!is_whole_) return state_pulls_.push_back({peer, std::move(frame)});
+  const FrameHeader& header = frame.header;
+  Frame answer;
+  answer.header = {.kind = FrameKind::kState,
+                   .part = header.part,
+                   .shard = header.shard,
+                   .worker = header.worker,
+                   .piece = header.piece,
+                   .num_rows = header.num_rows,
+                   .step = state ? 1 : 0,
+                   .sequence = state_->version(header.piece)};
+  if (state) answer.payload = bytes_of(*state);
+  port_.send(peer, std::move(answer), 0);
+}
+
+void Replica::replay() {
+  while (const LogRecord* const record = replay_->next()) {
+    if (record->kind == LogKind::kLeave) {
+      Frame event;
+      event.header = {.kind = FrameKind::kEvent,
+                      .part = static_cast<uint16_t>(EventKind::kLeave),
+                      .shard = static_cast<uint32_t>(shard_),
+                      .worker = record->worker,
+                      .incarnation = record->incarnation};
+      replay_->skip();
+      if (state_->judge(event) == ShardState::Verdict::kNew) commit(std::move(event));
+      continue;
+    }
+    const LogRecord expected = *record;
+    auto request = replay_->take();
+    if (!request) return;
+    replay_one(expected, std::move(*request));
+  }
+  while (auto request = replay_->take_surplus()) {
+    refuse(request->peer, Refusal::kRequest,
+           concat(replay_->place(),
+                  ": the log ends here; train only as many steps as the run that wrote it"));
+  }
+}
+
+void Replica::replay_one(const LogRecord& record, Request request) {
+  const FrameHeader& header = request.frame.header;
+  bool is_same = false;
+  if (record.kind == LogKind::kPull) {
+    is_same = state_->may_pull(header.worker, header.piece, header.step) &&
+              state_->version(header.piece) == record.number;
+    if (is_same) answer(request.peer, request.frame);
+  } else {
+    is_same = state_->judge(request.frame) == ShardState::Verdict::kNew &&
+              record.number == state_->sequence() + 1;
+    if (is_same) commit(std::move(request.frame));
+  }
+  TRIREME_CHECK(is_same, replay_->place(), ": the request of worker ", record.worker, " in step ",
+                record.step, " does not fit here; replay the log of the same run");
+}
+
+}  // namespace trireme::parallel::inline internal
