@@ -156,22 +156,31 @@ Outcome ServedRun::work(const std::function<bool()>& stop) {
       last = meeting;
       continue;
     }
-    if (is_root()) save(meeting, *client_);
-    servers_.role().barrier()->wait();
+    on_root([&] { save(meeting, *client_); });
   }
   if (client_) client_->leave();  // the others stop waiting for this worker's pushes
   if (!last) last = meet_all(why);
   why = static_cast<Leave>(last->leave);
   TRIREME_CHECK(why != Leave::kFolderLost, "output.folder ", config_.output.folder,
                 " is not in its place any more; resume from its newest checkpoint");
-  if (is_root()) {
+  on_root([&] {
     const auto reader = servers_.connect_reader();
     pull_from(*reader);
     save(*last, *reader);
     reader->leave();
-    servers_.end();
-  }
+  });
+  if (is_root()) servers_.end();
   return finish(servers_, why == Leave::kNo ? Outcome::kFinished : Outcome::kStopped, observer_);
+}
+
+// The other workers wait however long it takes, and fail as rank 0 does.
+void ServedRun::on_root(const std::function<void()>& work) {
+  checkpoint::run_or_throw(
+      servers_.role(),
+      [&](const checkpoint::Peers&) {
+        if (is_root()) work();
+      },
+      tell(observer_));
 }
 
 Meeting ServedRun::meet_all(Leave why) {

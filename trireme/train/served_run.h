@@ -55,6 +55,7 @@ class ServedRun {
   // Whether this worker has a client.
   bool talks() const { return !host_ || host_->rank() == 0; }
   Meeting meet_all(Leave why);
+  void on_root(const std::function<void()>& work);
   void pull(const std::vector<at::Tensor>& weights);
   Leave train_step(const std::function<bool()>& stop);
   void push(double learning_rate, StepMetrics& metrics);
