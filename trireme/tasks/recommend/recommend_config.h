@@ -94,8 +94,8 @@ struct TablesConfig {
   TRIREME_KEY(parallel::Pooling, pooling, parallel::Pooling::kSum, kMustStay,
               "how to combine the rows of a sample with several ids of one feature", kSumOrMean)
   TRIREME_KEY(std::string, open, "", kMustStay,
-              "features that accept any 64-bit id; their tables get rows as ids are used: names "
-              "separated by commas, or all")
+              "features that accept any 64-bit id and get rows as ids are used: names separated by "
+              "commas, or all")
   TRIREME_KEY(int64_t, open_max_rows, 0, kMustStay,
               "open tables: limit on the rows of each after a step, over all ranks; 0 = no limit",
               Range{0, kMaxOpenRows})

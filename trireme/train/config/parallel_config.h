@@ -80,7 +80,7 @@ struct ParallelConfig {
       "their tokens then stay; 0 = none",
       Range{0, kMaxExperts})
   TRIREME_KEY(int64_t, servers, 0, kMayChange,
-              "number of ranks that are parameter servers for the others; the last ranks; 0 = none",
+              "number of ranks, the last ones, that are parameter servers; 0 = none",
               Range{0, kMaxRanks})
   TRIREME_KEY(Served, served, Served::kAll, kMayChange,
               "servers: what they own: all = all parameters; tables = only the embedding tables; "

@@ -32,7 +32,7 @@ std::vector<ServerRule> axis_rules(const ParallelConfig& parallel) {
 
 // For all values of parallel.served.
 std::vector<ServerRule> common_rules(const RunConfig& config) {
-  return {{"parallel.auto", config.parallel.automatic, "the planner knows no servers",
+  return {{"parallel.auto", config.parallel.automatic, "the planner does not place servers",
            "set it to false"},
           {"train.reproducible", config.train.reproducible,
            "pushes are summed in the order of workers", "set it to false"}};
@@ -106,7 +106,7 @@ void check_servers(const RunConfig& config, int num_ranks) {
             parallel.server_copies == 1 && parallel.replay.empty(),
         "parallel.served is \"", name_of(kServed, parallel.served), "\", parallel.staleness ",
         parallel.staleness, ", parallel.server_copies ", parallel.server_copies,
-        ", parallel.host_sums ", parallel.host_sums, " and parallel.replay \"",
+        ", parallel.host_sums ", parallel.host_sums ? "true" : "false", " and parallel.replay \"",
         shown(parallel.replay),
         "\" without parallel.servers; set parallel.servers, such as to 2, or remove them");
     return;
