@@ -296,7 +296,7 @@ TEST_F(OpenTables, RefuseKeysThatDoNotFitInOneLine) {
   EXPECT_THAT(refusal("clicks", {{"tables.open", "user, nobody"}}),
               AllOf(HasSubstr("tables.open names \"nobody\""), HasSubstr("user, words")));
   EXPECT_THAT(refusal("clicks", {{"tables.open", ""}}),
-              AllOf(HasSubstr("tables.open is empty"), HasSubstr("leave the limits out")));
+              AllOf(HasSubstr("tables.open is empty"), HasSubstr("remove the limits")));
   EXPECT_THAT(
       refusal("clicks", {{"tables.open_max_rows", "0"}, {"tables.open_when_full", "refuse"}}),
       HasSubstr("tables.open_max_rows is 0"));

@@ -39,14 +39,15 @@ TEST(TwoTower, HasCosinesOfQueriesAndItems) {
   expected[0][2] = kNever;
   expected[2][0] = kNever;
   const at::Tensor found =
-      model.forward({.embedded_BW = embedded, .item_B = at::tensor({5L, 1L, 5L})}).detach();
+      model.forward({.dense_BF = {}, .embedded_BW = embedded, .item_B = at::tensor({5L, 1L, 5L})})
+          .detach();
   harness::assert_close(found.clamp_min(-1e3), expected.clamp_min(-1e3), 1e-13, 1e-14, "logits");
 }
 
 TEST(TwoTower, HasFiniteGradientsForAVectorOfZeros) {
   TwoTower model(problem());
   const at::Tensor embedded = at::zeros({2, 12}).requires_grad_();
-  model.forward({.embedded_BW = embedded, .item_B = at::tensor({0L, 1L})})
+  model.forward({.dense_BF = {}, .embedded_BW = embedded, .item_B = at::tensor({0L, 1L})})
       .diagonal()
       .sum()
       .backward();

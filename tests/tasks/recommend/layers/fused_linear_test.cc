@@ -39,7 +39,7 @@ Layer draw(int64_t B, int64_t I, int64_t O, bool has_bias) {
 }
 
 TEST(FusedLinear, IsTheLayerAndItsActivation) {
-  for (const auto [B, I, O] : {std::tuple{0, 3, 2}, {1, 1, 1}, {7, 13, 5}, {64, 33, 100}}) {
+  for (const auto& [B, I, O] : {std::tuple{0, 3, 2}, {1, 1, 1}, {7, 13, 5}, {64, 33, 100}}) {
     for (const Activation activation : {Activation::kNone, Activation::kRelu}) {
       for (const bool has_bias : {false, true}) {
         const Layer fp32 = draw(B, I, O, has_bias).to(at::kFloat);

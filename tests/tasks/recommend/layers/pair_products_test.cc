@@ -29,7 +29,8 @@ struct Case {
 
 Case draw(const Shape& shape, bool has_dense, at::ScalarType dtype) {
   const int64_t N = shape.tables + (has_dense ? 1 : 0);
-  Case drawn{.embedded_BW = at::randn({shape.B, shape.tables * shape.D}, dtype).requires_grad_(),
+  Case drawn{.dense_BD = {},
+             .embedded_BW = at::randn({shape.B, shape.tables * shape.D}, dtype).requires_grad_(),
              .grad_BO = at::randn({shape.B, N * (N - 1) / 2 + (has_dense ? shape.D : 0)}, dtype),
              .D = shape.D};
   if (has_dense) drawn.dense_BD = at::randn({shape.B, shape.D}, dtype).requires_grad_();
