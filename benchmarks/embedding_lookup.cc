@@ -5,6 +5,7 @@
 //   plain      one rank, torch's embedding_bag with sparse gradients, and torch's sparse updates
 //   one rank   Trireme's tables on one rank
 //   by rows    on two ranks, every table split by rows
+//   by columns on two ranks, every table split by columns
 //   whole      on two ranks, the tables in turn on one of them
 //   replicated on two ranks, every table on each
 //   open       on two ranks, every table with an open vocabulary, split by rows
@@ -217,6 +218,7 @@ void run(const Sizes& sizes, const std::string& job, int rank) {
   }
   const std::pair<const char*, std::function<mesh::Placement(int64_t)>> placements[] = {
       {"by rows", [](int64_t) { return mesh::Placement::sharded(0); }},
+      {"by columns", [](int64_t) { return mesh::Placement::sharded(1); }},
       {"whole",
        [&](int64_t t) { return whole_on(static_cast<int>(t) % kRanks, sizes.rows, kRanks); }},
       {"replicated", replicated}};

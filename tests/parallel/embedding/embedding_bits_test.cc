@@ -1,6 +1,7 @@
 // The promise of embedding_tables.h: the same bits for every placement, number of ranks and number
 // of threads.
 #include <algorithm>
+#include <filesystem>
 #include <tuple>
 
 #include <ATen/ATen.h>
@@ -86,7 +87,6 @@ TEST_P(EmbeddingRules, OnOneRankAreThoseOfThePlainOptimizers) {
 
 TEST_P(EmbeddingRules, HaveTheSameBitsForEveryPlacementAndNumberOfRanks) {
   Draw draw(2);
-  const bool may_columns = GetParam() != RowRule::kRowWiseAdaGrad;
   for (const int world : {1, 2, 3, 4, 5, 8}) {
     for (int round = 0; round < (world < 5 ? 10 : 3); ++round) {
       const EmbeddingOptions options{.dtype = round % 2 == 0 ? at::kFloat : at::kDouble,
@@ -95,7 +95,7 @@ TEST_P(EmbeddingRules, HaveTheSameBitsForEveryPlacementAndNumberOfRanks) {
                                      .symmetric = round % 3 != 0};
       const int64_t num_samples = round % 4 == 0 ? 4 * world : draw.below<int64_t>(30);
       const OneRun run = run_on_one(draw, make_tables(), options, num_samples, 4);
-      check_ranks(run, place(draw, make_tables(), world, may_columns), options,
+      check_ranks(run, place(draw, make_tables(), world, true), options,
                   draw_cuts(draw, num_samples, world));
     }
   }
@@ -137,6 +137,33 @@ std::vector<checkpoint::Entry> entries_of(EmbeddingTables& tables) {
   return entries;
 }
 
+// The steps [first, end) of a run at one placement, from a checkpoint of step `first` to one of
+// step `end`, or to the end of the run.
+void run_steps(const OneRun& all, const EmbeddingOptions& options,
+               const std::filesystem::path& root, const std::vector<TableConfig>& placed, int world,
+               size_t first, size_t end) {
+  const OneThread one_thread;
+  run_ranks(world, [&](comm::Communicator& group) {
+    EmbeddingTables tables(placed, &group, options);
+    if (first > 0) {
+      std::vector<checkpoint::Entry> entries = entries_of(tables);
+      checkpoint::load(*checkpoint::latest(root), entries, group);
+      tables.set_num_steps(static_cast<int64_t>(first));
+    }
+    const mesh::Range own = mesh::split_range(13, group.size(), group.rank());
+    const int64_t last = own.offset + own.size;
+    for (size_t step = first; step < end; ++step) {
+      const JaggedIds& ids = all.batches[step];
+      const Embeddings outputs =
+          tables.look_up(samples_of(ids, std::ssize(placed), own.offset, last));
+      run_backward(outputs, samples_of(all.gradients[step], ids, placed, own.offset, last));
+    }
+    if (end == all.batches.size()) return expect_state(tables, all.state);
+    checkpoint::save(root, static_cast<int64_t>(end), entries_of(tables), "{}", group,
+                     {.fsync = false});
+  });
+}
+
 // Saved at one placement and number of ranks, loaded at another.
 TEST(EmbeddingBits, GoOnFromACheckpointAtAnotherPlacement) {
   Draw draw(6);
@@ -146,44 +173,42 @@ TEST(EmbeddingBits, GoOnFromACheckpointAtAnotherPlacement) {
                                        {RowRule::kAdam, 3, 2},
                                        {RowRule::kAdam, 1, 3}}) {
     const EmbeddingOptions options{.seed = 3, .optimizer = {.rule = rule, .learning_rate = 0.1}};
-    const bool may_columns = rule != RowRule::kRowWiseAdaGrad;
     const OneRun all = run_on_one(draw, make_tables(), options, 13, 8);
     const TemporaryFolder folder;
-    const auto run_steps = [&](EmbeddingTables& tables, comm::Communicator& group, size_t first,
-                               size_t end) {
-      const mesh::Range own = mesh::split_range(13, group.size(), group.rank());
-      const int64_t last = own.offset + own.size;
-      for (size_t step = first; step < end; ++step) {
-        const JaggedIds& ids = all.batches[step];
-        const Embeddings outputs = tables.look_up(samples_of(ids, 5, own.offset, last));
-        run_backward(outputs,
-                     samples_of(all.gradients[step], ids, make_tables(), own.offset, last));
-      }
-    };
-    const OneThread one_thread;
-    const auto before = place(draw, make_tables(), from, may_columns);
-    run_ranks(from, [&](comm::Communicator& group) {
-      EmbeddingTables tables(before, &group, options);
-      run_steps(tables, group, 0, 3);
-      checkpoint::save(folder.path(), 3, entries_of(tables), "{}", group, {.fsync = false});
-    });
-    const auto after = place(draw, make_tables(), to, may_columns);
-    run_ranks(to, [&](comm::Communicator& group) {
-      EmbeddingTables tables(after, &group, options);
-      std::vector<checkpoint::Entry> entries = entries_of(tables);
-      checkpoint::load(*checkpoint::latest(folder.path()), entries, group);
-      tables.set_num_steps(3);
-      run_steps(tables, group, 3, 8);
-      expect_state(tables, all.state);
-    });
+    run_steps(all, options, folder.path(), place(draw, make_tables(), from, true), from, 0, 3);
+    run_steps(all, options, folder.path(), place(draw, make_tables(), to, true), to, 3, 8);
+  }
+}
+
+// Each rank with columns has the numbers of all rows, and a checkpoint has them once.
+TEST(EmbeddingBits, RowWiseAdaGradGoesOnByColumnsByRowsAndWhole) {
+  Draw draw(7);
+  const EmbeddingOptions options{.seed = 3, .optimizer = {.learning_rate = 0.1}};
+  for (int round = 0; round < 5; ++round) {
+    const OneRun all = run_on_one(draw, make_tables(), options, 13, 8);
+    const TemporaryFolder folder;
+    std::vector<TableConfig> by_columns[] = {make_tables(), make_tables()};
+    std::vector<TableConfig> by_rows = make_tables(), whole = make_tables();
+    for (size_t t = 0; t < whole.size(); ++t) {
+      const int64_t rows = whole[t].rows, width = whole[t].width;
+      by_columns[0][t].placement = mesh::Placement::sharded(1, draw_cuts(draw, width, 3));
+      by_rows[t].placement = mesh::Placement::sharded(0, draw_cuts(draw, rows, 2));
+      by_columns[1][t].placement = mesh::Placement::sharded(1, draw_cuts(draw, width, 4));
+      whole[t].placement = whole_on(draw.below(3), rows, 3);
+    }
+    run_steps(all, options, folder.path(), by_columns[0], 3, 0, 2);
+    run_steps(all, options, folder.path(), by_rows, 2, 2, 4);
+    run_steps(all, options, folder.path(), by_columns[1], 4, 4, 6);
+    run_steps(all, options, folder.path(), whole, 3, 6, 8);
   }
 }
 
 // One placement for all tables, so that each is there in every world.
 TEST(EmbeddingBits, EveryPlacementAloneHasTheBitsOfOneRank) {
-  const EmbeddingOptions options{.seed = 3, .optimizer = {.rule = RowRule::kAdaGrad}};
   for (const int world : {2, 3, 4}) {
-    for (int kind = 0; kind < 5; ++kind) {
+    for (int kind = 0; kind < 10; ++kind) {
+      const RowRule rule = kind < 5 ? RowRule::kAdaGrad : RowRule::kRowWiseAdaGrad;
+      const EmbeddingOptions options{.seed = 3, .optimizer = {.rule = rule}};
       Draw draw(static_cast<uint64_t>(10 * world + kind));
       const OneRun run = run_on_one(draw, make_tables(), options, 13, 3);
       std::vector<TableConfig> tables = make_tables();
@@ -191,7 +216,7 @@ TEST(EmbeddingBits, EveryPlacementAloneHasTheBitsOfOneRank) {
         table.placement =
             std::array{mesh::Placement::replicated(), whole_on(world - 1, table.rows, world),
                        mesh::Placement::sharded(0), mesh::Placement::sharded(1),
-                       rows_on(1, world - 1, table.rows, world)}[kind];
+                       rows_on(1, world - 1, table.rows, world)}[kind % 5];
       }
       check_ranks(run, tables, options, draw_cuts(draw, 13, world));
     }

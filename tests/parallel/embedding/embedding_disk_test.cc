@@ -83,10 +83,9 @@ TEST_P(DiskTables, HaveTheBitsOfTablesInMemory) {
     EXPECT_EQ(tables.hit_rate(0), 1);
     for (const TableTensor& tensor : tables.state()) expected[tensor.name] = tensor.local.clone();
   });
-  const bool may_columns = GetParam() != RowRule::kRowWiseAdaGrad;
   for (const int world : {1, 2, 3, 4}) {
     for (const int64_t memory : {50, 100, 10000}) {
-      const auto tables = on_disk(place(draw, large_tables(), world, may_columns), memory);
+      const auto tables = on_disk(place(draw, large_tables(), world, true), memory);
       run_ranks(world, [&](comm::Communicator& group) {
         EmbeddingTables many(tables, &group, options());
         run_steps(many, batches, 0, kSteps, group);
@@ -127,8 +126,7 @@ TEST_P(DiskTables, ContinueAtAnotherPlacement) {
     }
   });
   for (const int64_t memory : {0, 60}) {
-    const auto tables =
-        on_disk(place(draw, large_tables(), 2, GetParam() != RowRule::kRowWiseAdaGrad), memory);
+    const auto tables = on_disk(place(draw, large_tables(), 2, true), memory);
     run_ranks(2, [&](comm::Communicator& group) {
       EmbeddingTables many(tables, &group, options());
       for (const TableTensor& tensor : many.state()) {

@@ -62,11 +62,19 @@ TEST(EmbeddingTable, StateHasANameAndALayoutForEachTensor) {
   EXPECT_EQ(state[1].rank, 1);
 }
 
-TEST(EmbeddingTable, RefusesColumnsForRowWiseAdaGrad) {
+// Also a rank without columns, so that all ranks have replicas to save and to load.
+TEST(EmbeddingTable, KeepsTheStateOfWholeRowsOnEachRankWithColumns) {
   const TableConfig config{
       .name = "t", .rows = 7, .width = 2, .placement = mesh::Placement::sharded(1)};
-  EXPECT_THROW(make_table(config, 2, 0), ConfigError);
-  make_table(config, 2, 0, 1, RowRule::kAdam);
+  for (int rank = 0; rank < 3; ++rank) {
+    EmbeddingTable table = make_table(config, 3, rank);
+    EXPECT_TRUE(table.needs_mean_squares());
+    const std::vector<TableTensor> state = table.state();
+    EXPECT_EQ(state[0].local.sizes(), (std::vector<int64_t>{7, rank < 2 ? 1 : 0}));
+    EXPECT_EQ(state[1].local.sizes(), (std::vector<int64_t>{7}));
+    EXPECT_EQ(state[1].layout.placements()[0], mesh::Placement::replicated());
+  }
+  EXPECT_FALSE(make_table(config, 2, 0, 1, RowRule::kAdaGrad).needs_mean_squares());
 }
 
 TEST(EmbeddingTable, RefusesOtherDtypes) {

@@ -223,11 +223,40 @@ TEST(EmbeddingTables, AnEarlyStartReadsTheNewestRows) {
   });
 }
 
-TEST(EmbeddingTables, RefusesColumnsForRowWiseAdaGrad) {
-  EXPECT_THROW(EmbeddingTables(
-                   {{.name = "t", .rows = 6, .width = 2, .placement = mesh::Placement::sharded(1)}},
-                   nullptr),
-               ConfigError);
+// Ranks 0 and 2 have three columns each, which are two subtrees, and rank 1 has none.
+TEST(EmbeddingTables, SendTheSquaresOfRowsThatAreSplitByColumns) {
+  const TableConfig table{
+      .name = "t", .rows = 9, .width = 6, .placement = mesh::Placement::sharded(1, {0, 3, 3, 6})};
+  run_ranks(3, [&](comm::Communicator& group) {
+    CountingCommunicator counting(group);
+    int64_t before = 0;
+    const auto sent = [&] {
+      const int64_t bytes = counting.sent_by_all_to_all() - before;
+      before += bytes;
+      return bytes;
+    };
+    // Each rank has two samples with one id: 0 and 1, 1 and 2, or 2 and 3.
+    const JaggedIds ids = jagged_ids(at::tensor({group.rank(), group.rank() + 1}, at::kLong),
+                                     at::ones({1, 2}, at::kLong));
+    const int64_t to_others = group.rank() == 1 ? 0 : 4 * 2 * 4 * 2;  // rows, sums, bytes, ranks
+    EmbeddingTables at_once({table}, &counting, {});
+    at_once.look_up(ids).pooled_BW.sum().backward();
+    EXPECT_EQ(at_once.counts().sent_bytes, sent());
+    EmbeddingTables later({table}, &counting, {.update = UpdateTime::kOnStep});
+    later.look_up(ids).pooled_BW.sum().backward();
+    EXPECT_EQ(later.counts().sent_bytes, sent());
+    EXPECT_EQ(later.counts().sent_bytes + to_others, at_once.counts().sent_bytes);
+    const std::vector<at::Tensor> squares = later.gradient_squares();
+    EXPECT_EQ(sent(), group.rank() == 2 ? 4 * 2 * 8 : 0);
+    ASSERT_EQ(squares[0].defined(), group.rank() == 0);
+    if (group.rank() == 0) {
+      assert_same_bits(squares[0], at::tensor({6.0, 24.0, 24.0, 6.0}, at::kDouble), "squares");
+    }
+    later.step();
+    EXPECT_EQ(sent(), to_others);
+    EXPECT_EQ(later.counts().sent_bytes, at_once.counts().sent_bytes);
+    EXPECT_EQ(later.counts().received_bytes, at_once.counts().received_bytes);
+  });
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ TEST(StepLookUp, HasTheBitsOfOneLookUpForAnyMicrobatches) {
   for (const int world : {1, 2, 3, 4}) {
     for (const int num_microbatches : {1, 2, 5}) {
       const EmbeddingOptions options{.dtype = at::kDouble, .update = UpdateTime::kOnStep};
-      const std::vector<TableConfig> tables = place(draw, make_tables(), world, false);
+      const std::vector<TableConfig> tables = place(draw, make_tables(), world, true);
       const OneRun one = run_on_one(draw, make_tables(), {.dtype = at::kDouble}, kSamples, 1);
       const std::vector<int64_t> cuts = draw_cuts(draw, kSamples, world * num_microbatches);
       run_ranks(world, [&](comm::Communicator& group) {

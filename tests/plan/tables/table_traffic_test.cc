@@ -10,7 +10,7 @@
 #include "tests/harness/draw.h"
 #include "tests/harness/ranks.h"
 #include "trireme/parallel/embedding/embedding_tables.h"
-#include "trireme/parallel/embedding/sample_tree.h"
+#include "trireme/parallel/embedding/sums/sample_tree.h"
 #include "trireme/plan/tables/table_search.h"
 #include "trireme/plan/tables/table_statistics.h"
 

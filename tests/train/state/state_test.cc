@@ -160,7 +160,6 @@ TEST(TableEntries, TellWhichRowsStepsHaveChanged) {
   for (const int ranks : {1, 3}) {
     for (const auto& [name, rule] : parallel::kRowRules) {
       for (const int dim : {0, 1}) {
-        if (dim == 1 && rule == RowRule::kRowWiseAdaGrad) continue;
         const harness::TemporaryFolder root;
         harness::run_ranks(ranks, [&](comm::Communicator& world) {
           TableSteps steps(world, mesh::Placement::sharded(dim), rule, root.path());

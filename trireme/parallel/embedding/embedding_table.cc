@@ -45,6 +45,10 @@ at::Tensor ids_of(std::vector<int64_t> keys) {
   return at::tensor(keys, at::kLong);
 }
 
+bool is_by_columns(const TableConfig& config) {
+  return config.placement.kind == mesh::Placement::Kind::kSharded && config.placement.dim == 1;
+}
+
 // How many rows fit into the table's memory.
 int64_t slots_of(const TableConfig& config, const mesh::Box& box, at::ScalarType dtype,
                  const RowOptimizerConfig& optimizer) {
@@ -129,14 +133,7 @@ EmbeddingTable::EmbeddingTable(const TableConfig& config, const mesh::Axis& axis
                                c10::ScalarType dtype, uint64_t seed,
                                const RowOptimizerConfig& optimizer)
     : config_(config), layout_(layout_of(config, axis)), rank_(rank) {
-  const mesh::Placement& placement = config.placement;
-  const bool is_by_columns =
-      placement.kind == mesh::Placement::Kind::kSharded && placement.dim == 1;
-  TRIREME_CHECK(
-      optimizer.rule != RowRule::kRowWiseAdaGrad || !is_by_columns, "embedding table \"",
-      shown(config.name),
-      "\" is split by columns, but rowwise-adagrad needs a row's whole gradient; split it "
-      "by rows or choose adagrad");
+  needs_mean_squares_ = optimizer.rule == RowRule::kRowWiseAdaGrad && is_by_columns(config);
   if (config.is_open) {
     open_ = std::make_unique<Open>(config, seed);
     weights_ = empty_rows({kFirstSlots, config.width}, dtype);
@@ -330,9 +327,10 @@ std::vector<TableTensor> EmbeddingTable::state() {
   std::vector<TableTensor> tensors{
       {.name = name, .local = weights_, .layout = layout_, .rank = rank_, .touched = touched_}};
   for (const RowState& state : optimizer_->states()) {
+    const mesh::Placement per_row =
+        is_by_columns(config_) ? mesh::Placement::replicated() : config_.placement;
     const mesh::Layout layout =
-        state.values.dim() == 2 ? layout_
-                                : mesh::Layout({config_.rows}, layout_.axes(), {config_.placement});
+        state.values.dim() == 2 ? layout_ : mesh::Layout({config_.rows}, layout_.axes(), {per_row});
     tensors.push_back({.name = state.name + "." + name,
                        .local = state.values,
                        .layout = layout,

@@ -58,8 +58,7 @@ class EmbeddingTable {
  public:
   // Initial values are those of initial_rows().
   // dtype: fp32 or fp64, of the rows and of what is summed from them
-  // Throws: ConfigError for kRowWiseAdaGrad on a table that is split by columns: no rank would have
-  //         a whole row's gradient; when config.folder cannot be written or has too little room
+  // Throws: ConfigError when config.folder cannot be written or has too little room
   EmbeddingTable(const TableConfig& config, const mesh::Axis& axis, int rank, c10::ScalarType dtype,
                  uint64_t seed, const RowOptimizerConfig& optimizer);
   // The table over remote rows whose number is `number`. It has memory for the rows of one look-up,
@@ -80,6 +79,10 @@ class EmbeddingTable {
   const at::Tensor& weights() const { return weights_; }
   // Of the slots.
   RowOptimizer& optimizer() { return *optimizer_; }
+  // Whether updates need the mean squares of whole rows, of which ranks have parts: with
+  // kRowWiseAdaGrad and a split by columns. Then each rank keeps the state of every row, even one
+  // without columns.
+  bool needs_mean_squares() const { return needs_mean_squares_; }
 
   // The slots of `rows`, which are ascending, distinct numbers in this rank's box, or keys of an
   // open vocabulary, of which those without a row get a slot with their first values. They stay
@@ -130,6 +133,7 @@ class EmbeddingTable {
   TableConfig config_;
   mesh::Layout layout_;
   int rank_;
+  bool needs_mean_squares_ = false;
   at::Tensor weights_;
   std::unique_ptr<RowOptimizer> optimizer_;
   std::shared_ptr<DiskRows> disk_;  // null: all rows are in memory

@@ -96,6 +96,7 @@ std::shared_ptr<TableGroup> make_group(const std::vector<TableConfig>& tables,
                                   options.seed, options.optimizer);
     }
     result->parts.emplace_back(result->tables.back().layout(), table.is_open);
+    result->parts.back().has_row_states = result->tables.back().needs_mean_squares();
     const bool is_apart = table.pooling == Pooling::kNone;
     result->outputs.push_back(is_apart ? ++num_apart : 0);
     result->columns.push_back(is_apart ? 0 : result->num_columns);
@@ -130,6 +131,7 @@ void EmbeddingTables::State::backward(TableLookUp& look_up,
     UpdateRows sink(*group);
     look_up.backward(gradients_of_outputs, sink);
     look_up.count(counts);
+    sink.finish(counts);
     end_step();
     return;
   }
@@ -211,23 +213,15 @@ void EmbeddingTables::set_learning_rate(double learning_rate) {
 
 const std::vector<RowGradients>& EmbeddingTables::gradients() const { return state_->gradients; }
 
+std::vector<at::Tensor> EmbeddingTables::gradient_squares() const {
+  return row_squares(*state_->group, state_->gradients);
+}
+
 void EmbeddingTables::step(double factor) {
   TRIREME_ASSERT(state_->options.update == UpdateTime::kOnStep, "rows were updated in backward");
   if (state_->group->remote) return state_->push(factor);
   state_->begin_step();
-  for (size_t t = 0; t < state_->gradients.size(); ++t) {
-    const RowGradients& gradients = state_->gradients[t];
-    const TableGroup& group = *state_->group;
-    const at::Tensor rows = gradients.rows - group.parts[t].first_row(group.rank());
-    const at::Tensor sums = factor == 1 ? gradients.sums : gradients.sums * factor;
-    EmbeddingTable& table = state_->group->tables[t];
-    std::vector<int64_t> memory;
-    table.release();
-    const std::span changed(rows.const_data_ptr<int64_t>(), static_cast<size_t>(rows.numel()));
-    const std::span<const int64_t> slots = table.fetch_used(changed, memory);
-    table.optimizer().update(slots, sums.const_data_ptr());
-    table.mark_changed(changed, slots);
-  }
+  update_rows(*state_->group, state_->gradients, factor, state_->counts);
   state_->gradients.clear();
   state_->end_step();
 }

@@ -72,7 +72,7 @@ struct RowGradients {
   at::Tensor sums;  // [n, width of the part]
 };
 
-// What look-ups with gradients have taken on this rank, from start() to the end of backward.
+// What look-ups with gradients have taken on this rank, from start() to the update of their rows.
 struct TableCounts {
   int64_t num_steps = 0;        // backwards
   int64_t rows_read = 0;        // of this rank's parts, for the look-ups of all ranks
@@ -108,13 +108,15 @@ class EmbeddingTables {
   // Comm:       8 (tables + 1) bytes to each other rank. For each distinct id of a table and each
   //             other rank with a part of its row 4 bytes (8 if the table has more than 2^31 rows
   //             or is open), and ceil(k / 8) more if this rank's samples lie in k > 1 subtrees
-  //             (sample_tree.h). For replicated tables only if gradients can come back. Without
-  //             them no k.
+  //             (sums/sample_tree.h). For replicated tables only if gradients can come back.
+  //             Without them no k. With kRowWiseAdaGrad and a split by columns each rank has a
+  //             part: the state of every row.
   // Collective: every rank; returns when all have called it
   // Throws:     ConfigError, see check_ids(), before anything is sent
   [[nodiscard]] StartedLookUp start(JaggedIds ids);
   // Returns the vectors. Their backward sends the gradients and sums them by row. With kInBackward
-  // it also updates the rows, and is one step of the optimizer, which may throw as step() does.
+  // it also updates the rows, and is one step of the optimizer, which sends and may throw as step()
+  // does.
   // Comm:       n d itemsize bytes from each other rank that has d columns of n rows for distinct
   //             ids of this one; none for replicated tables. Backward d itemsize bytes to it for
   //             each of these ids and each subtree of this rank's samples that has the id; for
@@ -136,10 +138,18 @@ class EmbeddingTables {
   // With kOnStep: the gradients since the last step, one of each table. Those of several backwards
   // are added in their order.
   const std::vector<RowGradients>& gradients() const;
+  // The sum of squares of each row of gradients(), in double: [n] for each table. Of each row only
+  // one rank has it, in the same bits for every placement. The tensor is undefined on other ranks.
+  // Comm:       for each row of a table split by columns 8 k bytes to the first rank with columns,
+  //             where this rank's columns lie in k subtrees (sums/square_tree.h)
+  // Collective: every rank
+  std::vector<at::Tensor> gradient_squares() const;
   // With kOnStep: updates the rows from their gradients times `factor`, and forgets the gradients.
   // Pushes them if rows are remote.
   // Comm:       with open_max_rows 8 bytes for each such table to each other rank, and 16 for each
-  //             row that must go (open/row_limits.h); otherwise nothing
+  //             row that must go (open/row_limits.h). With kRowWiseAdaGrad and tables split by
+  //             columns k itemsize bytes to each other rank for each of their rows in gradients(),
+  //             where this rank's columns lie in k subtrees (sums/square_tree.h). Else nothing.
   // Collective: every rank
   // Throws:     ConfigError on every rank when a table has more rows than it may, with kRefuse. The
   //             tables are of no use afterwards.

@@ -12,18 +12,6 @@
 
 namespace trireme::parallel::inline internal {
 
-class UpdateRows : public GradientSink {
- public:
-  explicit UpdateRows(TableGroup& group) : group_(group) {}
-  void begin(size_t table, std::span<const int64_t> rows) override;
-  void take(size_t table, int64_t first, std::span<const int64_t> rows, const void* sums) override;
-
- private:
-  TableGroup& group_;
-  std::vector<int64_t> memory_;
-  std::span<const int64_t> slots_;  // of the rows in begin()
-};
-
 class StoreSums : public GradientSink {
  public:
   explicit StoreSums(const TableGroup& group) : group_(group), stored_(group.tables.size()) {}
@@ -35,6 +23,33 @@ class StoreSums : public GradientSink {
   const TableGroup& group_;
   std::vector<RowGradients> stored_;
 };
+
+// Rows of which ranks have columns wait for finish() where a rule needs their mean squares.
+class UpdateRows : public GradientSink {
+ public:
+  explicit UpdateRows(TableGroup& group) : group_(group), waiting_(group) {}
+  void begin(size_t table, std::span<const int64_t> rows) override;
+  void take(size_t table, int64_t first, std::span<const int64_t> rows, const void* sums) override;
+  // Comm, Collective: as update_rows()
+  void finish(TableCounts& counts);
+
+ private:
+  TableGroup& group_;
+  std::vector<int64_t> memory_;
+  std::span<const int64_t> slots_;  // of the rows in begin()
+  StoreSums waiting_;
+};
+
+// Updates rows from their summed gradients times `factor`.
+// gradients: of each table; tables without `rows` are left alone. counts: gets the bytes
+// Comm:       see gather_squares(), to each rank, if a table's updates need it; otherwise nothing
+// Collective: every rank
+void update_rows(TableGroup& group, std::span<const RowGradients> gradients, double factor,
+                 TableCounts& counts);
+
+// EmbeddingTables::gradient_squares()
+std::vector<at::Tensor> row_squares(const TableGroup& group,
+                                    std::span<const RowGradients> gradients);
 
 // The rows of both; where both have a row, a + b.
 RowGradients sum_of(const RowGradients& a, const RowGradients& b, bool is_open);

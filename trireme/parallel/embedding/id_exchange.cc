@@ -9,7 +9,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/parallel/embedding/open/open_key.h"
-#include "trireme/parallel/embedding/sample_tree.h"
+#include "trireme/parallel/embedding/sums/sample_tree.h"
 
 namespace trireme::parallel::inline internal {
 namespace {
@@ -108,7 +108,7 @@ void IdExchange::group_own(std::span<const TableConfig> tables, std::span<const 
                 static_cast<int32_t>(s));
     }
     for (size_t r = 0; r < static_cast<size_t>(size_); ++r) {
-      const mesh::Range rows = parts[t].has_part(r) ? parts[t].rows[r] : mesh::Range{};
+      const mesh::Range rows = parts[t].gets_ids(r) ? parts[t].rows[r] : mesh::Range{};
       own.asked.push_back(groups_in(own.groups.ids, rows, parts[t].is_open));
       first_row_.push_back(parts[t].is_open ? 0 : rows.offset);
     }

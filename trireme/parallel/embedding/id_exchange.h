@@ -23,9 +23,13 @@ struct TableParts {
   std::vector<mesh::Range> columns;  // [p]
 
   bool is_open = false;  // rows are then keys, and `rows` has their places
+  // Each rank has a number for each row, whatever columns it has.
+  bool has_row_states = false;
 
   TableParts(const mesh::Layout& layout, bool is_open);
   bool has_part(size_t rank) const { return rows[rank].size > 0 && columns[rank].size > 0; }
+  // Whether a rank takes part in look-ups and updates of its rows.
+  bool gets_ids(size_t rank) const { return has_part(rank) || has_row_states; }
   // What a rank takes off the number of a row of its part.
   int64_t first_row(size_t rank) const { return is_open ? 0 : rows[rank].offset; }
   // Numbers of rows on a rank are below it.

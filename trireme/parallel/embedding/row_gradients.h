@@ -9,7 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/parallel/embedding/id_exchange.h"
-#include "trireme/parallel/embedding/sample_tree.h"
+#include "trireme/parallel/embedding/sums/sample_tree.h"
 #include "trireme/parallel/embedding/table_config.h"
 
 namespace trireme::parallel::inline internal {

@@ -11,8 +11,9 @@
 #include <ATen/Parallel.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/machine/simd.h"
+#include "trireme/base/machine/multiversion.h"
 #include "trireme/parallel/embedding/rows/row_memory.h"
+#include "trireme/parallel/embedding/sums/square_tree.h"
 
 namespace trireme::parallel {
 namespace {
@@ -39,11 +40,11 @@ TRIREME_INLINE void adagrad_body(scalar* w, scalar* a, const scalar* g, int64_t 
   }
 }
 
+// mean_square: null: that of g
 template <typename scalar>
 TRIREME_INLINE void row_wise_body(scalar* w, scalar* a, const scalar* g, int64_t n, scalar rate,
-                                  scalar epsilon) {
-  const scalar sum = lane_sum<scalar>(n, [&](int64_t d) { return g[d] * g[d]; });
-  *a += sum / static_cast<scalar>(n);
+                                  scalar epsilon, const scalar* mean_square) {
+  *a += mean_square == nullptr ? sum_squares<scalar>(g, n) / static_cast<scalar>(n) : *mean_square;
   const scalar row_rate = rate / (std::sqrt(*a) + epsilon);
 #pragma GCC ivdep
   for (int64_t d = 0; d < n; ++d) w[d] -= row_rate * g[d];
@@ -65,21 +66,21 @@ TRIREME_INLINE void adam_body(scalar* w, scalar* m, scalar* v, const scalar* g, 
   }
 }
 
-#define TRIREME_ROW_RULES(scalar)                                                                 \
-  TRIREME_MULTIVERSION void sgd_row(scalar* w, const scalar* g, int64_t n, scalar rate) {         \
-    sgd_body(w, g, n, rate);                                                                      \
-  }                                                                                               \
-  TRIREME_MULTIVERSION void adagrad_row(scalar* w, scalar* a, const scalar* g, int64_t n,         \
-                                        scalar rate, scalar epsilon) {                            \
-    adagrad_body(w, a, g, n, rate, epsilon);                                                      \
-  }                                                                                               \
-  TRIREME_MULTIVERSION void row_wise_row(scalar* w, scalar* a, const scalar* g, int64_t n,        \
-                                         scalar rate, scalar epsilon) {                           \
-    row_wise_body(w, a, g, n, rate, epsilon);                                                     \
-  }                                                                                               \
-  TRIREME_MULTIVERSION void adam_row(scalar* w, scalar* m, scalar* v, const scalar* g, int64_t n, \
-                                     const AdamNumbers<scalar>& numbers) {                        \
-    adam_body(w, m, v, g, n, numbers);                                                            \
+#define TRIREME_ROW_RULES(scalar)                                                                  \
+  TRIREME_MULTIVERSION void sgd_row(scalar* w, const scalar* g, int64_t n, scalar rate) {          \
+    sgd_body(w, g, n, rate);                                                                       \
+  }                                                                                                \
+  TRIREME_MULTIVERSION void adagrad_row(scalar* w, scalar* a, const scalar* g, int64_t n,          \
+                                        scalar rate, scalar epsilon) {                             \
+    adagrad_body(w, a, g, n, rate, epsilon);                                                       \
+  }                                                                                                \
+  TRIREME_MULTIVERSION void row_wise_row(scalar* w, scalar* a, const scalar* g, int64_t n,         \
+                                         scalar rate, scalar epsilon, const scalar* mean_square) { \
+    row_wise_body(w, a, g, n, rate, epsilon, mean_square);                                         \
+  }                                                                                                \
+  TRIREME_MULTIVERSION void adam_row(scalar* w, scalar* m, scalar* v, const scalar* g, int64_t n,  \
+                                     const AdamNumbers<scalar>& numbers) {                         \
+    adam_body(w, m, v, g, n, numbers);                                                             \
   }
 TRIREME_ROW_RULES(float)
 TRIREME_ROW_RULES(double)
@@ -193,7 +194,8 @@ void RowOptimizer::catch_up_row(int64_t row, int64_t step) {
 }
 
 template <typename scalar>
-void RowOptimizer::update_rows(std::span<const int64_t> rows, const scalar* gradients) {
+void RowOptimizer::update_rows(std::span<const int64_t> rows, const scalar* gradients,
+                               const scalar* mean_squares) {
   const int64_t n = weights_.size(1), step = num_steps();
   const Factors& now = factors_.back();
   auto* const weights = weights_.mutable_data_ptr<scalar>();
@@ -220,7 +222,8 @@ void RowOptimizer::update_rows(std::span<const int64_t> rows, const scalar* grad
       case RowRule::kSgd: sgd_row(w, gradients, n, rate); break;
       case RowRule::kAdaGrad: adagrad_row(w, first + row * n, gradients, n, rate, epsilon); break;
       case RowRule::kRowWiseAdaGrad:
-        row_wise_row(w, first + row, gradients, n, rate, epsilon);
+        row_wise_row(w, first + row, gradients, n, rate, epsilon,
+                     mean_squares == nullptr ? nullptr : mean_squares + i);
         break;
       case RowRule::kAdam:
         catch_up_row<scalar>(row, step - 1);
@@ -232,10 +235,12 @@ void RowOptimizer::update_rows(std::span<const int64_t> rows, const scalar* grad
   }
 }
 
-void RowOptimizer::update(std::span<const int64_t> rows, const void* gradients) {
+void RowOptimizer::update(std::span<const int64_t> rows, const void* gradients,
+                          const void* mean_squares) {
   TRIREME_ASSERT(!factors_.empty(), "an update before begin_step()");
   AT_DISPATCH_FLOATING_TYPES(weights_.scalar_type(), "RowOptimizer::update", [&] {
-    update_rows<scalar_t>(rows, static_cast<const scalar_t*>(gradients));
+    update_rows<scalar_t>(rows, static_cast<const scalar_t*>(gradients),
+                          static_cast<const scalar_t*>(mean_squares));
   });
 }
 

@@ -17,7 +17,8 @@ namespace trireme::parallel {
 // With g the summed gradient of a row w, and lr the learning rate:
 //   kSgd             w -= lr g
 //   kAdaGrad         a += g^2; w -= lr g / (sqrt(a) + epsilon)
-//   kRowWiseAdaGrad  a += mean(g^2) over the row, one number per row; then as kAdaGrad
+//   kRowWiseAdaGrad  a += mean(g^2) over the row, one number per row, summed in the order of
+//                    sums/square_tree.h; then as kAdaGrad
 //   kLazyAdam        m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2;
 //                    w -= lr m / (1 - beta1^k) / (sqrt(v / (1 - beta2^k)) + epsilon), for the rows
 //                    that step k uses; the others keep m and v
@@ -66,7 +67,10 @@ class RowOptimizer {
   void begin_step(double learning_rate);
   // Updates `rows`, distinct, in the step that began last.
   // gradients: [rows.size(), width] of the weights' dtype
-  void update(std::span<const int64_t> rows, const void* gradients);
+  // mean_squares: [rows.size()] of that dtype, which kRowWiseAdaGrad adds if these rows are parts
+  //               of wider ones; null: they are whole
+  void update(std::span<const int64_t> rows, const void* gradients,
+              const void* mean_squares = nullptr);
   // Whether rows lag behind until they are caught up: with kAdam.
   bool catches_up() const { return config_.rule == RowRule::kAdam; }
   // Brings `rows` up to the last step. Must come before their weights are read.
@@ -103,7 +107,8 @@ class RowOptimizer {
     double root;       // sqrt(1 - beta2^k)
   };
   template <typename scalar>
-  void update_rows(std::span<const int64_t> rows, const scalar* gradients);
+  void update_rows(std::span<const int64_t> rows, const scalar* gradients,
+                   const scalar* mean_squares);
   template <typename scalar>
   void catch_up_row(int64_t row, int64_t step);
   RowOptimizerConfig config_;

@@ -9,7 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/dataset/sample_order.h"
 #include "trireme/parallel/embedding/open/open_key.h"
-#include "trireme/parallel/embedding/sample_tree.h"
+#include "trireme/parallel/embedding/sums/sample_tree.h"
 
 namespace trireme::tasks::inline internal {
 namespace {

@@ -1,4 +1,4 @@
-#include "trireme/parallel/embedding/sample_tree.h"
+#include "trireme/parallel/embedding/sums/sample_tree.h"
 
 #include <cmath>
 #include <map>
