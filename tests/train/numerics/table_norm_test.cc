@@ -39,7 +39,7 @@ std::vector<double> squares_on(comm::Communicator& group, const mesh::Placement&
   return table_squares(tables, group);
 }
 
-TEST(TableNorm, HasTheSameBitsForRowsWholeTablesAndReplicas) {
+TEST(TableNorm, HasTheSameBitsForEveryPlacement) {
   std::vector<double> expected;
   run_ranks(1, [&](comm::Communicator& group) {
     expected = squares_on(group, mesh::Placement::replicated());
@@ -47,19 +47,13 @@ TEST(TableNorm, HasTheSameBitsForRowsWholeTablesAndReplicas) {
   ASSERT_EQ(expected.size(), 2U);
   EXPECT_GT(expected[1], expected[0]);
   for (const int world : {1, 2, 3, 4}) {
-    for (const auto& placement : {mesh::Placement::replicated(), mesh::Placement::sharded(0),
-                                  parallel::whole_on(world - 1, kRows, world)}) {
+    for (const auto& placement :
+         {mesh::Placement::replicated(), mesh::Placement::sharded(0), mesh::Placement::sharded(1),
+          parallel::whole_on(world - 1, kRows, world)}) {
       run_ranks(world, [&](comm::Communicator& group) {
         EXPECT_EQ(squares_on(group, placement), expected);
       });
     }
-    // A row's 38 terms in another order: within 38 roundings.
-    run_ranks(world, [&](comm::Communicator& group) {
-      const std::vector<double> found = squares_on(group, mesh::Placement::sharded(1));
-      for (size_t t = 0; t < found.size(); ++t) {
-        EXPECT_NEAR(found[t], expected[t], 38 * 0x1p-53 * expected[t]);
-      }
-    });
   }
 }
 

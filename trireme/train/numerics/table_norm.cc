@@ -4,41 +4,21 @@
 #include <span>
 
 #include <ATen/ATen.h>
-#include <ATen/Dispatch.h>
 
-#include "trireme/base/machine/simd.h"
 #include "trireme/train/numerics/exact_sum.h"
 
 namespace trireme::train::inline internal {
-namespace {
-
-// sums: [n, width]
-void add_squares(const at::Tensor& sums, ExactSum& sum) {
-  const int64_t width = sums.size(1);
-  AT_DISPATCH_FLOATING_TYPES(sums.scalar_type(), "table_squares", [&] {
-    const auto* row = sums.const_data_ptr<scalar_t>();
-    for (int64_t i = 0; i < sums.size(0); ++i, row += width) {
-      sum.add(lane_sum<double>(width, [&](int64_t d) {
-        const auto g = static_cast<double>(row[d]);
-        return g * g;
-      }));
-    }
-  });
-}
-
-bool counts(const parallel::TableConfig& table, int rank) {
-  const bool is_on_every_rank = table.placement.kind == mesh::Placement::Kind::kReplicated;
-  return !is_on_every_rank || rank == 0;
-}
-
-}  // namespace
 
 std::vector<double> table_squares(const parallel::EmbeddingTables& tables,
                                   comm::Communicator& group) {
   const size_t T = tables.configs().size();
   std::vector<ExactSum> sums(T);
-  for (size_t t = 0; t < tables.gradients().size(); ++t) {
-    if (counts(tables.configs()[t], group.rank())) add_squares(tables.gradients()[t].sums, sums[t]);
+  const std::vector<at::Tensor> squares_of_rows = tables.gradient_squares();
+  for (size_t t = 0; t < squares_of_rows.size(); ++t) {
+    const at::Tensor& squares = squares_of_rows[t];
+    if (!squares.defined()) continue;
+    const auto* const begin = squares.const_data_ptr<double>();
+    for (int64_t i = 0; i < squares.numel(); ++i) sums[t].add(begin[i]);
   }
   const at::Tensor limbs =
       at::empty({static_cast<int64_t>(T), static_cast<int64_t>(ExactSum::kNumLimbs)}, at::kLong);

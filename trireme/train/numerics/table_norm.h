@@ -1,6 +1,6 @@
-// The part of embedding tables in the gradient norm. A row's squares are summed in double, and the
-// rows' sums without rounding, so that the norm does not depend on which rank has which row. Ranks
-// with columns of a row sum them apart, which may change the last bits.
+// The part of embedding tables in the gradient norm. A row's squares are summed in double and in a
+// fixed order, and the rows' sums without rounding, so that the norm has the same bits whichever
+// rank has which rows or columns.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ namespace trireme::train::inline internal {
 // The sum of squares of each table's gradient since the last step. The same on every rank. NaN when
 // a gradient is not finite.
 // group: the ranks of the tables, or ranks among which they are all
-// Comm:       568 bytes per table, all-reduced
+// Comm:       EmbeddingTables::gradient_squares(); then 568 bytes per table, all-reduced
 // Collective: every rank of `group`
 std::vector<double> table_squares(const parallel::EmbeddingTables& tables,
                                   comm::Communicator& group);
