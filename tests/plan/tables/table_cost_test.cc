@@ -70,6 +70,22 @@ TEST(TableCost, SendsIdsToEachRankWithColumns) {
   EXPECT_EQ(costs[0].sent(), 6 * (4 + 3 * 4) + 6 * (4 + 2 * 4) + 2 * 6 * 3 * 4);
 }
 
+// For each of the ten rows that the ranks update, two numbers of the columns 0 to 2, two of 3 to 5
+// and one of 6 and 7.
+TEST(TableCost, SendsSquaresOfRowsToEachRank) {
+  TableLoad load = table();
+  const auto before = costs_at(load, {.split = TableSplit::kColumns}, kThree);
+  load.sums_squares = true;
+  const auto after = costs_at(load, {.split = TableSplit::kColumns}, kThree);
+  const double numbers[] = {2, 2, 1};
+  for (size_t r = 0; r < 3; ++r) {
+    EXPECT_EQ(after[r].sent() - before[r].sent(), 2 * 10 * 4 * numbers[r]);
+    EXPECT_EQ(after[r].received() - before[r].received(), 10 * 4 * (5 - numbers[r]));
+    EXPECT_EQ(after[r].memory_bytes, before[r].memory_bytes);
+  }
+  EXPECT_EQ(costs_at(load, {}, kThree)[0].sent(), costs_at(table(), {}, kThree)[0].sent());
+}
+
 TEST(TableCost, HasTheMemoryOfTheRowsInUse) {
   TableLoad load = table();
   const double row_bytes = load.row_bytes(load.width);
@@ -95,13 +111,14 @@ TEST(TableCost, SendsSetsOfSubtreesAndWideIds) {
 TEST(TableCost, IsTheSameForRanksThatAreAlikeAndForEachOfThem) {
   for (const int p : {1, 2, 4, 6}) {
     const TableRanks ranks{.num_ranks = p, .ranks_per_node = 2};
-    TableLoad each = table();
+    TableLoad alike = table(), each = table();
+    alike.sums_squares = each.sums_squares = true;
     each.use = std::vector<RowUse>(static_cast<size_t>(p), table().use[0]);
     for (const TablePlace& place :
          {TablePlace{.split = TableSplit::kReplicated},
           TablePlace{.split = TableSplit::kWhole, .rank = p - 1},
           TablePlace{.split = TableSplit::kRows}, TablePlace{.split = TableSplit::kColumns}}) {
-      const auto a = costs_at(table(), place, ranks), b = costs_at(each, place, ranks);
+      const auto a = costs_at(alike, place, ranks), b = costs_at(each, place, ranks);
       for (size_t r = 0; r < a.size(); ++r) {
         EXPECT_NEAR(a[r].sent_near, b[r].sent_near, 1e-9);
         EXPECT_NEAR(a[r].sent_far, b[r].sent_far, 1e-9);

@@ -303,7 +303,7 @@ TEST_F(OpenTables, RefuseKeysThatDoNotFitInOneLine) {
   EXPECT_THAT(refusal("clicks", {{"tables.open_max_rows", "-1"}}), HasSubstr("open_max_rows"));
   EXPECT_THAT(refusal("clicks", {{"tables.open_min_uses", "0"}}), HasSubstr("open_min_uses"));
   EXPECT_THAT(refusal("clicks", {{"tables.open_when_full", "shrug"}}), HasSubstr("evict"));
-  EXPECT_THAT(refusal("clicks", {{"tables.placement", "columns"}, {"tables.optimizer", "adagrad"}}),
+  EXPECT_THAT(refusal("clicks", {{"tables.placement", "columns"}}),
               HasSubstr("whose rows must be whole"));
   EXPECT_THAT(refusal("clicks", {{"tables.memory", "1000"}}), HasSubstr("cannot be on a disk"));
   EXPECT_EQ(refusal("clicks", {{"tables.memory", "1000"}, {"tables.open", "user"}}), "");

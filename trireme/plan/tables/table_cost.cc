@@ -1,6 +1,7 @@
 #include "trireme/plan/tables/table_cost.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "trireme/base/error.h"
 
@@ -13,6 +14,28 @@ constexpr double kRowBytes = 64;
 // `embedding_lookup_benchmark`: 12 to 29 us for each part beyond the first (2 cores, AMD EPYC).
 constexpr double kLoopsPerPart = 3;
 
+size_t node_of(const TableRanks& ranks, int rank) {
+  return static_cast<size_t>(rank / ranks.ranks_per_node);
+}
+size_t num_nodes(const TableRanks& ranks) { return node_of(ranks, ranks.num_ranks - 1) + 1; }
+// The other ranks of its node.
+int num_near(const TableRanks& ranks, int rank) {
+  const int node_begin = rank / ranks.ranks_per_node * ranks.ranks_per_node;
+  return std::min(ranks.ranks_per_node, ranks.num_ranks - node_begin) - 1;
+}
+
+// Into how many subtrees of a row's columns some of them fall: ranges whose size is a power of two
+// and divides their beginning.
+double num_subtrees(int64_t begin, int64_t end) {
+  double count = 0;
+  for (; begin < end; ++count) {
+    const auto longest = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(end - begin)));
+    const int64_t aligned = begin & -begin;
+    begin += aligned == 0 ? longest : std::min(aligned, longest);
+  }
+  return count;
+}
+
 class CostAdder {
  public:
   CostAdder(const TableLoad& table, const TablePlace& place, const TableRanks& ranks,
@@ -20,7 +43,8 @@ class CostAdder {
       : table_(table),
         ranks_(ranks),
         costs_(costs),
-        is_replicated_(place.split == TableSplit::kReplicated) {
+        is_replicated_(place.split == TableSplit::kReplicated),
+        sums_squares_(place.split == TableSplit::kColumns && table.sums_squares) {
     for (int rank = 0; rank < ranks.num_ranks; ++rank) {
       parts_.push_back(part_of(table, place, ranks.num_ranks, rank));
     }
@@ -28,6 +52,7 @@ class CostAdder {
 
   void add() {
     for (int rank = 0; rank < ranks_.num_ranks; ++rank) add_part(rank);
+    if (sums_squares_) add_squares();
     if (table_.use.size() == 1) {
       add_alike();
     } else {
@@ -47,19 +72,21 @@ class CostAdder {
   double vector_bytes(int owner) const {
     return static_cast<double>(part(owner).width) * table_.number_bytes;
   }
+  // With sums_squares_ even a rank without columns keeps a number for each row.
+  bool has_part(int rank) const {
+    return part(rank).num_rows > 0 && (part(rank).width > 0 || sums_squares_);
+  }
   RowCounts counts(int user, int owner) const {
     const TablePart& of_owner = part(owner);
-    if (of_owner.width == 0) return {};
+    if (!has_part(owner)) return {};
     return table_.use_of(user).in(of_owner.first_row, of_owner.first_row + of_owner.num_rows);
   }
-  bool is_near(int a, int b) const {
-    return a / ranks_.ranks_per_node == b / ranks_.ranks_per_node;
-  }
+  bool is_near(int a, int b) const { return node_of(ranks_, a) == node_of(ranks_, b); }
 
   // What lies on the rank, and its updates.
   void add_part(int rank) {
     const TablePart& own = part(rank);
-    if (own.num_rows == 0 || own.width == 0) return;
+    if (!has_part(rank)) return;
     RankCost& of_rank = cost(rank);
     of_rank.memory_bytes += static_cast<double>(own.num_rows) * table_.part_bytes(own.width);
     of_rank.parts += 1;
@@ -77,6 +104,29 @@ class CostAdder {
     return {used.distinct * (id_bytes + static_cast<double>(set_bytes)) +
                 used.sums * vector_bytes(owner),
             is_replicated_ ? 0 : used.distinct * vector_bytes(owner)};
+  }
+
+  // What each rank sends to each other one for the rows that all ranks together use.
+  void add_squares() {
+    std::vector<double> of_rank, of_node(num_nodes(ranks_));
+    double all = 0;
+    for (int rank = 0; rank < ranks_.num_ranks; ++rank) {
+      const TablePart& own = part(rank);
+      of_rank.push_back(counts(rank, rank).updated * table_.number_bytes *
+                        num_subtrees(own.first_column, own.first_column + own.width));
+      of_node[node_of(ranks_, rank)] += of_rank.back();
+      all += of_rank.back();
+    }
+    for (int rank = 0; rank < ranks_.num_ranks; ++rank) {
+      const double own = of_rank[static_cast<size_t>(rank)];
+      const double node = of_node[node_of(ranks_, rank)];
+      const int near = num_near(ranks_, rank);
+      RankCost& cost_of_rank = cost(rank);
+      cost_of_rank.sent_near += near * own;
+      cost_of_rank.sent_far += (ranks_.num_ranks - 1 - near) * own;
+      cost_of_rank.received_near += node - own;
+      cost_of_rank.received_far += all - node;
+    }
   }
 
   // The owner's work when `readers` ranks read the rows and `senders` ranks send gradients.
@@ -103,14 +153,13 @@ class CostAdder {
   // The same as add_use() for each pair, in time proportional to the ranks.
   void add_alike() {
     const int p = ranks_.num_ranks;
-    const auto num_nodes = static_cast<size_t>((p - 1) / ranks_.ranks_per_node + 1);
-    std::vector<Bytes> of_node(num_nodes);
+    std::vector<Bytes> of_node(num_nodes(ranks_));
     std::vector<Bytes> of_owner(static_cast<size_t>(p));
     Bytes all;
     for (int owner = 0; owner < p; ++owner) {
       const Bytes bytes = bytes_of(owner, owner);
       of_owner[static_cast<size_t>(owner)] = bytes;
-      Bytes& node = of_node[static_cast<size_t>(owner / ranks_.ranks_per_node)];
+      Bytes& node = of_node[node_of(ranks_, owner)];
       node.to_owner += bytes.to_owner;
       node.from_owner += bytes.from_owner;
       all.to_owner += bytes.to_owner;
@@ -118,11 +167,9 @@ class CostAdder {
       add_work(owner, counts(owner, owner), is_replicated_ ? 1 : p, p);
     }
     for (int rank = 0; rank < p; ++rank) {
-      const int node_begin = rank / ranks_.ranks_per_node * ranks_.ranks_per_node;
-      const int near = std::min(ranks_.ranks_per_node, p - node_begin) - 1;
-      const int far = p - 1 - near;
+      const int near = num_near(ranks_, rank), far = p - 1 - near;
       const Bytes& own = of_owner[static_cast<size_t>(rank)];
-      const Bytes& node = of_node[static_cast<size_t>(rank / ranks_.ranks_per_node)];
+      const Bytes& node = of_node[node_of(ranks_, rank)];
       RankCost& of_rank = cost(rank);
       of_rank.sent_near += node.to_owner - own.to_owner + near * own.from_owner;
       of_rank.sent_far += all.to_owner - node.to_owner + far * own.from_owner;
@@ -135,6 +182,7 @@ class CostAdder {
   const TableRanks& ranks_;
   std::span<RankCost> costs_;
   bool is_replicated_;
+  bool sums_squares_;
   std::vector<TablePart> parts_;
 };
 
@@ -180,7 +228,10 @@ TablePart part_of(const TableLoad& table, const TablePlace& place, int num_ranks
   switch (place.split) {
     case TableSplit::kReplicated: return {0, table.rows, table.width};
     case TableSplit::kWhole: return {0, rank == place.rank ? table.rows : 0, table.width};
-    case TableSplit::kColumns: return {0, table.rows, range(table.width).second};
+    case TableSplit::kColumns: {
+      const auto [first, count] = range(table.width);
+      return {0, table.rows, count, first};
+    }
     case TableSplit::kRows: break;
   }
   if (place.cuts.empty()) {
@@ -199,9 +250,7 @@ void add_cost(const TableLoad& table, const TablePlace& place, const TableRanks&
 void add_headers(size_t num_tables, const TableRanks& ranks, std::span<RankCost> costs) {
   const double bytes = 8 * (static_cast<double>(num_tables) + 1);
   for (int rank = 0; rank < ranks.num_ranks; ++rank) {
-    const int node_begin = rank / ranks.ranks_per_node * ranks.ranks_per_node;
-    const int near = std::min(ranks.ranks_per_node, ranks.num_ranks - node_begin) - 1;
-    const int far = ranks.num_ranks - 1 - near;
+    const int near = num_near(ranks, rank), far = ranks.num_ranks - 1 - near;
     RankCost& cost = costs[static_cast<size_t>(rank)];
     cost.sent_near += near * bytes;
     cost.received_near += near * bytes;

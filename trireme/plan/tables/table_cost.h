@@ -23,6 +23,8 @@ struct TableLoad {
   double states_per_number = 0;  // numbers that the optimizer keeps for each number
   double bytes_per_row = 0;      // what it keeps for a whole row
   bool may_split_columns = true;
+  // Split by columns, updates need the sum of squares of each whole row.
+  bool sums_squares = false;
   // Of each rank; one entry: all ranks use the table alike.
   std::vector<RowUse> use{};
 
@@ -106,6 +108,7 @@ struct TablePart {
   int64_t first_row = 0;
   int64_t num_rows = 0;
   int64_t width = 0;
+  int64_t first_column = 0;
 };
 TablePart part_of(const TableLoad& table, const TablePlace& place, int num_ranks, int rank);
 

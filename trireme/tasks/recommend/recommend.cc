@@ -26,11 +26,6 @@ namespace {
 namespace fs = std::filesystem;
 
 void check_tables_key(const TablesConfig& tables) {
-  TRIREME_CHECK(tables.placement != TablePlacement::kColumns ||
-                    tables.optimizer != parallel::RowRule::kRowWiseAdaGrad,
-                "tables.placement is \"columns\" with tables.optimizer \"rowwise-adagrad\", which "
-                "needs a row's whole gradient; set the optimizer to adagrad, or the placement to "
-                "rows");
   const bool is_open = !tables.open.empty();
   TRIREME_CHECK(tables.placement != TablePlacement::kColumns || !is_open,
                 "tables.placement is \"columns\", and tables.open is \"", shown(tables.open),

@@ -100,7 +100,10 @@ TEST(TableLoads, TakeTheBytesOfTheTablesThemselves) {
       bytes += static_cast<double>(tensor.local.nbytes());
     }
     if (rule == parallel::RowRule::kAdam) bytes += 10 * sizeof(int32_t);  // each row's last step
-    EXPECT_EQ(load_of(config, rule, at::kDouble, statistics).bytes(), bytes) << name;
+    const plan::TableLoad load = load_of(config, rule, at::kDouble, statistics);
+    EXPECT_EQ(load.bytes(), bytes) << name;
+    EXPECT_TRUE(load.may_split_columns);
+    EXPECT_EQ(load.sums_squares, rule == parallel::RowRule::kRowWiseAdaGrad) << name;
   }
 }
 

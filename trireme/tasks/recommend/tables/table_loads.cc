@@ -106,7 +106,8 @@ plan::TableLoad load_of(const parallel::TableConfig& table, parallel::RowRule ru
           .bytes_per_row = rule == RowRule::kRowWiseAdaGrad ? number_bytes
                            : rule == RowRule::kAdam         ? double{sizeof(int32_t)}
                                                             : 0.0,
-          .may_split_columns = rule != RowRule::kRowWiseAdaGrad && !table.is_open,
+          .may_split_columns = !table.is_open,
+          .sums_squares = rule == RowRule::kRowWiseAdaGrad,
           .use = {statistics.use}};
 }
 
