@@ -259,5 +259,77 @@ TEST(EmbeddingTables, SendTheSquaresOfRowsThatAreSplitByColumns) {
   });
 }
 
+std::vector<TableConfig> weighted_tables() {
+  std::vector<TableConfig> tables = make_tables();
+  tables.push_back({.name = "wide", .rows = 9, .width = 37, .is_weighted = true});
+  return tables;
+}
+
+// Beside torch's embedding_bag, and with the bits of one rank.
+TEST(EmbeddingTables, GiveTheWeightsOfIdsTheirGradients) {
+  Draw draw(12);
+  const EmbeddingOptions options{.dtype = at::kDouble, .optimizer = {.learning_rate = 0.1}};
+  const auto T = std::ssize(weighted_tables());
+  for (const int world : {1, 2, 3, 4}) {
+    for (int round = 0; round < 5; ++round) {
+      const int64_t num_samples = draw.below<int64_t>(20);
+      const std::vector<TableConfig> tables = place(draw, weighted_tables(), world, true);
+      JaggedIds ids = draw_ids(draw, tables, num_samples, at::kDouble);
+      const at::Tensor weights = ids.weights;
+      const auto gradients_from = [&](auto& source) {
+        ids.weights = weights.clone().requires_grad_();
+        const Embeddings found = source.look_up(ids);
+        run_backward(found, gradients_of(found, round));
+        return ids.weights.grad();
+      };
+      EmbeddingOracle oracle(tables, options);
+      EmbeddingTables one(weighted_tables(), nullptr, options);
+      const at::Tensor expected = gradients_from(one);
+      expect_close(expected, gradients_from(oracle), "gradients of weights");
+      const Embeddings seeds = gradients_of(oracle.look_up(ids), round);
+      JaggedIds expected_ids = ids;
+      expected_ids.weights = expected;
+      ids.weights = weights;
+      const std::vector<int64_t> cuts = draw_cuts(draw, num_samples, world);
+      run_ranks(world, [&](comm::Communicator& group) {
+        CountingCommunicator counting(group);
+        const auto rank = static_cast<size_t>(group.rank());
+        const int64_t begin = cuts[rank], end = cuts[rank + 1];
+        int64_t sent[2];
+        for (const bool requires_grad : {false, true}) {
+          EmbeddingTables many(tables, &counting, options);
+          JaggedIds own = samples_of(ids, T, begin, end);
+          own.weights.requires_grad_(requires_grad);
+          const int64_t before = counting.sent_by_all_to_all();
+          run_backward(many.look_up(own), samples_of(seeds, ids, tables, begin, end));
+          sent[requires_grad ? 1 : 0] = counting.sent_by_all_to_all() - before;
+          ASSERT_EQ(own.weights.grad().defined(), requires_grad);
+          if (!requires_grad) continue;
+          assert_same_bits(own.weights.grad(), samples_of(expected_ids, T, begin, end).weights,
+                           "gradients of weights");
+        }
+        EXPECT_EQ(sent[0], sent[1]);
+      });
+    }
+  }
+}
+
+// Their rows are those of the look-up, although another backward has updated them since.
+TEST(EmbeddingTables, GiveWeightsTheGradientsOfTheRowsThatWereRead) {
+  EmbeddingTables tables({{.name = "t", .rows = 3, .width = 2, .is_weighted = true}}, nullptr,
+                         {.optimizer = {.rule = RowRule::kSgd, .learning_rate = 1}});
+  const at::Tensor before = tables.state()[0].local.sum(1);
+  const auto ids = [&] {
+    return jagged_ids(at::arange(3), at::ones({1, 3}, at::kLong), at::ones({3}).requires_grad_());
+  };
+  const JaggedIds first = ids(), second = ids();
+  const at::Tensor found[] = {tables.look_up(first).pooled_BW, tables.look_up(second).pooled_BW};
+  for (const at::Tensor& each : found) each.sum().backward();
+  assert_same_bits(first.weights.grad(), before, "first");
+  assert_same_bits(second.weights.grad(), before, "second");
+  const c10::AutoGradMode no_grad(false);
+  EXPECT_FALSE(tables.look_up(ids()).pooled_BW.requires_grad());
+}
+
 }  // namespace
 }  // namespace trireme::parallel

@@ -50,6 +50,38 @@ TEST(StepLookUp, HasTheBitsOfOneLookUpForAnyMicrobatches) {
   }
 }
 
+TEST(StepLookUp, GivesTheWeightsOfEachMicrobatchTheirGradients) {
+  Draw draw(32);
+  const EmbeddingOptions options{.dtype = at::kDouble, .update = UpdateTime::kOnStep};
+  const std::vector<TableConfig> tables = make_tables();
+  const auto T = std::ssize(tables);
+  JaggedIds all = draw_ids(draw, tables, kSamples, at::kDouble);
+  all.weights.requires_grad_();
+  EmbeddingTables one(tables, nullptr, options);
+  const Embeddings whole = one.look_up(all);
+  const Embeddings gradients = gradients_of(whole, 3);
+  run_backward(whole, gradients);
+  JaggedIds expected = all;
+  expected.weights = all.weights.grad();
+  all.weights = all.weights.detach();
+  const std::vector<int64_t> cuts = draw_cuts(draw, kSamples, 3);
+  std::vector<JaggedIds> microbatches;
+  for (size_t m = 0; m < 3; ++m) {
+    microbatches.push_back(samples_of(all, T, cuts[m], cuts[m + 1]));
+    microbatches[m].weights.requires_grad_();
+  }
+  StepLookUp step(one, microbatches);
+  for (size_t m = 0; m < 3; ++m) {
+    run_backward(step.at(m), samples_of(gradients, all, tables, cuts[m], cuts[m + 1]));
+    EXPECT_FALSE(microbatches[m].weights.grad().defined());
+  }
+  step.backward();
+  for (size_t m = 0; m < 3; ++m) {
+    assert_same_bits(microbatches[m].weights.grad(),
+                     samples_of(expected, T, cuts[m], cuts[m + 1]).weights, "weights");
+  }
+}
+
 TEST(StepLookUp, TakesAMissingGradientAsZeros) {
   const std::vector<TableConfig> tables{{.name = "t", .rows = 3, .width = 2}};
   EmbeddingTables one(tables, nullptr, {.update = UpdateTime::kOnStep});

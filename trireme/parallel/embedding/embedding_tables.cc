@@ -56,7 +56,9 @@ struct LookUpHolder : torch::CustomClassHolder {
 
 class LookUpFunction : public torch::autograd::Function<LookUpFunction> {
  public:
+  // weights: those of the ids, if they get a gradient; otherwise the anchor again
   static variable_list forward(AutogradContext* ctx, const at::Tensor& /*anchor*/,
+                               const at::Tensor& /*weights*/,
                                const c10::intrusive_ptr<LookUpHolder>& holder) {
     ctx->saved_data["look_up"] = c10::IValue::make_capsule(holder);
     return holder->look_up->finish();
@@ -64,8 +66,12 @@ class LookUpFunction : public torch::autograd::Function<LookUpFunction> {
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const auto holder =
         c10::static_intrusive_pointer_cast<LookUpHolder>(ctx->saved_data["look_up"].toCapsule());
+    at::Tensor of_weights;
+    if (holder->look_up->has_weight_gradient()) {
+      of_weights = holder->look_up->weight_gradient(grads);
+    }
     holder->backward(grads);
-    return {at::Tensor(), at::Tensor()};
+    return {at::Tensor(), of_weights, at::Tensor()};
   }
 };
 
@@ -177,7 +183,9 @@ Embeddings EmbeddingTables::finish(const StartedLookUp& started) {
                       look_up = started.look_up_.get()](std::span<const at::Tensor> gradients) {
     state->backward(*look_up, gradients);
   };
-  variable_list outputs = LookUpFunction::apply(state_->anchor, holder);
+  const TableLookUp& look_up = *started.look_up_;
+  const at::Tensor& weights = look_up.has_weight_gradient() ? look_up.weights() : state_->anchor;
+  variable_list outputs = LookUpFunction::apply(state_->anchor, weights, holder);
   state_->prefetch(started.look_up_.get());
   return {outputs[0], {outputs.begin() + 1, outputs.end()}};
 }

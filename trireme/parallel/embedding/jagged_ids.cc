@@ -90,9 +90,6 @@ void check_ids(const JaggedIds& ids, std::span<const TableConfig> tables) {
                       ids.weights.is_contiguous(),
                   "weights of embedding ids have shape ", ids.weights.sizes(), "; the ids have ",
                   ids.values.sizes());
-    TRIREME_CHECK(!ids.weights.requires_grad(),
-                  "weights of embedding ids require a gradient, which they cannot have; detach "
-                  "them");
   }
   for (int64_t t = 0; t < std::ssize(tables); ++t) {
     const TableConfig& table = tables[static_cast<size_t>(t)];

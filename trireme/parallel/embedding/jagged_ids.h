@@ -15,9 +15,11 @@ namespace trireme::parallel {
 // values[offsets[i + 1] - 1], in this order, and the weights beside them. B is the number of this
 // rank's samples, and may be 0.
 struct JaggedIds {
-  at::Tensor values;     // [n] int64
-  at::Tensor offsets;    // [tables * B + 1] int64
-  at::Tensor weights{};  // [n]; undefined: all 1. Only tables with weights read theirs.
+  at::Tensor values;   // [n] int64
+  at::Tensor offsets;  // [tables * B + 1] int64
+  // [n]; undefined: all 1. Only tables with weights read theirs. If they require a gradient at
+  // start(), they get it: for each id its row times the gradient of its sample's vector.
+  at::Tensor weights{};
   int64_t num_samples = 0;
 };
 
@@ -34,7 +36,7 @@ struct TableIds {
 TableIds view_table(const JaggedIds& ids, int64_t table);
 
 // Throws: ConfigError when the tensors do not fit together or lie on a device; with the table, the
-//         sample and the id when an id is outside its table; for weights that require a gradient
+//         sample and the id when an id is outside its table
 void check_ids(const JaggedIds& ids, std::span<const TableConfig> tables);
 
 }  // namespace trireme::parallel

@@ -4,7 +4,7 @@
 
 #include <ATen/Parallel.h>
 
-#include "trireme/base/machine/multiversion.h"
+#include "trireme/base/machine/simd.h"
 #include "trireme/parallel/embedding/rows/row_memory.h"
 
 namespace trireme::parallel::inline internal {
@@ -56,12 +56,26 @@ TRIREME_INLINE void copy_body(const Pooled<scalar>& p, int64_t begin, int64_t en
   }
 }
 
+template <typename scalar>
+TRIREME_INLINE void weights_body(const WeightGradients<scalar>& w, int64_t begin, int64_t end) {
+  for (int64_t place = begin; place < end; ++place) {
+    const auto at = static_cast<size_t>(place);
+    const scalar* const row = w.rows + w.group_of_place[at] * w.width;
+    const scalar* const gradient = w.gradients + w.sample_of_place[at] * w.stride;
+    w.out[place] = lane_sum<scalar>(w.width, [&](int64_t d) { return gradient[d] * row[d]; });
+  }
+}
+
 #define TRIREME_POOLING(scalar)                                                             \
   TRIREME_MULTIVERSION void pool_run(const Pooled<scalar>& p, int64_t begin, int64_t end) { \
     pool_body(p, begin, end);                                                               \
   }                                                                                         \
   TRIREME_MULTIVERSION void copy_run(const Pooled<scalar>& p, int64_t begin, int64_t end) { \
     copy_body(p, begin, end);                                                               \
+  }                                                                                         \
+  TRIREME_MULTIVERSION void weights_run(const WeightGradients<scalar>& w, int64_t begin,    \
+                                        int64_t end) {                                      \
+    weights_body(w, begin, end);                                                            \
   }
 TRIREME_POOLING(float)
 TRIREME_POOLING(double)
@@ -76,9 +90,18 @@ void pool(const Pooled<scalar>& p) {
   });
 }
 
+template <typename scalar>
+void write_weights(const WeightGradients<scalar>& w) {
+  at::parallel_for(0, std::ssize(w.group_of_place), kSamplesPerTask,
+                   [&](int64_t begin, int64_t end) { weights_run(w, begin, end); });
+}
+
 }  // namespace
 
 void pool_rows(const Pooled<float>& pooled) { pool(pooled); }
 void pool_rows(const Pooled<double>& pooled) { pool(pooled); }
+
+void write_weight_gradients(const WeightGradients<float>& weights) { write_weights(weights); }
+void write_weight_gradients(const WeightGradients<double>& weights) { write_weights(weights); }
 
 }  // namespace trireme::parallel::inline internal

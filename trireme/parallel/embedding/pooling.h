@@ -25,4 +25,20 @@ struct Pooled {
 void pool_rows(const Pooled<float>& pooled);
 void pool_rows(const Pooled<double>& pooled);
 
+// Where the gradients of one table's weights come from: out[m] = gradient of id m's sample * its
+// row, summed over the columns in fixed lanes.
+template <typename scalar>
+struct WeightGradients {
+  const scalar* rows = nullptr;              // [n, width] of the distinct ids
+  std::span<const int32_t> group_of_place;   // [m]
+  std::span<const int32_t> sample_of_place;  // [m]
+  const scalar* gradients = nullptr;         // sample b's begin at gradients + b * stride
+  int64_t stride = 0;
+  int64_t width = 0;
+  scalar* out = nullptr;  // [m]
+};
+
+void write_weight_gradients(const WeightGradients<float>& weights);
+void write_weight_gradients(const WeightGradients<double>& weights);
+
 }  // namespace trireme::parallel::inline internal

@@ -70,7 +70,11 @@ JaggedIds with_keys(JaggedIds ids, const std::vector<TableConfig>& tables) {
 TableLookUp::TableLookUp(std::shared_ptr<TableGroup> tables, JaggedIds ids, bool needs_gradient)
     : tables_(std::move(tables)),
       ids_(with_keys(std::move(ids), tables_->configs)),
-      ids_exchange_(tables_->configs, tables_->parts, tables_->group, ids_, needs_gradient) {}
+      ids_exchange_(tables_->configs, tables_->parts, tables_->group, ids_, needs_gradient),
+      has_weight_gradient_(needs_gradient && ids_.weights.defined() &&
+                           ids_.weights.requires_grad() &&
+                           std::ranges::any_of(tables_->configs, &TableConfig::is_weighted)),
+      weighted_rows_(tables_->tables.size()) {}
 
 template <typename scalar, typename Fill>
 std::vector<at::Tensor> TableLookUp::exchange(std::span<const int64_t> sent,
@@ -207,10 +211,12 @@ void TableLookUp::pool_table(size_t table, std::span<const scalar* const> arrive
                              : arrived[r] + i * width;
     }
   };
+  const bool keeps_rows = has_weight_gradient_ && config.is_weighted;
   if (!parts.is_by_columns) {
     for (size_t r = 0; r < num_ranks(); ++r) {
       if (!parts.is_replicated || r == self()) find_rows(r);
     }
+    if (keeps_rows) keep_rows<scalar>(table, {0, config.width}, rows);
     pooled.out = begin;
     pool_rows(pooled);
     return;
@@ -218,10 +224,47 @@ void TableLookUp::pool_table(size_t table, std::span<const scalar* const> arrive
   for (size_t r = 0; r < num_ranks(); ++r) {
     if (!parts.has_part(r)) continue;
     find_rows(r);
+    if (keeps_rows) keep_rows<scalar>(table, parts.columns[r], rows);
     pooled.width = parts.columns[r].size;
     pooled.out = begin + parts.columns[r].offset;
     pool_rows(pooled);
   }
+}
+
+template <typename scalar>
+void TableLookUp::keep_rows(size_t table, mesh::Range columns,
+                            std::span<const scalar* const> rows) {
+  at::Tensor& kept = weighted_rows_[table];
+  const int64_t width = tables_->configs[table].width;
+  if (!kept.defined())
+    kept = at::empty({std::ssize(rows), width}, at::TensorOptions(tables_->dtype));
+  auto* out = kept.mutable_data_ptr<scalar>() + columns.offset;
+  for (const scalar* const row : rows) {
+    std::copy_n(row, columns.size, out);
+    out += width;
+  }
+}
+
+at::Tensor TableLookUp::weight_gradient(std::span<const at::Tensor> gradients) const {
+  at::Tensor result = at::zeros_like(ids_.weights);
+  const at::Tensor gradient = gradients[0].contiguous();  // only pooled tables are weighted
+  AT_DISPATCH_FLOATING_TYPES(tables_->dtype, "TableLookUp::weight_gradient", [&] {
+    for (size_t t = 0; t < num_tables(); ++t) {
+      if (!tables_->configs[t].is_weighted) continue;
+      const OwnIds& own = ids_exchange_.own(t);
+      const std::vector<int32_t> group_of_place = own.groups.group_of_place();
+      const int64_t first = view_table(ids_, static_cast<int64_t>(t)).offsets[0];
+      write_weight_gradients(WeightGradients<scalar_t>{
+          .rows = weighted_rows_[t].const_data_ptr<scalar_t>(),
+          .group_of_place = group_of_place,
+          .sample_of_place = own.sample_of_place,
+          .gradients = gradient.const_data_ptr<scalar_t>() + tables_->columns[t],
+          .stride = gradient.size(1),
+          .width = tables_->configs[t].width,
+          .out = result.mutable_data_ptr<scalar_t>() + first});
+    }
+  });
+  return result;
 }
 
 void TableLookUp::count(TableCounts& counts) const {

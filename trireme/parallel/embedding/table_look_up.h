@@ -59,6 +59,11 @@ class TableLookUp {
   std::vector<at::Tensor> finish();
   // gradients: like what finish() returned
   void backward(std::span<const at::Tensor> gradients, GradientSink& sink);
+  // Whether the ids' weights get a gradient.
+  bool has_weight_gradient() const { return has_weight_gradient_; }
+  const at::Tensor& weights() const { return ids_.weights; }
+  // [n] that gradient: zeros where a table reads no weights.
+  at::Tensor weight_gradient(std::span<const at::Tensor> gradients) const;
   // Adds this look-up, backward included.
   void count(TableCounts& counts) const;
 
@@ -78,6 +83,10 @@ class TableLookUp {
   }
   template <typename scalar>
   void pool_table(size_t table, std::span<const scalar* const> arrived, at::Tensor& out);
+  // Copies some columns of the distinct ids' rows to weighted_rows_.
+  // rows: [n] where these columns begin
+  template <typename scalar>
+  void keep_rows(size_t table, mesh::Range columns, std::span<const scalar* const> rows);
   template <typename scalar>
   RowTerms<scalar> own_terms(size_t table, std::span<const at::Tensor> gradients) const;
   template <typename scalar>
@@ -109,6 +118,9 @@ class TableLookUp {
   JaggedIds ids_;  // those of open tables are keys
   IdExchange ids_exchange_;
   std::vector<FetchedRows> slots_;  // [p * tables], while finish() runs
+  bool has_weight_gradient_;
+  // With it, as finish() has read them: [n, width] for the distinct ids of each weighted table.
+  std::vector<at::Tensor> weighted_rows_;
 };
 
 }  // namespace trireme::parallel::inline internal
