@@ -53,16 +53,23 @@ class OpenTables(ProgramTest):
 
     def test_kills_change_nothing(self):
         """Checkpoints in memory, of which a start on another number of ranks reads what it lacks."""
-        output = self.succeed("train", "config.toml", "--ranks", 2, "--output.folder=whole")
+        for when_full in ("evict", "evict-rarest"):
+            with self.subTest(when_full):
+                self.check_kills(f"--tables.open_when_full={when_full}")
+
+    def check_kills(self, key):
+        for folder in ("run", "whole"):
+            shutil.rmtree(self.folder / folder, ignore_errors=True)
+        output = self.succeed("train", "config.toml", "--ranks", 2, "--output.folder=whole", key)
         self.assertRegex(output, r"tables  26 open: \d+ rows in use; since the start \d+ begun, [1-9]\d* expired, "
                                  r"[1-9]\d* evicted")
         for ranks, lines in ((2, 6), (4, 14), (1, 22)):
-            process = self.start("train", "config.toml", "--ranks", ranks)
+            process = self.start("train", "config.toml", "--ranks", ranks, key)
             self.await_step(lines, process)
             for pid in (process.pid, *children(process.pid)):
                 os.kill(pid, 9)
             process.communicate(timeout=TIMEOUT)
-        output = self.succeed("train", "config.toml", "--ranks", 2, "--tables.placement=whole")
+        output = self.succeed("train", "config.toml", "--ranks", 2, "--tables.placement=whole", key)
         self.assertRegex(output, r"checkpoint in memory: step \d+, \d+ s old: used")
         self.assertEqual(self.curve(), self.curve("whole"))
         self.assertEqual(memory_folders(), self.before)

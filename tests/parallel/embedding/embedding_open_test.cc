@@ -38,9 +38,16 @@ std::vector<TableConfig> open_tables() {
     table.open_max_rows = max_rows;
     return table;
   };
+  const auto rarest = [](TableConfig table, int64_t halve_steps) {
+    table.open_when_full = FullTable::kEvictRarest;
+    table.open_halve_steps = halve_steps;
+    return table;
+  };
   return {open("user", 5, Pooling::kSum, 0, 1),
           open("item", 4, Pooling::kMean, 2, 1),
           open("page", 2, Pooling::kSum, 4, 1, 3),
+          rarest(open("shop", 3, Pooling::kSum, 0, 1, 4), 3),
+          rarest(open("city", 1, Pooling::kSum, 7, 2, 2), 0),
           open("word", 3, Pooling::kNone, 3, 2),
           {.name = "fixed", .rows = 7, .width = 2}};
 }
@@ -98,11 +105,6 @@ void expect_open_state(EmbeddingTables& tables, const State& expected) {
   }
 }
 
-std::vector<int64_t> numbers(const at::Tensor& tensor) {
-  const auto* const begin = tensor.const_data_ptr<int64_t>();
-  return {begin, begin + tensor.numel()};
-}
-
 class OpenRules : public testing::TestWithParam<RowRule> {};
 
 TEST_P(OpenRules, AreThoseOfAPlainMap) {
@@ -113,9 +115,10 @@ TEST_P(OpenRules, AreThoseOfAPlainMap) {
   const std::vector<TableConfig> tables = open_tables();
   Draw draw(1);
   const OneRun run = run_open(draw, tables, options, 4, 9);
-  std::vector<int64_t> columns{0, 5, 9};
-  for (size_t t = 0; t < 4; ++t) {
+  std::vector<int64_t> columns{0};
+  for (size_t t = 0; tables[t].is_open; ++t) {
     const bool is_apart = tables[t].pooling == Pooling::kNone;
+    columns.push_back(columns.back() + (is_apart ? 0 : tables[t].width));
     OpenOracle oracle(tables[t], options);
     for (size_t step = 0; step < run.batches.size(); ++step) {
       const TableIds ids = view_table(run.batches[step], static_cast<int64_t>(t));
@@ -148,19 +151,27 @@ TEST_P(OpenRules, AreThoseOfAPlainMap) {
     std::map<int64_t, int64_t> id_of_key;
     for (const auto& [id, row] : oracle.rows()) id_of_key[open_key(id)] = id;
     std::vector<int64_t> ids, last_uses, waiting_ids, waiting_last_uses, waiting_uses;
-    std::vector<double> weights;
+    std::vector<double> weights, uses;
     for (const auto& [key, id] : id_of_key) {
       const OpenOracle::Row& row = oracle.rows().at(id);
       (row.is_row ? ids : waiting_ids).push_back(id);
       (row.is_row ? last_uses : waiting_last_uses).push_back(row.last_use);
+      if (row.is_row) uses.push_back(oracle.uses(row, row.last_use));
       if (!row.is_row) waiting_uses.push_back(row.uses);
       weights.insert(weights.end(), row.w.begin(), row.w.end());
     }
     const std::string& name = tables[t].name;
     // The limits did something.
     EXPECT_EQ(waiting_ids.empty(), tables[t].open_min_uses == 1);
-    EXPECT_EQ(ids.size() + waiting_ids.size() < 10, tables[t].open_expire_steps > 0);
+    EXPECT_EQ(ids.size() + waiting_ids.size() < 10,
+              tables[t].open_expire_steps + tables[t].open_max_rows > 0);
     if (tables[t].open_max_rows > 0) EXPECT_EQ(std::ssize(ids), tables[t].open_max_rows);
+    const auto saved_uses = run.state.find(name + ".uses");
+    EXPECT_EQ(saved_uses != run.state.end(), tables[t].open_when_full == FullTable::kEvictRarest);
+    if (saved_uses != run.state.end()) {
+      EXPECT_TRUE(at::equal(saved_uses->second, at::tensor(uses).to(at::kFloat))) << name;
+      EXPECT_GT(std::ranges::max(uses), 1) << name;
+    }
     EXPECT_EQ(numbers(run.state.at(name + ".ids")), ids);
     EXPECT_EQ(numbers(run.state.at(name + ".last_uses")), last_uses);
     EXPECT_EQ(numbers(run.state.at(name + ".waiting_ids")), waiting_ids);
@@ -243,7 +254,8 @@ void check_checkpoint(Draw& draw, const EmbeddingOptions& options, int from, int
     const int64_t last = own.offset + own.size;
     for (size_t step = first; step < end; ++step) {
       const JaggedIds& ids = all.batches[step];
-      const Embeddings outputs = tables.look_up(samples_of(ids, 5, own.offset, last));
+      const Embeddings outputs =
+          tables.look_up(samples_of(ids, std::ssize(open_tables()), own.offset, last));
       run_backward(outputs, samples_of(all.gradients[step], ids, open_tables(), own.offset, last));
     }
   };
@@ -291,10 +303,6 @@ INSTANTIATE_TEST_SUITE_P(EachRule, OpenRules,
                            std::ranges::replace(name, '-', '_');
                            return name;
                          });
-
-JaggedIds one_sample(const std::vector<int64_t>& ids) {
-  return jagged_ids(at::tensor(ids, at::kLong), at::full({1, 1}, std::ssize(ids), at::kLong));
-}
 
 TEST(EmbeddingOpen, ALookUpWithoutAStepMakesNoRow) {
   TableConfig table = open_tables()[0];
@@ -382,65 +390,6 @@ TEST(EmbeddingOpen, AStepOfSeveralBackwardsIsOneUse) {
     states.insert(states.end(), of_ranks.begin(), of_ranks.end());
   }
   for (const State& state : states) assert_same_bits(state, states[0]);
-}
-
-// The message on each of two ranks after steps with some ids.
-void expect_refusal(const TableConfig& table, const std::vector<std::vector<int64_t>>& steps,
-                    const std::string& message) {
-  const OneThread one_thread;
-  run_ranks(2, [&](comm::Communicator& group) {
-    TableConfig placed = table;
-    placed.placement = mesh::Placement::sharded(0);
-    EmbeddingTables tables({placed}, &group, {.optimizer = {.rule = RowRule::kSgd}});
-    EXPECT_EQ(message_of<ConfigError>([&] {
-                for (const std::vector<int64_t>& ids : steps) {
-                  tables.look_up(one_sample(ids)).pooled_BW.sum().backward();
-                }
-              }),
-              message);
-  });
-}
-
-TEST(EmbeddingOpen, TooManyRowsAreAnErrorOnEveryRankIfTheyMayNotBeEvicted) {
-  TableConfig table = open_tables()[0];
-  table.open_max_rows = 2;
-  table.open_when_full = FullTable::kRefuse;
-  expect_refusal(table, {{1, 2}, {2}}, "");
-  const std::string message =
-      "embedding table \"user\" has 3 rows; expected at most 2 (open_max_rows); allow more, evict "
-      "old ones, drop rows after fewer steps or require more uses of an id";
-  expect_refusal(table, {{1, 2}, {2}, {3}}, message);
-  table.open_expire_steps = 1;
-  expect_refusal(table, {{1, 2}, {2}, {3}}, "");
-  expect_refusal(table, {{1, 2, 3}}, message);
-}
-
-TEST(EmbeddingOpen, ACheckpointWithMoreRowsThanMayBeIsRefusedOrEvicted) {
-  TableConfig table = open_tables()[0];
-  const EmbeddingOptions options{.optimizer = {.rule = RowRule::kSgd}};
-  EmbeddingTables before({table}, nullptr, options);
-  for (const int64_t id : {7, 8, 9}) {
-    before.look_up(one_sample({id})).pooled_BW.sum().backward();
-  }
-  const std::vector<TableTensor> saved = before.open_state();
-  const auto read = [&](const std::string& name) {
-    return std::ranges::find(saved, name, &TableTensor::name)->local;
-  };
-  table.open_max_rows = 2;
-  EmbeddingTables evicts({table}, nullptr, options);
-  evicts.open_state_to_load(read);
-  evicts.load_open_state(saved);
-  evicts.set_num_steps(3);
-  evicts.look_up(one_sample({7})).pooled_BW.sum().backward();
-  std::vector<int64_t> left = numbers(evicts.open_state()[0].local);
-  std::ranges::sort(left);
-  EXPECT_EQ(left, (std::vector<int64_t>{7, 9})) << "8 is the oldest now";
-  EXPECT_EQ(evicts.open_counts().evicted, 1);
-  table.open_when_full = FullTable::kRefuse;
-  const EmbeddingTables refuses({table}, nullptr, options);
-  EXPECT_EQ(message_of<ConfigError>([&] { refuses.open_state_to_load(read); }),
-            "embedding table \"user\": the checkpoint has 3 rows; expected at most 2 "
-            "(open_max_rows); allow more or evict old ones");
 }
 
 }  // namespace

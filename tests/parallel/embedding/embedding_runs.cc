@@ -72,6 +72,15 @@ std::vector<TableConfig> place(Draw& draw, std::vector<TableConfig> tables, int 
   return tables;
 }
 
+JaggedIds one_sample(const std::vector<int64_t>& ids) {
+  return jagged_ids(at::tensor(ids, at::kLong), at::full({1, 1}, std::ssize(ids), at::kLong));
+}
+
+std::vector<int64_t> numbers(const at::Tensor& tensor) {
+  const auto* const begin = tensor.const_data_ptr<int64_t>();
+  return {begin, begin + tensor.numel()};
+}
+
 Embeddings gradients_of(const Embeddings& whole, int64_t seed) {
   Embeddings result{gradient_of(whole.pooled_BW.detach(), seed), {}};
   for (const at::Tensor& apart : whole.apart) {

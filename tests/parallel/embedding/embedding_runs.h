@@ -24,6 +24,11 @@ std::vector<parallel::TableConfig> make_tables();
 std::vector<parallel::TableConfig> place(Draw& draw, std::vector<parallel::TableConfig> tables,
                                          int world, bool may_columns);
 
+// Of one table: a sample with these ids.
+parallel::JaggedIds one_sample(const std::vector<int64_t>& ids);
+
+std::vector<int64_t> numbers(const at::Tensor& tensor);
+
 // A gradient for each output, the same for each sample whatever rank it is on.
 parallel::Embeddings gradients_of(const parallel::Embeddings& whole, int64_t seed);
 void run_backward(const parallel::Embeddings& outputs, const parallel::Embeddings& gradients);

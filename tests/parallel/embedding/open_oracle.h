@@ -1,11 +1,11 @@
 // One table with an open vocabulary, written plainly: a map from ids to rows.
 #pragma once
 
-#include <array>
 #include <cmath>
 #include <cstdint>
 #include <map>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include "trireme/base/random/random.h"
@@ -21,6 +21,7 @@ class OpenOracle {
     int64_t last_use = 0;
     int64_t uses = 0;
     bool is_row = false;
+    std::vector<int64_t> use_steps;  // since it is a row
   };
   OpenOracle(const TableConfig& table, const EmbeddingOptions& options)
       : table_(table), options_(options) {}
@@ -37,6 +38,7 @@ class OpenOracle {
       Row& row = rows_[id];
       row.last_use = step;
       ++row.uses;
+      row.use_steps.push_back(step);
       if (row.is_row || row.uses < table_.open_min_uses) continue;
       const double sum = options_.optimizer.initial_accumulator;
       const bool is_adam = options_.optimizer.rule == RowRule::kAdam ||
@@ -46,7 +48,8 @@ class OpenOracle {
              .second = std::vector<double>(gradient.size(), 0),
              .last_use = step,
              .uses = row.uses,
-             .is_row = true};
+             .is_row = true,
+             .use_steps = {step}};
     }
     for (auto& [id, row] : rows_) {
       if (!row.is_row) continue;
@@ -56,10 +59,23 @@ class OpenOracle {
       update(row, is_used ? used->second : std::vector<double>(row.w.size(), 0), step);
     }
     drop(step);
-    evict();
+    evict(step);
   }
 
   const std::map<int64_t, Row>& rows() const { return rows_; }
+
+  // Each use of a row counts half as much after every open_halve_steps steps.
+  double uses(const Row& row, int64_t num_steps) const {
+    double sum = 0;
+    for (const int64_t step : row.use_steps) {
+      double use = 1;
+      for (int64_t k = step + 1; k <= num_steps && table_.open_halve_steps > 0; ++k) {
+        if (k % table_.open_halve_steps == 0) use /= 2;
+      }
+      sum += use;
+    }
+    return sum;
+  }
 
  private:
   std::vector<double> initial(int64_t id) const {
@@ -77,15 +93,18 @@ class OpenOracle {
              each.second.last_use <= num_steps - table_.open_expire_steps;
     });
   }
-  // The rows whose last use is longest ago, of one step those with the smallest keys.
-  void evict() {
-    std::set<std::array<int64_t, 3>> ages;
+  // The rows with the fewest uses if they count, then those whose last use is longest ago, of one
+  // step those with the smallest keys.
+  void evict(int64_t num_steps) {
+    const bool counts = table_.open_when_full == FullTable::kEvictRarest;
+    std::set<std::tuple<double, int64_t, int64_t, int64_t>> order;
     for (const auto& [id, row] : rows_) {
-      if (row.is_row) ages.insert({row.last_use, open_key(id), id});
+      if (!row.is_row) continue;
+      order.insert({counts ? uses(row, num_steps) : 0, row.last_use, open_key(id), id});
     }
-    while (table_.open_max_rows > 0 && std::ssize(ages) > table_.open_max_rows) {
-      rows_.erase((*ages.begin())[2]);
-      ages.erase(ages.begin());
+    while (table_.open_max_rows > 0 && std::ssize(order) > table_.open_max_rows) {
+      rows_.erase(std::get<3>(*order.begin()));
+      order.erase(order.begin());
     }
   }
   void update(Row& row, const std::vector<double>& g, int64_t step) const {

@@ -67,18 +67,24 @@ class OpenTables : public SmallRecommend {
 
 TEST_F(OpenTables, HaveTheSameBitsForRanksAndPlacements) {
   for (const char* const data : {"clicks", "hashes", "pairs"}) {
-    const std::string one = concat(data, "-one");
-    run(config(one, data), 1);
-    const std::string line = rows_line();
-    EXPECT_THAT(line, HasSubstr("tables  3 open: ")) << data;
-    EXPECT_THAT(
-        line, AllOf(testing::Not(HasSubstr(" 0 expired")), testing::Not(HasSubstr(" 0 evicted"))));
-    for (const int ranks : {1, 2, 4}) {
-      for (const char* const placement : {"rows", "whole", "replicated", "auto"}) {
-        const std::string name = concat(data, "-", placement, ranks);
-        run(config(name, data, {{"tables.placement", placement}}), ranks);
-        expect_same(name, one);
-        EXPECT_EQ(rows_line(), line) << name;
+    for (const char* const when_full : {"evict", "evict-rarest"}) {
+      const std::string prefix = concat(data, "-", when_full, "-");
+      Overrides keys = {{"tables.open_when_full", when_full}};
+      if (when_full == std::string("evict-rarest")) keys.push_back({"tables.open_halve_steps", "2"});
+      run(config(prefix + "one", data, keys), 1);
+      const std::string line = rows_line();
+      EXPECT_THAT(line, HasSubstr("tables  3 open: ")) << data;
+      EXPECT_THAT(line, AllOf(testing::Not(HasSubstr(" 0 expired")),
+                              testing::Not(HasSubstr(" 0 evicted"))));
+      for (const int ranks : {1, 2, 4}) {
+        for (const char* const placement : {"rows", "whole", "replicated", "auto"}) {
+          const std::string name = concat(prefix, placement, ranks);
+          Overrides placed = keys;
+          placed.push_back({"tables.placement", placement});
+          run(config(name, data, placed), ranks);
+          expect_same(name, prefix + "one");
+          EXPECT_EQ(rows_line(), line) << name;
+        }
       }
     }
   }
@@ -89,9 +95,14 @@ TEST_F(OpenTables, GoOnAtAnotherLayout) {
   for (const char* const rule : {"adam", "rowwise-adagrad"}) {
     for (const char* const open : {"user", "all"}) {
       const std::string prefix = concat(rule, "-", open, "-");
-      const Overrides keys = {{"train.steps", "8"},          {"tables.open", open},
-                              {"tables.optimizer", rule},    {"tables.open_max_rows", "5"},
-                              {"tables.open_min_uses", "2"}, {"checkpoint.interval", "1"}};
+      const Overrides keys = {
+          {"train.steps", "8"},
+          {"tables.open", open},
+          {"tables.optimizer", rule},
+          {"tables.open_max_rows", "5"},
+          {"tables.open_min_uses", "2"},
+          {"checkpoint.interval", "1"},
+          {"tables.open_when_full", open == std::string("all") ? "evict-rarest" : "evict"}};
       run(config(prefix + "one", "clicks", keys), 4);
       for (const int ranks : {1, 2, 4}) {
         const std::string name = concat(prefix, ranks);
@@ -142,12 +153,21 @@ TEST_F(OpenTables, AreNotChangedByAnEvaluation) {
 }
 
 // The whole run with maps for tables.
-TEST_F(OpenTables, EqualAPlainRun) {
-  const Overrides keys = {{"tables.optimizer", "adagrad"}, {"tables.learning_rate", "0.3"},
-                          {"optimizer.name", "sgd"},       {"optimizer.momentum", "0"},
-                          {"optimizer.nesterov", "false"}, {"optimizer.learning_rate", "0.1"},
-                          {"optimizer.weight_decay", "0"}, {"optimizer.schedule", "constant"},
-                          {"optimizer.warmup_steps", "0"}, {"train.gradient_clip", "0.05"},
+class OpenTablesWhenFull : public OpenTables,
+                           public testing::WithParamInterface<parallel::FullTable> {};
+
+TEST_P(OpenTablesWhenFull, EqualAPlainRun) {
+  const Overrides keys = {{"tables.open_when_full", name_of(parallel::kFullTables, GetParam())},
+                          {"tables.optimizer", "adagrad"},
+                          {"tables.learning_rate", "0.3"},
+                          {"optimizer.name", "sgd"},
+                          {"optimizer.momentum", "0"},
+                          {"optimizer.nesterov", "false"},
+                          {"optimizer.learning_rate", "0.1"},
+                          {"optimizer.weight_decay", "0"},
+                          {"optimizer.schedule", "constant"},
+                          {"optimizer.warmup_steps", "0"},
+                          {"train.gradient_clip", "0.05"},
                           {"train.evaluate_interval", "0"}};
   RunConfig run_config = config("run", "hashes", keys);
   run(run_config, 2);
@@ -221,6 +241,33 @@ TEST_F(OpenTables, EqualAPlainRun) {
       tables[t].step(clipped, step + 1);
     }
   }
+}
+
+INSTANTIATE_TEST_SUITE_P(Evict, OpenTablesWhenFull,
+                         testing::Values(parallel::FullTable::kEvict,
+                                         parallel::FullTable::kEvictRarest),
+                         [](const auto& info) {
+                           std::string name = name_of(parallel::kFullTables, info.param);
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+// Rows of a checkpoint without uses were used once, and one without need of them leaves them out.
+TEST_F(OpenTables, MayBeginAndEndToCountUses) {
+  const auto run_from = [&](const char* when_full, int64_t stop_after) {
+    run(config("run", "clicks",
+               {{"tables.open_when_full", when_full},
+                {"checkpoint.interval", "1"},
+                {"resume.allow", "tables.open_when_full"}}),
+        2, stop_after);
+    const auto saved = checkpoint::inspect(*checkpoint::latest(folder_ / "run" / "checkpoints"));
+    std::set<std::string> names;
+    for (const auto& tensor : saved.tensors) names.insert(tensor.name);
+    return names.contains("optimizer.embedding.user.uses");
+  };
+  EXPECT_FALSE(run_from("evict", 2));
+  EXPECT_TRUE(run_from("evict-rarest", 4));
+  EXPECT_FALSE(run_from("evict", 0));
 }
 
 TEST_F(OpenTables, EndARunThatMayNotEvictInOneLine) {
@@ -299,7 +346,17 @@ TEST_F(OpenTables, RefuseKeysThatDoNotFitInOneLine) {
               AllOf(HasSubstr("tables.open is empty"), HasSubstr("remove the limits")));
   EXPECT_THAT(
       refusal("clicks", {{"tables.open_max_rows", "0"}, {"tables.open_when_full", "refuse"}}),
-      HasSubstr("tables.open_max_rows is 0"));
+      HasSubstr("tables.open_when_full is \"refuse\", and tables.open_max_rows is 0"));
+  EXPECT_THAT(
+      refusal("clicks", {{"tables.open_max_rows", "0"}, {"tables.open_when_full", "evict-rarest"}}),
+      HasSubstr("tables.open_when_full is \"evict-rarest\", and tables.open_max_rows is 0"));
+  EXPECT_THAT(refusal("clicks", {{"tables.open_halve_steps", "7"}}),
+              AllOf(HasSubstr("open_halve_steps is 7"), HasSubstr("counts no uses")));
+  EXPECT_THAT(refusal("clicks", {{"tables.open", ""},
+                                 {"tables.open_max_rows", "0"},
+                                 {"tables.open_expire_steps", "0"},
+                                 {"tables.open_halve_steps", "7"}}),
+              HasSubstr("tables.open is empty"));
   EXPECT_THAT(refusal("clicks", {{"tables.open_max_rows", "-1"}}), HasSubstr("open_max_rows"));
   EXPECT_THAT(refusal("clicks", {{"tables.open_min_uses", "0"}}), HasSubstr("open_min_uses"));
   EXPECT_THAT(refusal("clicks", {{"tables.open_when_full", "shrug"}}), HasSubstr("evict"));

@@ -14,6 +14,7 @@
 #include "trireme/parallel/embedding/open/open_key.h"
 #include "trireme/parallel/embedding/open/open_rows.h"
 #include "trireme/parallel/embedding/open/open_values.h"
+#include "trireme/parallel/embedding/open/use_count.h"
 #include "trireme/parallel/embedding/remote_table.h"
 #include "trireme/parallel/embedding/rows/initial_rows.h"
 #include "trireme/parallel/embedding/rows/row_memory.h"
@@ -39,6 +40,18 @@ std::vector<int64_t> keys_of(const at::Tensor& ids) {
   std::vector<int64_t> keys = numbers_of(ids);
   std::ranges::transform(keys, keys.begin(), open_key);
   return keys;
+}
+// None if they are not defined.
+std::vector<float> uses_of(const at::Tensor& saved, const std::string& table) {
+  if (!saved.defined()) return {};
+  const std::span uses(saved.const_data_ptr<float>(), static_cast<size_t>(saved.numel()));
+  const auto bad =
+      std::ranges::find_if_not(uses, [](float each) { return each >= 1 && each <= kMostUses; });
+  if (bad != uses.end()) {
+    throw CheckpointError(concat("embedding table \"", shown(table), "\": a saved row has ", *bad,
+                                 " uses; expected 1 to ", kMostUses, "; load another checkpoint"));
+  }
+  return {uses.begin(), uses.end()};
 }
 at::Tensor ids_of(std::vector<int64_t> keys) {
   std::ranges::transform(keys, keys.begin(), id_of_open_key);
@@ -115,6 +128,10 @@ at::Tensor initial_rows(const TableConfig& config, c10::ScalarType dtype, uint64
 }
 
 struct EmbeddingTable::Open {
+  static Evicts evicts_of(const TableConfig& config) {
+    if (config.open_max_rows == 0) return Evicts::kNone;
+    return config.open_when_full == FullTable::kEvictRarest ? Evicts::kRarest : Evicts::kOldest;
+  }
   OpenRows rows;
   OpenValues values;
   std::vector<std::byte> image{};  // of a new row, but for its weights
@@ -124,7 +141,8 @@ struct EmbeddingTable::Open {
       : rows({.table = config.name,
               .expire_steps = config.open_expire_steps,
               .min_uses = config.open_min_uses,
-              .may_evict = config.open_max_rows > 0}),
+              .evicts = evicts_of(config),
+              .halve_steps = config.open_halve_steps}),
         values(seed, config.name,
                config.initial_scale > 0 ? config.initial_scale : kOpenInitialScale) {}
 };
@@ -297,12 +315,14 @@ OpenTensors EmbeddingTable::open_tensors() {
     tensors.rows.emplace_back(state.name + "." + table + ".weight",
                               state.values.index_select(0, slots));
   }
+  if (open_->rows.counts_uses()) tensors.rows.emplace_back(table + ".uses", at::tensor(rows.uses));
   return tensors;
 }
 
 void EmbeddingTable::load_open_tensors(const OpenTensors& tensors) {
-  const OpenKeys rows{.keys = keys_of(tensors.rows.at(0).second),
-                      .last_uses = numbers_of(tensors.rows.at(1).second)};
+  OpenKeys rows{.keys = keys_of(tensors.rows.at(0).second),
+                .last_uses = numbers_of(tensors.rows.at(1).second)};
+  if (open_->rows.counts_uses()) rows.uses = uses_of(tensors.rows.back().second, config_.name);
   const OpenKeys waiting{.keys = keys_of(tensors.waiting.at(0).second),
                          .last_uses = numbers_of(tensors.waiting.at(1).second),
                          .numbers = numbers_of(tensors.waiting.at(2).second)};

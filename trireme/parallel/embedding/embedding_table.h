@@ -48,7 +48,8 @@ at::Tensor initial_rows(const TableConfig& config, c10::ScalarType dtype, uint64
 
 // A tensor for each of the rows that an open vocabulary has, and for each of the ids that wait.
 struct OpenTensors {
-  // "<table>.ids", "<table>.last_uses", then as TableTensor has them
+  // "<table>.ids", "<table>.last_uses", then as TableTensor has them, then "<table>.uses" if the
+  // rarest rows are evicted
   std::vector<std::pair<std::string, at::Tensor>> rows{};
   // "<table>.waiting_ids", "<table>.waiting_last_uses", "<table>.waiting_uses"
   std::vector<std::pair<std::string, at::Tensor>> waiting{};
@@ -115,7 +116,7 @@ class EmbeddingTable {
   // This rank's rows of an open vocabulary, and the ids that wait for one, by rising key. Copies.
   OpenTensors open_tensors();
   // tensors: like open_tensors() of any rank, with keys of this rank's part; states that are
-  // undefined begin anew. set_num_steps() must follow.
+  // undefined begin anew, and undefined uses are one of each row. set_num_steps() must follow.
   void load_open_tensors(const OpenTensors& tensors);
   // Drops the rows that have expired after the last step.
   void expire_rows();

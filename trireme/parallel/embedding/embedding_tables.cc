@@ -123,8 +123,9 @@ void EmbeddingTables::State::end_step() {
     limited.push_back({.rows = *group->tables[t].open_rows(),
                        .table = config.name,
                        .max_rows = config.open_max_rows,
-                       .evicts = config.open_when_full == FullTable::kEvict,
-                       .is_replicated = group->parts[t].is_replicated});
+                       .evicts = config.open_when_full != FullTable::kRefuse,
+                       .is_replicated = group->parts[t].is_replicated,
+                       .counts_uses = config.open_when_full == FullTable::kEvictRarest});
   }
   keep_limits(limited, group->group);
 }

@@ -146,8 +146,8 @@ class EmbeddingTables {
   std::vector<at::Tensor> gradient_squares() const;
   // With kOnStep: updates the rows from their gradients times `factor`, and forgets the gradients.
   // Pushes them if rows are remote.
-  // Comm:       with open_max_rows 8 bytes for each such table to each other rank, and 16 for each
-  //             row that must go (open/row_limits.h). With kRowWiseAdaGrad and tables split by
+  // Comm:       with open_max_rows 8 bytes for each such table to each other rank, and 16 or 24
+  //             for each row that must go (open/row_limits.h). With kRowWiseAdaGrad and tables split by
   //             columns k itemsize bytes to each other rank for each of their rows in gradients(),
   //             where this rank's columns lie in k subtrees (sums/square_tree.h). Else nothing.
   // Collective: every rank
@@ -176,8 +176,10 @@ class EmbeddingTables {
   //         are more than open_max_rows, with kRefuse
   std::vector<TableTensor> open_state_to_load(
       const std::function<at::Tensor(const std::string& name)>& read) const;
-  // Optimizer states whose `local` is undefined begin anew.
-  // Throws: CheckpointError when ids are not of this rank's part or not in order
+  // Optimizer states whose `local` is undefined begin anew; without "<table>.uses" each row was
+  // used once.
+  // Throws: CheckpointError when ids are not of this rank's part or not in order, and for uses
+  //         below 1
   void load_open_state(const std::vector<TableTensor>& tensors);
 
   // Of this rank's rows and states in memory.

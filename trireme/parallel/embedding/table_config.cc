@@ -36,7 +36,7 @@ void check_open(const TableConfig& table, const std::string& name) {
   if (!table.is_open) {
     TRIREME_CHECK(
         table.open_max_rows == 0 && table.open_expire_steps == 0 && table.open_min_uses == 1 &&
-            table.open_when_full == FullTable::kEvict,
+            table.open_when_full == FullTable::kEvict && table.open_halve_steps == kOpenHalveSteps,
         name, " limits an open vocabulary but is not open; set is_open or leave the limits out");
     return;
   }
@@ -47,6 +47,8 @@ void check_open(const TableConfig& table, const std::string& name) {
   TRIREME_CHECK(table.memory_bytes == 0, name,
                 " is open and has a memory limit, which only tables with a fixed number of rows "
                 "can have; leave it out or limit the rows");
+  TRIREME_CHECK(table.open_halve_steps >= 0, name, " halves its uses after ",
+                table.open_halve_steps, " steps; expected 0 (never) or more");
   TRIREME_CHECK(
       table.open_max_rows >= 0 && table.open_expire_steps >= 0 && table.open_min_uses >= 1, name,
       " is open with at most ", table.open_max_rows, " rows, ", table.open_expire_steps,

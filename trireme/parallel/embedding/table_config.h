@@ -18,11 +18,16 @@ inline constexpr Choice<Pooling> kPoolings[] = {
 
 // What happens when an open vocabulary has more rows than it may have.
 enum class FullTable {
-  kEvict,   // those whose last use is longest ago lose their rows
-  kRefuse,  // the step fails
+  kEvict,        // those whose last use is longest ago lose their rows
+  kEvictRarest,  // those with the fewest uses of late do
+  kRefuse,       // the step fails
 };
 inline constexpr Choice<FullTable> kFullTables[] = {{"evict", FullTable::kEvict},
+                                                    {"evict-rarest", FullTable::kEvictRarest},
                                                     {"refuse", FullTable::kRefuse}};
+
+// Steps after which the uses that kEvictRarest has counted are halved.
+inline constexpr int64_t kOpenHalveSteps = 100;
 
 // `rows` of every table with an open vocabulary: the parts into which placements can split it.
 inline constexpr int64_t kOpenRows = int64_t{1} << 32;
@@ -52,6 +57,7 @@ struct TableConfig {
   bool is_open = false;
   int64_t open_max_rows = 0;  // after a step, on all ranks together; 0: no limit
   FullTable open_when_full = FullTable::kEvict;
+  int64_t open_halve_steps = kOpenHalveSteps;  // with kEvictRarest; 0: never
   int64_t open_expire_steps = 0;  // drops rows that as many steps have not used; 0: never
   int64_t open_min_uses = 1;      // an id gets its row in the step that uses it for this time
 };

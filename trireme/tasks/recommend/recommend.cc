@@ -32,16 +32,23 @@ void check_tables_key(const TablesConfig& tables) {
                 "\", whose rows must be whole; set the placement to rows");
   const bool has_limits = tables.open_max_rows != 0 || tables.open_expire_steps != 0 ||
                           tables.open_min_uses != 1 ||
-                          tables.open_when_full != parallel::FullTable::kEvict;
+                          tables.open_when_full != parallel::FullTable::kEvict ||
+                          tables.open_halve_steps != parallel::kOpenHalveSteps;
   TRIREME_CHECK(
       is_open || !has_limits,
-      "tables.open_max_rows, _when_full, _expire_steps or _min_uses is set, and tables.open is "
-      "empty; set tables.open to ",
+      "tables.open_max_rows, _when_full, _halve_steps, _expire_steps or _min_uses is set, and "
+      "tables.open is empty; set tables.open to ",
       kAllFeatures, " or to names of features, or remove the limits");
-  TRIREME_CHECK(
-      tables.open_when_full == parallel::FullTable::kEvict || tables.open_max_rows > 0,
-      "tables.open_when_full is \"refuse\", and tables.open_max_rows is 0, which means no "
-      "limit; set a limit");
+  const std::string when_full = name_of(parallel::kFullTables, tables.open_when_full);
+  TRIREME_CHECK(tables.open_when_full == parallel::FullTable::kEvict || tables.open_max_rows > 0,
+                "tables.open_when_full is \"", when_full,
+                "\", and tables.open_max_rows is 0, which means no "
+                "limit; set a limit");
+  TRIREME_CHECK(tables.open_when_full == parallel::FullTable::kEvictRarest ||
+                    tables.open_halve_steps == parallel::kOpenHalveSteps,
+                "tables.open_halve_steps is ", tables.open_halve_steps,
+                ", and tables.open_when_full is \"", when_full,
+                "\", which counts no uses; set it to evict-rarest, or remove open_halve_steps");
 }
 
 // Parameter servers distribute the rows themselves and keep them in memory.

@@ -99,9 +99,14 @@ struct TablesConfig {
   TRIREME_KEY(int64_t, open_max_rows, 0, kMustStay,
               "open tables: limit on the rows of each after a step, over all ranks; 0 = no limit",
               Range{0, kMaxOpenRows})
-  TRIREME_KEY(parallel::FullTable, open_when_full, parallel::FullTable::kEvict, kMustStay,
-              "open tables beyond that limit: evict the least recently used rows, or refuse",
-              parallel::kFullTables)
+  TRIREME_KEY(
+      parallel::FullTable, open_when_full, parallel::FullTable::kEvict, kMustStay,
+      "open tables beyond that limit: evict the least recently used rows, evict-rarest: those "
+      "with the fewest recent uses, or refuse",
+      parallel::kFullTables)
+  TRIREME_KEY(int64_t, open_halve_steps, parallel::kOpenHalveSteps, kMustStay,
+              "evict-rarest: halve the uses counted so far every N steps; 0 = never",
+              Range{0, kMaxSteps})
   TRIREME_KEY(int64_t, open_expire_steps, 0, kMustStay,
               "open tables: drop rows that were not used for this many steps; 0 = never",
               Range{0, kMaxSteps})

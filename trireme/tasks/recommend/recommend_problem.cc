@@ -47,6 +47,7 @@ class ListMaker {
     if (is_open) {
       table.open_max_rows = config.open_max_rows;
       table.open_when_full = config.open_when_full;
+      table.open_halve_steps = config.open_halve_steps;
       table.open_expire_steps = config.open_expire_steps;
       table.open_min_uses = config.open_min_uses;
     }

@@ -29,10 +29,19 @@ std::vector<checkpoint::Entry> entries_of(const std::vector<parallel::TableTenso
                                           const parallel::EmbeddingTables& tables) {
   std::vector<checkpoint::Entry> entries;
   for (const parallel::TableTensor& tensor : tensors) {
+    if (!tensor.local.defined()) continue;  // it begins anew
     entries.push_back({saved_name(tensor.name, tables), tensor.local, tensor.layout, tensor.rank});
   }
   return entries;
 }
+
+bool has_tensor(const checkpoint::Summary& saved, const std::string& name) {
+  return std::ranges::find(saved.tensors, name, &checkpoint::TensorSummary::name) !=
+         saved.tensors.end();
+}
+
+// The tensors that only some values of tables.open_when_full need.
+constexpr const char* kUses = ".uses";
 
 // A list of ids to fill, of the length that the checkpoint's has.
 at::Tensor list_to_fill(const std::string& name, const std::filesystem::path& path,
@@ -82,6 +91,16 @@ OpenTablesLoad::OpenTablesLoad(const std::vector<parallel::EmbeddingTables*>& al
     parts_.push_back({tables, tables->open_state_to_load([&](const std::string& name) {
                         return ids.at(saved_name(name, *tables));
                       })});
+    for (parallel::TableTensor& tensor : parts_.back().tensors) {
+      const bool may_lack = tensor.name.ends_with(kUses);
+      if (may_lack && !has_tensor(saved, saved_name(tensor.name, *tables)))
+        tensor.local = at::Tensor();
+    }
+    for (const parallel::TableConfig& table : tables->configs()) {
+      const std::string uses = saved_name(table.name + kUses, *tables);
+      const bool counts = table.open_when_full == parallel::FullTable::kEvictRarest;
+      if (table.is_open && !counts && has_tensor(saved, uses)) ignored_.push_back(uses);
+    }
   }
 }
 
@@ -129,7 +148,7 @@ void InitialOpenRows::finish() {
   for (OpenTablesPart& part : parts_) {
     for (parallel::TableTensor& tensor : part.tensors) {
       if (!saved_name(tensor.name, *part.tables).starts_with(kOptimizerPrefix)) continue;
-      const bool is_state = tensor.name.ends_with(".weight");
+      const bool is_state = tensor.name.ends_with(".weight") || tensor.name.ends_with(kUses);
       tensor.local = is_state ? at::Tensor() : at::zeros_like(tensor.local);
     }
     part.tables->load_open_state(part.tensors);

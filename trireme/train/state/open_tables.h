@@ -38,17 +38,21 @@ class OpenTablesLoad {
                  const FastPlace* place, comm::Communicator& world,
                  const checkpoint::OnWait& on_wait = {});
 
-  // This rank's tensors to fill.
+  // This rank's tensors to fill. Uses that the checkpoint lacks, of a run that evicted other rows,
+  // are not among them: each row was used once.
   std::vector<checkpoint::Entry> entries() const;
+  // Tensors of the checkpoint that these tables do not need.
+  const std::vector<std::string>& ignored() const { return ignored_; }
   // Gives the tables what a load has filled in. EmbeddingTables::set_num_steps() must follow.
   void finish();
 
  private:
   std::vector<OpenTablesPart> parts_;
+  std::vector<std::string> ignored_;
 };
 
 // What a new run takes of them from a checkpoint of another one: ids and weights. States begin
-// anew, no id waits, and each row counts as used last before the first step.
+// anew, no id waits, and each row counts as used once, before the first step.
 class InitialOpenRows {
  public:
   // Reads the ids of the tables that init.names does not leave out. `all` must outlive it.

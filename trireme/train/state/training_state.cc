@@ -96,6 +96,7 @@ RunState TrainingState::load(const fs::path& path, const FastPlace* place) {
   std::ranges::move(open.entries(), std::back_inserter(entries));
   Callbacks::Wanted wanted = callbacks_.wanted(saved.callbacks);
   std::ranges::move(wanted.entries, std::back_inserter(entries));
+  std::ranges::copy(open.ignored(), std::back_inserter(wanted.ignored));
   if (compression_restarted_) wanted.ignored.emplace_back(kCompressionPrefix);
   if (place != nullptr) checkpoint::bring(path, entries, place->sites, world_, on_wait_);
   RunState state;

@@ -86,9 +86,9 @@ TEST(OpenRows, EvictThoseThatWereUsedLongestAgo) {
   for (const int64_t key : {-4, 1, 5}) rows.use(key, 1);
   rows.use(1, 2);
   rows.use(3, 2);
-  EXPECT_EQ(rows.oldest(3), (std::vector<RowAge>{{1, -4}, {1, 5}, {2, 1}}));
-  EXPECT_EQ(rows.oldest(9).size(), 4U);
-  rows.evict_oldest(2);
+  EXPECT_EQ(rows.first_to_evict(3), (std::vector<EvictionRank>{{0, 1, -4}, {0, 1, 5}, {0, 2, 1}}));
+  EXPECT_EQ(rows.first_to_evict(9).size(), 4U);
+  rows.evict(2);
   EXPECT_EQ(rows.rows(2).keys, (std::vector<int64_t>{1, 3}));
   EXPECT_TRUE(rows.use(5, 3).is_new) << "it starts anew";
   EXPECT_EQ(rows.num_slots(), 4);
@@ -96,12 +96,45 @@ TEST(OpenRows, EvictThoseThatWereUsedLongestAgo) {
 
   OpenRows loaded({});
   loaded.load({{-7, 2, 6}, {5, 4, 4}, {}}, {{9}, {3}, {1}});
-  EXPECT_EQ(loaded.oldest(9), (std::vector<RowAge>{{4, 2}, {4, 6}, {5, -7}}));
+  EXPECT_EQ(loaded.first_to_evict(9),
+            (std::vector<EvictionRank>{{0, 4, 2}, {0, 4, 6}, {0, 5, -7}}));
   EXPECT_EQ(loaded.use(6, 6).slot, 2);
-  loaded.evict_oldest(9);
+  loaded.evict(9);
   EXPECT_EQ(loaded.counts().rows, 0);
-  EXPECT_TRUE(loaded.oldest(1).empty());
+  EXPECT_TRUE(loaded.first_to_evict(1).empty());
   EXPECT_EQ(loaded.waiting(6).keys, std::vector<int64_t>{9});
+}
+
+TEST(OpenRows, EvictThoseThatWereUsedLeastOfLate) {
+  OpenRows rows({.evicts = Evicts::kRarest, .halve_steps = 4});
+  for (const int64_t key : {-4, 1, 5}) rows.use(key, 1);
+  for (const int64_t key : {-4, 5}) rows.use(key, 2);
+  rows.use(-4, 3);
+  rows.use(1, 4);
+  const OpenKeys listed = rows.rows(4);
+  EXPECT_EQ(listed.keys, (std::vector<int64_t>{-4, 1, 5}));
+  EXPECT_EQ(listed.last_uses, (std::vector<int64_t>{3, 4, 2}));
+  EXPECT_EQ(listed.uses, (std::vector<float>{3, 1.5F, 2}));
+  const auto order = [](const OpenRows& of) {
+    std::vector<int64_t> keys;
+    for (const EvictionRank& rank : of.first_to_evict(9)) keys.push_back(rank.key);
+    return keys;
+  };
+  EXPECT_EQ(order(rows), (std::vector<int64_t>{5, -4, 1})) << "5 has 1 now, -4 as many as 1";
+  OpenRows loaded({.evicts = Evicts::kRarest, .halve_steps = 4});
+  loaded.load(listed, {});
+  EXPECT_EQ(order(loaded), order(rows));
+  for (OpenRows* const each : {&rows, &loaded}) {
+    EXPECT_TRUE(each->use(9, 5).is_new);
+    EXPECT_EQ(order(*each), (std::vector<int64_t>{5, 9, -4, 1}));
+    each->evict(1);
+    EXPECT_TRUE(each->use(5, 8).is_new) << "it starts anew";
+    EXPECT_EQ(order(*each), (std::vector<int64_t>{9, -4, 1, 5}));
+    EXPECT_EQ(each->rows(8).uses, (std::vector<float>{3, 1.5F, 1, 1}));
+  }
+  OpenRows without({.evicts = Evicts::kRarest});
+  without.load({.keys = {3, 4}, .last_uses = {2, 1}}, {});
+  EXPECT_EQ(order(without), (std::vector<int64_t>{4, 3}));
 }
 
 }  // namespace

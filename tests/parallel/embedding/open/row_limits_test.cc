@@ -66,6 +66,38 @@ TEST(RowLimits, KeepTheRowsThatWereUsedLastOfAllRanks) {
   }
 }
 
+TEST(RowLimits, KeepTheRowsThatWereUsedMostOfAllRanks) {
+  Draw draw(4);
+  for (int round = 0; round < 40; ++round) {
+    const int world = 1 + round % 4;
+    const OpenRowsOptions options{.evicts = Evicts::kRarest, .halve_steps = draw.below<int64_t>(3)};
+    std::vector<std::pair<int64_t, int64_t>> uses;  // (step, key)
+    for (int64_t step = 1; step <= 6; ++step) {
+      for (int64_t key = 0; key < 30; ++key) {
+        if (draw.below(3) == 0) uses.emplace_back(step, key);
+      }
+    }
+    const int64_t max_rows = 1 + draw.below(30), holders = 1 + draw.below(world);
+    OpenRows one(options);
+    for (const auto& [step, key] : uses) one.use(key, step);
+    one.evict(one.counts().rows - max_rows);
+    harness::run_ranks(world, [&](comm::Communicator& group) {
+      OpenRows own(options);
+      for (const auto& [step, key] : uses) {
+        if (key * key % holders == group.rank()) own.use(key, step);
+      }
+      const std::vector<LimitedRows> tables = {
+          {.rows = own, .table = "t", .max_rows = max_rows, .counts_uses = true}};
+      keep_limits(tables, &group);
+      std::vector<int64_t> expected;
+      for (const int64_t key : one.rows(6).keys) {
+        if (key * key % holders == group.rank()) expected.push_back(key);
+      }
+      EXPECT_EQ(own.rows(6).keys, expected);
+    });
+  }
+}
+
 TEST(RowLimits, RefuseOnEveryRank) {
   harness::run_ranks(3, [&](comm::Communicator& group) {
     OpenRows rows({});

@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/shown.h"
+#include "trireme/parallel/embedding/open/use_count.h"
 
 namespace trireme::parallel::inline internal {
 namespace {
@@ -19,7 +20,8 @@ int32_t bounded(int64_t value) {
 
 OpenRows::OpenRows(OpenRowsOptions options)
     : options_(std::move(options)),
-      keeps_order_(options_.may_evict || options_.expire_steps > 0),
+      keeps_order_(options_.evicts == Evicts::kOldest || options_.expire_steps > 0),
+      counts_uses_(options_.evicts == Evicts::kRarest),
       links_(1) {}
 
 int64_t OpenRows::find(int64_t key, int64_t num_steps) const {
@@ -47,12 +49,18 @@ OpenRows::Use OpenRows::use(int64_t key, int64_t step) {
   if (entry.slot != kNone) {
     unlink(entry.slot);
     append(entry.slot, key);
+    if (counts_uses_) {
+      const float uses = uses_after(uses_of(entry.slot), heap_.rank(entry.slot).last_use,
+                                    entry.last_use, options_.halve_steps);
+      heap_.raise(entry.slot, rank_of(uses, entry.last_use, key));
+    }
   } else {
     entry.uses = std::min(entry.uses, std::numeric_limits<int32_t>::max() - 1) + 1;
     is_new = entry.uses >= options_.min_uses;
     if (is_new) {
       entry.slot = take_slot();
       append(entry.slot, key);
+      if (counts_uses_) heap_.insert(entry.slot, rank_of(1, entry.last_use, key));
       ++counts_.rows;
       ++counts_.begun;
     }
@@ -89,8 +97,19 @@ void OpenRows::unlink(int64_t slot) {
   links_[link.after].before = link.before;
 }
 
+EvictionRank OpenRows::rank_of(float uses, int64_t last_use, int64_t key) const {
+  return {
+      .weight = use_weight(uses, last_use, options_.halve_steps), .last_use = last_use, .key = key};
+}
+
+float OpenRows::uses_of(int64_t slot) const {
+  const EvictionRank& rank = heap_.rank(slot);
+  return uses_of_weight(rank.weight, rank.last_use, options_.halve_steps);
+}
+
 void OpenRows::drop_row(Place place) {
   unlink(place->second.slot);
+  if (counts_uses_) heap_.erase(place->second.slot);
   free_.push_back(place->second.slot);
   entries_.erase(place);
   --counts_.rows;
@@ -99,22 +118,26 @@ void OpenRows::drop_row(Place place) {
 void OpenRows::expire(int64_t num_steps) {
   if (options_.expire_steps == 0) return;
   for (; counts_.rows > 0; ++counts_.expired) {
-    const Place place = oldest();
+    const Place place = find_oldest();
     if (!is_expired(place->second, num_steps)) return;
     drop_row(place);
   }
 }
 
-std::vector<RowAge> OpenRows::oldest(int64_t count) const {
-  std::vector<RowAge> ages;
-  for (Slot at = links_[0].after; at != 0 && std::ssize(ages) < count; at = links_[at].after) {
-    ages.push_back({entries_.find(links_[at].key)->second.last_use, links_[at].key});
+std::vector<EvictionRank> OpenRows::first_to_evict(int64_t count) const {
+  if (counts_uses_) return heap_.first(count);
+  std::vector<EvictionRank> ranks;
+  for (Slot at = links_[0].after; at != 0 && std::ssize(ranks) < count; at = links_[at].after) {
+    const int64_t key = links_[at].key;
+    ranks.push_back({.last_use = entries_.find(key)->second.last_use, .key = key});
   }
-  return ages;
+  return ranks;
 }
 
-void OpenRows::evict_oldest(int64_t count) {
-  for (; count > 0 && counts_.rows > 0; --count, ++counts_.evicted) drop_row(oldest());
+void OpenRows::evict(int64_t count) {
+  for (; count > 0 && counts_.rows > 0; --count, ++counts_.evicted) {
+    drop_row(counts_uses_ ? entries_.find(heap_.first().key) : find_oldest());
+  }
 }
 
 void OpenRows::sweep(int64_t num_steps) {
@@ -137,6 +160,8 @@ OpenKeys OpenRows::list(int64_t num_steps, bool has_row) const {
     list.keys.push_back(key);
     list.last_uses.push_back(entry.last_use);
     list.numbers.push_back(has_row ? entry.slot : entry.uses);
+    if (!has_row || !counts_uses_) continue;
+    list.uses.push_back(uses_of(entry.slot));
   }
   return list;
 }
@@ -144,13 +169,17 @@ OpenKeys OpenRows::list(int64_t num_steps, bool has_row) const {
 void OpenRows::load(const OpenKeys& rows, const OpenKeys& waiting) {
   entries_.clear();
   free_.clear();
+  heap_.clear();
   links_.assign(1 + rows.keys.size(), {});
   links_[0] = {};
-  std::vector<std::pair<RowAge, int64_t>> by_age;  // with slots
+  std::vector<std::pair<EvictionRank, int64_t>> by_age;  // with slots
   for (size_t i = 0; i < rows.keys.size(); ++i) {
     const int32_t last_use = bounded(rows.last_uses[i]);
     entries_[rows.keys[i]] = {static_cast<int64_t>(i), last_use, 0};
-    by_age.push_back({{last_use, rows.keys[i]}, static_cast<int64_t>(i)});
+    by_age.push_back({{.last_use = last_use, .key = rows.keys[i]}, static_cast<int64_t>(i)});
+    if (!counts_uses_) continue;
+    heap_.insert(static_cast<int64_t>(i),
+                 rank_of(rows.uses.empty() ? 1 : rows.uses[i], last_use, rows.keys[i]));
   }
   std::ranges::sort(by_age);
   for (const auto& [age, slot] : by_age) append(slot, age.key);

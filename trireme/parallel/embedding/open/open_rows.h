@@ -4,7 +4,6 @@
 //         table", arXiv:2209.07663, section 2.2 (filtering by uses and expiry)
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -12,13 +11,19 @@
 
 #include <c10/util/flat_hash_map.h>
 
+#include "trireme/parallel/embedding/open/eviction_heap.h"
+
 namespace trireme::parallel::inline internal {
+
+// Which rows are evicted first.
+enum class Evicts { kNone, kOldest, kRarest };
 
 struct OpenRowsOptions {
   std::string table{};       // for messages
   int64_t expire_steps = 0;  // 0: never
   int64_t min_uses = 1;
-  bool may_evict = true;  // false saves the time for the order of rows, unless they expire
+  Evicts evicts = Evicts::kOldest;  // kNone saves the time for the order of rows
+  int64_t halve_steps = 0;          // kRarest: see use_count.h; 0: never
 };
 
 // Keys with their numbers, by rising key.
@@ -26,13 +31,7 @@ struct OpenKeys {
   std::vector<int64_t> keys{};
   std::vector<int64_t> last_uses{};  // the step of each
   std::vector<int64_t> numbers{};    // rows: their slots; keys that wait: their uses so far
-};
-
-// In the order in which rows are evicted.
-struct RowAge {
-  int64_t last_use = 0;
-  int64_t key = 0;
-  auto operator<=>(const RowAge&) const = default;
+  std::vector<float> uses{};         // rows: as of the last one; only with kRarest
 };
 
 // Of rows of this rank, since the vocabulary was made.
@@ -61,17 +60,19 @@ class OpenRows {
   Use use(int64_t key, int64_t step);
   // Drops the rows that have expired after `num_steps` steps.
   void expire(int64_t num_steps);
-  // The first of the rows that would be evicted, at most `count`. Only if may_evict.
-  std::vector<RowAge> oldest(int64_t count) const;
+  // The first of the rows that would be evicted, at most `count`. Not with kNone.
+  std::vector<EvictionRank> first_to_evict(int64_t count) const;
   // Drops the first of them.
-  void evict_oldest(int64_t count);
+  void evict(int64_t count);
 
+  bool counts_uses() const { return counts_uses_; }
   // Slots are below it.
   int64_t num_slots() const { return std::ssize(links_) - 1; }
   const OpenCounts& counts() const { return counts_; }
   OpenKeys rows(int64_t num_steps) const { return list(num_steps, /*has_row=*/true); }
   OpenKeys waiting(int64_t num_steps) const { return list(num_steps, /*has_row=*/false); }
-  // Forgets all. Row i of `rows`, of which `numbers` is not read, gets slot i.
+  // Forgets all. Row i of `rows`, of which `numbers` is not read, gets slot i. Without `uses` each
+  // has one.
   void load(const OpenKeys& rows, const OpenKeys& waiting);
 
  private:
@@ -93,18 +94,22 @@ class OpenRows {
   int64_t take_slot();
   void append(int64_t slot, int64_t key);
   void unlink(int64_t slot);
+  EvictionRank rank_of(float uses, int64_t last_use, int64_t key) const;
+  float uses_of(int64_t slot) const;  // as of its last one
   using Place = ska::flat_hash_map<int64_t, Entry>::iterator;
   void drop_row(Place place);
   // Of the row whose last use is longest ago.
-  Place oldest() { return entries_.find(links_[links_[0].after].key); }
+  Place find_oldest() { return entries_.find(links_[links_[0].after].key); }
   // Removes keys that have expired while they waited.
   void sweep(int64_t num_steps);
 
   OpenRowsOptions options_;
   bool keeps_order_;
+  bool counts_uses_;
   ska::flat_hash_map<int64_t, Entry> entries_;
   std::vector<Link> links_;    // [1 + slots]
   std::vector<int64_t> free_;  // slots
+  EvictionHeap heap_;          // the rows, if counts_uses_
   OpenCounts counts_;
   size_t sweep_at_ = 1024;  // entries
 };

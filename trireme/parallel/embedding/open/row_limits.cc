@@ -33,26 +33,30 @@ std::vector<std::vector<int64_t>> gather_rows(std::span<const LimitedRows> table
   return rows;
 }
 
-// How many of this rank's rows are among the `excess` oldest of all ranks.
+// How many of this rank's rows are among the `excess` of all ranks that go first.
 // most: rows that a rank sends
-int64_t count_own(const OpenRows& rows, int64_t excess, int64_t most, comm::Communicator& group) {
-  const std::vector<RowAge> own = rows.oldest(excess);
-  constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-  const at::Tensor mine = at::full({most, 2}, kNever, at::kLong);
+int64_t count_own(const LimitedRows& table, int64_t excess, int64_t most,
+                  comm::Communicator& group) {
+  const std::vector<EvictionRank> own = table.rows.first_to_evict(excess);
+  constexpr int64_t kNever = std::numeric_limits<int64_t>::max();  // no last use
+  const int64_t columns = table.counts_uses ? 3 : 2;
+  const at::Tensor mine = at::full({most, columns}, kNever, at::kLong);
   auto* number = mine.mutable_data_ptr<int64_t>();
-  for (const RowAge& age : own) {
-    *number++ = age.last_use;
-    *number++ = age.key;
+  for (const EvictionRank& rank : own) {
+    *number++ = rank.last_use;
+    *number++ = rank.key;
+    if (table.counts_uses) *number++ = rank.weight;
   }
-  const at::Tensor all = at::empty({group.size(), most, 2}, at::kLong);
+  const at::Tensor all = at::empty({group.size(), most, columns}, at::kLong);
   group.all_gather(all.unbind(0), mine)->wait();
-  std::vector<RowAge> ages;
+  std::vector<EvictionRank> ranks;
   const auto* at = all.const_data_ptr<int64_t>();
-  for (int64_t i = 0; i < group.size() * most; ++i, at += 2) {
-    if (at[0] != kNever) ages.push_back({at[0], at[1]});
+  for (int64_t i = 0; i < group.size() * most; ++i, at += columns) {
+    if (at[0] == kNever) continue;
+    ranks.push_back({.weight = table.counts_uses ? at[2] : 0, .last_use = at[0], .key = at[1]});
   }
-  const auto last = ages.begin() + (excess - 1);
-  std::ranges::nth_element(ages, last);
+  const auto last = ranks.begin() + (excess - 1);
+  std::ranges::nth_element(ranks, last);
   return std::ranges::upper_bound(own, *last) - own.begin();
 }
 
@@ -77,8 +81,7 @@ void keep_limits(std::span<const LimitedRows> tables, comm::Communicator* group)
                   " (open_max_rows); allow more, evict old ones, drop rows after fewer steps or "
                   "require more uses of an id");
     const bool is_alone = table.is_replicated || rows.size() == 1;
-    table.rows.evict_oldest(
-        is_alone ? excess : count_own(table.rows, excess, std::min(excess, most), *group));
+    table.rows.evict(is_alone ? excess : count_own(table, excess, std::min(excess, most), *group));
   }
 }
 

@@ -1,5 +1,5 @@
 // Keeps open vocabularies within their limits: drops rows that have expired, and when the ranks
-// together have too many, those whose last use is longest ago.
+// together have too many, those that OpenRows evicts first.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,15 @@ struct LimitedRows {
   int64_t max_rows = 0;  // on all ranks
   bool evicts = true;    // otherwise too many are an error
   bool is_replicated = false;
+  bool counts_uses = false;  // the rows are evicted by them
 };
 
-// After a step. Of rows that were last used in the same step, those with the smallest keys go
-// first, so which rows stay depends neither on the ranks nor on the placement.
+// After a step. Rows are evicted in an order that is theirs, so which of them stay depends neither
+// on the ranks nor on the placement.
 // group: null for one rank
 // Comm:       to each other rank 8 bytes for each table; where e rows are too many, 16 for each of
-//             the min(e, rows of the rank with most of them) oldest rows. Nothing for replicated
-//             tables.
+//             the min(e, rows of the rank with most of them) rows that go first, or 24 if it
+//             counts uses. Nothing for replicated tables.
 // Collective: every rank of the group
 // Throws:     ConfigError on every rank, when there are too many and they are not evicted
 void keep_limits(std::span<const LimitedRows> tables, comm::Communicator* group);

@@ -1,0 +1,53 @@
+#include "trireme/parallel/embedding/open/eviction_heap.h"
+
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/harness/draw.h"
+
+namespace trireme::parallel::inline internal {
+namespace {
+
+TEST(EvictionHeap, HasTheOrderOfASet) {
+  harness::Draw draw(3);
+  for (const int64_t num_slots : {1, 2, 7, 300}) {
+    EvictionHeap heap;
+    std::map<int64_t, EvictionRank> expected;  // of each slot
+    for (int64_t step = 0; step < 3000; ++step) {
+      const int64_t slot = draw.below(num_slots);
+      const auto found = expected.find(slot);
+      EvictionRank rank{draw.below<int64_t>(5), draw.below<int64_t>(5), slot};
+      if (found == expected.end()) {
+        heap.insert(slot, rank);
+        expected[slot] = rank;
+      } else if (draw.below(3) == 0) {
+        heap.erase(slot);
+        expected.erase(found);
+      } else {
+        rank.weight += found->second.weight + 1;
+        heap.raise(slot, rank);
+        expected[slot] = rank;
+      }
+      if (step % 50 != 0) continue;
+      std::set<EvictionRank> order;
+      for (const auto& [at, each] : expected) {
+        EXPECT_EQ(heap.rank(at), each);
+        order.insert(each);
+      }
+      std::vector<EvictionRank> sorted(order.begin(), order.end());
+      EXPECT_EQ(heap.first(1000), sorted);
+      if (!sorted.empty()) EXPECT_EQ(heap.first(), sorted.front());
+      sorted.resize(sorted.size() / 3);
+      EXPECT_EQ(heap.first(std::ssize(sorted)), sorted);
+    }
+    heap.clear();
+    EXPECT_TRUE(heap.first(9).empty());
+  }
+}
+
+}  // namespace
+}  // namespace trireme::parallel::inline internal
