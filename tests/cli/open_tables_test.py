@@ -53,23 +53,25 @@ class OpenTables(ProgramTest):
 
     def test_kills_change_nothing(self):
         """Checkpoints in memory, of which a start on another number of ranks reads what it lacks."""
-        for when_full in ("evict", "evict-rarest"):
-            with self.subTest(when_full):
-                self.check_kills(f"--tables.open_when_full={when_full}")
+        for keys, evicted in ((("--tables.open_when_full=evict",), r"[1-9]\d*"),
+                              (("--tables.open_when_full=evict-rarest",), r"[1-9]\d*"),
+                              (("--tables.open_max_rows=0", "--tables.memory=75000"), "0")):
+            with self.subTest(keys):
+                self.check_kills(keys, evicted)
 
-    def check_kills(self, key):
+    def check_kills(self, keys, evicted):
         for folder in ("run", "whole"):
             shutil.rmtree(self.folder / folder, ignore_errors=True)
-        output = self.succeed("train", "config.toml", "--ranks", 2, "--output.folder=whole", key)
+        output = self.succeed("train", "config.toml", "--ranks", 2, "--output.folder=whole", *keys)
         self.assertRegex(output, r"tables  26 open: \d+ rows in use; since the start \d+ begun, [1-9]\d* expired, "
-                                 r"[1-9]\d* evicted")
+                                 + evicted + " evicted")
         for ranks, lines in ((2, 6), (4, 14), (1, 22)):
-            process = self.start("train", "config.toml", "--ranks", ranks, key)
+            process = self.start("train", "config.toml", "--ranks", ranks, *keys)
             self.await_step(lines, process)
             for pid in (process.pid, *children(process.pid)):
                 os.kill(pid, 9)
             process.communicate(timeout=TIMEOUT)
-        output = self.succeed("train", "config.toml", "--ranks", 2, "--tables.placement=whole", key)
+        output = self.succeed("train", "config.toml", "--ranks", 2, "--tables.placement=whole", *keys)
         self.assertRegex(output, r"checkpoint in memory: step \d+, \d+ s old: used")
         self.assertEqual(self.curve(), self.curve("whole"))
         self.assertEqual(memory_folders(), self.before)

@@ -44,6 +44,23 @@ TEST(ScratchFile, IsZero) {
   std::free(block);
 }
 
+TEST(ScratchFile, GrowsIfThereIsRoom) {
+  const harness::TemporaryFolder folder;
+  ScratchFile file(folder.path(), kIoAlignment);
+  const int descriptor = file.io().descriptor;
+  file.grow(1 << 20);
+  struct stat status {};
+  ASSERT_EQ(::fstat(descriptor, &status), 0);
+  EXPECT_EQ(status.st_size, (1 << 20) + static_cast<off_t>(kIoAlignment));
+  EXPECT_GE(status.st_blocks * 512, 1 << 20);
+  const uint64_t wanted = fs::space(folder.path()).available * 2;
+  const std::string error = harness::message_of<ConfigError>([&] { file.grow(wanted); });
+  EXPECT_NE(error.find(concat("no room for ", wanted, " bytes")), std::string::npos) << error;
+  file.grow(kIoAlignment);
+  ASSERT_EQ(::fstat(descriptor, &status), 0);
+  EXPECT_EQ(status.st_size, (1 << 20) + 2 * static_cast<off_t>(kIoAlignment));
+}
+
 TEST(ScratchFile, MayBeEmpty) {
   const harness::TemporaryFolder folder;
   const ScratchFile file(folder.path(), 0);

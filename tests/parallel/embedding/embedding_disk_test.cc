@@ -45,12 +45,7 @@ class DiskTables : public testing::TestWithParam<RowRule> {
   }
   // With memory for so many whole rows of each table; 0: all.
   std::vector<TableConfig> on_disk(std::vector<TableConfig> tables, int64_t num_rows) const {
-    for (TableConfig& table : tables) {
-      const RowOptimizer row(options().optimizer, at::empty({1, table.width}));
-      table.memory_bytes = num_rows * row.image_bytes();
-      table.folder = folder_.path();
-    }
-    return tables;
+    return harness::on_disk(std::move(tables), options(), num_rows, folder_.path());
   }
   // Runs steps [begin, end), each batch's ids being sent before the one before is finished.
   void run_steps(EmbeddingTables& tables, const std::vector<JaggedIds>& batches, size_t begin,
@@ -120,9 +115,7 @@ TEST_P(DiskTables, ContinueAtAnotherPlacement) {
     run_steps(tables, batches, 0, kHalf, group);
     for (const TableTensor& tensor : tables.state()) {
       const mesh::Box box = tensor.layout.local_box(tensor.rank);
-      half.at(tensor.name)
-          .narrow(0, box.offset[0], box.size[0])
-          .copy_(tensor.stored ? tensor.stored->read(0, box.size[0]) : tensor.local);
+      half.at(tensor.name).narrow(0, box.offset[0], box.size[0]).copy_(values_of(tensor));
     }
   });
   for (const int64_t memory : {0, 60}) {

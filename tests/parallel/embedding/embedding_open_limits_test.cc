@@ -136,7 +136,7 @@ TEST(EmbeddingOpenLimits, ACheckpointWithMoreRowsThanMayBeIsRefusedOrEvicted) {
   EXPECT_EQ(left, (std::vector<int64_t>{7, 9})) << "8 is the oldest now";
   EXPECT_EQ(evicts.open_counts().evicted, 1);
   table.open_when_full = FullTable::kRefuse;
-  const EmbeddingTables refuses({table}, nullptr, options);
+  EmbeddingTables refuses({table}, nullptr, options);
   EXPECT_EQ(message_of<ConfigError>([&] { refuses.open_state_to_load(read); }),
             "embedding table \"user\": the checkpoint has 3 rows; expected at most 2 "
             "(open_max_rows); allow more or evict old ones");

@@ -81,6 +81,20 @@ std::vector<int64_t> numbers(const at::Tensor& tensor) {
   return {begin, begin + tensor.numel()};
 }
 
+std::vector<TableConfig> on_disk(std::vector<TableConfig> tables, const EmbeddingOptions& options,
+                                 int64_t num_rows, const std::filesystem::path& folder) {
+  for (TableConfig& table : tables) {
+    const RowOptimizer row(options.optimizer, at::empty({1, table.width}, options.dtype));
+    table.memory_bytes = num_rows * row.image_bytes();
+    table.folder = folder;
+  }
+  return tables;
+}
+
+at::Tensor values_of(const TableTensor& tensor) {
+  return tensor.stored ? tensor.stored->read(0, tensor.local.size(0)) : tensor.local;
+}
+
 Embeddings gradients_of(const Embeddings& whole, int64_t seed) {
   Embeddings result{gradient_of(whole.pooled_BW.detach(), seed), {}};
   for (const at::Tensor& apart : whole.apart) {
@@ -136,10 +150,8 @@ void expect_state(EmbeddingTables& tables, const std::map<std::string, at::Tenso
   const std::vector<TableTensor> state = tables.state();
   EXPECT_EQ(state.size(), expected.size());
   for (const TableTensor& tensor : state) {
-    const at::Tensor values =
-        tensor.stored ? tensor.stored->read(0, tensor.local.size(0)) : tensor.local;
-    assert_same_bits(values, box_of(expected.at(tensor.name), tensor.layout, tensor.rank),
-                     tensor.name);
+    assert_same_bits(values_of(tensor),
+                     box_of(expected.at(tensor.name), tensor.layout, tensor.rank), tensor.name);
   }
 }
 

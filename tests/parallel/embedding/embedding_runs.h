@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
@@ -28,6 +29,14 @@ std::vector<parallel::TableConfig> place(Draw& draw, std::vector<parallel::Table
 parallel::JaggedIds one_sample(const std::vector<int64_t>& ids);
 
 std::vector<int64_t> numbers(const at::Tensor& tensor);
+
+// Each with memory for so many of its rows on a rank that has them whole, the others in `folder`.
+// num_rows: 0: all are in memory
+std::vector<parallel::TableConfig> on_disk(std::vector<parallel::TableConfig> tables,
+                                           const parallel::EmbeddingOptions& options,
+                                           int64_t num_rows, const std::filesystem::path& folder);
+// In memory or on a disk.
+at::Tensor values_of(const parallel::TableTensor& tensor);
 
 // A gradient for each output, the same for each sample whatever rank it is on.
 parallel::Embeddings gradients_of(const parallel::Embeddings& whole, int64_t seed);

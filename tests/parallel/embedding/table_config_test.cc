@@ -85,9 +85,9 @@ TEST(TableConfig, OpenTablesHaveNoNumberOfRows) {
   EXPECT_EQ(refusal_of_tables({bad}),
             "embedding table \"a\" is open and split by columns; split it by rows or replicate it");
   bad = good;
-  bad.memory_bytes = 1;
-  bad.folder = "/tmp";
-  EXPECT_NE(refusal_of_tables({bad}).find("is open and has a memory limit"), std::string::npos);
+  bad.open_halve_steps = -1;
+  EXPECT_EQ(refusal_of_tables({bad}),
+            "embedding table \"a\" halves its uses after -1 steps; expected 0 (never) or more");
   bad = good;
   bad.open_min_uses = 0;
   EXPECT_NE(refusal_of_tables({bad}).find("0 uses; expected"), std::string::npos);

@@ -1,4 +1,5 @@
 // Runs whose tables have open vocabularies.
+#include <filesystem>
 #include <map>
 #include <set>
 #include <string>
@@ -70,7 +71,8 @@ TEST_F(OpenTables, HaveTheSameBitsForRanksAndPlacements) {
     for (const char* const when_full : {"evict", "evict-rarest"}) {
       const std::string prefix = concat(data, "-", when_full, "-");
       Overrides keys = {{"tables.open_when_full", when_full}};
-      if (when_full == std::string("evict-rarest")) keys.push_back({"tables.open_halve_steps", "2"});
+      if (when_full == std::string("evict-rarest"))
+        keys.push_back({"tables.open_halve_steps", "2"});
       run(config(prefix + "one", data, keys), 1);
       const std::string line = rows_line();
       EXPECT_THAT(line, HasSubstr("tables  3 open: ")) << data;
@@ -115,6 +117,36 @@ TEST_F(OpenTables, GoOnAtAnotherLayout) {
         run(config(name, "clicks", other), ranks);
         expect_same(name, prefix + "one");
       }
+    }
+  }
+}
+
+// Rows lie on a disk, and a run goes on with other memory on other ranks.
+TEST_F(OpenTables, HaveTheSameBitsOnADisk) {
+  harness::write_label_folder(folder_ / "many", 2, /*user_rows=*/40'000);
+  for (const char* const rule : {"adam", "rowwise-adagrad"}) {
+    for (const char* const max_rows : {"0", "60"}) {
+      const std::string prefix = concat(rule, max_rows, "-");
+      const Overrides keys = {{"train.steps", "8"},
+                              {"tables.optimizer", rule},
+                              {"checkpoint.interval", "1"},
+                              {"tables.open_max_rows", max_rows},
+                              {"tables.open_expire_steps", "5"}};
+      run(config(prefix + "memory", "many", keys), 1);
+      Overrides disk = keys;
+      disk.push_back({"tables.memory", rule == std::string("adam") ? "22200" : "8400"});
+      for (const int ranks : {1, 2}) {
+        const std::string name = concat(prefix, ranks);
+        EXPECT_EQ(run(config(name, "many", disk), ranks, /*stop_after=*/4),
+                  train::Outcome::kStopped);
+        EXPECT_TRUE(std::filesystem::is_empty(folder_ / name / "tables"));
+        run(config(name, "many", ranks == 1 ? disk : keys), 3 - ranks);
+        expect_same(name, prefix + "memory");
+      }
+      EXPECT_EQ(run(config(prefix + "back", "many", keys), 2, /*stop_after=*/4),
+                train::Outcome::kStopped);
+      run(config(prefix + "back", "many", disk), 1);
+      expect_same(prefix + "back", prefix + "memory");
     }
   }
 }
@@ -284,16 +316,18 @@ TEST_F(OpenTables, EndARunThatMayNotEvictInOneLine) {
   EXPECT_THAT(rows_line(), HasSubstr(" 0 evicted"));
 }
 
-// A run that begins with another one's weights, and changes them by nothing in its only step.
+// A run that begins with another one's weights, in memory or on a disk, and changes them by nothing
+// in its only step.
 TEST_F(OpenTables, BeginWithTheRowsOfAnotherRun) {
   const auto newest = [&](const char* run) {
     return checkpoint::load_global(*checkpoint::latest(folder_ / run / "checkpoints"));
   };
   run(config("run", "clicks"), 1);
   const auto before = newest("run");
-  for (const int ranks : {1, 2}) {
-    const std::string name = concat("next", ranks);
+  for (const auto& [ranks, memory] : {std::pair{1, "0"}, {2, "0"}, {2, "9000"}}) {
+    const std::string name = concat("next", ranks, "-", memory);
     const Overrides keys = {{"init.folder", (folder_ / "run").string()},
+                            {"tables.memory", memory},
                             {"tables.open_max_rows", "0"},
                             {"tables.learning_rate", "0"},
                             {"optimizer.learning_rate", "1e-300"},
@@ -362,8 +396,7 @@ TEST_F(OpenTables, RefuseKeysThatDoNotFitInOneLine) {
   EXPECT_THAT(refusal("clicks", {{"tables.open_when_full", "shrug"}}), HasSubstr("evict"));
   EXPECT_THAT(refusal("clicks", {{"tables.placement", "columns"}}),
               HasSubstr("whose rows must be whole"));
-  EXPECT_THAT(refusal("clicks", {{"tables.memory", "1000"}}), HasSubstr("cannot be on a disk"));
-  EXPECT_EQ(refusal("clicks", {{"tables.memory", "1000"}, {"tables.open", "user"}}), "");
+  EXPECT_EQ(refusal("clicks", {{"tables.memory", "1000"}}), "");
   EXPECT_THAT(refusal("clicks",
                       {{"parallel.servers", "1"},
                        {"train.gradient_clip", "0"},

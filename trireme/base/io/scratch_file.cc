@@ -39,8 +39,10 @@ int open_unnamed(const fs::path& folder) {
                            "; free space or choose another with --", use.key, "=PATH"));
 }
 
-// Allocates all space now, so that a disk that is too small is an error before the first step.
-void preallocate(int fd, const fs::path& folder, const ScratchUse& use, uint64_t num_bytes) {
+// Allocates all space after `begin` now, so that a disk that is too small is an error before it is
+// written to.
+void preallocate(int fd, const fs::path& folder, const ScratchUse& use, uint64_t begin,
+                 uint64_t num_bytes) {
   if (num_bytes == 0) return;
   struct statvfs status {};
   if (::fstatvfs(fd, &status) == 0) {
@@ -50,25 +52,31 @@ void preallocate(int fd, const fs::path& folder, const ScratchUse& use, uint64_t
       fail_full(folder, use, num_bytes, concat(free_bytes, " bytes are free"));
     }
   }
-  const int code = reserve_space(fd, 0, static_cast<int64_t>(num_bytes));
+  const int code = reserve_space(fd, static_cast<int64_t>(begin), static_cast<int64_t>(num_bytes));
   if (code != 0) fail_full(folder, use, num_bytes, std::strerror(code));
 }
 
 }  // namespace
 
-ScratchFile::ScratchFile(const fs::path& folder, uint64_t num_bytes, const ScratchUse& use) {
+ScratchFile::ScratchFile(const fs::path& folder, uint64_t num_bytes, const ScratchUse& use)
+    : folder_(folder), use_(use) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) fail(folder, use, error.message());
   file_ = Descriptor(open_unnamed(folder));
   if (!file_.is_open()) fail(folder, use, std::strerror(errno));
-  preallocate(file_.get(), folder, use, num_bytes);
+  grow(num_bytes);
   io_ = {
       .descriptor = file_.get(),
       .path = (folder / "(unnamed file)").string(),
       .is_direct = use.direct && make_direct(file_.get(), num_bytes),
       .advice = concat("; the last checkpoint is intact: free space or replace the disk (or set ",
                        use.key, " to another), then the same command resumes")};
+}
+
+void ScratchFile::grow(uint64_t num_bytes) {
+  preallocate(file_.get(), folder_, use_, num_bytes_, num_bytes);
+  num_bytes_ += num_bytes;
 }
 
 }  // namespace trireme::inline internal

@@ -1,5 +1,5 @@
-// An unnamed file of fixed size. Its space is allocated when it is made, and freed when the process
-// ends in any way.
+// An unnamed file. Its space is allocated when it is made or grows, and freed when the process ends
+// in any way.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,16 @@ class ScratchFile {
   // Throws: ConfigError when the folder cannot be written or has less than `num_bytes` free
   ScratchFile(const std::filesystem::path& folder, uint64_t num_bytes, const ScratchUse& use = {});
 
+  // Makes it `num_bytes` larger; what is new is zero. io() stays.
+  // Throws: ConfigError when as much is not free; the file is as before
+  void grow(uint64_t num_bytes);
+
   const IoFile& io() const { return io_; }
 
  private:
+  std::filesystem::path folder_;
+  ScratchUse use_;
+  uint64_t num_bytes_ = 0;
   Descriptor file_;
   IoFile io_;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include <ATen/ATen.h>
@@ -11,10 +12,10 @@
 #include "trireme/base/error.h"
 #include "trireme/base/shown.h"
 #include "trireme/parallel/embedding/disk/disk_rows.h"
-#include "trireme/parallel/embedding/open/open_key.h"
-#include "trireme/parallel/embedding/open/open_rows.h"
+#include "trireme/parallel/embedding/disk/stored_images.h"
+#include "trireme/parallel/embedding/open/open_slots.h"
 #include "trireme/parallel/embedding/open/open_values.h"
-#include "trireme/parallel/embedding/open/use_count.h"
+#include "trireme/parallel/embedding/open/saved_ids.h"
 #include "trireme/parallel/embedding/remote_table.h"
 #include "trireme/parallel/embedding/rows/initial_rows.h"
 #include "trireme/parallel/embedding/rows/row_memory.h"
@@ -32,30 +33,18 @@ InitialRows initial_of(const TableConfig& config, uint64_t seed) {
   return {config.name, config.width, scale, seed};
 }
 
-std::vector<int64_t> numbers_of(const at::Tensor& numbers) {
-  const auto* const begin = numbers.const_data_ptr<int64_t>();
-  return {begin, begin + numbers.numel()};
+// In OpenTensors::rows: the weights; the optimizer's states follow.
+constexpr size_t kFirstValues = 2;
+
+at::Tensor with_rows(const at::Tensor& kind, int64_t count, const at::TensorOptions& options = {}) {
+  std::vector<int64_t> sizes = kind.sizes().vec();
+  sizes[0] = count;
+  return at::empty(sizes, kind.options().merge_in(options));
 }
-std::vector<int64_t> keys_of(const at::Tensor& ids) {
-  std::vector<int64_t> keys = numbers_of(ids);
-  std::ranges::transform(keys, keys.begin(), open_key);
-  return keys;
-}
-// None if they are not defined.
-std::vector<float> uses_of(const at::Tensor& saved, const std::string& table) {
-  if (!saved.defined()) return {};
-  const std::span uses(saved.const_data_ptr<float>(), static_cast<size_t>(saved.numel()));
-  const auto bad =
-      std::ranges::find_if_not(uses, [](float each) { return each >= 1 && each <= kMostUses; });
-  if (bad != uses.end()) {
-    throw CheckpointError(concat("embedding table \"", shown(table), "\": a saved row has ", *bad,
-                                 " uses; expected 1 to ", kMostUses, "; load another checkpoint"));
-  }
-  return {uses.begin(), uses.end()};
-}
-at::Tensor ids_of(std::vector<int64_t> keys) {
-  std::ranges::transform(keys, keys.begin(), id_of_open_key);
-  return at::tensor(keys, at::kLong);
+OpenTensor on_disk(OpenTensor tensor, int64_t count, std::shared_ptr<StoredRows> stored) {
+  tensor.values = with_rows(tensor.values, count, at::TensorOptions(at::kMeta));
+  tensor.stored = std::move(stored);
+  return tensor;
 }
 
 bool is_by_columns(const TableConfig& config) {
@@ -69,7 +58,9 @@ int64_t slots_of(const TableConfig& config, const mesh::Box& box, at::ScalarType
                 "embedding tables are fp32 or fp64; found ", dtype);
   if (config.memory_bytes == 0 || box.size[0] * box.size[1] == 0) return box.size[0];
   const RowOptimizer one(optimizer, at::empty({1, box.size[1]}, dtype));
-  return std::clamp<int64_t>(config.memory_bytes / one.image_bytes(), 1, box.size[0]);
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max() - 1;  // of RowCache
+  return std::clamp<int64_t>(config.memory_bytes / one.image_bytes(), 1,
+                             config.is_open ? kMost : box.size[0]);
 }
 
 RowImage image_of(RowOptimizer& optimizer, const InitialRows& initial, const mesh::Box& box,
@@ -88,37 +79,25 @@ RowImage image_of(RowOptimizer& optimizer, const InitialRows& initial, const mes
           .loaded = [&optimizer](std::byte* image) { optimizer.mark_loaded(image); }};
 }
 
-// One tensor of a table on a disk: some bytes of every row's image.
-class ImagePart : public StoredRows {
- public:
-  // row: of one row
-  ImagePart(std::shared_ptr<DiskRows> rows, int64_t begin, at::Tensor row)
-      : rows_(std::move(rows)),
-        part_{begin, static_cast<int64_t>(row.nbytes())},
-        row_(std::move(row)) {}
+// A row of an open table before begin_row(), or before a load.
+std::function<void(int64_t row, std::byte* image)> without_weights(const RowOptimizer& optimizer) {
+  return [&optimizer](int64_t /*row*/, std::byte* image) {
+    std::fill_n(image, optimizer.image_bytes(), std::byte{0});
+    optimizer.begin_image(image);
+  };
+}
 
-  at::Tensor read(int64_t begin, int64_t end) override {
-    std::vector<int64_t> rows(static_cast<size_t>(end - begin));
-    std::iota(rows.begin(), rows.end(), begin);
-    return read(rows);
-  }
-  at::Tensor read(std::span<const int64_t> rows) override {
-    std::vector<int64_t> sizes{std::ssize(rows)};
-    sizes.insert(sizes.end(), row_.sizes().begin(), row_.sizes().end());
-    const at::Tensor values = at::empty(sizes, row_.options());
-    rows_->read(rows, part_, static_cast<std::byte*>(values.mutable_data_ptr()));
-    return values;
-  }
-  void write(int64_t begin, const at::Tensor& values) override {
-    rows_->write(begin, part_,
-                 {static_cast<const std::byte*>(values.const_data_ptr()), values.nbytes()});
-  }
-
- private:
-  std::shared_ptr<DiskRows> rows_;
-  DiskRows::Part part_;
-  at::Tensor row_;
-};
+// num_parts: of an open table's, that are on this rank
+DiskRowsOptions open_disk(const TableConfig& config, int64_t num_parts, int64_t num_slots) {
+  // Keys are spread evenly over the parts.
+  const double share = static_cast<double>(num_parts) / static_cast<double>(kOpenRows);
+  const double num_rows = std::ceil(share * static_cast<double>(config.open_max_rows));
+  return {.table = config.name,
+          .num_rows = std::max<int64_t>(1, static_cast<int64_t>(num_rows)),
+          .num_slots = num_slots,
+          .folder = config.folder,
+          .grows = config.open_max_rows == 0};
+}
 
 }  // namespace
 
@@ -128,23 +107,41 @@ at::Tensor initial_rows(const TableConfig& config, c10::ScalarType dtype, uint64
 }
 
 struct EmbeddingTable::Open {
+  Open(const TableConfig& config, uint64_t seed, at::Tensor slot_weights, RowOptimizer& of_slots,
+       std::shared_ptr<DiskRows> disk)
+      : weights(std::move(slot_weights)),
+        optimizer(of_slots),
+        values(seed, config.name,
+               config.initial_scale > 0 ? config.initial_scale : kOpenInitialScale),
+        image(static_cast<size_t>(of_slots.image_bytes())),
+        slots({.rows = {.table = config.name,
+                        .expire_steps = config.open_expire_steps,
+                        .min_uses = config.open_min_uses,
+                        .evicts = evicts_of(config),
+                        .halve_steps = config.open_halve_steps},
+               .begin_row = [this](int64_t key, int64_t slot) { begin_row(key, slot); },
+               .disk = std::move(disk)}) {
+    optimizer.begin_image(image.data());
+  }
+
   static Evicts evicts_of(const TableConfig& config) {
     if (config.open_max_rows == 0) return Evicts::kNone;
     return config.open_when_full == FullTable::kEvictRarest ? Evicts::kRarest : Evicts::kOldest;
   }
-  OpenRows rows;
-  OpenValues values;
-  std::vector<std::byte> image{};  // of a new row, but for its weights
-  int64_t num_lent = 0;            // slots after the rows', until release()
+  void begin_row(int64_t key, int64_t slot) {
+    if (slot >= weights.size(0)) optimizer.resize(std::max(slot + 1, 2 * weights.size(0)));
+    AT_DISPATCH_FLOATING_TYPES(weights.scalar_type(), "begin_row", [&] {
+      values.write(key, std::span(reinterpret_cast<scalar_t*>(image.data()),
+                                  static_cast<size_t>(weights.size(1))));
+    });
+    optimizer.load_row(slot, image.data());
+  }
 
-  Open(const TableConfig& config, uint64_t seed)
-      : rows({.table = config.name,
-              .expire_steps = config.open_expire_steps,
-              .min_uses = config.open_min_uses,
-              .evicts = evicts_of(config),
-              .halve_steps = config.open_halve_steps}),
-        values(seed, config.name,
-               config.initial_scale > 0 ? config.initial_scale : kOpenInitialScale) {}
+  at::Tensor weights;
+  RowOptimizer& optimizer;
+  OpenValues values;
+  std::vector<std::byte> image;  // of a new row
+  OpenSlots slots;
 };
 
 EmbeddingTable::EmbeddingTable(const TableConfig& config, const mesh::Axis& axis, int rank,
@@ -152,27 +149,31 @@ EmbeddingTable::EmbeddingTable(const TableConfig& config, const mesh::Axis& axis
                                const RowOptimizerConfig& optimizer)
     : config_(config), layout_(layout_of(config, axis)), rank_(rank) {
   needs_mean_squares_ = optimizer.rule == RowRule::kRowWiseAdaGrad && is_by_columns(config);
-  if (config.is_open) {
-    open_ = std::make_unique<Open>(config, seed);
-    weights_ = empty_rows({kFirstSlots, config.width}, dtype);
-    optimizer_ = std::make_unique<RowOptimizer>(optimizer, weights_);
-    open_->image.resize(static_cast<size_t>(optimizer_->image_bytes()));
-    optimizer_->begin_image(open_->image.data());
-    return;
-  }
   const mesh::Box box = layout_.local_box(rank);
-  const InitialRows initial = initial_of(config, seed);
   const int64_t num_slots = slots_of(config, box, dtype, optimizer);
-  weights_ = num_slots == box.size[0] ? initial.make(box, dtype)
-                                      : empty_rows({num_slots, box.size[1]}, dtype);
+  const bool is_on_disk =
+      config.is_open ? config.memory_bytes > 0 && box.size[0] > 0 : num_slots < box.size[0];
+  const InitialRows initial = initial_of(config, seed);
+  weights_ = is_on_disk       ? empty_rows({num_slots, box.size[1]}, dtype)
+             : config.is_open ? empty_rows({kFirstSlots, config.width}, dtype)
+                              : initial.make(box, dtype);
   optimizer_ = std::make_unique<RowOptimizer>(optimizer, weights_);
-  if (!optimizer_->catches_up()) touched_ = std::make_shared<TouchedRows>(box.size[0]);
-  if (num_slots == box.size[0]) return;
-  disk_ = std::make_shared<DiskRows>(DiskRowsOptions{.table = config.name,
-                                                     .num_rows = box.size[0],
-                                                     .num_slots = num_slots,
-                                                     .folder = config.folder},
-                                     image_of(*optimizer_, initial, box, dtype));
+  if (!config.is_open && !optimizer_->catches_up()) {
+    touched_ = std::make_shared<TouchedRows>(box.size[0]);
+  }
+  if (is_on_disk) {
+    RowImage image = image_of(*optimizer_, initial, box, dtype);
+    if (config.is_open) image.initial = without_weights(*optimizer_);
+    disk_ = std::make_shared<DiskRows>(config.is_open ? open_disk(config, box.size[0], num_slots)
+                                                      : DiskRowsOptions{.table = config.name,
+                                                                        .num_rows = box.size[0],
+                                                                        .num_slots = num_slots,
+                                                                        .folder = config.folder},
+                                       std::move(image));
+  }
+  if (config.is_open) {
+    open_ = std::make_unique<Open>(config, seed, weights_, *optimizer_, disk_);
+  }
 }
 
 EmbeddingTable::EmbeddingTable(const TableConfig& config, c10::ScalarType dtype,
@@ -195,7 +196,10 @@ EmbeddingTable& EmbeddingTable::operator=(EmbeddingTable&&) noexcept = default;
 
 std::span<const int64_t> EmbeddingTable::fetch(std::span<const int64_t> rows,
                                                std::vector<int64_t>& memory) {
-  if (open_) return fetch_open(rows, memory);
+  if (open_) {
+    open_->slots.fetch(rows, optimizer_->num_steps(), memory);
+    return memory;
+  }
   if (remote_) {
     remote_->fetch(rows, weights_, *optimizer_, memory);
     return memory;
@@ -206,54 +210,21 @@ std::span<const int64_t> EmbeddingTable::fetch(std::span<const int64_t> rows,
   return memory;
 }
 
-void EmbeddingTable::begin_row(int64_t key, int64_t slot) {
-  if (slot >= weights_.size(0)) optimizer_->resize(std::max(slot + 1, 2 * weights_.size(0)));
-  AT_DISPATCH_FLOATING_TYPES(weights_.scalar_type(), "begin_row", [&] {
-    auto* const row = reinterpret_cast<scalar_t*>(open_->image.data());
-    open_->values.write(key, std::span(row, static_cast<size_t>(config_.width)));
-  });
-  optimizer_->load_row(slot, open_->image.data());
-}
-
-std::span<const int64_t> EmbeddingTable::fetch_open(std::span<const int64_t> keys,
-                                                    std::vector<int64_t>& slots) {
-  slots.clear();
-  for (const int64_t key : keys) {
-    int64_t slot = open_->rows.find(key, optimizer_->num_steps());
-    if (slot == OpenRows::kNone) {
-      slot = open_->rows.num_slots() + open_->num_lent++;
-      begin_row(key, slot);
-    }
-    slots.push_back(slot);
-  }
-  return slots;
-}
-
 std::span<const int64_t> EmbeddingTable::fetch_used(std::span<const int64_t> rows,
                                                     std::vector<int64_t>& memory) {
   if (!open_) return fetch(rows, memory);
-  memory.clear();
-  for (const int64_t key : rows) {
-    const auto [slot, is_new] = open_->rows.use(key, optimizer_->num_steps());
-    if (is_new) begin_row(key, slot);
-    memory.push_back(slot);
-  }
-  for (size_t i = 0; i < memory.size(); ++i) {
-    if (memory[i] != OpenRows::kNone) continue;
-    memory[i] = open_->rows.num_slots() + open_->num_lent++;
-    begin_row(rows[i], memory[i]);
-  }
+  open_->slots.fetch_used(rows, optimizer_->num_steps(), memory);
   return memory;
 }
 
 void EmbeddingTable::expire_rows() {
-  if (open_) open_->rows.expire(optimizer_->num_steps());
+  if (open_) open_->slots.rows().expire(optimizer_->num_steps());
 }
 
-OpenRows* EmbeddingTable::open_rows() { return open_ ? &open_->rows : nullptr; }
+OpenRows* EmbeddingTable::open_rows() { return open_ ? &open_->slots.rows() : nullptr; }
 
 void EmbeddingTable::release() {
-  if (open_) open_->num_lent = 0;
+  if (open_) return open_->slots.release();
   if (disk_) disk_->release();
   if (remote_) remote_->release();
 }
@@ -269,6 +240,7 @@ void EmbeddingTable::mark_slots(std::span<const int64_t> slots) {
 }
 
 void EmbeddingTable::prefetch(std::span<const int64_t> rows) {
+  if (open_) return open_->slots.prefetch(rows, optimizer_->num_steps());
   if (disk_) disk_->prefetch(rows);
   if (remote_) remote_->prefetch(rows);
 }
@@ -282,60 +254,111 @@ double EmbeddingTable::hit_rate() const {
 void EmbeddingTable::catch_up_all() {
   if (!disk_) return optimizer_->catch_up_all();
   if (!optimizer_->catches_up()) return;
-  std::vector<int64_t> rows, slots;
-  const int64_t count = layout_.local_box(rank_).size[0];
-  for (int64_t begin = 0; begin < count; begin += weights_.size(0)) {
-    rows.clear();
-    for (int64_t row = begin; row < std::min(begin + weights_.size(0), count); ++row) {
-      if (disk_->was_changed(row)) rows.push_back(row);
-    }
-    release();
-    const std::span<const int64_t> found = fetch(rows, slots);
-    optimizer_->catch_up(found);
-    mark_slots(found);
+  std::vector<int64_t> numbers;  // of rows on the disk
+  if (open_) {
+    numbers = open_->slots.rows().rows(optimizer_->num_steps()).numbers;
+  } else {
+    numbers.resize(static_cast<size_t>(layout_.local_box(rank_).size[0]));
+    std::iota(numbers.begin(), numbers.end(), int64_t{0});
   }
-  release();
+  disk_->change_again(std::move(numbers),
+                      [this](std::span<const int64_t> slots) { optimizer_->catch_up(slots); });
   optimizer_->forget_steps();
+}
+
+const at::Tensor& EmbeddingTable::values_of(size_t tensor) const {
+  return tensor == 0 ? weights_ : optimizer_->states()[tensor - 1].values;
+}
+
+std::shared_ptr<StoredRows> EmbeddingTable::stored(
+    size_t tensor, std::shared_ptr<const std::vector<int64_t>> numbers) {
+  const int64_t begin = tensor == 0 ? 0 : optimizer_->place_in_image(tensor - 1).first;
+  return std::make_shared<StoredImages>(disk_, begin, values_of(tensor)[0], std::move(numbers));
+}
+
+OpenTensors EmbeddingTable::open_tensor_kinds() const {
+  const std::string& table = config_.name;
+  const auto list = [&](const char* name, at::ScalarType dtype = at::kLong) {
+    return OpenTensor{table + name, at::empty({0}, at::TensorOptions(dtype))};
+  };
+  OpenTensors kinds{
+      .rows = {list(".ids"), list(".last_uses")},
+      .waiting = {list(".waiting_ids"), list(".waiting_last_uses"), list(".waiting_uses")}};
+  for (size_t i = 0; i <= optimizer_->states().size(); ++i) {
+    const std::string state = i == 0 ? "" : optimizer_->states()[i - 1].name + ".";
+    std::vector<int64_t> sizes = values_of(i).sizes().vec();
+    sizes[0] = 0;
+    kinds.rows.push_back({state + table + ".weight", at::empty(sizes, weights_.options())});
+  }
+  if (open_->slots.rows().counts_uses()) kinds.rows.push_back(list(".uses", at::kFloat));
+  return kinds;
 }
 
 OpenTensors EmbeddingTable::open_tensors() {
   catch_up_all();
-  const OpenKeys rows = open_->rows.rows(optimizer_->num_steps());
-  const OpenKeys waiting = open_->rows.waiting(optimizer_->num_steps());
-  const std::string& table = config_.name;
-  const at::Tensor slots = at::tensor(rows.numbers, at::kLong);
-  OpenTensors tensors{
-      .rows = {{table + ".ids", ids_of(rows.keys)},
-               {table + ".last_uses", at::tensor(rows.last_uses, at::kLong)},
-               {table + ".weight", weights_.index_select(0, slots)}},
-      .waiting = {{table + ".waiting_ids", ids_of(waiting.keys)},
-                  {table + ".waiting_last_uses", at::tensor(waiting.last_uses, at::kLong)},
-                  {table + ".waiting_uses", at::tensor(waiting.numbers, at::kLong)}}};
-  for (const RowState& state : optimizer_->states()) {
-    tensors.rows.emplace_back(state.name + "." + table + ".weight",
-                              state.values.index_select(0, slots));
+  const int64_t num_steps = optimizer_->num_steps();
+  OpenKeys rows = open_->slots.rows().rows(num_steps);
+  const OpenKeys waiting = open_->slots.rows().waiting(num_steps);
+  OpenTensors tensors = open_tensor_kinds();
+  tensors.rows[0].values = ids_to_save(rows.keys);
+  tensors.rows[1].values = at::tensor(rows.last_uses, at::kLong);
+  tensors.waiting[0].values = ids_to_save(waiting.keys);
+  tensors.waiting[1].values = at::tensor(waiting.last_uses, at::kLong);
+  tensors.waiting[2].values = at::tensor(waiting.numbers, at::kLong);
+  if (open_->slots.rows().counts_uses()) tensors.rows.back().values = at::tensor(rows.uses);
+  const auto numbers = std::make_shared<const std::vector<int64_t>>(std::move(rows.numbers));
+  const at::Tensor slots = disk_ ? at::Tensor() : at::tensor(*numbers, at::kLong);
+  for (size_t i = 0; i <= optimizer_->states().size(); ++i) {
+    OpenTensor& tensor = tensors.rows[kFirstValues + i];
+    if (disk_) {
+      tensor = on_disk(std::move(tensor), std::ssize(*numbers), stored(i, numbers));
+    } else {
+      tensor.values = values_of(i).index_select(0, slots);
+    }
   }
-  if (open_->rows.counts_uses()) tensors.rows.emplace_back(table + ".uses", at::tensor(rows.uses));
+  return tensors;
+}
+
+OpenTensors EmbeddingTable::open_tensors_to_load(int64_t num_rows, int64_t num_waiting) {
+  OpenTensors tensors = open_tensor_kinds();
+  for (auto& [list, count] :
+       {std::pair{&tensors.rows, num_rows}, {&tensors.waiting, num_waiting}}) {
+    for (OpenTensor& tensor : *list) tensor.values = with_rows(tensor.values, count);
+  }
+  if (!disk_) return tensors;
+  disk_->clear(num_rows);
+  for (size_t i = 0; i <= optimizer_->states().size(); ++i) {
+    OpenTensor& tensor = tensors.rows[kFirstValues + i];
+    tensor = on_disk(std::move(tensor), num_rows, stored(i));
+  }
   return tensors;
 }
 
 void EmbeddingTable::load_open_tensors(const OpenTensors& tensors) {
-  OpenKeys rows{.keys = keys_of(tensors.rows.at(0).second),
-                .last_uses = numbers_of(tensors.rows.at(1).second)};
-  if (open_->rows.counts_uses()) rows.uses = uses_of(tensors.rows.back().second, config_.name);
-  const OpenKeys waiting{.keys = keys_of(tensors.waiting.at(0).second),
-                         .last_uses = numbers_of(tensors.waiting.at(1).second),
-                         .numbers = numbers_of(tensors.waiting.at(2).second)};
-  open_->rows.load(rows, waiting);
-  open_->num_lent = 0;
+  OpenKeys rows = keys_of_saved(tensors.rows.at(0).values, tensors.rows.at(1).values);
+  if (open_->slots.rows().counts_uses()) {
+    rows.uses = uses_of_saved(tensors.rows.back().values, config_.name);
+  }
+  const OpenKeys waiting = keys_of_saved(tensors.waiting.at(0).values, tensors.waiting.at(1).values,
+                                         tensors.waiting.at(2).values);
+  open_->slots.rows().load(rows, waiting);
+  open_->slots.release();
   const auto count = std::ssize(rows.keys);
-  if (count > weights_.size(0)) optimizer_->resize(count);
-  // For the states that the checkpoint does not have.
-  for (int64_t slot = 0; slot < count; ++slot) optimizer_->load_row(slot, open_->image.data());
-  weights_.narrow(0, 0, count).copy_(tensors.rows.at(2).second);
-  for (size_t i = 0; i < optimizer_->states().size(); ++i) {
-    const at::Tensor& values = tensors.rows.at(3 + i).second;
-    if (values.defined()) optimizer_->states()[i].values.narrow(0, 0, count).copy_(values);
+  const bool is_in_place = disk_ && tensors.rows.at(kFirstValues).values.is_meta();
+  if (disk_ && !is_in_place) disk_->clear(count);
+  if (!disk_) {
+    if (count > weights_.size(0)) optimizer_->resize(count);
+    // For the states that the checkpoint does not have.
+    for (int64_t slot = 0; slot < count; ++slot) optimizer_->load_row(slot, open_->image.data());
+  }
+  for (size_t i = 0; i <= optimizer_->states().size() && !is_in_place; ++i) {
+    const at::Tensor& values = tensors.rows.at(kFirstValues + i).values;
+    if (!values.defined()) continue;
+    if (disk_) {
+      stored(i)->write(0, values);
+    } else {
+      values_of(i).narrow(0, 0, count).copy_(values);
+    }
   }
 }
 
@@ -358,11 +381,9 @@ std::vector<TableTensor> EmbeddingTable::state() {
                        .touched = touched_});
   }
   for (size_t i = 0; i < tensors.size() && disk_; ++i) {
-    const at::Tensor slots = tensors[i].local;
-    const int64_t begin = i == 0 ? 0 : optimizer_->place_in_image(i - 1).first;
-    tensors[i].stored = std::make_shared<ImagePart>(disk_, begin, at::empty_like(slots[0]));
-    tensors[i].local =
-        at::empty(tensors[i].layout.local_box(rank_).size, slots.options().device(at::kMeta));
+    tensors[i].stored = stored(i);
+    tensors[i].local = at::empty(tensors[i].layout.local_box(rank_).size,
+                                 tensors[i].local.options().device(at::kMeta));
   }
   return tensors;
 }

@@ -1,6 +1,7 @@
 // This rank's part of one embedding table, with its optimizer.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -47,12 +48,17 @@ at::Tensor initial_rows(const TableConfig& config, c10::ScalarType dtype, uint64
                         int64_t begin, int64_t end);
 
 // A tensor for each of the rows that an open vocabulary has, and for each of the ids that wait.
+struct OpenTensor {
+  std::string name;
+  at::Tensor values;                     // with `stored` a meta tensor
+  std::shared_ptr<StoredRows> stored{};  // set if the rows are on a disk
+};
 struct OpenTensors {
   // "<table>.ids", "<table>.last_uses", then as TableTensor has them, then "<table>.uses" if the
   // rarest rows are evicted
-  std::vector<std::pair<std::string, at::Tensor>> rows{};
+  std::vector<OpenTensor> rows{};
   // "<table>.waiting_ids", "<table>.waiting_last_uses", "<table>.waiting_uses"
-  std::vector<std::pair<std::string, at::Tensor>> waiting{};
+  std::vector<OpenTensor> waiting{};
 };
 
 class EmbeddingTable {
@@ -113,8 +119,14 @@ class EmbeddingTable {
   std::vector<TableTensor> state();
   void set_num_steps(int64_t num_steps);
 
-  // This rank's rows of an open vocabulary, and the ids that wait for one, by rising key. Copies.
+  // This rank's rows of an open vocabulary, and the ids that wait for one, by rising key. Copies,
+  // but for rows on a disk.
   OpenTensors open_tensors();
+  // The same of no row and no id, for names, widths and dtypes.
+  OpenTensors open_tensor_kinds() const;
+  // To fill with so many rows and ids. Rows on a disk are dropped now, but not their ids, so
+  // load_open_tensors() must follow before the table is used.
+  OpenTensors open_tensors_to_load(int64_t num_rows, int64_t num_waiting);
   // tensors: like open_tensors() of any rank, with keys of this rank's part; states that are
   // undefined begin anew, and undefined uses are one of each row. set_num_steps() must follow.
   void load_open_tensors(const OpenTensors& tensors);
@@ -125,9 +137,10 @@ class EmbeddingTable {
 
  private:
   struct Open;
-  std::span<const int64_t> fetch_open(std::span<const int64_t> keys, std::vector<int64_t>& slots);
-  // Slot `slot` becomes the new row of a key.
-  void begin_row(int64_t key, int64_t slot);
+  // Of a row: the weights, or the optimizer's state number `tensor - 1`.
+  std::shared_ptr<StoredRows> stored(size_t tensor,
+                                     std::shared_ptr<const std::vector<int64_t>> numbers = {});
+  const at::Tensor& values_of(size_t tensor) const;
   void catch_up_all();
   void mark_slots(std::span<const int64_t> slots);
 

@@ -264,6 +264,49 @@ std::vector<TableTensor> EmbeddingTables::state() {
   return tensors;
 }
 
+namespace {
+
+// How many of the rows between cuts this rank has.
+int64_t own_rows(const TableGroup& group, size_t table, const std::vector<int64_t>& cuts) {
+  const size_t rank = group.rank();
+  return group.parts[table].is_replicated ? cuts.back() : cuts[rank + 1] - cuts[rank];
+}
+
+TableTensor saved_tensor(const TableGroup& group, size_t table, const OpenTensor& tensor,
+                         const std::vector<int64_t>& cuts) {
+  const mesh::Axis& axis = group.tables[table].layout().axes()[0];
+  return {
+      .name = tensor.name,
+      .local = tensor.values,
+      .layout = layout_of_saved(tensor.values.sizes(), axis, group.configs[table].placement, cuts),
+      .rank = static_cast<int>(group.rank()),
+      .stored = tensor.stored};
+}
+
+// The saved tensor for `wanted`, of a table with that name; undefined if it begins anew.
+at::Tensor find_saved(const std::vector<TableTensor>& tensors, const std::string& table,
+                      const OpenTensor& wanted, int64_t& count) {
+  const auto found = std::ranges::find(tensors, wanted.name, &TableTensor::name);
+  if (found == tensors.end()) {
+    throw CheckpointError(concat("embedding table \"", shown(table),
+                                 "\": there is no saved tensor \"", shown(wanted.name), "\""));
+  }
+  if (!found->local.defined()) return {};
+  std::vector<int64_t> expected = wanted.values.sizes().vec();
+  if (count < 0 && found->local.dim() == 1) count = found->local.size(0);
+  expected[0] = count;
+  if (found->local.sizes() != expected ||
+      found->local.scalar_type() != wanted.values.scalar_type()) {
+    throw CheckpointError(concat("the saved tensor \"", shown(wanted.name), "\" has shape ",
+                                 found->local.sizes(), " and dtype ", found->local.scalar_type(),
+                                 "; expected ", at::IntArrayRef(expected), " and ",
+                                 wanted.values.scalar_type()));
+  }
+  return found->local.contiguous();
+}
+
+}  // namespace
+
 std::vector<TableTensor> EmbeddingTables::open_state() {
   TableGroup& group = *state_->group;
   std::vector<TableTensor> result;
@@ -272,7 +315,7 @@ std::vector<TableTensor> EmbeddingTables::open_state() {
     const OpenTensors own = group.tables[t].open_tensors();
     const mesh::Axis& axis = group.tables[t].layout().axes()[0];
     const at::Tensor counts =
-        at::tensor({own.rows[0].second.size(0), own.waiting[0].second.size(0)}, at::kLong);
+        at::tensor({own.rows[0].values.size(0), own.waiting[0].values.size(0)}, at::kLong);
     at::Tensor all = counts.unsqueeze(0);
     if (group.group != nullptr) {
       all = at::empty({axis.size, 2}, at::kLong);
@@ -285,43 +328,34 @@ std::vector<TableTensor> EmbeddingTables::open_state() {
         // Replicas have the same rows.
         cuts.push_back(group.parts[t].is_replicated ? count : cuts.back() + count);
       }
-      for (const auto& [name, values] : *tensors) {
-        result.push_back(
-            {.name = name,
-             .local = values,
-             .layout = layout_of_saved(values.sizes(), axis, group.configs[t].placement, cuts),
-             .rank = static_cast<int>(group.rank())});
-      }
+      for (const OpenTensor& tensor : *tensors)
+        result.push_back(saved_tensor(group, t, tensor, cuts));
     }
   }
   return result;
 }
 
 std::vector<TableTensor> EmbeddingTables::open_state_to_load(
-    const std::function<at::Tensor(const std::string& name)>& read) const {
+    const std::function<at::Tensor(const std::string& name)>& read) {
   TableGroup& group = *state_->group;
   std::vector<TableTensor> result;
   for (size_t t = 0; t < group.tables.size(); ++t) {
-    if (!group.configs[t].is_open) continue;
-    const mesh::Axis& axis = group.tables[t].layout().axes()[0];
-    const OpenTensors names = group.tables[t].open_tensors();
-    for (const auto* tensors : {&names.rows, &names.waiting}) {
-      const std::vector<int64_t> cuts =
-          cuts_of_saved(read(tensors->at(0).first), group.configs[t].name, group.parts[t].rows);
-      const TableConfig& config = group.configs[t];
-      if (tensors == &names.rows && config.open_when_full == FullTable::kRefuse) {
-        check_saved_rows(config.name, cuts.back(), config.open_max_rows);
-      }
-      for (const auto& [name, values] : *tensors) {
-        const mesh::Layout layout =
-            layout_of_saved(values.sizes(), axis, group.configs[t].placement, cuts);
-        const auto rank = static_cast<int>(group.rank());
-        result.push_back({.name = name,
-                          .local = at::empty(layout.local_box(rank).size, values.options()),
-                          .layout = layout,
-                          .rank = rank});
-      }
+    const TableConfig& config = group.configs[t];
+    if (!config.is_open) continue;
+    const OpenTensors kinds = group.tables[t].open_tensor_kinds();
+    const auto cuts_of = [&](const std::vector<OpenTensor>& tensors) {
+      return cuts_of_saved(read(tensors[0].name), config.name, group.parts[t].rows);
+    };
+    const std::vector<int64_t> rows = cuts_of(kinds.rows), waiting = cuts_of(kinds.waiting);
+    if (config.open_when_full == FullTable::kRefuse) {
+      check_saved_rows(config.name, rows.back(), config.open_max_rows);
     }
+    const OpenTensors own =
+        group.tables[t].open_tensors_to_load(own_rows(group, t, rows), own_rows(group, t, waiting));
+    for (const OpenTensor& tensor : own.rows)
+      result.push_back(saved_tensor(group, t, tensor, rows));
+    for (const OpenTensor& tensor : own.waiting)
+      result.push_back(saved_tensor(group, t, tensor, waiting));
   }
   return result;
 }
@@ -329,42 +363,17 @@ std::vector<TableTensor> EmbeddingTables::open_state_to_load(
 void EmbeddingTables::load_open_state(const std::vector<TableTensor>& tensors) {
   TableGroup& group = *state_->group;
   for (size_t t = 0; t < group.tables.size(); ++t) {
+    const std::string& table = group.configs[t].name;
     if (!group.configs[t].is_open) continue;
-    OpenTensors own = group.tables[t].open_tensors();
+    OpenTensors own = group.tables[t].open_tensor_kinds();
     for (auto* const wanted : {&own.rows, &own.waiting}) {
       int64_t count = -1;
-      for (auto& [name, values] : *wanted) {
-        const auto found = std::ranges::find(tensors, name, &TableTensor::name);
-        if (found == tensors.end()) {
-          throw CheckpointError(concat("embedding table \"", shown(group.configs[t].name),
-                                       "\": there is no saved tensor \"", shown(name), "\""));
-        }
-        if (!found->local.defined()) {
-          values = at::Tensor();
-          continue;
-        }
-        std::vector<int64_t> expected = values.sizes().vec();
-        if (count < 0 && found->local.dim() == 1) count = found->local.size(0);
-        expected[0] = count;
-        if (found->local.sizes() != expected ||
-            found->local.scalar_type() != values.scalar_type()) {
-          throw CheckpointError(concat("the saved tensor \"", shown(name), "\" has shape ",
-                                       found->local.sizes(), " and dtype ",
-                                       found->local.scalar_type(), "; expected ",
-                                       at::IntArrayRef(expected), " and ", values.scalar_type()));
-        }
-        values = found->local.contiguous();
-      }
-      const std::vector<int64_t> cuts =
-          cuts_of_saved(wanted->at(0).second, group.configs[t].name, group.parts[t].rows);
-      const size_t rank = group.rank();
-      const bool is_own = group.parts[t].is_replicated ||
-                          (cuts[rank] == 0 && cuts[rank + 1] == wanted->at(0).second.numel());
-      if (!is_own) {
-        throw CheckpointError(concat("embedding table \"", shown(group.configs[t].name),
-                                     "\": the saved ids are not all of rank ", rank,
-                                     "'s part; load those that open_state_to_load() asks for"));
-      }
+      for (OpenTensor& tensor : *wanted) tensor.values = find_saved(tensors, table, tensor, count);
+      const at::Tensor& ids = wanted->at(0).values;
+      if (own_rows(group, t, cuts_of_saved(ids, table, group.parts[t].rows)) == count) continue;
+      throw CheckpointError(concat("embedding table \"", shown(table),
+                                   "\": the saved ids are not all of rank ", group.rank(),
+                                   "'s part; load those that open_state_to_load() asks for"));
     }
     group.tables[t].load_open_tensors(own);
   }

@@ -164,18 +164,19 @@ class EmbeddingTables {
   // Weights and states, for checkpoints. They share memory with the tables, or are on a disk;
   // loading fills them in place. Not collective.
   std::vector<TableTensor> state();
-  // The same for the tables with open vocabularies, which state() leaves out: copies of the rows
-  // that are there now (OpenTensors), in the order of keys and so of ranks.
+  // The same for the tables with open vocabularies, which state() leaves out: the rows that are
+  // there now (OpenTensors), in the order of keys and so of ranks; copies, but for rows on a disk.
   // Comm:       16 bytes for each such table to each other rank
   // Collective: every rank
   std::vector<TableTensor> open_state();
   // Empty tensors for this rank's part of a saved open_state(), whatever ranks saved it. A load
-  // fills them, then load_open_state() takes them, then set_num_steps() must follow.
+  // fills them, then load_open_state() takes them, then set_num_steps() must follow. Rows that are
+  // on a disk now are gone.
   // read: gives the whole saved tensor of a name, of which only lists of ids are asked
   // Throws: CheckpointError when a list of ids is not in the order of keys; ConfigError when they
   //         are more than open_max_rows, with kRefuse
   std::vector<TableTensor> open_state_to_load(
-      const std::function<at::Tensor(const std::string& name)>& read) const;
+      const std::function<at::Tensor(const std::string& name)>& read);
   // Optimizer states whose `local` is undefined begin anew; without "<table>.uses" each row was
   // used once.
   // Throws: CheckpointError when ids are not of this rank's part or not in order, and for uses

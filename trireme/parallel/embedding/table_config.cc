@@ -44,9 +44,6 @@ void check_open(const TableConfig& table, const std::string& name) {
                 kOpenRows, " (kOpenRows)");
   TRIREME_CHECK(table.placement.kind != mesh::Placement::Kind::kSharded || table.placement.dim == 0,
                 name, " is open and split by columns; split it by rows or replicate it");
-  TRIREME_CHECK(table.memory_bytes == 0, name,
-                " is open and has a memory limit, which only tables with a fixed number of rows "
-                "can have; leave it out or limit the rows");
   TRIREME_CHECK(table.open_halve_steps >= 0, name, " halves its uses after ",
                 table.open_halve_steps, " steps; expected 0 (never) or more");
   TRIREME_CHECK(

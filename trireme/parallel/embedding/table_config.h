@@ -53,7 +53,7 @@ struct TableConfig {
 
   // An open vocabulary: ids are any 64-bit numbers, and each has a row of its own from the first
   // step on that uses it. Before that it reads its initial value. `rows` is kOpenRows; which part
-  // an id is in depends only on the id. Not by columns, and without memory_bytes.
+  // an id is in depends only on the id. Not by columns.
   bool is_open = false;
   int64_t open_max_rows = 0;  // after a step, on all ranks together; 0: no limit
   FullTable open_when_full = FullTable::kEvict;

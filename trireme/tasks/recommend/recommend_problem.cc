@@ -71,13 +71,24 @@ class ListMaker {
   TableList list_;
 };
 
-// The rows of the rank with the most.
+// The rows of the rank with the most; of an open table its parts.
 int64_t most_rows(const parallel::TableConfig& table, int num_ranks) {
   const std::vector<int64_t>& cuts = table.placement.cuts;
   if (table.placement.kind == mesh::Placement::Kind::kReplicated) return table.rows;
   int64_t most = cuts.empty() ? (table.rows + num_ranks - 1) / num_ranks : 0;
   for (size_t r = 1; r < cuts.size(); ++r) most = std::max(most, cuts[r] - cuts[r - 1]);
   return most;
+}
+
+// Of the rank that has most parts of an open table, in memory, which doubles when it is full.
+// Without a limit on rows as many as can be, so that the table is on the disk.
+int64_t most_open_bytes(const parallel::TableConfig& table, int num_ranks, int64_t row_bytes) {
+  if (table.open_max_rows == 0) return kMaxMemory;
+  const double share =
+      static_cast<double>(most_rows(table, num_ranks)) / static_cast<double>(parallel::kOpenRows);
+  const double bytes =
+      2 * share * static_cast<double>(table.open_max_rows) * static_cast<double>(row_bytes);
+  return bytes < static_cast<double>(kMaxMemory) ? static_cast<int64_t>(bytes) : kMaxMemory;
 }
 
 }  // namespace
@@ -98,12 +109,10 @@ bool RecommendProblem::is_open(int64_t column) const {
 void check_open_tables(const RecommendProblem& problem, const std::string& source) {
   const TablesConfig& tables = problem.config.tables;
   std::vector<std::string> known;
-  bool are_all_open = true;
   for (size_t column = 0; column < problem.schema.tables.size(); ++column) {
     const dataset::FeatureTable& feature = problem.schema.tables[column];
     known.push_back(feature.name);
     const bool is_open = problem.is_open(static_cast<int64_t>(column));
-    are_all_open &= is_open;
     TRIREME_CHECK(is_open || !feature.is_hashed, source, " has hashed ids for \"",
                   shown(feature.name),
                   "\", but tables.open does not name it; set tables.open to \"", kAllFeatures,
@@ -116,9 +125,6 @@ void check_open_tables(const RecommendProblem& problem, const std::string& sourc
                     " or some of ", shown(in_words(known)));
     }
   }
-  TRIREME_CHECK(!are_all_open || tables.memory == 0, "tables.memory is ", tables.memory,
-                ", and all tables are open, which cannot be on a disk; remove it, or limit them "
-                "with tables.open_max_rows");
 }
 
 std::vector<int64_t> columns_of(const dataset::FeatureSchema& schema, dataset::TableSide side) {
@@ -136,12 +142,12 @@ void limit_memory(const RecommendProblem& problem, int num_ranks, int64_t bytes_
   std::vector<std::pair<int64_t, size_t>> parts;  // (bytes of a rank's part, table)
   for (size_t t = 0; t < list.tables.size(); ++t) {
     const parallel::TableConfig& table = list.tables[t];
-    if (table.is_open) continue;
     const int64_t states =
         parallel::numbers_of_states(problem.config.tables.optimizer, table.width);
-    const int64_t rows = most_rows(table, num_ranks);
-    const int64_t numbers = rows * (table.width + states);
-    parts.emplace_back(numbers * bytes_per_number, t);
+    const int64_t row_bytes = (table.width + states) * bytes_per_number;
+    parts.emplace_back(table.is_open ? most_open_bytes(table, num_ranks, row_bytes)
+                                     : most_rows(table, num_ranks) * row_bytes,
+                       t);
   }
   std::ranges::sort(parts);
   // With whole tables, a rank has one of every num_ranks tables.

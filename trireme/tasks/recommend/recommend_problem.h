@@ -40,7 +40,7 @@ struct TableList {
 TableList tables_of(const RecommendProblem& problem, int num_ranks);
 
 // Divides tables.memory among the tables: small ones stay in memory, and the others get equal
-// limits. Open tables get none.
+// limits. Open tables without open_max_rows are never small.
 // folder: for rows on the disk
 void limit_memory(const RecommendProblem& problem, int num_ranks, int64_t bytes_per_number,
                   const std::string& folder, TableList& list);

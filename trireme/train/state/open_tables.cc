@@ -30,7 +30,7 @@ std::vector<checkpoint::Entry> entries_of(const std::vector<parallel::TableTenso
   std::vector<checkpoint::Entry> entries;
   for (const parallel::TableTensor& tensor : tensors) {
     if (!tensor.local.defined()) continue;  // it begins anew
-    entries.push_back({saved_name(tensor.name, tables), tensor.local, tensor.layout, tensor.rank});
+    entries.push_back(table_entry(saved_name(tensor.name, tables), tensor));
   }
   return entries;
 }

@@ -153,6 +153,14 @@ class StoredTable : public checkpoint::OffloadedTensor {
 
 }  // namespace
 
+checkpoint::Entry table_entry(std::string name, const parallel::TableTensor& tensor) {
+  checkpoint::Entry entry{std::move(name), tensor.local, tensor.layout, tensor.rank};
+  if (tensor.stored) {
+    entry.offloaded = std::make_shared<StoredTable>(tensor.stored, tensor.local.size(0));
+  }
+  return entry;
+}
+
 std::vector<checkpoint::Entry> table_entries(parallel::EmbeddingTables& tables) {
   std::set<std::string> weights;
   for (const parallel::TableConfig& table : tables.configs())
@@ -160,10 +168,7 @@ std::vector<checkpoint::Entry> table_entries(parallel::EmbeddingTables& tables) 
   std::vector<checkpoint::Entry> entries;
   for (parallel::TableTensor& tensor : tables.state()) {
     std::string name = weights.contains(tensor.name) ? tensor.name : kOptimizerPrefix + tensor.name;
-    checkpoint::Entry entry{std::move(name), tensor.local, std::move(tensor.layout), tensor.rank};
-    if (tensor.stored) {
-      entry.offloaded = std::make_shared<StoredTable>(tensor.stored, tensor.local.size(0));
-    }
+    checkpoint::Entry entry = table_entry(std::move(name), tensor);
     if (const auto touched = tensor.touched) {
       entry.changes = {.source = touched,
                        .mark = [touched] { return touched->mark(); },

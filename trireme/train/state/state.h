@@ -45,6 +45,8 @@ inline constexpr const char* kOptimizerPrefix = "optimizer.";
 // The shards under their parameters' names, and the optimizer's states under their own.
 std::vector<checkpoint::Entry> checkpoint_entries(const std::vector<parallel::Shard>& shards,
                                                   const Optimizer& optimizer);
+// A table's tensor, in memory or stored elsewhere, under that name.
+checkpoint::Entry table_entry(std::string name, const parallel::TableTensor& tensor);
 // The tables' weights, "<table>.weight", and the states of their optimizer.
 std::vector<checkpoint::Entry> table_entries(parallel::EmbeddingTables& tables);
 // Tensors that every rank has whole, or every rank that has them at all.

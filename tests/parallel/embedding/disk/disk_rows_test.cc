@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <set>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -90,6 +91,44 @@ TEST(DiskRows, RefusesMoreRowsAtOnceThanItHasRoomFor) {
   const std::vector<int64_t> wanted{1, 2, 3};
   EXPECT_THAT(harness::message_of<ConfigError>([&] { rows.fetch(wanted, slots); }),
               AllOf(HasSubstr("\"t\""), HasSubstr("2 rows"), HasSubstr("tables.memory")));
+}
+
+TEST(DiskRows, GrowsForgetsAndLendsSlots) {
+  const harness::TemporaryFolder folder;
+  Numbers numbers(3);
+  DiskRows rows({.table = "t", .num_rows = 2, .num_slots = 3, .folder = folder.path()},
+                numbers.image());
+  const auto fetch = [&](int64_t row) -> int64_t& {
+    std::vector<int64_t> slots;
+    rows.release();
+    rows.fetch(std::vector<int64_t>{row}, slots);
+    rows.mark_changed(slots[0]);
+    return numbers.slots[static_cast<size_t>(slots[0])];
+  };
+  rows.grow(50);
+  for (int64_t row = 0; row < 50; ++row) fetch(row) = 100 + row;
+  for (int64_t row = 0; row < 50; row += 2) rows.forget(row);
+  EXPECT_FALSE(rows.was_changed(0));
+  for (int i = 0; i < 9; ++i) {  // what is in lent slots reaches no row
+    rows.release();
+    std::vector<int64_t> lent{rows.lend(), rows.lend(), rows.lend()};
+    EXPECT_EQ((std::set(lent.begin(), lent.end()).size()), 3U);
+    for (const int64_t slot : lent) {
+      numbers.slots[static_cast<size_t>(slot)] = -1;
+      rows.mark_changed(slot);
+    }
+    EXPECT_THAT(harness::message_of<ConfigError>([&] { rows.lend(); }), HasSubstr("tables.memory"));
+  }
+  for (int64_t row = 0; row < 50; ++row) EXPECT_EQ(fetch(row), row % 2 == 0 ? row : 100 + row);
+  rows.clear(60);
+  for (int64_t row = 0; row < 60; ++row) EXPECT_EQ(fetch(row), row);
+  std::vector<int64_t> seen;
+  fetch(7) = 70;
+  rows.change_again({1, 7, 59}, [&](std::span<const int64_t> slots) {
+    for (const int64_t slot : slots) seen.push_back(numbers.slots[static_cast<size_t>(slot)]++);
+  });
+  EXPECT_EQ(seen, (std::vector<int64_t>{1, 70, 59}));
+  EXPECT_EQ(fetch(7), 71);
 }
 
 TEST(DiskRows, SaysWhatDoesNotFitOnTheDisk) {

@@ -91,6 +91,36 @@ TEST(RowLog, ReadsWhatWasAppendedAfterAPrefetch) {
   }
 }
 
+// Rows come, go, and come again under the same numbers.
+TEST(RowLog, GrowsAndErases) {
+  const harness::TemporaryFolder folder;
+  std::mt19937_64 engine(5);
+  for (const bool grows : {false, true}) {
+    RowLog log(
+        {.table = "t", .folder = folder.path(), .num_rows = 3, .image_bytes = 900, .grows = grows});
+    std::map<int64_t, Image> expected;
+    int64_t num_rows = 3;
+    for (int64_t step = 0; step < 400; ++step) {
+      if (step % 9 == 0) log.grow(num_rows += static_cast<int64_t>(engine() % 20));
+      for (int64_t i = 0; i < 12; ++i) {
+        const auto row = static_cast<int64_t>(engine() % static_cast<uint64_t>(num_rows));
+        if (engine() % 3 == 0) {
+          log.erase(row);
+          expected.erase(row);
+        } else {
+          expected[row] = image_of(static_cast<int64_t>(engine()), 900);
+          log.append(row, expected[row]);
+        }
+      }
+      expect_rows(log, expected, engine, step % 2 == 0);
+      if (step != 200) continue;
+      log.clear();
+      expected.clear();
+    }
+    for (int64_t row = 0; row < num_rows; ++row) EXPECT_EQ(log.has(row), expected.contains(row));
+  }
+}
+
 TEST(RowLog, SaysThatTheDiskHasNoRoom) {
   const harness::TemporaryFolder folder;
   EXPECT_THAT(harness::message_of<ConfigError>([&] {

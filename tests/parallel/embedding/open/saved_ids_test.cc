@@ -42,6 +42,19 @@ TEST(SavedIds, AreRefusedOutOfOrderOrTwice) {
   EXPECT_THROW(cuts_of_saved(ids.to(at::kInt), "t", places), CheckpointError);
 }
 
+TEST(SavedIds, AreKeysWithNumbers) {
+  const at::Tensor ids = ids_in_order(4), numbers = at::arange(4);
+  const OpenKeys keys = keys_of_saved(ids, numbers + 7, numbers);
+  EXPECT_TRUE(std::ranges::is_sorted(keys.keys));
+  EXPECT_TRUE(at::equal(ids_to_save(keys.keys), ids));
+  EXPECT_EQ(keys.last_uses, (std::vector<int64_t>{7, 8, 9, 10}));
+  EXPECT_EQ(keys.numbers, (std::vector<int64_t>{0, 1, 2, 3}));
+  EXPECT_TRUE(keys_of_saved(ids, numbers).numbers.empty());
+  EXPECT_EQ(uses_of_saved(at::tensor({1.0F, 2.5F}), "t"), (std::vector<float>{1, 2.5F}));
+  EXPECT_TRUE(uses_of_saved(at::Tensor(), "t").empty());
+  EXPECT_THROW(uses_of_saved(at::tensor({1.0F, 0.5F}), "t"), CheckpointError);
+}
+
 TEST(SavedIds, HaveALayout) {
   const mesh::Axis axis{"data", 2};
   const mesh::Layout cut = layout_of_saved({2, 4}, axis, mesh::Placement::sharded(0), {0, 3, 5});

@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t kMostBufferBytes = int64_t{16} << 20;
 constexpr size_t kImagesAtOnce = 1024;  // of write()
 constexpr int64_t kBufferShare = 8;     // of the slots' bytes
+constexpr int64_t kFirstLent = -2;      // rows of lent slots have numbers from here down
 
 }  // namespace
 
@@ -24,16 +25,50 @@ DiskRows::DiskRows(const DiskRowsOptions& options, RowImage image)
             .num_rows = options.num_rows,
             .image_bytes = image_.num_bytes,
             .buffer_bytes =
-                std::min(kMostBufferBytes, options.num_slots * image_.num_bytes / kBufferShare)}),
+                std::min(kMostBufferBytes, options.num_slots * image_.num_bytes / kBufferShare),
+            .grows = options.grows}),
       cache_(options.num_slots),
       changed_(static_cast<size_t>(options.num_slots)),
       buffer_(image_bytes()) {}
 
 void DiskRows::evict(int64_t row, int64_t slot) {
   uint8_t& changed = changed_[static_cast<size_t>(slot)];
-  if (std::exchange(changed, 0) == 0) return;
+  if (std::exchange(changed, 0) == 0 || row <= kFirstLent) return;
   image_.save(slot, buffer_.data());
   log_.append(row, buffer_);
+}
+
+int64_t DiskRows::place(int64_t row) {
+  const RowCache::Placed placed = cache_.place(row);
+  TRIREME_CHECK(placed.slot != RowCache::kNone, "embedding table \"", shown(options_.table),
+                "\": a batch needs more than the ", options_.num_slots,
+                " rows of this rank's part that fit into memory at once; raise tables.memory, or "
+                "lower train.global_batch");
+  if (placed.evicted_row != RowCache::kNoRow) evict(placed.evicted_row, placed.slot);
+  return placed.slot;
+}
+
+// The row's number is a new one, so that it leaves the memory as one that was used once.
+int64_t DiskRows::lend() { return place(kFirstLent - num_lent_++); }
+
+void DiskRows::grow(int64_t num_rows) {
+  if (num_rows <= options_.num_rows) return;
+  const int64_t room = std::max(num_rows, options_.num_rows + options_.num_rows / 2);
+  log_.grow(room);
+  options_.num_rows = room;
+}
+
+void DiskRows::forget(int64_t row) {
+  log_.erase(row);
+  const int32_t slot = cache_.slot_of(row);
+  if (slot != RowCache::kNone) changed_[static_cast<size_t>(slot)] = 0;
+}
+
+void DiskRows::clear(int64_t num_rows) {
+  log_.clear();
+  grow(num_rows);
+  cache_ = RowCache(options_.num_slots);
+  std::ranges::fill(changed_, uint8_t{0});
 }
 
 void DiskRows::fetch(std::span<const int64_t> rows, std::vector<int64_t>& slots) {
@@ -47,18 +82,30 @@ void DiskRows::fetch(std::span<const int64_t> rows, std::vector<int64_t>& slots)
     places.push_back(slots.size() - 1);
   }
   for (size_t i = 0; i < missing_rows.size(); ++i) {
-    const RowCache::Placed placed = cache_.place(missing_rows[i]);
-    TRIREME_CHECK(placed.slot != RowCache::kNone, "embedding table \"", shown(options_.table),
-                  "\": a batch needs more than the ", options_.num_slots,
-                  " rows of this rank's part that fit into memory at once; raise tables.memory, or "
-                  "lower train.global_batch");
-    if (placed.evicted_row >= 0) evict(placed.evicted_row, placed.slot);
-    missing_slots.push_back(placed.slot);
-    slots[places[i]] = placed.slot;
+    const int64_t slot = place(missing_rows[i]);
+    missing_slots.push_back(slot);
+    slots[places[i]] = slot;
   }
   load_missing(missing_rows, missing_slots);
   num_missed_ += std::ssize(missing_rows);
   num_found_ += std::ssize(rows) - std::ssize(missing_rows);
+}
+
+void DiskRows::change_again(std::vector<int64_t> rows,
+                            const std::function<void(std::span<const int64_t> slots)>& change) {
+  std::erase_if(rows, [this](int64_t row) { return !was_changed(row); });
+  const auto at_once = static_cast<size_t>(options_.num_slots);
+  std::vector<int64_t> slots;
+  for (std::span<const int64_t> left = rows; !left.empty();) {
+    const auto now = left.first(std::min(at_once, left.size()));
+    left = left.subspan(now.size());
+    release();
+    slots.clear();
+    fetch(now, slots);
+    change(slots);
+    for (const int64_t slot : slots) mark_changed(slot);
+  }
+  release();
 }
 
 void DiskRows::load_missing(std::span<const int64_t> rows, std::span<const int64_t> slots) {

@@ -31,8 +31,10 @@ struct DiskRowsOptions {
   int64_t num_rows = 0;
   int64_t num_slots = 0;
   std::filesystem::path folder;
+  bool grows = false;  // by far
 };
 
+// Rows may also come and go, with grow() and forget(), if their numbers are used again.
 // Not thread safe, but for mark_changed() of different slots.
 class DiskRows {
  public:
@@ -45,9 +47,25 @@ class DiskRows {
   // Throws: ConfigError when more rows are wanted at once than there are slots; Error when the disk
   //         fails
   void fetch(std::span<const int64_t> rows, std::vector<int64_t>& slots);
+  // A slot for other use until release(). What is in it then is lost.
+  // Throws: as fetch()
+  int64_t lend();
   void release() { cache_.unpin(); }
+
+  // Makes room for at least as many rows; new ones were never changed.
+  // Throws: ConfigError when the folder has too little room
+  void grow(int64_t num_rows);
+  // The row becomes one that was never changed, but for what is in its slot, if it has one: the
+  // next fetch() may find that there.
+  void forget(int64_t row);
+  // The same for all rows, of which none is in a slot any more. Makes room as grow().
+  void clear(int64_t num_rows);
   // What is in the slot has changed. Any thread.
   void mark_changed(int64_t slot) { changed_[static_cast<size_t>(slot)] = 1; }
+  // Calls change(slots) for those of `rows` that were changed already, as many at a time as there
+  // are slots. Releases all before and after.
+  void change_again(std::vector<int64_t> rows,
+                    const std::function<void(std::span<const int64_t> slots)>& change);
   // Begins to read rows that fetch() will want.
   void prefetch(std::span<const int64_t> rows);
 
@@ -69,6 +87,7 @@ class DiskRows {
   int64_t num_missed() const { return num_missed_; }
 
  private:
+  int64_t place(int64_t row);
   void evict(int64_t row, int64_t slot);
   void load_missing(std::span<const int64_t> rows, std::span<const int64_t> slots);
   // Calls use(i, image) for each rows[i], wherever it is, in any order.
@@ -82,6 +101,7 @@ class DiskRows {
   std::vector<uint8_t> changed_;   // [slots]
   std::vector<std::byte> buffer_;  // of a row
   int64_t num_found_ = 0, num_missed_ = 0;
+  int64_t num_lent_ = 0;
 };
 
 }  // namespace trireme::parallel::inline internal

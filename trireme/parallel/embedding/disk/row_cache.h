@@ -18,6 +18,7 @@ namespace trireme::parallel::inline internal {
 class RowCache {
  public:
   static constexpr int32_t kNone = SlotMap::kNone;
+  static constexpr int64_t kNoRow = -1;
 
   // Memory: some 60 bytes per slot
   explicit RowCache(int64_t num_slots);
@@ -29,8 +30,8 @@ class RowCache {
 
   // The slot for a row that use() did not find, and the row that leaves it.
   struct Placed {
-    int32_t slot = kNone;      // kNone: every slot is pinned
-    int64_t evicted_row = -1;  // -1: none
+    int32_t slot = kNone;  // kNone: every slot is pinned
+    int64_t evicted_row = kNoRow;
   };
   // The row keeps its slot until unpin().
   Placed place(int64_t row);
@@ -40,7 +41,7 @@ class RowCache {
  private:
   enum class Part : uint8_t { kFree, kWindow, kMain };
   struct Slot {
-    int64_t row = -1;
+    int64_t row = kNoRow;
     uint64_t epoch = 0;  // of the last use
     Part part = Part::kFree;
     uint8_t uses = 0;  // that the clock has not taken away yet

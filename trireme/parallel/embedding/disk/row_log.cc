@@ -24,9 +24,11 @@ int64_t round_to_blocks(int64_t num_bytes) {
   return static_cast<int64_t>(round_up(static_cast<size_t>(num_bytes), kIoAlignment));
 }
 
-int64_t segment_bytes_for(int64_t record_bytes, int64_t num_rows) {
+int64_t segment_bytes_for(int64_t record_bytes, const RowLogOptions& options) {
   const int64_t wanted =
-      std::min(kMostSegmentBytes, record_bytes * (num_rows / kSegmentsAbout + 1));
+      options.grows
+          ? kMostSegmentBytes
+          : std::min(kMostSegmentBytes, record_bytes * (options.num_rows / kSegmentsAbout + 1));
   return round_to_blocks(std::max(wanted, kRecordsAtLeast * record_bytes));
 }
 
@@ -42,28 +44,46 @@ RowLog::Memory RowLog::allocate(int64_t num_bytes) {
 RowLog::RowLog(const RowLogOptions& options)
     : table_(options.table),
       record_bytes_(static_cast<int64_t>(sizeof(int64_t)) + options.image_bytes),
-      segment_bytes_(segment_bytes_for(record_bytes_, options.num_rows)),
+      segment_bytes_(segment_bytes_for(record_bytes_, options)),
       records_(static_cast<uint32_t>(segment_bytes_ / record_bytes_)),
       buffer_bytes_(round_to_blocks(std::max(options.buffer_bytes, segment_bytes_ + kBlock))) {
-  // A quarter more than the newest images, so those are at most four fifths of a segment that is
-  // emptied.
-  const int64_t num_segments = (options.num_rows + options.num_rows / 4) / records_ +
-                               static_cast<int64_t>(kSpareSegments + kNumBuffers) + 1;
-  TRIREME_CHECK(num_segments < int64_t{kNowhere} / records_, "embedding table \"", shown(table_),
-                "\" has ", options.num_rows, " rows on this rank; a table on a disk has at most ",
-                int64_t{kNowhere} / 5 * 4, " on each; split it over more ranks");
+  const int64_t num_segments = segments_for(options.num_rows);
   file_.emplace(
       options.folder, static_cast<uint64_t>(num_segments * segment_bytes_),
       ScratchUse{.key = "tables.folder",
                  .content = concat("the rows of embedding table \"", shown(table_), "\"")});
   io_ = make_async_io(file_->io(), /*use_uring=*/true, kMostRequests);
   positions_.assign(static_cast<size_t>(options.num_rows), kNowhere);
-  num_live_.resize(static_cast<size_t>(num_segments));
-  is_closed_.resize(static_cast<size_t>(num_segments));
-  for (int64_t segment = num_segments; segment-- > 0;) free_.push_back(segment);
+  add_segments(num_segments);
   for (Reads* const reads : {&reads_, &prefetch_}) reads->data = allocate(buffer_bytes_);
   for (Buffer& buffer : buffers_) buffer.data = allocate(segment_bytes_);
   open_segment();
+}
+
+int64_t RowLog::segments_for(int64_t num_rows) const {
+  // A quarter more than the newest images, so those are at most four fifths of a segment that is
+  // emptied.
+  const int64_t num_segments =
+      (num_rows + num_rows / 4) / records_ + static_cast<int64_t>(kSpareSegments + kNumBuffers) + 1;
+  TRIREME_CHECK(num_segments < int64_t{kNowhere} / records_, "embedding table \"", shown(table_),
+                "\" has ", num_rows, " rows on this rank; a table on a disk has at most ",
+                int64_t{kNowhere} / 5 * 4, " on each; split it over more ranks");
+  return num_segments;
+}
+
+void RowLog::add_segments(int64_t num_segments) {
+  const auto first = std::ssize(num_live_), end = first + num_segments;
+  num_live_.resize(static_cast<size_t>(end));
+  is_closed_.resize(static_cast<size_t>(end));
+  for (int64_t segment = end; segment-- > first;) free_.push_back(segment);
+}
+
+void RowLog::grow(int64_t num_rows) {
+  if (num_rows <= std::ssize(positions_)) return;
+  const int64_t num_segments = segments_for(num_rows) - std::ssize(num_live_);
+  file_->grow(static_cast<uint64_t>(num_segments * segment_bytes_));
+  add_segments(num_segments);
+  positions_.resize(static_cast<size_t>(num_rows), kNowhere);
 }
 
 uint64_t RowLog::offset_of(uint32_t position) const {
@@ -131,6 +151,20 @@ void RowLog::append(int64_t row, std::span<const std::byte> image) {
   prefetched_.erase(row);
   put(row, image);
   while (free_.size() < kSpareSegments) empty_a_segment();
+}
+
+void RowLog::erase(int64_t row) {
+  prefetched_.erase(row);
+  uint32_t& position = positions_[static_cast<size_t>(row)];
+  if (position == kNowhere) return;
+  --num_live_[static_cast<size_t>(segment_of(position))];
+  position = kNowhere;
+}
+
+void RowLog::clear() {
+  prefetched_.clear();
+  std::ranges::fill(num_live_, uint32_t{0});
+  std::ranges::fill(positions_, kNowhere);
 }
 
 void RowLog::empty_a_segment() {

@@ -30,6 +30,7 @@ struct RowLogOptions {
   int64_t num_rows = 0;
   int64_t image_bytes = 0;
   int64_t buffer_bytes = 0;  // for reads under way, twice; at least a segment and a block
+  bool grows = false;        // by far: segments are as large as those of large tables
 };
 
 // Not thread safe.
@@ -42,9 +43,16 @@ class RowLog {
   //         rows than 32 bits can number
   explicit RowLog(const RowLogOptions& options);
 
+  // Makes room for more rows, of which it has none, if `num_rows` is more than before.
+  // Throws: ConfigError as the constructor
+  void grow(int64_t num_rows);
+
   bool has(int64_t row) const { return positions_[static_cast<size_t>(row)] != kNowhere; }
   // Throws: Error when the disk fails; so do the functions below
   void append(int64_t row, std::span<const std::byte> image);
+  // The log has the row no more.
+  void erase(int64_t row);
+  void clear();
   // Calls use(i, image) once for each i, in any order. The log has all rows[i].
   using Use = std::function<void(size_t i, const std::byte* image)>;
   void read(std::span<const int64_t> rows, const Use& use);
@@ -74,6 +82,8 @@ class RowLog {
   };
 
   static Memory allocate(int64_t num_bytes);
+  int64_t segments_for(int64_t num_rows) const;
+  void add_segments(int64_t num_segments);
   int64_t segment_of(uint32_t position) const { return position / records_; }
   uint64_t offset_of(uint32_t position) const;
   Buffer* buffer_of(int64_t segment);

@@ -111,6 +111,7 @@ void OpenRows::drop_row(Place place) {
   unlink(place->second.slot);
   if (counts_uses_) heap_.erase(place->second.slot);
   free_.push_back(place->second.slot);
+  if (options_.on_drop) options_.on_drop(place->second.slot);
   entries_.erase(place);
   --counts_.rows;
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +25,8 @@ struct OpenRowsOptions {
   int64_t min_uses = 1;
   Evicts evicts = Evicts::kOldest;  // kNone saves the time for the order of rows
   int64_t halve_steps = 0;          // kRarest: see use_count.h; 0: never
+  // Hears of each slot whose row is dropped, but for load().
+  std::function<void(int64_t slot)> on_drop{};
 };
 
 // Keys with their numbers, by rising key.

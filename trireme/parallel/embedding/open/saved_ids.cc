@@ -9,8 +9,44 @@
 #include "trireme/base/error.h"
 #include "trireme/base/shown.h"
 #include "trireme/parallel/embedding/open/open_key.h"
+#include "trireme/parallel/embedding/open/use_count.h"
 
 namespace trireme::parallel::inline internal {
+
+namespace {
+
+std::vector<int64_t> numbers_of(const at::Tensor& numbers) {
+  if (!numbers.defined()) return {};
+  const auto* const begin = numbers.const_data_ptr<int64_t>();
+  return {begin, begin + numbers.numel()};
+}
+
+}  // namespace
+
+OpenKeys keys_of_saved(const at::Tensor& ids, const at::Tensor& last_uses,
+                       const at::Tensor& numbers) {
+  OpenKeys keys{
+      .keys = numbers_of(ids), .last_uses = numbers_of(last_uses), .numbers = numbers_of(numbers)};
+  std::ranges::transform(keys.keys, keys.keys.begin(), open_key);
+  return keys;
+}
+
+std::vector<float> uses_of_saved(const at::Tensor& uses, const std::string& table) {
+  if (!uses.defined()) return {};
+  const std::span values(uses.const_data_ptr<float>(), static_cast<size_t>(uses.numel()));
+  const auto bad =
+      std::ranges::find_if_not(values, [](float each) { return each >= 1 && each <= kMostUses; });
+  if (bad != values.end()) {
+    throw CheckpointError(concat("embedding table \"", shown(table), "\": a saved row has ", *bad,
+                                 " uses; expected 1 to ", kMostUses, "; load another checkpoint"));
+  }
+  return {values.begin(), values.end()};
+}
+
+at::Tensor ids_to_save(std::vector<int64_t> keys) {
+  std::ranges::transform(keys, keys.begin(), id_of_open_key);
+  return at::tensor(keys, at::kLong);
+}
 
 std::vector<int64_t> cuts_of_saved(const at::Tensor& ids, const std::string& table,
                                    std::span<const mesh::Range> places) {
