@@ -29,23 +29,22 @@ TEST(EvictionHeap, HasTheOrderOfASet) {
         expected.erase(found);
       } else {
         rank.weight += found->second.weight + 1;
-        heap.raise(slot, rank);
-        expected[slot] = rank;
+        expected[slot] = rank;  // the heap asks for it
       }
       if (step % 50 != 0) continue;
+      const auto now = [&](const EvictionRank& old) { return expected.at(old.key); };
       std::set<EvictionRank> order;
-      for (const auto& [at, each] : expected) {
-        EXPECT_EQ(heap.rank(at), each);
-        order.insert(each);
-      }
+      for (const auto& [at, each] : expected) order.insert(each);
       std::vector<EvictionRank> sorted(order.begin(), order.end());
-      EXPECT_EQ(heap.first(1000), sorted);
-      if (!sorted.empty()) EXPECT_EQ(heap.first(), sorted.front());
-      sorted.resize(sorted.size() / 3);
-      EXPECT_EQ(heap.first(std::ssize(sorted)), sorted);
+      if (step % 100 == 0) {
+        sorted.resize(sorted.size() / 3);
+        EXPECT_EQ(heap.first(std::ssize(sorted), now), sorted);
+      } else {
+        EXPECT_EQ(heap.first(1000, now), sorted);
+      }
     }
     heap.clear();
-    EXPECT_TRUE(heap.first(9).empty());
+    EXPECT_TRUE(heap.first(9, [](const EvictionRank& old) { return old; }).empty());
   }
 }
 

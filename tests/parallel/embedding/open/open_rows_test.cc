@@ -115,7 +115,7 @@ TEST(OpenRows, EvictThoseThatWereUsedLeastOfLate) {
   EXPECT_EQ(listed.keys, (std::vector<int64_t>{-4, 1, 5}));
   EXPECT_EQ(listed.last_uses, (std::vector<int64_t>{3, 4, 2}));
   EXPECT_EQ(listed.uses, (std::vector<float>{3, 1.5F, 2}));
-  const auto order = [](const OpenRows& of) {
+  const auto order = [](OpenRows& of) {
     std::vector<int64_t> keys;
     for (const EvictionRank& rank : of.first_to_evict(9)) keys.push_back(rank.key);
     return keys;

@@ -50,10 +50,6 @@ void EvictionHeap::insert(int64_t slot, const EvictionRank& rank) {
   rise(items_.size() - 1, item);
 }
 
-void EvictionHeap::raise(int64_t slot, const EvictionRank& rank) {
-  sink(place(slot), {rank, static_cast<uint32_t>(slot)});
-}
-
 void EvictionHeap::erase(int64_t slot) {
   const size_t gap = place(slot);
   const Item last = items_.back();
@@ -71,8 +67,9 @@ void EvictionHeap::clear() {
   places_.clear();
 }
 
-std::vector<EvictionRank> EvictionHeap::first(int64_t count) const {
-  // Children come after their parent, so only those of what was taken can be next.
+std::vector<EvictionRank> EvictionHeap::first(int64_t count, const Now& now) {
+  // Children come after their parent, so only those of what was taken can be next. None of those
+  // that wait here lies below another, so a sinking item moves none of them.
   const auto is_later = [this](size_t a, size_t b) { return items_[a].rank > items_[b].rank; };
   std::priority_queue<size_t, std::vector<size_t>, decltype(is_later)> next(is_later);
   if (!items_.empty()) next.push(0);
@@ -80,7 +77,13 @@ std::vector<EvictionRank> EvictionHeap::first(int64_t count) const {
   while (!next.empty() && std::ssize(ranks) < count) {
     const size_t place = next.top();
     next.pop();
-    ranks.push_back(items_[place].rank);
+    const EvictionRank rank = now(items_[place].rank);
+    if (rank != items_[place].rank) {
+      sink(place, {rank, items_[place].slot});
+      next.push(place);
+      continue;
+    }
+    ranks.push_back(rank);
     const size_t begin = first_child_of(place);
     for (size_t child = begin; child < std::min(begin + kChildren, items_.size()); ++child) {
       next.push(child);

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace trireme::parallel::inline internal {
@@ -15,22 +17,20 @@ struct EvictionRank {
   auto operator<=>(const EvictionRank&) const = default;
 };
 
-// A heap of four children, so a row that is used often lies near its leaves and moves little.
+// Ranks only rise. A rise costs nothing: the heap keeps the old rank until it gets first, and then
+// asks for the new one. So rows that are used and not evicted cost no time.
 class EvictionHeap {
  public:
   // The slot must not be there.
   // Memory: 36 bytes for each slot
   void insert(int64_t slot, const EvictionRank& rank);
-  // rank: after the one that the slot had
-  void raise(int64_t slot, const EvictionRank& rank);
   void erase(int64_t slot);
   void clear();
 
-  const EvictionRank& rank(int64_t slot) const { return items_[place(slot)].rank; }
-  // There must be one.
-  const EvictionRank& first() const { return items_.front().rank; }
+  // The rank that a slot has now; `old` is an earlier one of its.
+  using Now = std::function<EvictionRank(const EvictionRank& old)>;
   // The first ones, at most `count`, in order.
-  std::vector<EvictionRank> first(int64_t count) const;
+  std::vector<EvictionRank> first(int64_t count, const Now& now);
 
  private:
   struct Item {

@@ -1,6 +1,7 @@
 #include "trireme/parallel/embedding/open/open_rows.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <utility>
 
@@ -44,15 +45,14 @@ OpenRows::Use OpenRows::use(int64_t key, int64_t step) {
       ++counts_.expired;
     }
   }
-  entry.last_use = bounded(step);
+  const int64_t last_use = std::exchange(entry.last_use, bounded(step));
   bool is_new = false;
   if (entry.slot != kNone) {
     unlink(entry.slot);
     append(entry.slot, key);
     if (counts_uses_) {
-      const float uses = uses_after(uses_of(entry.slot), heap_.rank(entry.slot).last_use,
-                                    entry.last_use, options_.halve_steps);
-      heap_.raise(entry.slot, rank_of(uses, entry.last_use, key));
+      entry.uses = std::bit_cast<int32_t>(uses_after(std::bit_cast<float>(entry.uses), last_use,
+                                                     entry.last_use, options_.halve_steps));
     }
   } else {
     entry.uses = std::min(entry.uses, std::numeric_limits<int32_t>::max() - 1) + 1;
@@ -60,7 +60,10 @@ OpenRows::Use OpenRows::use(int64_t key, int64_t step) {
     if (is_new) {
       entry.slot = take_slot();
       append(entry.slot, key);
-      if (counts_uses_) heap_.insert(entry.slot, rank_of(1, entry.last_use, key));
+      if (counts_uses_) {
+        entry.uses = std::bit_cast<int32_t>(1.0F);
+        heap_.insert(entry.slot, rank_of(key, entry));
+      }
       ++counts_.rows;
       ++counts_.begun;
     }
@@ -97,14 +100,11 @@ void OpenRows::unlink(int64_t slot) {
   links_[link.after].before = link.before;
 }
 
-EvictionRank OpenRows::rank_of(float uses, int64_t last_use, int64_t key) const {
+EvictionRank OpenRows::rank_of(int64_t key, const Entry& entry) const {
   return {
-      .weight = use_weight(uses, last_use, options_.halve_steps), .last_use = last_use, .key = key};
-}
-
-float OpenRows::uses_of(int64_t slot) const {
-  const EvictionRank& rank = heap_.rank(slot);
-  return uses_of_weight(rank.weight, rank.last_use, options_.halve_steps);
+      .weight = use_weight(std::bit_cast<float>(entry.uses), entry.last_use, options_.halve_steps),
+      .last_use = entry.last_use,
+      .key = key};
 }
 
 void OpenRows::drop_row(Place place) {
@@ -125,8 +125,12 @@ void OpenRows::expire(int64_t num_steps) {
   }
 }
 
-std::vector<EvictionRank> OpenRows::first_to_evict(int64_t count) const {
-  if (counts_uses_) return heap_.first(count);
+std::vector<EvictionRank> OpenRows::first_to_evict(int64_t count) {
+  if (counts_uses_) {
+    return heap_.first(count, [this](const EvictionRank& old) {
+      return rank_of(old.key, entries_.find(old.key)->second);
+    });
+  }
   std::vector<EvictionRank> ranks;
   for (Slot at = links_[0].after; at != 0 && std::ssize(ranks) < count; at = links_[at].after) {
     const int64_t key = links_[at].key;
@@ -136,8 +140,9 @@ std::vector<EvictionRank> OpenRows::first_to_evict(int64_t count) const {
 }
 
 void OpenRows::evict(int64_t count) {
-  for (; count > 0 && counts_.rows > 0; --count, ++counts_.evicted) {
-    drop_row(counts_uses_ ? entries_.find(heap_.first().key) : find_oldest());
+  for (const EvictionRank& rank : first_to_evict(count)) {
+    drop_row(entries_.find(rank.key));
+    ++counts_.evicted;
   }
 }
 
@@ -162,7 +167,7 @@ OpenKeys OpenRows::list(int64_t num_steps, bool has_row) const {
     list.last_uses.push_back(entry.last_use);
     list.numbers.push_back(has_row ? entry.slot : entry.uses);
     if (!has_row || !counts_uses_) continue;
-    list.uses.push_back(uses_of(entry.slot));
+    list.uses.push_back(std::bit_cast<float>(entry.uses));
   }
   return list;
 }
@@ -176,11 +181,12 @@ void OpenRows::load(const OpenKeys& rows, const OpenKeys& waiting) {
   std::vector<std::pair<EvictionRank, int64_t>> by_age;  // with slots
   for (size_t i = 0; i < rows.keys.size(); ++i) {
     const int32_t last_use = bounded(rows.last_uses[i]);
-    entries_[rows.keys[i]] = {static_cast<int64_t>(i), last_use, 0};
+    Entry& entry = entries_[rows.keys[i]];
+    entry = {static_cast<int64_t>(i), last_use, 0};
     by_age.push_back({{.last_use = last_use, .key = rows.keys[i]}, static_cast<int64_t>(i)});
     if (!counts_uses_) continue;
-    heap_.insert(static_cast<int64_t>(i),
-                 rank_of(rows.uses.empty() ? 1 : rows.uses[i], last_use, rows.keys[i]));
+    entry.uses = std::bit_cast<int32_t>(rows.uses.empty() ? 1 : rows.uses[i]);
+    heap_.insert(static_cast<int64_t>(i), rank_of(rows.keys[i], entry));
   }
   std::ranges::sort(by_age);
   for (const auto& [age, slot] : by_age) append(slot, age.key);

@@ -64,7 +64,7 @@ class OpenRows {
   // Drops the rows that have expired after `num_steps` steps.
   void expire(int64_t num_steps);
   // The first of the rows that would be evicted, at most `count`. Not with kNone.
-  std::vector<EvictionRank> first_to_evict(int64_t count) const;
+  std::vector<EvictionRank> first_to_evict(int64_t count);
   // Drops the first of them.
   void evict(int64_t count);
 
@@ -83,7 +83,7 @@ class OpenRows {
   struct Entry {
     int64_t slot = kNone;
     int32_t last_use = 0;
-    int32_t uses = 0;
+    int32_t uses = 0;  // of a row with kRarest, the bits of its uses in fp32
   };
   // The rows in a ring, if keeps_order_: in the order of their last uses, in one step by key.
   struct Link {
@@ -97,8 +97,7 @@ class OpenRows {
   int64_t take_slot();
   void append(int64_t slot, int64_t key);
   void unlink(int64_t slot);
-  EvictionRank rank_of(float uses, int64_t last_use, int64_t key) const;
-  float uses_of(int64_t slot) const;  // as of its last one
+  EvictionRank rank_of(int64_t key, const Entry& entry) const;
   using Place = ska::flat_hash_map<int64_t, Entry>::iterator;
   void drop_row(Place place);
   // Of the row whose last use is longest ago.

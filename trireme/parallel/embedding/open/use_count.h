@@ -36,11 +36,4 @@ inline int64_t use_weight(float uses, int64_t last_use, int64_t halve_steps) {
   return std::bit_cast<int32_t>(uses) + (halvings(last_use, halve_steps) << kMantissaBits);
 }
 
-// The reverse.
-inline float uses_of_weight(int64_t weight, int64_t last_use, int64_t halve_steps) {
-  constexpr int kMantissaBits = 23;
-  return std::bit_cast<float>(
-      static_cast<int32_t>(weight - (halvings(last_use, halve_steps) << kMantissaBits)));
-}
-
 }  // namespace trireme::parallel::inline internal
