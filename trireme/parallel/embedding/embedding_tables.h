@@ -147,9 +147,9 @@ class EmbeddingTables {
   // With kOnStep: updates the rows from their gradients times `factor`, and forgets the gradients.
   // Pushes them if rows are remote.
   // Comm:       with open_max_rows 8 bytes for each such table to each other rank, and 16 or 24
-  //             for each row that must go (open/row_limits.h). With kRowWiseAdaGrad and tables split by
-  //             columns k itemsize bytes to each other rank for each of their rows in gradients(),
-  //             where this rank's columns lie in k subtrees (sums/square_tree.h). Else nothing.
+  //             for each row that must go (open/row_limits.h). With kRowWiseAdaGrad and tables
+  //             split by columns k itemsize bytes to each other rank for each of their rows in
+  //             gradients(), where this rank's columns lie in k subtrees (sums/square_tree.h).
   // Collective: every rank
   // Throws:     ConfigError on every rank when a table has more rows than it may, with kRefuse. The
   //             tables are of no use afterwards.
