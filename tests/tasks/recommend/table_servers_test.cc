@@ -79,6 +79,22 @@ TEST_F(TableServers, InStepAgreeForAnyNumberOfWorkers) {
   }
 }
 
+// In microbatches of 4: ranks of 4, 4 and 1 samples, and of 4, 1 and none.
+TEST_F(TableServers, InStepAgreeWhereSomeWorkersHaveLessToDo) {
+  for (const char* const batch : {"9", "5"}) {
+    const Overrides keys{{"train.global_batch", batch},
+                         {"train.uneven_batches", "true"},
+                         {"train.evaluate_interval", "2"}};
+    run(config(concat("plain", batch), keys), 3);
+    run(mixed(concat("mixed", batch), 2, 0, keys), 5);
+    expect_same(concat("mixed", batch), concat("plain", batch), 1e-10);
+    run(mixed(concat("asynchronous", batch), 2, -1, keys), 5);
+    const auto lines = metrics(concat("asynchronous", batch));
+    ASSERT_EQ(lines.size(), 6U);
+    for (const auto& line : lines) EXPECT_TRUE(line["loss"].is_number());
+  }
+}
+
 TEST_F(TableServers, ServeARetrievalModelWithZero) {
   const Overrides keys{{"data.path", (folder_ / "pairs").string()},
                        {"model.family", "two-tower"},
