@@ -2,10 +2,24 @@
 
 #include <system_error>
 
+#include "trireme/base/error.h"
 #include "trireme/dataset/as_config_error.h"
 
 namespace trireme::dataset::inline internal {
 namespace {
+
+// Renaming would put the file into the place of a device, or fail when all is written.
+void check_target(const std::filesystem::path& path) {
+  std::error_code unknown;  // opening the file says more
+  const auto type = std::filesystem::status(path, unknown).type();
+  const bool is_folder = type == std::filesystem::file_type::directory || !path.has_filename();
+  const bool is_new = type == std::filesystem::file_type::not_found;
+  TRIREME_CHECK(!is_folder, path.string(),
+                " is a folder; expected the name of a file: choose another --output");
+  TRIREME_CHECK(is_new || unknown || type == std::filesystem::file_type::regular, path.string(),
+                " is a device or a pipe; expected a regular file or a new one: choose another "
+                "--output");
+}
 
 OutputFile open_for_writing(const std::filesystem::path& path) {
   std::error_code ignored;  // opening the file says more
@@ -16,7 +30,7 @@ OutputFile open_for_writing(const std::filesystem::path& path) {
 }  // namespace
 
 NewFile::NewFile(const std::filesystem::path& path)
-    : path_(path),
+    : path_((check_target(path), path)),
       temporary_(path.string() + ".tmp"),
       file_(as_config_error([&] { return open_for_writing(temporary_); },
                             "; choose another --output")) {}

@@ -12,7 +12,7 @@ namespace trireme::dataset::inline internal {
 class NewFile {
  public:
   // Makes missing folders.
-  // Throws: ConfigError when the file cannot be written
+  // Throws: ConfigError when the file cannot be written, or `path` is a folder, a device or a pipe
   explicit NewFile(const std::filesystem::path& path);
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
