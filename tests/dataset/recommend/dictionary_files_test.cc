@@ -45,6 +45,20 @@ TEST_F(DictionaryFiles, HaveALineForEachRowOfEachTable) {
   EXPECT_EQ(again[1].row("c d"), 3);
 }
 
+// bzip2's files begin like this name, gzip's with those two bytes.
+TEST_F(DictionaryFiles, MayBeginLikeACompressedFile) {
+  for (const char* first : {"BZhang", "\x1f\x8b"}) {
+    std::vector<Dictionary> dictionaries(2);
+    dictionaries[0].append(first);
+    write_dictionaries(path_, dictionaries);
+    EXPECT_EQ(read_dictionaries(path_, schema_of(2, 1))[0].row(first), 1);
+    TextNumbers names;
+    names.add(first);
+    write_item_names(path_, names);
+    EXPECT_EQ(read_item_names(path_, 1)[0], first);
+  }
+}
+
 TEST_F(DictionaryFiles, MayBeOfTablesWithoutCategories) {
   write_dictionaries(path_, std::vector<Dictionary>(2));
   EXPECT_EQ(read_dictionaries(path_, schema_of(1, 1))[1].num_rows(), 1);

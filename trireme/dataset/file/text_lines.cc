@@ -22,9 +22,10 @@ constexpr std::string_view kCompressed[] = {
 
 }  // namespace
 
-TextLines::TextLines(const std::filesystem::path& path)
+TextLines::TextLines(const std::filesystem::path& path, TextOrigin origin)
     : file_(as_config_error([&] { return InputFile(path); })) {
   TRIREME_CHECK(fill(), path.string(), " is empty; expected lines of text");
+  if (origin == TextOrigin::kOwn) return;
   for (const std::string_view magic : kCompressed) {
     TRIREME_CHECK(!text_.starts_with(magic), path.string(), " is compressed; unpack it first");
   }

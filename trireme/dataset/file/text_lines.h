@@ -11,10 +11,15 @@
 
 namespace trireme::dataset::inline internal {
 
+// Who wrote a file. The user's may be compressed by mistake. Ours may begin with the same bytes,
+// such as a dictionary whose first category is "BZhang".
+enum class TextOrigin { kUser, kOwn };
+
 class TextLines {
  public:
-  // Throws: ConfigError with the path when there is no such file, or it is empty or compressed
-  explicit TextLines(const std::filesystem::path& path);
+  // Throws: ConfigError with the path when there is no such file, it is empty, or the user's is
+  //         compressed
+  explicit TextLines(const std::filesystem::path& path, TextOrigin origin = TextOrigin::kUser);
 
   // The next line without its end, "\n" or "\r\n". False after the last. The view is valid until
   // the next call.

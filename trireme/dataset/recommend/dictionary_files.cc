@@ -45,7 +45,7 @@ class LineReader {
  public:
   LineReader(const std::filesystem::path& path, int64_t num_expected)
       : path_(path), num_expected_(num_expected) {
-    if (num_expected > 0) lines_.emplace(path);
+    if (num_expected > 0) lines_.emplace(path, TextOrigin::kOwn);
   }
   std::string_view next() {
     std::string_view line;
