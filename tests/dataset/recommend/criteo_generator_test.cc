@@ -124,6 +124,14 @@ TEST_F(CriteoGenerator, RefusesOptionsOutOfRange) {
             "num_samples is 0; expected at least 1");
   EXPECT_EQ(harness::message_of<ConfigError>([&] { generate(1, 0); }),
             "scale is 0; expected above 0 and at most 100");
+  for (const char* name : {"", "no_day/", "day_0.npy"}) {
+    const std::string day = folder_.path() / name;
+    const auto make = [&] {
+      generate_criteo({.form = CriteoForm::kNumpy, .num_samples = 1, .output = day});
+    };
+    EXPECT_EQ(harness::message_of<ConfigError>(make).substr(0, day.size() + 4), day + " is ");
+  }
+  EXPECT_TRUE(harness::names_in(folder_.path()).empty());
   generate(1, 1, 1, "new/day_0");
   EXPECT_NE(harness::message_of<Error>([&] { generate(1, 1, 1, "new/day_0/in_a_file"); }), "");
 }

@@ -55,18 +55,8 @@ std::vector<NpyArray> open_multi_hot(const std::string& path) {
   return arrays;
 }
 
-void check_name(const std::string& day) {
-  std::error_code ignored;  // opening the arrays says more
-  const bool is_folder = fs::is_directory(day, ignored);
-  TRIREME_CHECK(!is_folder && !day.ends_with(".npy") && !day.ends_with(".npz"), day,
-                is_folder ? " is a folder" : " is one array",
-                "; expected what the names of a day's arrays begin with, such as numpy/day_0 for "
-                "numpy/day_0",
-                kDenseArray);
-}
-
 Day open_day(const std::string& name, Form form) {
-  check_name(name);
+  check_day_name(name);
   for (const char* part :
        {kDenseArray, kLabelArray, form == Form::kMultiHot ? kMultiHotArchive : kCategoryArray}) {
     TRIREME_CHECK(is_file(name + part), name, part, " is no file; a day has three: ", kDenseArray,
@@ -203,6 +193,16 @@ class CriteoArrays : public RawData {
 };
 
 }  // namespace
+
+void check_day_name(const std::string& day) {
+  std::error_code ignored;  // opening the arrays says more
+  const bool is_folder = day.ends_with('/') || fs::is_directory(day, ignored);
+  TRIREME_CHECK(!is_folder && !day.ends_with(".npy") && !day.ends_with(".npz"), day,
+                is_folder ? " is a folder" : " is one array",
+                "; expected what the names of a day's arrays begin with, such as numpy/day_0 for "
+                "numpy/day_0",
+                kDenseArray);
+}
 
 std::unique_ptr<RawData> open_criteo_arrays(const std::vector<std::string>& days) {
   return std::make_unique<CriteoArrays>(days, Form::kOneHot);

@@ -23,6 +23,9 @@ inline constexpr const char* kLabelArray = "_labels.npy";
 inline constexpr const char* kCategoryArray = "_sparse.npy";
 inline constexpr const char* kMultiHotArchive = "_sparse_multi_hot.npz";
 
+// Throws: ConfigError when it is a folder or the name of an array, and so not a day's
+void check_day_name(const std::string& day);
+
 // Negative numbers of int32 are the categories from 2^31 on: earlier releases of TorchRec wrote the
 // lowest 32 bits.
 // Memory: 256 KiB for each array of a day

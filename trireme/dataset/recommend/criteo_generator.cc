@@ -153,6 +153,7 @@ void check_options(const GenerateCriteoOptions& options) {
   TRIREME_CHECK(options.skew >= 0 && options.skew <= 4 && options.skew != 1, "skew is ",
                 options.skew, "; expected 0 to 4, and not 1");
   TRIREME_CHECK(!options.output.empty(), "output is empty; expected a file such as day_0.tsv");
+  if (options.form == CriteoForm::kNumpy) check_day_name(options.output);
 }
 
 class SampleFile {
