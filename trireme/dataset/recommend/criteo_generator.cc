@@ -63,11 +63,16 @@ class CategoryColumn {
     const double x = std::pow(1 + place * range_, 1 / power_);  // the inverse of the integral
     const auto rank = std::clamp<int64_t>(static_cast<int64_t>(x), 1, rows_);
     const auto number = static_cast<uint64_t>(rank);
-    category = static_cast<uint32_t>(random_permutation(texts_, number, uint64_t{1} << 32));
+    category = text_of(number);
+    if (*category == 0) category = text_of(0);  // no rank is 0, and in arrays 0 is a missing one
     return kCategoryWeight * random_normal(weights_, number);
   }
 
  private:
+  uint32_t text_of(uint64_t number) const {
+    return static_cast<uint32_t>(random_permutation(texts_, number, uint64_t{1} << 32));
+  }
+
   RandomKey draws_, texts_, weights_;
   int64_t rows_;
   double power_;
