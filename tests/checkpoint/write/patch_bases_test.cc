@@ -262,6 +262,30 @@ TEST_F(ChangedRows, OfHostsWithFoldersOfTheirOwnAreSavedAndBrought) {
   hosts.load(globals);
 }
 
+// The tensor returns to earlier values, of which another chunk is new than at the first time.
+TEST_F(ChangedRows, AreNotPutOverAFileThatHasOtherChunksOfTheSameTensor) {
+  constexpr int64_t kRowsOfChunk = (1 << 20) / 64;
+  const TableShape shape{.rows = 6 * kRowsOfChunk};
+  on_ranks(1, kRows,
+           [&](TableRun& run, Saver& saver, comm::Communicator& /*world*/) {
+             save_now(saver, root_.path(), 1, run);
+             int64_t number = 1;
+             for (const auto& [row, change] :
+                  {std::pair(kRowsOfChunk, 1), std::pair(int64_t{0}, 1), std::pair(int64_t{0}, -1)}) {
+               run.forget();
+               run.touch({row}, change);
+               save_now(saver, root_.path(), ++number, run);
+               EXPECT_EQ(num_patches(step(number)), 0);
+             }
+             run.touch({3 * kRowsOfChunk});
+             save_now(saver, root_.path(), ++number, run);
+             EXPECT_EQ(num_patches(step(number)), 1);
+             EXPECT_THAT(verify(step(number)).problems, IsEmpty());
+             expect_loads(step(number), run.globals(), 1);
+           },
+           shape);
+}
+
 TEST_F(ChangedRows, AreReadByEveryTool) {
   for (const Compression compression : {Compression::kNone, Compression::kZstd}) {
     if (compression == Compression::kZstd && !has_zstd()) continue;

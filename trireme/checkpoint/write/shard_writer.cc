@@ -80,7 +80,6 @@ class ShardWriter {
         stored.chunks.push_back(place(piece, i, bytes));
       });
     }
-    for_all_chunks(stored, [&](const Chunk& chunk) { digests_.push_back(chunk.digest); });
     if (file_ && end_ > begin) add_entry(piece, stored.chunks, begin);
     TensorRecord record{.dtype = piece.dtype, .shape = piece.box.size};
     record.pieces.push_back(std::move(stored));
@@ -180,6 +179,7 @@ class ShardWriter {
                 .digest = digest,
                 .stored_checksum = encoded.codec == Codec::kRaw ? "" : checksum(bytes)};
     end_ = chunk.begin + chunk.stored_bytes;
+    digests_.push_back(encoded.codec == Codec::kRaw ? digest : digest_of(bytes));
     stored_.add(chunk);
     return chunk;
   }
@@ -210,6 +210,8 @@ class ShardWriter {
   uint64_t end_ = 0;              // of what was appended
   std::optional<DataFile> file_;  // none: all is stored
   std::vector<TensorInfo> entries_;
+  // Of the stored bytes of each chunk. By them the header, and so the name under which later
+  // checkpoints link the file, says what is in it.
   std::vector<Digest> digests_;
   Manifest written_;
 };
