@@ -26,13 +26,23 @@ Manifest with_chunks(std::vector<Chunk> chunks, size_t num_files) {
 
 TEST(ChunkIndex, FindsAChunkByItsDigestAndSize) {
   ChunkIndex index;
-  index.add(chunk_of(0, 0, 5000, 1));
-  index.add(chunk_of(0, 5000, 4095, 2));
-  ASSERT_NE(index.find({1, 0}, 5000), nullptr);
-  EXPECT_EQ(*index.find({1, 0}, 5000), chunk_of(0, 0, 5000, 1));
-  EXPECT_EQ(index.find({1, 0}, 5001), nullptr);
-  EXPECT_EQ(index.find({3, 0}, 5000), nullptr);
-  EXPECT_EQ(index.find({2, 0}, 4095), nullptr) << "too small to keep a file for";
+  index.add(chunk_of(0, 0, 5000, 1), 4);
+  index.add(chunk_of(0, 5000, 4095, 2), 4);
+  ASSERT_NE(index.find({1, 0}, 5000, 8), nullptr);
+  EXPECT_EQ(*index.find({1, 0}, 5000, 8), chunk_of(0, 0, 5000, 1));
+  EXPECT_EQ(index.find({1, 0}, 5001, 8), nullptr);
+  EXPECT_EQ(index.find({3, 0}, 5000, 8), nullptr);
+  EXPECT_EQ(index.find({2, 0}, 4095, 8), nullptr) << "too small to keep a file for";
+}
+
+// Planes are joined by the size of an element.
+TEST(ChunkIndex, FindsPlanesOnlyForElementsOfTheirSize) {
+  Chunk planes = chunk_of(0, 0, 5000, 1);
+  planes.codec = Codec::kZstdPlanes;
+  ChunkIndex index;
+  index.add(planes, 4);
+  EXPECT_NE(index.find({1, 0}, 5000, 4), nullptr);
+  EXPECT_EQ(index.find({1, 0}, 5000, 8), nullptr);
 }
 
 TEST(ChunkIndex, AFileIsSharedWhenAtLeastHalfOfItIsUsed) {
@@ -62,9 +72,9 @@ TEST(ChunkIndex, CountsTheFilesThatAreShared) {
       with_chunks({chunk_of(0, 0, 5000, 1), chunk_of(1, 0, 5000, 2), chunk_of(2, 0, 5000, 3)}, 3);
   ChunkIndex index;
   add_chunks(manifest, {2, 0}, /*first=*/5, index);
-  EXPECT_EQ(index.find({1, 0}, 5000)->file, 6u);
-  EXPECT_EQ(index.find({2, 0}, 5000), nullptr);
-  EXPECT_EQ(index.find({3, 0}, 5000)->file, 5u);
+  EXPECT_EQ(index.find({1, 0}, 5000, 4)->file, 6u);
+  EXPECT_EQ(index.find({2, 0}, 5000, 4), nullptr);
+  EXPECT_EQ(index.find({3, 0}, 5000, 4)->file, 5u);
 }
 
 TEST(ChunkIndex, ASharedFilesNameTellsItsHeader) {

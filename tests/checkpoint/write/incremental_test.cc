@@ -229,6 +229,22 @@ TEST_F(Incremental, CompressedChunksLoadAtAnyLayoutAndAreSharedToo) {
   EXPECT_LE(own_bytes(step(2)), 64 << 10);
 }
 
+// The planes of elements of 8 bytes are not those of elements of 4.
+TEST_F(Incremental, EqualBytesOfAnotherDtypeAreReadAsTheyWereCompressed) {
+  if (!has_zstd()) return;
+  SaveOptions options = kFast;
+  options.compression = Compression::kZstd;
+  const at::Tensor narrow = at::arange(1 << 18, at::kInt) * 1000;
+  const at::Tensor wide = narrow.view(at::kLong);
+  const std::vector<Global> globals{{"narrow", narrow, rows(narrow, 1)},
+                                    {"wide", wide, rows(wide, 1)}};
+  save_step(1, globals, 1, options);
+  expect_loads(step(1), globals, 1);
+  const std::vector<Global> reversed{{"narrow", narrow, rows(narrow, 1)}};
+  save_step(2, reversed, 1, options);
+  expect_loads(step(2), reversed, 1);
+}
+
 TEST_F(Incremental, AFlippedBitOfACompressedChunkIsFound) {
   ASSERT_TRUE(has_zstd());
   const at::Tensor tensor = at::arange(3000, at::kFloat).view({30, 100});

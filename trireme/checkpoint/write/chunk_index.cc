@@ -1,6 +1,7 @@
 #include "trireme/checkpoint/write/chunk_index.h"
 
 #include <algorithm>
+#include <span>
 
 #include "trireme/base/error.h"
 
@@ -54,13 +55,18 @@ std::set<size_t> files_of_patched(const Manifest& manifest) {
 
 }  // namespace
 
-void ChunkIndex::add(const Chunk& chunk) {
-  if (chunk.num_bytes >= kLeastBytes) chunks_.emplace(chunk.digest, chunk);
+void ChunkIndex::add(const Chunk& chunk, size_t bytes_per_element) {
+  if (chunk.num_bytes < kLeastBytes) return;
+  chunks_.emplace(chunk.digest, Known{chunk, bytes_per_element});
 }
 
-const Chunk* ChunkIndex::find(const Digest& digest, uint64_t num_bytes) const {
+const Chunk* ChunkIndex::find(const Digest& digest, uint64_t num_bytes,
+                              size_t bytes_per_element) const {
   const auto found = chunks_.find(digest);
-  return found != chunks_.end() && found->second.num_bytes == num_bytes ? &found->second : nullptr;
+  if (found == chunks_.end()) return nullptr;
+  const auto& [chunk, width] = found->second;
+  const bool is_readable = chunk.codec != Codec::kZstdPlanes || width == bytes_per_element;
+  return is_readable && chunk.num_bytes == num_bytes ? &chunk : nullptr;
 }
 
 std::vector<size_t> shared_files(const Manifest& manifest) {
@@ -88,12 +94,24 @@ void add_chunks(const Manifest& manifest, const std::vector<size_t>& files, size
                 ChunkIndex& index) {
   std::map<size_t, size_t> numbers;
   for (size_t i = 0; i < files.size(); ++i) numbers[files[i]] = first + i;
-  for_each_chunk(manifest, [&](Chunk chunk) {
-    const auto number = numbers.find(chunk.file);
-    if (number == numbers.end()) return;
-    chunk.file = number->second;
-    index.add(chunk);
-  });
+  const auto add = [&](std::span<const Chunk> chunks, size_t bytes_per_element) {
+    for (Chunk chunk : chunks) {
+      const auto number = numbers.find(chunk.file);
+      if (number == numbers.end()) continue;
+      chunk.file = number->second;
+      index.add(chunk, bytes_per_element);
+    }
+  };
+  for (const auto& [name, record] : manifest.tensors) {
+    const size_t width = c10::elementSize(record.dtype);
+    for (const Piece& piece : record.pieces) {
+      add(piece.chunks, width);
+      for (const Patch& patch : piece.patches) {
+        add(patch.rows, kRowNumberBytes);
+        add(patch.values, width);
+      }
+    }
+  }
 }
 
 }  // namespace trireme::checkpoint::inline internal

@@ -20,15 +20,20 @@ class ChunkIndex {
   // Smaller ones are always stored again, so that no file stays for the sake of a few bytes.
   static constexpr uint64_t kLeastBytes = 4096;
 
-  void add(const Chunk& chunk);
-  // The stored chunk with these bytes; null: none.
-  const Chunk* find(const Digest& digest, uint64_t num_bytes) const;
+  // bytes_per_element: of the tensor whose chunk it is, by which a packed chunk is unpacked
+  void add(const Chunk& chunk, size_t bytes_per_element);
+  // The stored chunk with these bytes, for a tensor with such elements; null: none.
+  const Chunk* find(const Digest& digest, uint64_t num_bytes, size_t bytes_per_element) const;
 
  private:
   struct Hash {
     size_t operator()(const Digest& digest) const { return digest.low; }
   };
-  std::unordered_map<Digest, Chunk, Hash> chunks_;
+  struct Known {
+    Chunk chunk;
+    size_t bytes_per_element;
+  };
+  std::unordered_map<Digest, Known, Hash> chunks_;
 };
 
 // The files of a checkpoint from which another may take chunks: those of whose data it uses at

@@ -100,8 +100,8 @@ class ShardWriter {
 
  private:
   // The chunk with these bytes that is stored already; null: none that is whole.
-  const Chunk* find(const Digest& digest, uint64_t num_bytes) {
-    const Chunk* const found = stored_.find(digest, num_bytes);
+  const Chunk* find(const Digest& digest, uint64_t num_bytes, size_t bytes_per_element) {
+    const Chunk* const found = stored_.find(digest, num_bytes, bytes_per_element);
     const bool is_usable =
         found != nullptr && (found->file == own_file_ || linked_.has_whole(*found));
     return is_usable ? found : nullptr;
@@ -113,7 +113,8 @@ class ShardWriter {
     for (const OwnPiece* piece : pieces) {
       for (size_t i = 0; i < piece->chunk_bytes.size(); ++i) {
         const bool is_stored =
-            i < piece->digests.size() && find(piece->digests[i], piece->chunk_bytes[i]) != nullptr;
+            i < piece->digests.size() && find(piece->digests[i], piece->chunk_bytes[i],
+                                              c10::elementSize(piece->dtype)) != nullptr;
         if (!is_stored) total += piece->chunk_bytes[i];
       }
       if (piece->rows) total += piece->rows->size() * kRowNumberBytes;
@@ -166,7 +167,7 @@ class ShardWriter {
 
   // Where the chunk is stored, or stores it.
   Chunk place(std::span<const std::byte> bytes, size_t bytes_per_element, const Digest& digest) {
-    if (const Chunk* found = find(digest, bytes.size())) return *found;
+    if (const Chunk* found = find(digest, bytes.size(), bytes_per_element)) return *found;
     const uint64_t num_bytes = bytes.size();
     Encoded encoded;
     if (options_.compression == Compression::kZstd) encoded = compress(bytes, bytes_per_element);
@@ -180,7 +181,7 @@ class ShardWriter {
                 .stored_checksum = encoded.codec == Codec::kRaw ? "" : checksum(bytes)};
     end_ = chunk.begin + chunk.stored_bytes;
     digests_.push_back(encoded.codec == Codec::kRaw ? digest : digest_of(bytes));
-    stored_.add(chunk);
+    stored_.add(chunk, bytes_per_element);
     return chunk;
   }
 
