@@ -138,22 +138,39 @@ void Shards::check(const std::string& name, const TensorRecord& record, const Pi
   std::vector<std::byte> scratch;
   for (const Chunk& chunk : piece.chunks) read_chunk(name, record, chunk, scratch);
   for (const Patch& patch : piece.patches) {
-    rows_of(name, piece, patch);
+    patch_spans_.erase(&patch);  // so that all are read
+    rows_in(name, piece, patch, 0, 0);
     for (const Chunk& chunk : patch.values) read_chunk(name, record, chunk, scratch);
   }
 }
 
-std::vector<int64_t> Shards::rows_of(const std::string& name, const Piece& piece,
-                                     const Patch& patch) {
-  std::vector<int64_t> rows;
+std::vector<Shards::PatchRows> Shards::rows_in(const std::string& name, const Piece& piece,
+                                               const Patch& patch, int64_t begin, int64_t end) {
+  const auto known = patch_spans_.find(&patch);
+  std::vector<std::pair<int64_t, int64_t>> spans;
+  std::vector<PatchRows> result;
   std::vector<std::byte> scratch;
-  for (const Chunk& chunk : patch.rows) {
+  std::vector<int64_t> rows;
+  for (size_t i = 0; i < patch.rows.size(); ++i) {
+    const auto is_outside = [&](const std::pair<int64_t, int64_t>& span) {
+      return span.second < begin || span.first >= end;
+    };
+    if (known != patch_spans_.end() && is_outside(known->second[i])) continue;
+    const Chunk& chunk = patch.rows[i];
     const auto bytes = read_chunk(name, kRowNumberBytes, chunk, scratch);
+    // The last row of the chunk before stays, so that they ascend over all chunks.
+    rows.erase(rows.begin(), rows.empty() ? rows.begin() : rows.end() - 1);
+    const size_t num_before = rows.size();
     if (const std::string error = take_rows(bytes, piece.box, rows); !error.empty())
       fail(folder_ / manifest_.files[chunk.file].name, "a patch of ", in_quotes(name), ": ", error,
            ": use another checkpoint");
+    const std::vector<int64_t> own(rows.begin() + static_cast<std::ptrdiff_t>(num_before),
+                                   rows.end());
+    spans.emplace_back(own.front(), own.back());
+    if (!is_outside(spans.back())) result.push_back({i, own});
   }
-  return rows;
+  if (known == patch_spans_.end()) patch_spans_.emplace(&patch, std::move(spans));
+  return result;
 }
 
 void Shards::for_each(int64_t count, bool in_parallel,
@@ -178,26 +195,18 @@ void Shards::read_patches(const std::string& name, const TensorRecord& record, c
     const mesh::Box part = mesh::intersect(piece.box, box);
     if (piece.patches.empty() || part.numel() == 0) continue;
     for (const Patch& patch : piece.patches) {
-      struct Wanted {
-        const Chunk& chunk;
-        std::span<const int64_t> rows;
-      };
-      const std::vector<int64_t> rows = rows_of(name, piece, patch);
-      std::span<const int64_t> left = rows;
-      std::vector<Wanted> wanted;
+      const auto wanted =
+          rows_in(name, piece, patch, part.offset[0], part.offset[0] + part.size[0]);
       uint64_t num_bytes = 0;
-      for (size_t i = 0; i < patch.rows.size(); ++i) {
-        const auto own = left.first(patch.rows[i].num_bytes / kRowNumberBytes);
-        left = left.subspan(own.size());
-        if (own.back() < part.offset[0] || own.front() >= part.offset[0] + part.size[0]) continue;
-        open(manifest_.files.at(patch.values[i].file).name);
-        wanted.push_back({patch.values[i], own});
-        num_bytes += patch.values[i].num_bytes;
+      for (const auto& [chunk, rows] : wanted) {
+        open(manifest_.files.at(patch.values[chunk].file).name);
+        num_bytes += patch.values[chunk].num_bytes;
       }
       const bool in_parallel = target.is_cpu() && num_bytes >= kBytesForThreads;
       for_each(std::ssize(wanted), in_parallel, [&](size_t i, std::vector<std::byte>& scratch) {
-        const auto bytes = read_chunk(name, record, wanted[i].chunk, scratch);
-        place_rows({piece.box, record.dtype, wanted[i].rows, bytes}, box, target);
+        const auto& [chunk, rows] = wanted[i];
+        const auto bytes = read_chunk(name, record, patch.values[chunk], scratch);
+        place_rows({piece.box, record.dtype, rows, bytes}, box, target);
       });
     }
   }

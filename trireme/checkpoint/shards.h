@@ -11,6 +11,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -23,7 +24,7 @@ namespace trireme::checkpoint::inline internal {
 
 class Shards {
  public:
-  // `manifest` must outlive this.
+  // `manifest` must outlive this. The records and pieces that are asked for are the manifest's.
   Shards(std::filesystem::path folder, const Manifest& manifest);
 
   // Opens the file and compares its size and header with the manifest.
@@ -72,8 +73,15 @@ class Shards {
   // Calls `read(i, scratch)` for i in [0, count).
   void for_each(int64_t count, bool in_parallel,
                 const std::function<void(size_t i, std::vector<std::byte>& scratch)>& read);
-  // The numbers of the patch's rows, after checking that they ascend within the piece.
-  std::vector<int64_t> rows_of(const std::string& name, const Piece& piece, const Patch& patch);
+  // Rows of one chunk of a patch.
+  struct PatchRows {
+    size_t chunk = 0;  // in Patch::rows
+    std::vector<int64_t> rows{};
+  };
+  // The patch's rows by chunk, of the chunks that may have rows in [begin, end). The first time all
+  // are read, to check that they ascend within the piece; later only those chunks.
+  std::vector<PatchRows> rows_in(const std::string& name, const Piece& piece, const Patch& patch,
+                                 int64_t begin, int64_t end);
   // In format 1.
   void check_entry(const std::string& name, const TensorRecord& record, const Piece& piece);
 
@@ -81,6 +89,8 @@ class Shards {
   const Manifest& manifest_;
   std::map<std::string, std::unique_ptr<SafetensorsReader>> readers_;
   std::atomic<int64_t> num_bytes_read_ = 0;
+  // The first and the last row of each chunk, of patches whose rows were checked.
+  std::map<const Patch*, std::vector<std::pair<int64_t, int64_t>>> patch_spans_;
 };
 
 // Calls `use(chunk, at)` for the chunks of `piece` that meet `part`, a box inside the piece's, each

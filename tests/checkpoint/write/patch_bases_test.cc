@@ -8,6 +8,7 @@
 #include "tests/checkpoint/table_run.h"
 #include "trireme/checkpoint/offline/rewrite.h"
 #include "trireme/checkpoint/offline/tensor_diff.h"
+#include "trireme/checkpoint/shards.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -266,24 +267,51 @@ TEST_F(ChangedRows, OfHostsWithFoldersOfTheirOwnAreSavedAndBrought) {
 TEST_F(ChangedRows, AreNotPutOverAFileThatHasOtherChunksOfTheSameTensor) {
   constexpr int64_t kRowsOfChunk = (1 << 20) / 64;
   const TableShape shape{.rows = 6 * kRowsOfChunk};
-  on_ranks(1, kRows,
-           [&](TableRun& run, Saver& saver, comm::Communicator& /*world*/) {
-             save_now(saver, root_.path(), 1, run);
-             int64_t number = 1;
-             for (const auto& [row, change] :
-                  {std::pair(kRowsOfChunk, 1), std::pair(int64_t{0}, 1), std::pair(int64_t{0}, -1)}) {
-               run.forget();
-               run.touch({row}, change);
-               save_now(saver, root_.path(), ++number, run);
-               EXPECT_EQ(num_patches(step(number)), 0);
-             }
-             run.touch({3 * kRowsOfChunk});
-             save_now(saver, root_.path(), ++number, run);
-             EXPECT_EQ(num_patches(step(number)), 1);
-             EXPECT_THAT(verify(step(number)).problems, IsEmpty());
-             expect_loads(step(number), run.globals(), 1);
-           },
-           shape);
+  on_ranks(
+      1, kRows,
+      [&](TableRun& run, Saver& saver, comm::Communicator& /*world*/) {
+        save_now(saver, root_.path(), 1, run);
+        int64_t number = 1;
+        for (const auto& [row, change] :
+             {std::pair(kRowsOfChunk, 1), std::pair(int64_t{0}, 1), std::pair(int64_t{0}, -1)}) {
+          run.forget();
+          run.touch({row}, change);
+          save_now(saver, root_.path(), ++number, run);
+          EXPECT_EQ(num_patches(step(number)), 0);
+        }
+        run.touch({3 * kRowsOfChunk});
+        save_now(saver, root_.path(), ++number, run);
+        EXPECT_EQ(num_patches(step(number)), 1);
+        EXPECT_THAT(verify(step(number)).problems, IsEmpty());
+        expect_loads(step(number), run.globals(), 1);
+      },
+      shape);
+}
+
+// A table on a disk is loaded some rows at a time, and its patches may have many.
+TEST_F(ChangedRows, OfAPartOfTheTableAreReadWithoutThoseOfTheRest) {
+  at::Tensor table;
+  on_ranks(1, kRows, [&](TableRun& run, Saver& saver, comm::Communicator& /*world*/) {
+    save_now(saver, root_.path(), 1, run);
+    run.touch(TableRun::some_rows(10'000, 70'000, 1));
+    save_now(saver, root_.path(), 2, run);
+    table = run.globals()[0].tensor;
+  });
+  const Manifest manifest = read_manifest(step(2));
+  const TensorRecord& record = manifest.tensors.at("table.weight");
+  const Patch& patch = record.pieces[0].patches.at(0);
+  ASSERT_GE(patch.rows.size(), 4U);
+  Shards shards(step(2), manifest);
+  for (int64_t begin = 0; begin < 70'000; begin += 10'000) {
+    const at::Tensor part = at::zeros({10'000, 16}, at::kInt);
+    shards.read_box("table.weight", record, {{begin, 0}, {10'000, 16}}, part);
+    harness::assert_same_bits(part, table.narrow(0, begin, 10'000), "part");
+  }
+  const int64_t before = shards.num_bytes_read();
+  shards.read_patches("table.weight", record, {{69'900, 0}, {100, 16}},
+                      at::zeros({100, 16}, at::kInt));
+  EXPECT_EQ(shards.num_bytes_read() - before,
+            patch.rows.back().num_bytes + patch.values.back().num_bytes);
 }
 
 TEST_F(ChangedRows, AreReadByEveryTool) {
