@@ -115,9 +115,11 @@ class Averager {
       if (name.starts_with(kCompressionPrefix)) continue;
       const bool averaged = is_averaged(name, tensor);
       ++(averaged ? counts.num_averaged : counts.num_taken);
-      entries.push_back(checkpoint::lazy_entry(
-          name, tensor.dtype, mesh::Layout(tensor.shape, {{"tensor", 1}}), 0,
-          [this, &name, averaged] { return averaged ? average(name) : read(last(), name); }));
+      entries.push_back(
+          checkpoint::lazy_entry(name, tensor.dtype, mesh::Layout(tensor.shape, {{"tensor", 1}}), 0,
+                                 [this, &name, averaged](const mesh::Box& part) {
+                                   return averaged ? average(name, part) : read(last(), name, part);
+                                 }));
       total_ += num_bytes(name, averaged);
     }
     return entries;
@@ -137,20 +139,20 @@ class Averager {
            static_cast<int64_t>(sources_.size());
   }
 
-  at::Tensor read(const Source& source, const std::string& name) {
-    at::Tensor values = source.tensors->read(name);
+  at::Tensor read(const Source& source, const std::string& name, const mesh::Box& part) {
+    at::Tensor values = source.tensors->read_box(name, part);
     done_ += static_cast<int64_t>(values.nbytes());
     if (on_progress_) on_progress_(done_, total_);
     return values;
   }
 
   // Divides once, at the end, so that equal values average to the same value.
-  at::Tensor average(const std::string& name) {
+  at::Tensor average(const std::string& name, const mesh::Box& part) {
     const std::string from = source_of(name);
     const SourceTensor& form = last().tensors->tensors().at(name);
-    at::Tensor sum = at::zeros(form.shape, at::kDouble);
+    at::Tensor sum = at::zeros(part.size, at::kDouble);
     for (size_t i = 0; i < sources_.size(); ++i) {
-      const at::Tensor values = read(sources_[i], from);
+      const at::Tensor values = read(sources_[i], from, part);
       require_finite(values, from, sources_[i].folder);
       sum.add_(values.to(at::kDouble).mul_(factors_[i]));
     }

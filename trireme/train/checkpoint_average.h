@@ -32,7 +32,8 @@ struct CheckpointAverage {
 // The step, the optimizer's other states, the callbacks' and integers are those of the last
 // checkpoint. Residuals of gradient compression are left out.
 // paths: at least two, oldest first, each as for find_checkpoint()
-// Memory: three of the largest tensor in fp64
+// Memory: three parts of a tensor in fp64, of 32 MiB as it is saved; of a tensor whose rows are
+//         larger than 1 MiB the whole
 // Throws: ConfigError for less than two checkpoints, one that is listed twice, and a decay that is
 //         not above 0 and at most 1; CheckpointError when they are not of one model, or hold
 //         weights that are not finite; as DerivedRun and checkpoint::save() when it cannot be

@@ -1,5 +1,6 @@
 #include "trireme/checkpoint/offline/rewrite.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -221,6 +222,28 @@ TEST(Rewrite, TellsItsProgressUpToTheLastByte) {
                                }});
   EXPECT_EQ(last, num_bytes(source));
   EXPECT_GT(calls, 2);
+}
+
+// A table may be larger than this machine's memory.
+TEST(Rewrite, ReadsALargeTensorSomeRowsAtATime) {
+  const TemporaryFolder root;
+  at::Tensor table = at::zeros({1 << 17, 160}, at::kInt);  // 84 MB
+  table.select(1, 3).copy_(at::arange(1 << 17, at::kInt));
+  const std::vector<Global> saved{
+      {"table", table, {table.sizes().vec(), {{"data", 2}}, {mesh::Placement::sharded(0)}}}};
+  save_all(root / "a", 1, saved, 2);
+  const SavedTensors source(root / "a" / "step-000001");
+  for (const int ranks : {1, 3}) {
+    int64_t last = 0, most = 0;
+    const auto on_progress = [&](int64_t done, int64_t /*total*/) {
+      most = std::max(most, done - std::exchange(last, done));
+    };
+    const fs::path out = root / std::to_string(ranks);
+    rewrite(source, out, {.num_ranks = ranks, .on_progress = on_progress});
+    EXPECT_LE(most, 32 << 20);
+    EXPECT_EQ(last, num_bytes(source));
+    expect_loads(out / "step-000001", saved, 2);
+  }
 }
 
 TEST(Rewrite, LeavesNothingOfADamagedCheckpoint) {

@@ -150,7 +150,9 @@ std::vector<OwnPiece> pieces_in(const std::string& file, const Plan& plan, const
           .dtype = record.dtype,
           .box = box,
           .chunk_bytes = cut_into_chunks(box, c10::elementSize(record.dtype)),
-          .offloaded = lazy_tensor(name, [&read, &name, &box] { return read(name, box); })};
+          .offloaded = lazy_box(name, box, record.dtype, [&read, &name](const mesh::Box& part) {
+            return read(name, part);
+          })};
       piece.digests = known_digests(manifest, name, piece);
       pieces.push_back(std::move(piece));
     }

@@ -38,7 +38,7 @@ struct Rewritten {
 // Writes `root`/step-…: the step, the state and every bit of the tensors as in `source`. It loads
 // at any layout, as every checkpoint does, appears complete or not at all, and replaces one of the
 // same step. The checksums of all bytes of the source are compared.
-// Memory: one box of each rank, together about the largest tensor if it is cut evenly; and what the
+// Memory: 32 MiB of each rank, or a whole box if its rows are larger than 1 MiB; and what the
 //         ranks report about their files: about 0.4 KB per tensor and pair of ranks
 // Throws: ConfigError when num_ranks is not from 1 to kMaxRewriteRanks, when a tensor of the source
 //         has more boxes, or when the reports would take more than half of this machine's memory;
