@@ -43,6 +43,25 @@ TEST_F(TextLinesOf, EndInEitherWayOrWithTheFile) {
   EXPECT_EQ(read("a\rb"), (Strings{"a\rb"}));
 }
 
+TEST_F(TextLinesOf, HaveNoByteOrderMark) {
+  EXPECT_EQ(read("\xef\xbb\xbf"
+                 "a\n\xef\xbb\xbf"
+                 "b\n"),
+            (Strings{"a",
+                     "\xef\xbb\xbf"
+                     "b"}));
+  EXPECT_EQ(read("\xef\xbb\xbf"), (Strings{}));
+  write_file_atomically(path_,
+                        "\xef\xbb\xbf"
+                        "a\n");
+  TextLines own(path_, TextOrigin::kOwn);
+  std::string_view line;
+  EXPECT_TRUE(own.next(line));
+  EXPECT_EQ(line,
+            "\xef\xbb\xbf"
+            "a");
+}
+
 TEST_F(TextLinesOf, CrossPiecesUnchanged) {
   Strings expected;
   std::string text;

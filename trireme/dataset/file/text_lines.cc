@@ -12,6 +12,7 @@ namespace {
 constexpr size_t kTextPieceBytes = size_t{1} << 20;
 constexpr size_t kMaxLineBytes = size_t{1} << 20;
 
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 constexpr std::string_view kCompressed[] = {
     {"\x1f\x8b", 2},          // gzip
     {"\xfd\x37\x7a\x58", 4},  // xz
@@ -26,6 +27,7 @@ TextLines::TextLines(const std::filesystem::path& path, TextOrigin origin)
     : file_(as_config_error([&] { return InputFile(path); })) {
   TRIREME_CHECK(fill(), path.string(), " is empty; expected lines of text");
   if (origin == TextOrigin::kOwn) return;
+  if (text_.starts_with(kByteOrderMark)) at_ = kByteOrderMark.size();
   for (const std::string_view magic : kCompressed) {
     TRIREME_CHECK(!text_.starts_with(magic), path.string(), " is compressed; unpack it first");
   }

@@ -12,7 +12,8 @@
 namespace trireme::dataset::inline internal {
 
 // Who wrote a file. The user's may be compressed by mistake. Ours may begin with the same bytes,
-// such as a dictionary whose first category is "BZhang".
+// such as a dictionary whose first category is "BZhang". In front of the user's text a byte order
+// mark of UTF-8, as of spreadsheets, is skipped.
 enum class TextOrigin { kUser, kOwn };
 
 class TextLines {
