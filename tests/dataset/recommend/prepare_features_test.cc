@@ -79,6 +79,13 @@ TEST_F(PrepareFeatures, ListsAreAsLongAsTheLongest) {
             (std::vector<int64_t>{2, 2, 0, 0, 0}));
 }
 
+// Not after all samples.
+TEST_F(PrepareFeatures, AWrongColumnIsFoundFirst) {
+  put("query\tquery\titem\na\ttoo few columns\n");
+  EXPECT_EQ(harness::message_of<ConfigError>([&] { prepare_features(options(RawFormat::kPairs)); }),
+            "the input: table \"query\" occurs twice; expected different names");
+}
+
 TEST_F(PrepareFeatures, TheSameInputHasTheSameBytes) {
   generate_criteo({.num_samples = 3000, .scale = 1e-3, .output = (folder_ / "in").string()});
   for (const char* name : {"one", "two"}) {

@@ -52,6 +52,15 @@ void check_options(const PrepareFeaturesOptions& options) {
   TRIREME_CHECK(!options.output.empty(), "output is empty; expected a folder such as data/criteo");
 }
 
+// A name that occurs twice, or too many tables, are found before hours of reading.
+void check_columns(FeatureSchema schema) {
+  for (FeatureTable& table : schema.tables) table.rows = 1;
+  schema.num_training = 1;
+  schema.num_items = schema.num_tables(TableSide::kItem) > 0 ? 1 : 0;
+  if (schema.label == LabelKind::kClass) schema.classes = {"any"};
+  check_schema(schema, "the input");
+}
+
 // The second pass.
 class Encoder : public RawPass {
  public:
@@ -111,6 +120,7 @@ class Encoder : public RawPass {
     check_schema(schema_, "the input");
     write_dictionaries(folder / kDictionaryFile, vocabulary_.dictionaries());
     write_file_atomically(folder / kSchemaFile, to_json(schema_));
+    read_schema(folder);  // what it would refuse, such as too many classes, does not appear
   }
 
   int64_t num_ids = 0;
@@ -132,6 +142,7 @@ PrepareFeaturesReport prepare_features(const PrepareFeaturesOptions& options,
   check_options(options);
   NewFolder folder(options.output);
   const std::unique_ptr<RawData> raw = open_raw(options.format, options.inputs);
+  check_columns(raw->schema());
   int64_t done = 0;
   const auto on_bytes = [&](int64_t num_bytes) {
     done += num_bytes;
