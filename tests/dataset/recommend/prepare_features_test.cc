@@ -79,6 +79,20 @@ TEST_F(PrepareFeatures, ListsAreAsLongAsTheLongest) {
             (std::vector<int64_t>{2, 2, 0, 0, 0}));
 }
 
+// The first pass has not seen the categories of new lines.
+TEST_F(PrepareFeatures, InputThatGrowsMeanwhileIsRefused) {
+  const std::string text = "query\titem\na\tx\nb\tx\n";
+  put(text);
+  const auto grow = [&](int64_t done, int64_t /*total*/) {
+    if (done == std::ssize(text)) OutputFile(folder_ / "in", /*append=*/true).write("c\tx\n");
+  };
+  EXPECT_EQ(
+      harness::message_of<ConfigError>([&] { prepare_features(options(RawFormat::kPairs), grow); }),
+      "the input had 19 bytes when it was read first and 23 the second time; expected files "
+      "that stay as they are: prepare it again");
+  EXPECT_EQ(harness::names_in(folder_.path()), std::vector<std::string>{"in"});
+}
+
 // Not after all samples.
 TEST_F(PrepareFeatures, AWrongColumnIsFoundFirst) {
   put("query\tquery\titem\na\ttoo few columns\n");

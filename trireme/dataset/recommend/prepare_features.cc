@@ -150,10 +150,14 @@ PrepareFeaturesReport prepare_features(const PrepareFeaturesOptions& options,
   };
   Vocabulary vocabulary(raw->schema(), options, on_bytes);
   raw->read(vocabulary);
+  const int64_t num_bytes = done;
   vocabulary.close();
   vocabulary.write_items(folder.path());
   Encoder encoder(options, vocabulary, folder.path(), on_bytes);
   raw->read(encoder);
+  TRIREME_CHECK(done - num_bytes == num_bytes, "the input had ", num_bytes,
+                " bytes when it was read first and ", done - num_bytes,
+                " the second time; expected files that stay as they are: prepare it again");
   encoder.finish(folder.path());
   folder.commit();
 
