@@ -201,6 +201,16 @@ TEST(WriteFileAtomically, KeepsAFolderInItsWayAndCleansUp) {
   EXPECT_THAT(names_in(folder.path()), ElementsAre("a"));
 }
 
+TEST(WriteFileAtomically, DoesNotTakeThePlaceOfAPipe) {
+  const TemporaryFolder folder;
+  const std::string pipe = (folder / "pipe").string();
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(harness::message_of<Error>([&] { write_file_atomically(pipe, "text"); }),
+            "cannot write " + pipe + ": it is a pipe; expected a regular file");
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("pipe"));
+}
+
 TEST(MakeFolders, MakesWhatIsMissingAndTakesWhatIsThere) {
   const TemporaryFolder folder;
   for (int round = 0; round < 2; ++round) make_folders(folder / "a/b/c/");

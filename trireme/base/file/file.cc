@@ -24,15 +24,19 @@ namespace {
   throw Error(concat(what, " ", path.string(), ": ", std::strerror(code)));
 }
 
-// Throws unless `fd` is a regular file.
-void check_regular(int fd, std::string_view what, const std::filesystem::path& path) {
-  struct stat status {};
-  const bool is_known = ::fstat(fd, &status) == 0;
-  if (is_known && S_ISREG(status.st_mode)) return;
-  if (is_known) errno = EISDIR;
-  if (!is_known || S_ISDIR(status.st_mode)) fail(what, path);
+// Throws unless it is a regular file.
+void check_regular(const struct stat& status, std::string_view what,
+                   const std::filesystem::path& path) {
+  if (S_ISREG(status.st_mode)) return;
+  errno = EISDIR;
+  if (S_ISDIR(status.st_mode)) fail(what, path);
   const char* kind = S_ISFIFO(status.st_mode) ? "a pipe" : "a device";
   throw Error(concat(what, " ", path.string(), ": it is ", kind, "; expected a regular file"));
+}
+void check_regular(int fd, std::string_view what, const std::filesystem::path& path) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) fail(what, path);
+  check_regular(status, what, path);
 }
 
 void check_size(uint64_t num_bytes, const std::filesystem::path& path, uint64_t max_bytes) {
@@ -163,6 +167,8 @@ std::string read_file(const std::filesystem::path& path, uint64_t max_bytes) {
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
+  struct stat status {};  // the new file would take the place of a device
+  if (::stat(path.c_str(), &status) == 0) check_regular(status, "cannot write", path);
   const std::filesystem::path temporary = path.string() + ".tmp";
   try {
     OutputFile file(temporary);
