@@ -1,5 +1,8 @@
 #include "trireme/parallel/embedding/step_look_up.h"
 
+#include <stdexcept>
+#include <vector>
+
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
@@ -93,6 +96,49 @@ TEST(StepLookUp, TakesAMissingGradientAsZeros) {
   assert_same_bits(one.gradients()[0].sums, at::ones({2, 2}), "gradient");
   one.discard_gradients();
   EXPECT_TRUE(one.gradients().empty());
+}
+
+// Nor do weights have a list where a rank has none.
+TEST(StepLookUp, ARankMayHaveNoMicrobatchOfWeightedTables) {
+  const EmbeddingOptions options{.update = UpdateTime::kOnStep};
+  const std::vector<TableConfig> tables{{.name = "t", .rows = 3, .width = 2, .is_weighted = true}};
+  run_ranks(2, [&](comm::Communicator& group) {
+    EmbeddingTables both(tables, &group, options);
+    std::vector<JaggedIds> microbatches;
+    if (group.rank() == 0) {
+      microbatches.push_back(
+          jagged_ids(at::tensor({2L}), at::tensor({1L}).view({1, 1}), at::full({1}, 0.5F)));
+    }
+    StepLookUp step(both, microbatches);
+    if (group.rank() == 0) {
+      step.at(0).pooled_BW.sum().backward();
+    } else {
+      EXPECT_THROW(step.at(0), std::out_of_range);
+    }
+    step.backward();
+    assert_same_bits(both.gradients()[0].sums, at::full({1, 2}, 0.5F), "gradient");
+  });
+}
+
+TEST(StepLookUp, ARankWithoutColumnsAddsBackwardsToo) {
+  const EmbeddingOptions options{.optimizer = {.rule = RowRule::kRowWiseAdaGrad},
+                                 .update = UpdateTime::kOnStep};
+  run_ranks(3, [&](comm::Communicator& group) {
+    const std::vector<TableConfig> tables{
+        {.name = "t", .rows = 5, .width = 2, .placement = mesh::Placement::sharded(1)}};
+    EmbeddingTables many(tables, &group, options);
+    for (const int64_t id : {1, 1, 4}) {
+      many.look_up(jagged_ids(at::tensor({id}, at::kLong), at::tensor({1L}).view({1, 1})))
+          .pooled_BW.sum()
+          .backward();
+    }
+    EXPECT_EQ(many.gradients()[0].rows.numel(), 2);
+    many.gradient_squares();
+    many.step();
+    const at::Tensor sums = many.state()[1].local;
+    EXPECT_EQ(sums[1].item<float>(), 36);
+    EXPECT_EQ(sums[4].item<float>(), 9);
+  });
 }
 
 TEST(StepLookUp, HasNoGraphWithoutGradients) {

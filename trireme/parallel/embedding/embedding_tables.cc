@@ -170,7 +170,6 @@ EmbeddingTables& EmbeddingTables::operator=(EmbeddingTables&&) noexcept = defaul
 StartedLookUp EmbeddingTables::start(JaggedIds ids) {
   const TableGroup& group = *state_->group;
   check_ids(ids, group.configs);
-  if (ids.weights.defined()) ids.weights = ids.weights.to(group.dtype);
   auto look_up =
       std::make_shared<TableLookUp>(state_->group, std::move(ids), at::GradMode::is_enabled());
   if (state_->reads_ahead) state_->begun.push_back(look_up);

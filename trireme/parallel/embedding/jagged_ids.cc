@@ -83,7 +83,7 @@ void check_ids(const JaggedIds& ids, std::span<const TableConfig> tables) {
   check_offsets(ids, std::ssize(tables));
   const bool needs_weights =
       std::ranges::any_of(tables, [](const TableConfig& table) { return table.is_weighted; });
-  TRIREME_CHECK(!needs_weights || ids.weights.defined(),
+  TRIREME_CHECK(!needs_weights || ids.weights.defined() || ids.values.numel() == 0,
                 "an embedding table is weighted, but the ids have no weights");
   if (ids.weights.defined()) {
     TRIREME_CHECK(ids.weights.sizes() == ids.values.sizes() && ids.weights.is_cpu() &&

@@ -17,8 +17,8 @@ namespace trireme::parallel {
 struct JaggedIds {
   at::Tensor values;   // [n] int64
   at::Tensor offsets;  // [tables * B + 1] int64
-  // [n]; undefined: all 1. Only tables with weights read theirs. If they require a gradient at
-  // start(), they get it: for each id its row times the gradient of its sample's vector.
+  // [n]; may be undefined if no table has weights or there is no id. If they require a gradient
+  // at start(), they get it: for each id its row times the gradient of its sample's vector.
   at::Tensor weights{};
   int64_t num_samples = 0;
 };

@@ -51,8 +51,10 @@ std::vector<int64_t> rows_of(const OwnIds& own, mesh::Range asked, int64_t first
   return rows;
 }
 
-// The ids of open tables as keys.
-JaggedIds with_keys(JaggedIds ids, const std::vector<TableConfig>& tables) {
+// The ids of open tables as keys, and the weights in the rows' dtype, even if there are none.
+JaggedIds with_keys(JaggedIds ids, const std::vector<TableConfig>& tables, at::ScalarType dtype) {
+  if (!ids.weights.defined() && ids.values.numel() == 0) ids.weights = at::empty({0});
+  if (ids.weights.defined()) ids.weights = ids.weights.to(dtype);
   if (std::ranges::none_of(tables, &TableConfig::is_open)) return ids;
   const at::Tensor values = ids.values.clone();
   auto* const out = values.mutable_data_ptr<int64_t>();
@@ -69,7 +71,7 @@ JaggedIds with_keys(JaggedIds ids, const std::vector<TableConfig>& tables) {
 
 TableLookUp::TableLookUp(std::shared_ptr<TableGroup> tables, JaggedIds ids, bool needs_gradient)
     : tables_(std::move(tables)),
-      ids_(with_keys(std::move(ids), tables_->configs)),
+      ids_(with_keys(std::move(ids), tables_->configs, tables_->dtype)),
       ids_exchange_(tables_->configs, tables_->parts, tables_->group, ids_, needs_gradient),
       has_weight_gradient_(needs_gradient && ids_.weights.defined() &&
                            ids_.weights.requires_grad() &&
