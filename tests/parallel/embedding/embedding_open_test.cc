@@ -8,6 +8,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/harness/messages.h"
@@ -388,6 +389,22 @@ TEST(EmbeddingOpen, SavedIdsOutOfOrderAreRefused) {
   state.erase(state.begin());
   EXPECT_THROW(tables.load_open_state(state), CheckpointError);
   EXPECT_EQ(tables.open_state()[0].local.numel(), 3);
+}
+
+TEST(EmbeddingOpen, ASavedIdThatWaitsAndHasARowIsRefused) {
+  TableConfig table = open_tables()[0];
+  table.open_max_rows = 2;
+  EmbeddingTables tables({table}, nullptr, {.optimizer = {.rule = RowRule::kSgd}});
+  tables.look_up(one_sample({1, 2})).pooled_BW.sum().backward();
+  std::vector<TableTensor> state = tables.open_state();
+  for (TableTensor& tensor : state) {
+    if (tensor.name.ends_with(".waiting_ids")) tensor.local = state[0].local.narrow(0, 0, 1);
+    if (tensor.name.ends_with(".waiting_last_uses")) tensor.local = at::ones({1}, at::kLong);
+    if (tensor.name.ends_with(".waiting_uses")) tensor.local = at::ones({1}, at::kLong);
+  }
+  EXPECT_THAT(message_of<CheckpointError>([&] { tables.load_open_state(state); }),
+              testing::HasSubstr("has a row and waits for one"));
+  EXPECT_EQ(tables.open_state()[0].local.numel(), 2);
 }
 
 // Two backwards of one step are one use, and their gradients are added.

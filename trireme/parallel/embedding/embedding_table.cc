@@ -341,6 +341,7 @@ void EmbeddingTable::load_open_tensors(const OpenTensors& tensors) {
   }
   const OpenKeys waiting = keys_of_saved(tensors.waiting.at(0).values, tensors.waiting.at(1).values,
                                          tensors.waiting.at(2).values);
+  check_waiting(rows, waiting, config_.name);
   open_->slots.rows().load(rows, waiting);
   open_->slots.release();
   const auto count = std::ssize(rows.keys);

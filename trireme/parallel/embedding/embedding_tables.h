@@ -179,8 +179,8 @@ class EmbeddingTables {
       const std::function<at::Tensor(const std::string& name)>& read);
   // Optimizer states whose `local` is undefined begin anew; without "<table>.uses" each row was
   // used once.
-  // Throws: CheckpointError when ids are not of this rank's part or not in order, and for uses
-  //         below 1
+  // Throws: CheckpointError when ids are not of this rank's part or not in order, when one has a
+  //         row and waits for one, and for uses below 1
   void load_open_state(const std::vector<TableTensor>& tensors);
 
   // Of this rank's rows and states in memory.

@@ -55,6 +55,13 @@ TEST(SavedIds, AreKeysWithNumbers) {
   EXPECT_THROW(uses_of_saved(at::tensor({1.0F, 0.5F}), "t"), CheckpointError);
 }
 
+TEST(SavedIds, HaveARowOrWaitForOne) {
+  const OpenKeys rows{.keys = {-9, 2, 5}}, waiting{.keys = {-8, 3}}, both{.keys = {2}};
+  EXPECT_NO_THROW(check_waiting(rows, waiting, "t"));
+  EXPECT_NO_THROW(check_waiting(rows, {}, "t"));
+  EXPECT_THROW(check_waiting(rows, both, "t"), CheckpointError);
+}
+
 TEST(SavedIds, HaveALayout) {
   const mesh::Axis axis{"data", 2};
   const mesh::Layout cut = layout_of_saved({2, 4}, axis, mesh::Placement::sharded(0), {0, 3, 5});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -41,6 +42,15 @@ std::vector<float> uses_of_saved(const at::Tensor& uses, const std::string& tabl
                                  " uses; expected 1 to ", kMostUses, "; load another checkpoint"));
   }
   return {values.begin(), values.end()};
+}
+
+void check_waiting(const OpenKeys& rows, const OpenKeys& waiting, const std::string& table) {
+  std::vector<int64_t> both;
+  std::ranges::set_intersection(rows.keys, waiting.keys, std::back_inserter(both));
+  if (both.empty()) return;
+  throw CheckpointError(concat("embedding table \"", shown(table), "\": the saved id ",
+                               id_of_open_key(both[0]),
+                               " has a row and waits for one; load another checkpoint"));
 }
 
 at::Tensor ids_to_save(std::vector<int64_t> keys) {

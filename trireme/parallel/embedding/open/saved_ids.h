@@ -20,6 +20,8 @@ OpenKeys keys_of_saved(const at::Tensor& ids, const at::Tensor& last_uses,
 // Shapes: [n] fp32 -> OpenKeys::uses; none if they are not defined
 // Throws: CheckpointError for uses that no row has
 std::vector<float> uses_of_saved(const at::Tensor& uses, const std::string& table);
+// Throws: CheckpointError when a key has a row and waits for one
+void check_waiting(const OpenKeys& rows, const OpenKeys& waiting, const std::string& table);
 // Shapes: n keys -> [n] int64
 at::Tensor ids_to_save(std::vector<int64_t> keys);
 
