@@ -23,21 +23,31 @@ bool is_replicated(const mesh::Layout& layout) {
   return layout.placements()[0].kind == mesh::Placement::Kind::kReplicated;
 }
 
-// The tables that every rank has whole, with their optimizer's states.
-std::vector<NamedTensor> replicated_tables(const ParallelModel& model) {
-  std::vector<NamedTensor> tensors;
-  for (parallel::EmbeddingTables* const tables : model.tables().all()) {
-    std::vector<parallel::TableTensor> all = tables->state();
-    std::ranges::move(tables->open_state(), std::back_inserter(all));
-    for (const parallel::TableTensor& tensor : all) {
-      if (is_replicated(tensor.layout) && !tensor.stored)
-        tensors.emplace_back(tensor.name, tensor.local);
+}  // namespace
+
+std::vector<NamedTensor> replicated_tables(std::span<parallel::EmbeddingTables* const> all,
+                                           comm::Communicator& world) {
+  std::vector<parallel::TableTensor> whole;
+  std::string on_disk;  // for each of them
+  for (parallel::EmbeddingTables* const tables : all) {
+    std::vector<parallel::TableTensor> state = tables->state();
+    std::ranges::move(tables->open_state(), std::back_inserter(state));
+    for (parallel::TableTensor& tensor : state) {
+      if (!is_replicated(tensor.layout)) continue;
+      on_disk += tensor.stored ? '1' : '0';
+      whole.push_back(std::move(tensor));
     }
+  }
+  if (whole.empty()) return {};
+  const std::vector<std::string> on_disks = comm::all_gather_strings(world, on_disk);
+  std::vector<NamedTensor> tensors;
+  for (size_t i = 0; i < whole.size(); ++i) {
+    const bool is_on_disk = std::ranges::any_of(
+        on_disks, [i](const std::string& of_rank) { return of_rank.at(i) == '1'; });
+    if (!is_on_disk) tensors.emplace_back(whole[i].name, whole[i].local);
   }
   return tensors;
 }
-
-}  // namespace
 
 void check_replicas(std::span<const NamedTensor> tensors, comm::Communicator& group,
                     int world_rank) {
@@ -94,7 +104,7 @@ void check_replicas(const ParallelModel& model, bool sharded) {
     return !is_replicated(model.layout_of(tensor.first));
   });
   check_replicas(tensors, mesh.group("tensor"), world_rank);
-  check_replicas(replicated_tables(model), mesh.world(), world_rank);
+  check_replicas(replicated_tables(model.tables().all(), mesh.world()), mesh.world(), world_rank);
 }
 
 void check_threads(int num_threads, comm::Communicator& tensor_group) {

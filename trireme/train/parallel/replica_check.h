@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/parallel/embedding/embedding_tables.h"
 
 namespace trireme::train::inline internal {
 
@@ -24,6 +25,14 @@ using NamedTensor = std::pair<std::string, at::Tensor>;
 //             tensor, and what to do
 void check_replicas(std::span<const NamedTensor> tensors, comm::Communicator& group,
                     int world_rank);
+
+// The tensors of tables and of their optimizers that every rank has whole. Leaves out a tensor that
+// is on the disk of any rank: parts of a table may fit into the memory of some ranks and not of
+// others.
+// Comm:       a byte for each whole tensor, all-gathered, and EmbeddingTables::open_state()
+// Collective: every rank of `world`, with the same tables
+std::vector<NamedTensor> replicated_tables(std::span<parallel::EmbeddingTables* const> all,
+                                           comm::Communicator& world);
 
 // Checks everything that must be equal on ranks of a mesh: buffers and whole parameters on all data
 // ranks, or with ZeRO-3 (`sharded`) each parameter's part on its replicas. Without ZeRO-3 also
