@@ -1,5 +1,6 @@
 #include "trireme/train/state/open_tables.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -74,7 +75,7 @@ TEST_F(OpenTablesLoads, BringEachRankItsRows) {
         OpenTablesLoad load({&tables}, saved, checkpoint::inspect(saved), nullptr, world);
         std::vector<checkpoint::Entry> entries = load.entries();
         checkpoint::load(saved, entries, world);
-        load.finish();
+        load.finish(world);
         tables.set_num_steps(2);
         checkpoint::save(again.path(), 2, open_table_entries(tables), "{}", world,
                          {.fsync = false});
@@ -109,6 +110,32 @@ TEST_F(OpenTablesLoads, RefuseACheckpointWithoutIds) {
                                     ": there is no tensor \"t.ids\", the ids of a table with an "
                                     "open vocabulary; use another checkpoint");
     EXPECT_EQ(OpenTablesLoad({}, saved, summary, nullptr, world).entries().size(), 0U);
+  });
+}
+
+// What only one rank finds wrong is an error on each.
+TEST_F(OpenTablesLoads, FailOnEveryRank) {
+  save();
+  const auto saved = *checkpoint::latest(folder_.path());
+  harness::run_ranks(2, [&](comm::Communicator& world) {
+    std::vector<parallel::TableConfig> configs = open_and_fixed(mesh::Placement::sharded(0));
+    if (world.rank() == 1) {
+      configs[0].open_when_full = parallel::FullTable::kRefuse;
+      configs[0].open_max_rows = 1;
+    }
+    parallel::EmbeddingTables tables(configs, &world);
+    EXPECT_NE(harness::message_of<ConfigError>([&] {
+                OpenTablesLoad({&tables}, saved, checkpoint::inspect(saved), nullptr, world);
+              }).find("the checkpoint has 2 rows"),
+              std::string::npos);
+    parallel::EmbeddingTables copies(open_and_fixed(mesh::Placement::replicated()), &world);
+    OpenTablesLoad load({&copies}, saved, checkpoint::inspect(saved), nullptr, world);
+    std::vector<checkpoint::Entry> entries = load.entries();
+    checkpoint::load(saved, entries, world);
+    const auto ids = std::ranges::find(entries, std::string("t.ids"), &checkpoint::Entry::name);
+    if (world.rank() == 1) ids->local.copy_(ids->local.flip(0));
+    EXPECT_NE(harness::message_of<CheckpointError>([&] { load.finish(world); }).find("in order"),
+              std::string::npos);
   });
 }
 

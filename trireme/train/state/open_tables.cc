@@ -87,11 +87,17 @@ OpenTablesLoad::OpenTablesLoad(const std::vector<parallel::EmbeddingTables*>& al
   if (place != nullptr) checkpoint::bring(path, entries, place->sites, world, on_wait);
   checkpoint::load(path, entries, world, {.strict = false, .on_wait = on_wait});
   const std::map<std::string, at::Tensor> ids(lists.begin(), lists.end());
-  for (parallel::EmbeddingTables* tables : all) {
-    parts_.push_back({tables, tables->open_state_to_load([&](const std::string& name) {
-                        return ids.at(saved_name(name, *tables));
-                      })});
-    for (parallel::TableTensor& tensor : parts_.back().tensors) {
+  const auto make_room = [&](const checkpoint::Peers&) {  // each rank has a disk of its own
+    for (parallel::EmbeddingTables* tables : all) {
+      parts_.push_back({tables, tables->open_state_to_load([&](const std::string& name) {
+                          return ids.at(saved_name(name, *tables));
+                        })});
+    }
+  };
+  checkpoint::run_or_throw(world, make_room, on_wait);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const parallel::EmbeddingTables* const tables = all[i];
+    for (parallel::TableTensor& tensor : parts_[i].tensors) {
       const bool may_lack = tensor.name.ends_with(kUses);
       if (may_lack && !has_tensor(saved, saved_name(tensor.name, *tables)))
         tensor.local = at::Tensor();
@@ -112,8 +118,12 @@ std::vector<checkpoint::Entry> OpenTablesLoad::entries() const {
   return entries;
 }
 
-void OpenTablesLoad::finish() {
-  for (const OpenTablesPart& part : parts_) part.tables->load_open_state(part.tensors);
+void OpenTablesLoad::finish(comm::Communicator& world, const checkpoint::OnWait& on_wait) {
+  if (parts_.empty()) return;
+  const auto take = [this](const checkpoint::Peers&) {
+    for (const OpenTablesPart& part : parts_) part.tables->load_open_state(part.tensors);
+  };
+  checkpoint::run_or_throw(world, take, on_wait);
 }
 
 InitialOpenRows::InitialOpenRows(const std::vector<parallel::EmbeddingTables*>& all,

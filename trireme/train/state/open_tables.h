@@ -32,7 +32,8 @@ class OpenTablesLoad {
   // place: where it lies, if it is not in the run's folder
   // Collective: every rank of `world`
   // Throws:     on all ranks: CheckpointError when a list of ids is missing or wrong; as
-  //             checkpoint::load() and EmbeddingTables::open_state_to_load()
+  //             checkpoint::load() and EmbeddingTables::open_state_to_load(), also when only one
+  //             rank's disk is full
   OpenTablesLoad(const std::vector<parallel::EmbeddingTables*>& all,
                  const std::filesystem::path& path, const checkpoint::Summary& saved,
                  const FastPlace* place, comm::Communicator& world,
@@ -44,7 +45,9 @@ class OpenTablesLoad {
   // Tensors of the checkpoint that these tables do not need.
   const std::vector<std::string>& ignored() const { return ignored_; }
   // Gives the tables what a load has filled in. EmbeddingTables::set_num_steps() must follow.
-  void finish();
+  // Collective: every rank of `world`
+  // Throws:     on all ranks: as EmbeddingTables::load_open_state()
+  void finish(comm::Communicator& world, const checkpoint::OnWait& on_wait = {});
 
  private:
   std::vector<OpenTablesPart> parts_;

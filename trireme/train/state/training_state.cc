@@ -109,7 +109,7 @@ RunState TrainingState::load(const fs::path& path, const FastPlace* place) {
   }
   if (compression_restarted_) restart_compression(hook_.get(), config_.train, state.step);
   model_->end_step();  // each rank has read its part of the weights
-  open.finish();
+  open.finish(world_, on_wait_);
   optimizer_->set_num_steps(state.optimizer_steps);
   model_->tables().set_num_steps(state.optimizer_steps);
   if (state.loss_scale > 0) loss_scale_.restore(state.loss_scale, state.loss_scale_steps);
