@@ -15,7 +15,6 @@ EXEMPT = {
     "trireme/tasks/recommend/layers/pair_kernels.h": "pair_products_test compares each loop with libtorch's products",
     "trireme/tasks/recommend/network.h": "base of the models; the tests of each, and recommend_test recomputes",
     "trireme/tasks/recommend/recommend_config.h": "keys; recommend_test sets each",
-    "trireme/tasks/recommend/recommend_problem.h": "recommend_test compares its tables at every placement",
     "trireme/tasks/recommend/recommend_stage.h": "recommend_test runs it at every layout",
     "trireme/tasks/recommend/retrieval_scores.h": "recommend_test evaluates it on several ranks",
     "trireme/tasks/recommend/scores.h": "pure interface; label_scores and retrieval_scores",

@@ -91,6 +91,21 @@ int64_t most_open_bytes(const parallel::TableConfig& table, int num_ranks, int64
   return bytes < static_cast<double>(kMaxMemory) ? static_cast<int64_t>(bytes) : kMaxMemory;
 }
 
+// Of the rank with the most rows or columns. With a split by columns, a row-wise rule keeps its
+// number for each row on each rank.
+int64_t most_bytes(const parallel::TableConfig& table, parallel::RowRule rule, int num_ranks,
+                   int64_t bytes_per_number) {
+  const auto row_bytes = [&](int64_t width) {
+    return (width + parallel::numbers_of_states(rule, width)) * bytes_per_number;
+  };
+  if (table.is_open) return most_open_bytes(table, num_ranks, row_bytes(table.width));
+  const mesh::Placement& placement = table.placement;
+  if (placement.kind == mesh::Placement::Kind::kSharded && placement.dim == 1) {
+    return table.rows * row_bytes((table.width + num_ranks - 1) / num_ranks);
+  }
+  return most_rows(table, num_ranks) * row_bytes(table.width);
+}
+
 }  // namespace
 
 int64_t TableList::width() const {
@@ -142,12 +157,8 @@ void limit_memory(const RecommendProblem& problem, int num_ranks, int64_t bytes_
   std::vector<std::pair<int64_t, size_t>> parts;  // (bytes of a rank's part, table)
   for (size_t t = 0; t < list.tables.size(); ++t) {
     const parallel::TableConfig& table = list.tables[t];
-    const int64_t states =
-        parallel::numbers_of_states(problem.config.tables.optimizer, table.width);
-    const int64_t row_bytes = (table.width + states) * bytes_per_number;
-    parts.emplace_back(table.is_open ? most_open_bytes(table, num_ranks, row_bytes)
-                                     : most_rows(table, num_ranks) * row_bytes,
-                       t);
+    parts.emplace_back(
+        most_bytes(table, problem.config.tables.optimizer, num_ranks, bytes_per_number), t);
   }
   std::ranges::sort(parts);
   // With whole tables, a rank has one of every num_ranks tables.
