@@ -3,6 +3,7 @@
 //          aging: Einziger et al. 2017, arXiv:1512.00727 (TinyLFU), section 3.3
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

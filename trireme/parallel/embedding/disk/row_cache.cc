@@ -36,21 +36,32 @@ int32_t RowCache::use(int64_t row) {
 void RowCache::fill_main() {
   const auto main_capacity = std::ssize(slots_) - window_capacity_;
   while (num_main_ < main_capacity && std::ssize(window_) > window_capacity_) {
-    at(window_.front()).part = Part::kMain;
-    window_.pop_front();
+    at(take_oldest()).part = Part::kMain;
     ++num_main_;
   }
 }
 
-// Takes the oldest row out of the window that is not pinned. Pinned ones become the newest.
+int32_t RowCache::take_oldest() {
+  const int32_t slot = window_.front();
+  window_.pop_front();
+  if (num_unknown_ > 0) --num_unknown_;
+  return slot;
+}
+
+// Takes the oldest row out of the window that is not pinned. Pinned ones become the newest, and are
+// not looked at again before unpin(): a batch that fills the window would look at all each time.
 int32_t RowCache::oldest_of_window() {
-  for (size_t tries = window_.size(); tries > 0; --tries) {
-    const int32_t slot = window_.front();
-    window_.pop_front();
+  while (num_unknown_ > 0) {
+    const int32_t slot = take_oldest();
     if (!is_pinned(slot)) return slot;
     window_.push_back(slot);
   }
   return kNone;
+}
+
+void RowCache::unpin() {
+  ++epoch_;
+  num_unknown_ = window_.size();
 }
 
 int32_t RowCache::victim_of_main() {

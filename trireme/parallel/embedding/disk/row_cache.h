@@ -5,6 +5,7 @@
 //         experiment with the Multics system"
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -36,7 +37,7 @@ class RowCache {
   // The row keeps its slot until unpin().
   Placed place(int64_t row);
   // From now on all rows may leave their slots.
-  void unpin() { ++epoch_; }
+  void unpin();
 
  private:
   enum class Part : uint8_t { kFree, kWindow, kMain };
@@ -51,12 +52,14 @@ class RowCache {
   Slot& at(int32_t slot) { return slots_[static_cast<size_t>(slot)]; }
   const Slot& at(int32_t slot) const { return slots_[static_cast<size_t>(slot)]; }
   void fill_main();
+  int32_t take_oldest();
   int32_t oldest_of_window();
   int32_t victim_of_main();
   int32_t make_room();
 
   std::vector<Slot> slots_;
   std::deque<int32_t> window_;  // the oldest first
+  size_t num_unknown_ = 0;      // so many of the oldest may not be pinned; the others are
   int64_t window_capacity_;
   int64_t num_main_ = 0;
   int32_t num_used_ = 0;  // slots from here on are free

@@ -1,6 +1,7 @@
 // Which slot a row is in: a hash table that never grows.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
