@@ -21,8 +21,11 @@ class Commands(ProgramTest):
 
     def test_data_prepare_is_deterministic(self):
         for name in ("a", "b"):
-            self.succeed("data", "prepare", "--input", "text", "--tokenizer", "bpe", "--vocab-size", 300,
-                         "--output", f"data/{name}")
+            report = json.loads(self.succeed("data", "prepare", "--input", "text", "--tokenizer", "bpe", "--vocab-size", 300,
+                                             "--output", f"data/{name}", "--json"))
+            self.assertEqual((report["tokenizer"], report["vocab_size"]), ("bpe", 300))
+            tokens = (self.folder / f"data/{name}.bin").stat().st_size // 2
+            self.assertEqual(report["tokens"], tokens)
         for suffix in (".bin", ".idx", ".tokenizer.model"):
             first, second = ((self.folder / f"data/{n}{suffix}").read_bytes() for n in "ab")
             self.assertEqual(first, second, suffix)

@@ -21,6 +21,23 @@ class RecommendData(ProgramTest):
     def schema(self, folder):
         return json.loads((self.folder / folder / "features.json").read_text())
 
+    def test_json_has_what_was_written(self):
+        made = json.loads(self.succeed("data", "generate", "--samples", 500, "--scale", 0.001, "--output", "day_0.tsv",
+                                       "--json"))
+        size = (self.folder / "day_0.tsv").stat().st_size
+        self.assertEqual((made["samples"], made["bytes_written"]), (500, size))
+        self.assertTrue(0 < made["positives"] < 500 and 0.5 < made["best_auc"] <= 1)
+        prepared = json.loads(self.succeed("data", "prepare", "--format", "criteo", "--input", "day_0.tsv",
+                                           "--validation", 0.1, "--output", "criteo", "--json"))
+        schema = self.schema("criteo")
+        for key in ("training_samples", "validation_samples"):
+            self.assertEqual(prepared[key], schema[key])
+        self.assertEqual([table["rows"] for table in prepared["tables"]], [table["rows"] for table in schema["tables"]])
+        self.assertEqual((prepared["dense"], prepared["bytes_read"]), (13, size))
+        hashed = json.loads(self.succeed("data", "prepare", "--format", "criteo", "--input", "day_0.tsv", "--ids", "hash",
+                                         "--output", "hashed", "--json"))
+        self.assertEqual([table["rows"] for table in hashed["tables"]], [None] * 26)
+
     def test_generated_data_are_prepared(self):
         output = self.succeed("data", "generate", "--samples", 2000, "--scale", 0.001, "--seed", 5,
                               "--output", "day_0.tsv")

@@ -17,8 +17,9 @@ void add_data(CLI::App& app, int& exit_code);
 void add_data_prepare(CLI::App& data, int& exit_code);
 void add_data_generate(CLI::App& data, int& exit_code);
 
-// Each prepares, shows how far it is, and prints what it has written. Returns the exit code.
-int run_prepare_tokens(const dataset::PrepareOptions& options);
-int run_prepare_features(const dataset::PrepareFeaturesOptions& options);
+// Each prepares, shows how far it is, and prints what it has written, with `json` as an object.
+// Returns the exit code.
+int run_prepare_tokens(const dataset::PrepareOptions& options, bool json);
+int run_prepare_features(const dataset::PrepareFeaturesOptions& options, bool json);
 
 }  // namespace trireme::cli::inline internal

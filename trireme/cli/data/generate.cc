@@ -4,6 +4,7 @@
 #include <memory>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "trireme/base/choice.h"
 #include "trireme/base/seconds.h"
@@ -18,13 +19,25 @@
 namespace trireme::cli::inline internal {
 namespace {
 
-int generate(const dataset::GenerateCriteoOptions& options) {
+int generate(const dataset::GenerateCriteoOptions& options, bool json) {
   const auto start = std::chrono::steady_clock::now();
   dataset::GenerateCriteoReport report;
   {
     ProgressBar bar("write");
     report = dataset::generate_criteo(
         options, [&bar](int64_t done, int64_t total) { bar.update(done, total); });
+  }
+  if (json) {
+    const nlohmann::json object = {{"output", options.output},
+                                   {"samples", report.num_samples},
+                                   {"positives", report.num_positives},
+                                   {"best_auc", report.best_auc},
+                                   {"expected_auc", report.expected_auc},
+                                   {"best_normalised_entropy", report.best_normalised_entropy},
+                                   {"bytes_written", report.num_bytes},
+                                   {"seconds", seconds_since(start)}};
+    std::printf("%s\n", json_text(object).c_str());
+    return kDone;
   }
   std::printf(
       "samples %s, %.2f %% positive\n",
@@ -53,6 +66,7 @@ void add_data_generate(CLI::App& data, int& exit_code) {
       "  trireme data generate --format criteo --samples 1000000 --output day_0.tsv\n");
   const auto forms = names_of(dataset::kCriteoForms);
   auto format = std::make_shared<std::string>(forms.front());
+  auto json = std::make_shared<bool>(false);
   command->add_option("--format", *format, in_words(forms))
       ->check(CLI::IsMember(forms))
       ->capture_default_str();
@@ -74,9 +88,10 @@ void add_data_generate(CLI::App& data, int& exit_code) {
       ->add_option("--output", options->output,
                    "the file to write; criteo-numpy: what the names of the three files begin with")
       ->required();
-  command->callback([options, format, &exit_code] {
+  add_json(*command, *json);
+  command->callback([options, format, json, &exit_code] {
     options->form = choose(dataset::kCriteoForms, "--format", *format);
-    exit_code = generate(*options);
+    exit_code = generate(*options, *json);
   });
 }
 

@@ -7,6 +7,7 @@
 
 #include "trireme/base/choice.h"
 #include "trireme/base/error.h"
+#include "trireme/cli/commands.h"
 #include "trireme/cli/data/data_commands.h"
 #include "trireme/cli/number_range.h"
 
@@ -21,6 +22,7 @@ struct Arguments {
   dataset::PrepareOptions tokens{};
   dataset::PrepareFeaturesOptions features{};
   std::string ids = name_of(dataset::kCategoryIds, dataset::CategoryIds::kRows);
+  bool json = false;
   std::vector<CLI::Option*> only_tokens{};
   std::vector<CLI::Option*> only_features{};
 };
@@ -85,7 +87,7 @@ int run_prepare(Arguments& arguments) {
   if (is_tokens) {
     arguments.tokens.tokenizer =
         choose(dataset::kTokenizerKinds, "--tokenizer", arguments.tokenizer);
-    return run_prepare_tokens(arguments.tokens);
+    return run_prepare_tokens(arguments.tokens, arguments.json);
   }
   dataset::PrepareFeaturesOptions& options = arguments.features;
   options.format = choose(dataset::kRawFormats, "--format", arguments.format);
@@ -99,7 +101,7 @@ int run_prepare(Arguments& arguments) {
     TRIREME_CHECK(options.dictionary.empty() || name == "--dictionary" || option->count() == 0,
                   name, " is that of --dictionary; leave it out");
   }
-  return run_prepare_features(options);
+  return run_prepare_features(options, arguments.json);
 }
 
 }  // namespace
@@ -138,6 +140,7 @@ void add_data_prepare(CLI::App& data, int& exit_code) {
       ->add_option("--output", options.output,
                    "tokens: prefix of the files to write; other formats: a new folder")
       ->required();
+  add_json(*command, arguments->json);
   add_token_options(*command, *arguments);
   add_feature_options(*command, *arguments);
   command->callback([arguments, &exit_code] { exit_code = run_prepare(*arguments); });

@@ -1,6 +1,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <utility>
+
+#include <nlohmann/json.hpp>
 
 #include "trireme/base/seconds.h"
 #include "trireme/cli/commands.h"
@@ -43,17 +46,44 @@ void print_report(const dataset::PrepareFeaturesReport& report) {
               share, static_cast<long long>(schema.min_count));
 }
 
+nlohmann::json to_object(const dataset::PrepareFeaturesReport& report) {
+  const dataset::FeatureSchema& schema = report.schema;
+  nlohmann::json tables = nlohmann::json::array();
+  for (const dataset::FeatureTable& table : schema.tables) {
+    nlohmann::json object = {{"name", table.name}, {"rows", nullptr}};
+    if (!table.is_hashed) object["rows"] = table.rows;
+    tables.push_back(std::move(object));
+  }
+  return {{"training_samples", schema.num_training},
+          {"validation_samples", schema.num_validation},
+          {"items", schema.num_items},
+          {"classes", schema.classes.size()},
+          {"dense", schema.num_dense()},
+          {"tables", std::move(tables)},
+          {"ids", report.num_ids},
+          {"rare_ids", report.num_rare_ids},
+          {"min_count", schema.min_count},
+          {"bytes_read", report.num_bytes}};
+}
+
 }  // namespace
 
-int run_prepare_features(const dataset::PrepareFeaturesOptions& options) {
+int run_prepare_features(const dataset::PrepareFeaturesOptions& options, bool json) {
   const auto start = std::chrono::steady_clock::now();
   dataset::PrepareFeaturesReport report;
   {
     ProgressBar bar("prepare");
-    std::printf("read    %s\n", printable(options.inputs.front()).c_str());
+    if (!json) std::printf("read    %s\n", printable(options.inputs.front()).c_str());
     std::fflush(stdout);
     report = dataset::prepare_features(
         options, [&bar](int64_t done, int64_t total) { bar.update(done, total); });
+  }
+  if (json) {
+    nlohmann::json object = to_object(report);
+    object["output"] = options.output;
+    object["seconds"] = seconds_since(start);
+    std::printf("%s\n", json_text(object).c_str());
+    return kDone;
   }
   print_report(report);
   std::printf("wrote   %s from %s in %s\n", printable(options.output).c_str(),

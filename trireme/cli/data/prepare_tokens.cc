@@ -1,6 +1,8 @@
 #include <chrono>
 #include <cstdio>
 
+#include <nlohmann/json.hpp>
+
 #include "trireme/base/choice.h"
 #include "trireme/base/seconds.h"
 #include "trireme/cli/commands.h"
@@ -11,17 +13,31 @@
 
 namespace trireme::cli::inline internal {
 
-int run_prepare_tokens(const dataset::PrepareOptions& options) {
+int run_prepare_tokens(const dataset::PrepareOptions& options, bool json) {
   const auto start = std::chrono::steady_clock::now();
   dataset::PrepareReport report;
   {
     ProgressBar bar("encode");
-    std::printf("read    %s\n", printable(options.inputs.front()).c_str());
+    if (!json) std::printf("read    %s\n", printable(options.inputs.front()).c_str());
     std::fflush(stdout);
     report =
         dataset::prepare(options, [&bar](int64_t done, int64_t total) { bar.update(done, total); });
   }
   const double seconds = seconds_since(start);
+  if (json) {
+    const nlohmann::json object = {
+        {"output", options.output},
+        {"tokenizer", name_of(dataset::kTokenizerKinds, report.tokenizer)},
+        {"vocab_size", report.vocab_size},
+        {"tokens", report.tokens},
+        {"documents", report.documents},
+        {"validation_tokens", report.validation_tokens},
+        {"validation_documents", report.validation_documents},
+        {"bytes_read", report.bytes},
+        {"seconds", seconds}};
+    std::printf("%s\n", json_text(object).c_str());
+    return kDone;
+  }
   std::printf("tokens  %s for training in %lld documents, %s for validation in %lld\n",
               human_count(static_cast<double>(report.tokens)).c_str(),
               static_cast<long long>(report.documents),
