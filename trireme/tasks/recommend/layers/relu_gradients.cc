@@ -16,31 +16,29 @@ constexpr int64_t kBlockRows = 128, kBlockColumns = 64, kBlockStride = kBlockRow
 typedef float Vector __attribute__((vector_size(kSide * sizeof(float))));
 typedef float LooseVector
     __attribute__((vector_size(kSide * sizeof(float)), aligned(sizeof(float)), may_alias));
-typedef int32_t Places __attribute__((vector_size(kSide * sizeof(int32_t))));
 
 // rows[i][j] becomes rows[j][i]: pairs, then pairs of pairs, then halves change places.
 TRIREME_INLINE void transpose(Vector (&rows)[kSide]) {
-  constexpr Places kLow = {0, 8, 1, 9, 4, 12, 5, 13}, kHigh = {2, 10, 3, 11, 6, 14, 7, 15};
-  constexpr Places kFront = {0, 1, 8, 9, 4, 5, 12, 13}, kBack = {2, 3, 10, 11, 6, 7, 14, 15};
-  constexpr Places kLeft = {0, 1, 2, 3, 8, 9, 10, 11}, kRight = {4, 5, 6, 7, 12, 13, 14, 15};
   Vector pairs[kSide], fours[kSide];
 #pragma GCC unroll 4
   for (int i = 0; i < kSide; i += 2) {
-    pairs[i] = __builtin_shuffle(rows[i], rows[i + 1], kLow);
-    pairs[i + 1] = __builtin_shuffle(rows[i], rows[i + 1], kHigh);
+    pairs[i] = __builtin_shufflevector(rows[i], rows[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+    pairs[i + 1] = __builtin_shufflevector(rows[i], rows[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
   }
 #pragma GCC unroll 2
   for (int i = 0; i < kSide; i += 4) {
 #pragma GCC unroll 2
     for (int j = 0; j < 2; ++j) {
-      fours[i + 2 * j] = __builtin_shuffle(pairs[i + j], pairs[i + j + 2], kFront);
-      fours[i + 2 * j + 1] = __builtin_shuffle(pairs[i + j], pairs[i + j + 2], kBack);
+      fours[i + 2 * j] =
+          __builtin_shufflevector(pairs[i + j], pairs[i + j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+      fours[i + 2 * j + 1] =
+          __builtin_shufflevector(pairs[i + j], pairs[i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
     }
   }
 #pragma GCC unroll 4
   for (int i = 0; i < kSide / 2; ++i) {
-    rows[i] = __builtin_shuffle(fours[i], fours[i + 4], kLeft);
-    rows[i + 4] = __builtin_shuffle(fours[i], fours[i + 4], kRight);
+    rows[i] = __builtin_shufflevector(fours[i], fours[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    rows[i + 4] = __builtin_shufflevector(fours[i], fours[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
   }
 }
 
