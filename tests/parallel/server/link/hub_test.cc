@@ -301,6 +301,7 @@ TEST(Hub, ItsOwnAbsenceIsNoPeersSilence) {
   server_notes.wait_for([&] { return server_notes.frames.size() == 1; });
   idle.post([&] { idle.send(idle_notes.opened.at(0).peer, frame_of(2, 0)); });
   server_notes.wait_for([&] { return server_notes.frames.size() == 2; });
+  const std::lock_guard lock(server_notes.mutex);
   EXPECT_TRUE(server_notes.closed.empty());
 }
 
