@@ -1,5 +1,9 @@
 #include "trireme/parallel/server/outstanding.h"
 
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 namespace trireme::parallel {
@@ -38,6 +42,28 @@ TEST(OutstandingRequests, AreSentOnceAndAgainWhenTheirChainChanges) {
   requests.install(view_of(3, {{0}, {1, 0}}));
   EXPECT_EQ(requests.send_due(all, send), 1);
   EXPECT_EQ(sent, 3);
+}
+
+// The first one's answer may come while the second is written.
+TEST(OutstandingRequests, AreSentAgainFromACopy) {
+  OutstandingRequests requests;
+  requests.install(view_of(1, {{0, 1}}));
+  const at::Tensor gradient = at::ones({4});
+  Outstanding push = request(FrameKind::kEvent, 0, 5, 1);
+  push.frame.payload = bytes_of(gradient);
+  requests.add(std::move(push));
+  std::vector<at::Tensor> sent;
+  const auto send_all = [&] {
+    requests.send_due([](uint32_t) { return true; },
+                      [&](const Frame& frame) { sent.push_back(frame.payload); });
+  };
+  send_all();
+  requests.install(view_of(2, {{0}}));
+  send_all();
+  ASSERT_EQ(sent.size(), 2U);
+  EXPECT_TRUE(at::equal(sent[0], sent[1]));
+  EXPECT_EQ(sent[0].const_data_ptr(), gradient.const_data_ptr());
+  EXPECT_NE(sent[1].const_data_ptr(), gradient.const_data_ptr());
 }
 
 TEST(OutstandingRequests, AnAnswerEndsItsRequestOnly) {

@@ -59,7 +59,13 @@ int64_t OutstandingRequests::send_due(const std::function<bool(uint32_t shard)>&
       ++due;
       continue;
     }
-    num_again += request.sent_in != 0 ? 1 : 0;
+    if (request.sent_in != 0) {
+      ++num_again;
+      // The first one's answer may come while this one is written: then the caller may use its
+      // memory again.
+      at::Tensor& payload = request.frame.payload;
+      if (payload.defined()) payload = payload.clone();
+    }
     request.sent_in = since_.at(shard);
     send(request.frame);
     due = due_.erase(due);
