@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/file/atomic_file.h"
 #include "trireme/base/file/xxh3.h"
 
 namespace trireme {
@@ -37,6 +38,13 @@ void check_regular(int fd, std::string_view what, const std::filesystem::path& p
   struct stat status {};
   if (::fstat(fd, &status) != 0) fail(what, path);
   check_regular(status, what, path);
+}
+
+// The new file would take the place of a device.
+std::filesystem::path check_replaceable(std::filesystem::path path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0) check_regular(status, "cannot write", path);
+  return path;
 }
 
 void check_size(uint64_t num_bytes, const std::filesystem::path& path, uint64_t max_bytes) {
@@ -166,21 +174,25 @@ std::string read_file(const std::filesystem::path& path, uint64_t max_bytes) {
   return text;
 }
 
+AtomicFile::AtomicFile(const std::filesystem::path& path)
+    : path_(check_replaceable(path)), temporary_(path.string() + ".tmp"), file_(temporary_) {}
+
+AtomicFile::~AtomicFile() {
+  if (!is_committed_) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::commit() {
+  file_.sync();
+  file_.close();
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot rename to", path_);
+  is_committed_ = true;
+  sync_folder(path_.has_parent_path() ? path_.parent_path() : ".");
+}
+
 void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
-  struct stat status {};  // the new file would take the place of a device
-  if (::stat(path.c_str(), &status) == 0) check_regular(status, "cannot write", path);
-  const std::filesystem::path temporary = path.string() + ".tmp";
-  try {
-    OutputFile file(temporary);
-    file.write(content);
-    file.sync();
-    file.close();
-    if (::rename(temporary.c_str(), path.c_str()) != 0) fail("cannot rename to", path);
-  } catch (...) {
-    ::unlink(temporary.c_str());  // leave no partial file after a failure such as a full disk
-    throw;
-  }
-  sync_folder(path.has_parent_path() ? path.parent_path() : ".");
+  AtomicFile file(path);
+  file.write(content);
+  file.commit();
 }
 
 int reserve_space(int fd, int64_t offset, int64_t num_bytes) {

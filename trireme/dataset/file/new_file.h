@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "trireme/base/file/file.h"
+#include "trireme/base/file/atomic_file.h"
 
 namespace trireme::dataset::inline internal {
 
@@ -14,18 +14,14 @@ class NewFile {
   // Makes missing folders.
   // Throws: ConfigError when the file cannot be written, or `path` is a folder, a device or a pipe
   explicit NewFile(const std::filesystem::path& path);
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
-  ~NewFile();
 
   // Throws: Error when the disk is full
   void write(std::string_view bytes) { file_.write(bytes); }
   // Renames the file to its own name. It is on the disk when the call returns.
-  void commit();
+  void commit() { file_.commit(); }
 
  private:
-  std::filesystem::path path_, temporary_;
-  OutputFile file_;
+  AtomicFile file_;
 };
 
 }  // namespace trireme::dataset::inline internal
