@@ -6,6 +6,18 @@
 #include "trireme/parallel/server/state/push_sums.h"
 
 namespace trireme::parallel::inline internal {
+namespace {
+
+FrameHeader answer_to(const FrameHeader& pull, FrameKind kind, int64_t version) {
+  return {.kind = kind,
+          .part = pull.part,
+          .shard = pull.shard,
+          .worker = pull.worker,
+          .piece = pull.piece,
+          .sequence = version};
+}
+
+}  // namespace
 
 void Replica::on_pull(PeerId peer, Frame frame) {
   if (!is_tail()) return;
@@ -42,13 +54,8 @@ void Replica::answer(PeerId peer, const Frame& pull) {
     port_.log(record_of(LogKind::kPull, header, version));
   }
   Frame weights;
-  weights.header = {.kind = FrameKind::kWeights,
-                    .part = header.part,
-                    .shard = header.shard,
-                    .worker = header.worker,
-                    .piece = header.piece,
-                    .step = header.step,
-                    .sequence = version};
+  weights.header = answer_to(header, FrameKind::kWeights, version);
+  weights.header.step = header.step;
   const bool wants_all = header.num_rows == 0;
   weights.payload =
       wants_all ? state_->weights(header.piece) : state_->rows(header.piece, rows_in(pull));
@@ -61,14 +68,9 @@ void Replica::on_pull_state(PeerId peer, Frame frame) {
   if (!is_whole_) return state_pulls_.push_back({peer, std::move(frame)});
   const FrameHeader& header = frame.header;
   Frame answer;
-  answer.header = {.kind = FrameKind::kState,
-                   .part = header.part,
-                   .shard = header.shard,
-                   .worker = header.worker,
-                   .piece = header.piece,
-                   .num_rows = header.num_rows,
-                   .step = state ? 1 : 0,
-                   .sequence = state_->version(header.piece)};
+  answer.header = answer_to(header, FrameKind::kState, state_->version(header.piece));
+  answer.header.num_rows = header.num_rows;
+  answer.header.step = state ? 1 : 0;
   if (state) answer.payload = bytes_of(*state);
   port_.send(peer, std::move(answer), 0);
 }
