@@ -12,7 +12,7 @@ namespace trireme::dataset {
 namespace {
 
 // Without the stream of concat(): its locale takes longer than reading a small sample.
-RandomKey numbered_key(uint64_t seed, const char* name, int64_t number) {
+RandomKey numbered_key(uint64_t seed, const std::string& name, int64_t number) {
   return random_key(seed, name + std::to_string(number));
 }
 
@@ -30,7 +30,8 @@ class SampleOrder::Shards {
   int64_t index(int64_t epoch, int64_t position, int64_t size) const {
     const int64_t window = position / window_;
     const int64_t begin = window * window_;
-    const RandomKey key = random_key(seed_, concat("data/epoch/", epoch, "/window/", window));
+    const RandomKey key =
+        numbered_key(seed_, "data/epoch/" + std::to_string(epoch) + "/window/", window);
     const auto within = static_cast<int64_t>(
         random_permutation(key, static_cast<uint64_t>(position - begin),
                            static_cast<uint64_t>(std::min(window_, size - begin))));
