@@ -1,6 +1,5 @@
 // The promise of embedding_tables.h: the same bits for every placement, number of ranks and number
 // of threads.
-#include <algorithm>
 #include <filesystem>
 #include <tuple>
 
@@ -101,14 +100,7 @@ TEST_P(EmbeddingRules, HaveTheSameBitsForEveryPlacementAndNumberOfRanks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(EachRule, EmbeddingRules,
-                         testing::Values(RowRule::kSgd, RowRule::kAdaGrad, RowRule::kRowWiseAdaGrad,
-                                         RowRule::kLazyAdam, RowRule::kAdam),
-                         [](const auto& info) {
-                           std::string name = name_of(kRowRules, info.param);
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(EachRule, EmbeddingRules, testing::ValuesIn(kEachRule), rule_name);
 
 TEST(EmbeddingBits, HaveTheSameBitsForEveryNumberOfThreads) {
   const EmbeddingOptions options{.seed = 3, .optimizer = {.rule = RowRule::kAdam}};

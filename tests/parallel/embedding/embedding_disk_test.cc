@@ -1,5 +1,4 @@
 // Tables larger than memory: the bits are those of tables in memory.
-#include <algorithm>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -138,14 +137,7 @@ TEST_P(DiskTables, ContinueAtAnotherPlacement) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(EachRule, DiskTables,
-                         testing::Values(RowRule::kSgd, RowRule::kAdaGrad, RowRule::kRowWiseAdaGrad,
-                                         RowRule::kLazyAdam, RowRule::kAdam),
-                         [](const auto& info) {
-                           std::string name = name_of(kRowRules, info.param);
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(EachRule, DiskTables, testing::ValuesIn(kEachRule), rule_name);
 
 }  // namespace
 }  // namespace trireme::parallel

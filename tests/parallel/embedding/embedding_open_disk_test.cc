@@ -1,5 +1,4 @@
 // Open vocabularies larger than memory: the bits are those of tables in memory.
-#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -182,14 +181,7 @@ TEST_P(OpenDiskTables, ContinueAtAnotherPlacement) {
   expect_rows(one);
 }
 
-INSTANTIATE_TEST_SUITE_P(EachRule, OpenDiskTables,
-                         testing::Values(RowRule::kSgd, RowRule::kAdaGrad, RowRule::kRowWiseAdaGrad,
-                                         RowRule::kLazyAdam, RowRule::kAdam),
-                         [](const auto& info) {
-                           std::string name = name_of(kRowRules, info.param);
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(EachRule, OpenDiskTables, testing::ValuesIn(kEachRule), rule_name);
 
 TEST(EmbeddingOpenDisk, SaysThatTheFolderIsTooSmallForTheLimit) {
   const TemporaryFolder folder;

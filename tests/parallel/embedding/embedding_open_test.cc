@@ -327,14 +327,7 @@ TEST_P(OpenRules, GoOnFromACheckpointOnOtherRanks) {
   check_checkpoint(draw, options, 2, 3, 0);  // nothing is there yet
 }
 
-INSTANTIATE_TEST_SUITE_P(EachRule, OpenRules,
-                         testing::Values(RowRule::kSgd, RowRule::kAdaGrad, RowRule::kRowWiseAdaGrad,
-                                         RowRule::kLazyAdam, RowRule::kAdam),
-                         [](const auto& info) {
-                           std::string name = name_of(kRowRules, info.param);
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(EachRule, OpenRules, testing::ValuesIn(kEachRule), rule_name);
 
 TEST(EmbeddingOpen, ALookUpWithoutAStepMakesNoRow) {
   TableConfig table = open_tables()[0];

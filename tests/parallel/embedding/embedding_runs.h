@@ -10,10 +10,19 @@
 #include <ATen/core/Tensor.h>
 
 #include "tests/harness/draw.h"
+#include "tests/harness/parameter_name.h"
 #include "tests/parallel/embedding/embedding_oracle.h"
 #include "trireme/parallel/embedding/embedding_tables.h"
 
 namespace trireme::harness {
+
+// For tests with a rule as parameter.
+inline constexpr parallel::RowRule kEachRule[] = {
+    parallel::RowRule::kSgd, parallel::RowRule::kAdaGrad, parallel::RowRule::kRowWiseAdaGrad,
+    parallel::RowRule::kLazyAdam, parallel::RowRule::kAdam};
+inline constexpr auto rule_name = [](const auto& info) {
+  return parameter_name(name_of(parallel::kRowRules, info.param));
+};
 
 // [0, length) cut at random, some parts empty.
 std::vector<int64_t> draw_cuts(Draw& draw, int64_t length, int parts);

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/harness/messages.h"
+#include "tests/harness/parameter_name.h"
 #include "tests/parallel/embedding/open_oracle.h"
 #include "tests/tasks/recommend/small_recommend.h"
 #include "trireme/base/error.h"
@@ -279,9 +280,8 @@ INSTANTIATE_TEST_SUITE_P(Evict, OpenTablesWhenFull,
                          testing::Values(parallel::FullTable::kEvict,
                                          parallel::FullTable::kEvictRarest),
                          [](const auto& info) {
-                           std::string name = name_of(parallel::kFullTables, info.param);
-                           std::ranges::replace(name, '-', '_');
-                           return name;
+                           return harness::parameter_name(
+                               name_of(parallel::kFullTables, info.param));
                          });
 
 // Rows of a checkpoint without uses were used once, and one without need of them leaves them out.

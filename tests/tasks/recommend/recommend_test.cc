@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/harness/parameter_name.h"
 #include "tests/tasks/recommend/small_recommend.h"
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/checkpoint.h"
@@ -47,11 +48,7 @@ class RecommendTest : public SmallRecommend {
 class RecommendFamilies : public RecommendTest, public testing::WithParamInterface<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Each, RecommendFamilies,
                          testing::Values("dlrm", "dlrm-dcnv2", "wide-deep", "two-tower"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+                         [](const auto& info) { return harness::parameter_name(info.param); });
 
 TEST_P(RecommendFamilies, HasTheSameBitsForRanksPlacementsZeroAndRecompute) {
   const std::string family = GetParam();
